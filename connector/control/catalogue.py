@@ -1,6 +1,6 @@
-"""The sinks and sources that statements made, among the notes.
+"""The sinks and sources that statements created, as the control store keeps them.
 
-Kept apart from the service so that a job can read them without executing anything.
+Separate from the service, so that a job can read them without executing statements.
 """
 
 import contextlib
@@ -31,16 +31,16 @@ WAITING: Final = "tables_missing"  # The option of a source that can `wait` for 
 
 
 class Catalogue:
-    """The notes of sinks and sources. Belongs to the thread of its notes."""
+    """Reads and writes sinks and sources. Use it from the thread of *notes* only."""
 
     def __init__(self, notes: NoteCopy) -> None:
-        """Look at nothing yet."""
+        """Read nothing yet."""
         self._notes = notes
         self.board = Board(notes)
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """Run the block alone: what it reads stays true until what it writes is there."""
+        """Run the block as a transaction: what it reads cannot change before its writes commit."""
         with self._notes.transaction():
             yield
 
@@ -58,7 +58,7 @@ class Catalogue:
         return {name: json.loads(text) for name, text in found.items() if text is not None}
 
     def set_service(self, name: str, config: Mapping[str, str] | None) -> None:
-        """Keep or forget the configuration of a service, and have its job follow."""
+        """Store or delete the configuration of a service; update the target state of its job."""
         text = None if config is None else json.dumps(dict(config))
         self.board.set_setting(f"{SERVICE}{name}", text)
         before = [route for route in self.board.routes() if route.source == ROUTE]
@@ -90,7 +90,7 @@ class Catalogue:
         return self._notes.get(SOURCES, name) is not None
 
     def text(self, name: str) -> str | None:
-        """Return all that is kept of a source, a sink or a service of this name."""
+        """Return all that the store has of the source, sink or service of this name."""
         places = ((SOURCES, name), (SINKS, name), (SETTINGS, f"{SERVICE}{name}"))
         texts = (self._notes.get(kind, each) for kind, each in places)
         return next((text for text in texts if text is not None), None)
@@ -121,11 +121,11 @@ class Catalogue:
         return found
 
     def source_on(self, word: str, table: TableName) -> SourceEntry:
-        """Return the source that DATA_SOURCE *word* ON *table* means.
+        """Return the source that `DATA_SOURCE word ON table` names.
 
         Raises:
             NotFoundError: there is none.
-            AmbiguousError: there are several, and none has the name that statements give.
+            AmbiguousError: there are several, and none of them has the default name.
 
         """
         name = f"{word}.{table.keyspace}.{table.name}"
@@ -143,7 +143,7 @@ class Catalogue:
         self._notes.put_document(SINKS, entry.name, entry)
 
     def replace_sink(self, entry: SinkEntry) -> None:
-        """Store a sink instead of the one of its name; the jobs that use it are changed."""
+        """Replace the sink of this name, and change the jobs that use it."""
         self._notes.put_document(SINKS, entry.name, entry)
         users = [route for route in self.board.routes() if route.sink == entry.name]
         for job in sorted({route.job for route in users}):
@@ -152,7 +152,7 @@ class Catalogue:
             self.board.forget_failure(route.source)
 
     def add_source(self, entry: SourceEntry, state: Desired = Desired.RUNNING) -> None:
-        """Store a new source, and have its job run it."""
+        """Store a new source, and add it to the target state of its job."""
         self._notes.put_document(SOURCES, entry.name, entry)
         job = self._job_for(entry)
         if entry.start and self._begins_elsewhere(job, entry):
@@ -160,14 +160,14 @@ class Catalogue:
         self.board.add_route(Route(entry.name, job, entry.sink, state))
 
     def _begins_elsewhere(self, job: str, entry: SourceEntry) -> bool:
-        """Say whether *job* is not where a new source of it is to begin."""
+        """Say whether *job* has positions, or sources with another `start` than *entry* has."""
         if any(state.position for state in self._notes.store(job).states()):
             return True
         mine = {route.source for route in self.board.routes(job)}
         return any(s.start != entry.start for s in self.sources() if s.name in mine)
 
     def replace_source(self, entry: SourceEntry) -> None:
-        """Store a source instead of the one of its name; its job is changed."""
+        """Replace the source of this name, and change its job."""
         before = self.source(entry.name)
         (route,) = (r for r in self.board.routes() if r.source == entry.name)
         job = route.job
@@ -178,7 +178,7 @@ class Catalogue:
                         Problem(
                             "job",
                             f"{entry.name} has run in job {route.job} and cannot leave it",
-                            "drop it and create it anew: it then begins where that job is",
+                            "drop it and create it again: it then starts where that job is",
                         )
                     ]
                 )
@@ -188,11 +188,11 @@ class Catalogue:
         self.board.forget_failure(entry.name)
 
     def remove_sink(self, name: str) -> None:
-        """Forget a sink."""
+        """Delete a sink."""
         self._notes.put(SINKS, name, None)
 
     def remove_source(self, name: str) -> None:
-        """Forget a source."""
+        """Delete a source."""
         self._notes.put(SOURCES, name, None)
         self.board.remove_route(name)
 
@@ -209,10 +209,11 @@ class Catalogue:
 
 
 class JobParts(NamedTuple):
-    """What the statements, or the services, give a job: its sink's options with `plugin`.
+    """What the statements, or the services, define of a job.
 
-    `tables` None are all with CDC. `start` is where it begins, if a source says so, `cluster` what
-    is read, if it is not the worker's first.
+    `sink` has the sink's options and its `plugin`. Where `tables` is None, the job reads all tables
+    with CDC. `start` is where the job starts, if a source says so. `cluster` is the cluster to
+    read, if it is not the worker's first.
     """
 
     sink: dict[str, str]
@@ -222,24 +223,24 @@ class JobParts(NamedTuple):
     service: ServiceJob | None = None
 
     def name_tables(self, source: dict[str, Any]) -> None:
-        """Add the tables to the options of a *source* that names none.
+        """Add the tables to the options of a *source* if it names none.
 
-        Statements come while a job runs: where one of its tables cannot be delivered yet, a source
-        that can wait for it goes on with the others.
+        A statement can add a table while the job runs. If that table cannot be delivered yet, a
+        source that can wait for it continues with the others.
         """
         if self.tables is None or "tables" in source:
             return
         source["tables"] = self.tables
-        with contextlib.suppress(HeadraceError):  # What is wrong with the plugin is told elsewhere.
+        with contextlib.suppress(HeadraceError):  # `read_job` reports what is wrong with a plugin.
             plugin = load("sources", str(source.get("plugin")))
             if WAITING in declared_options(plugin.config_class):
                 source.setdefault(WAITING, "wait")
 
 
 def job_parts(notes: NoteCopy, job: str) -> JobParts:
-    """Return what the statements give *job*.
+    """Return what the statements define of *job*.
 
-    These are the sources that *job* runs already; if there are none, those that name no job.
+    They are the sources that *job* already runs; if there are none, the sources that name no job.
     Values may be references to secrets, which are not resolved here.
 
     Raises:
@@ -281,7 +282,7 @@ def job_parts(notes: NoteCopy, job: str) -> JobParts:
 
 
 def adopt_sources(notes: NoteCopy, job: str) -> None:
-    """Let the board say that *job* runs its sources, also those that name no job."""
+    """Record in the target state that *job* runs its sources, also those that name no job."""
     catalogue = Catalogue(notes)
     if any(route.source == ROUTE for route in catalogue.board.routes(job)):
         return

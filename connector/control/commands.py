@@ -1,8 +1,8 @@
-"""The command service: every way in which anything is changed, whatever door it came through.
+"""The command service: all changes, from whichever interface they come.
 
-Statements, Kafka Connect's paths, the Sidecar's and our own call these verbs and nothing else.
-Each takes effect wholly or not at all, in the state file alone: no broker or node is asked, except
-by `validate_sink`. What is wanted is noted; the workers look at it, and do it.
+CQL statements and all REST APIs (Kafka Connect's, the Sidecar's, our own) call only these verbs.
+A verb changes the state file and nothing else; it takes effect wholly or not at all, and asks no
+broker or node. Verbs write target states; the workers read them and act on them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,21 +42,21 @@ _FAILED: Final = frozenset({Observed.FAILED, Observed.RESTARTING})
 
 
 class Commands(SinkCommands):
-    """The verbs. Belongs to the thread of its notes.
+    """The verbs. Use them from the thread of *notes* only.
 
-    Whoever is in `CALLER` asks. What changes something is checked by the guard, and audited beside
-    the state file.
+    The caller is the one in `CALLER`. The guard checks each verb that changes something, and the
+    audit beside the state file records it.
     """
 
     def __init__(self, notes: NoteCopy, *, guard: Guard | None = None) -> None:
-        """Use *notes*; closing it stays with the caller."""
+        """Use *notes*, which the caller closes."""
         super().__init__(notes, guard or RoleGuard())
         self._offsets = Offsets(notes)
         self._gaps = Gaps(notes)
 
     @classmethod
     def open(cls, state: Path, *, guard: Guard | None = None) -> Self:
-        """Return the verbs over what *state* names (see `open_notes`); close them.
+        """Return the verbs on the store that *state* names (see `open_notes`); close them.
 
         Raises:
             StateFileError: the file cannot be used.
@@ -72,7 +72,7 @@ class Commands(SinkCommands):
         """Let *guard* decide from now on."""
         self._gate = Gate(self._notes, guard)
 
-    # What there is.
+    # Sources and their status.
 
     def sources(self) -> Sequence[SourceEntry]:
         """Return all sources by name."""
@@ -87,16 +87,16 @@ class Commands(SinkCommands):
         return self._catalogue.source_on(word, table)
 
     def statuses(self) -> Mapping[str, ConnectorStatus]:
-        """Return how each connector fares, by name."""
+        """Return the status of each connector, by name."""
         return {status.name: status for status in connector_statuses(self._notes)}
 
     def status(self, name: str) -> ConnectorStatus:
-        """Return how one source fares. Raises NotFoundError."""
+        """Return the status of one source. Raises NotFoundError."""
         self._catalogue.source(name)
         return self.statuses()[name]
 
     def sink_status(self, name: str) -> ConnectorStatus:
-        """Return how all fare that write into a sink, as one. Raises NotFoundError."""
+        """Return one status for all sources that write into a sink. Raises NotFoundError."""
         known = self.statuses()
         return sink_status(name, [known[user] for user in self._users(self.sink(name).name)])
 
@@ -110,7 +110,7 @@ class Commands(SinkCommands):
         if_not_exists: bool = False,
         state: Desired = Desired.RUNNING,
     ) -> bool:
-        """Make a source of a connector config; False when it is there and that is no error.
+        """Create a source from a connector config; return False if it exists and that is allowed.
 
         Raises:
             ConfigError: with every mistake.
@@ -123,7 +123,7 @@ class Commands(SinkCommands):
             if self._catalogue.has_sink(entry.name):
                 raise AlreadyExistsError("name", f"{entry.name} is the name of a data sink")
             if not self._catalogue.has_source(entry.name):
-                self._catalogue.sink(entry.sink)  # It must be there, to be written into.
+                self._catalogue.sink(entry.sink)  # Raises if there is no such sink.
                 self._catalogue.add_source(entry, state)
                 return True
             known = self._catalogue.source(entry.name)
@@ -136,12 +136,12 @@ class Commands(SinkCommands):
         raise AlreadyExistsError("table", f"data source {entry.name} already exists", hint)
 
     def alter_source(self, name: str, changes: Mapping[str, str | None]) -> SourceEntry:
-        """Change keys of a source's config; None takes one away. Raises as `replace_source`."""
+        """Change keys of a source's config; None removes a key. Raises as `replace_source`."""
         return self.replace_source(name, _merged(self._catalogue.source(name).config, changes))
 
     @needs(Role.ADMIN)
     def replace_source(self, name: str, config: Mapping[str, str]) -> SourceEntry:
-        """Give a source another config. Its job settles and commits, then goes on with it.
+        """Give a source another config. Its job settles and commits, then continues with it.
 
         Raises:
             NotFoundError: there is no such source, or no such sink.
@@ -160,7 +160,7 @@ class Commands(SinkCommands):
 
     @needs(Role.ADMIN)
     def put_source(self, name: str, config: Mapping[str, str]) -> bool:
-        """Make a source, or give it another config; say whether it was made.
+        """Create a source, or give it another config; say whether it was created.
 
         Raises as `create_source` and `replace_source` do.
         """
@@ -179,9 +179,9 @@ class Commands(SinkCommands):
         return check_options(ConnectorOptions, config, group="Connector", problems=problems)
 
     def source_to_ask_about(self, config: Mapping[str, str]) -> SourceEntry | None:
-        """Return the source that a config would make, if its caller may have a plugin asked.
+        """Return the source that a config would create, if the caller may have a plugin asked.
 
-        None also where something is wrong with it: `check_source` says what.
+        Returns None also for a wrong config: `check_source` says what is wrong.
         """
         try:
             source = source_entry(config)
@@ -190,7 +190,7 @@ class Commands(SinkCommands):
         return source if self._gate.allows(Role.OPERATOR, source.table) else None
 
     def note_warnings(self, name: str, codes: Sequence[str]) -> None:
-        """Note in the audit that the caller is warned of the table of a source.
+        """Record in the audit that the caller was warned about the table of a source.
 
         Raises StoreUnavailableError.
         """
@@ -198,13 +198,13 @@ class Commands(SinkCommands):
 
     @needs(Role.ADMIN)
     def drop_source(self, name: str, *, if_exists: bool = False) -> None:
-        """Forget a source; what its job committed stays. Raises NotFoundError."""
+        """Delete a source; the positions of its job stay. Raises NotFoundError."""
         with self._catalogue.changing():
             if not if_exists or self._catalogue.has_source(name):
                 self._catalogue.remove_source(self._catalogue.source(name).name)
 
-    # States. All are noted at once and done by the workers within about a second. A sink's name
-    # means all sources that write into it.
+    # States. A verb writes the target state at once; the workers reach it within about a second.
+    # The name of a sink means all sources that write into it.
 
     @needs(Role.OPERATOR)
     def pause(self, name: str) -> None:
@@ -223,9 +223,9 @@ class Commands(SinkCommands):
 
     @needs(Role.OPERATOR)
     def restart(self, name: str, *, only_failed: bool = False) -> Sequence[int]:
-        """Have the job of a source, or those of a sink, begin anew, or only what of it failed.
+        """Restart the job of a source or the jobs of a sink, or only their failed splits.
 
-        Returns the numbers of the splits concerned.
+        Returns the numbers of these splits.
 
         Raises:
             NotFoundError: there is no such source or sink.
@@ -249,7 +249,7 @@ class Commands(SinkCommands):
 
     @needs(Role.OPERATOR)
     def restart_split(self, name: str, task: int) -> None:
-        """Have one split begin anew. Raises NotFoundError, also when there is no such split."""
+        """Restart one split. Raises NotFoundError, also when there is no such split."""
         with self._catalogue.changing():
             tasks = [(s.job, split.split) for s in self._jobs_of(name) for split in s.splits]
             if not 0 <= task < len(tasks):
@@ -266,7 +266,7 @@ class Commands(SinkCommands):
 
     @needs(Role.ADMIN)
     def put_service(self, name: str, config: Mapping[str, str]) -> None:
-        """Give a service a configuration; its running job goes on with it.
+        """Give a service a configuration; its running job continues with it.
 
         Raises:
             NotFoundError: there is no such service.
@@ -279,7 +279,7 @@ class Commands(SinkCommands):
 
     @needs(Role.ADMIN)
     def delete_service(self, name: str) -> None:
-        """Forget a service's configuration; publishing stops, positions stay.
+        """Delete a service's configuration; publishing stops, positions stay.
 
         Raises:
             NotFoundError: there is no such service, or it has no configuration.
@@ -292,7 +292,7 @@ class Commands(SinkCommands):
 
     @needs(Role.ADMIN)
     def set_log_level(self, level: str) -> None:
-        """Log from *level* on, in this process at once, in all others of the state soon."""
+        """Set the log level: at once in this process, soon in all others that use the state."""
         with self._catalogue.changing():
             self._catalogue.board.set_setting(LOG_LEVEL, level)
         set_threshold(level)
@@ -300,7 +300,7 @@ class Commands(SinkCommands):
     # Positions.
 
     def offsets(self, name: str) -> Sequence[Offset]:
-        """Return the committed positions of all splits, also of the job of the services.
+        """Return the committed positions of all splits, also for the job of the services.
 
         Raises:
             NotFoundError: there is no such source.
@@ -323,7 +323,7 @@ class Commands(SinkCommands):
         Raises:
             NotFoundError: there is no such source.
             NotStoppedError: it is not stopped, or still stopping.
-            ConfigError: with every position that is not one.
+            ConfigError: with every position that is not valid.
 
         """
         job = self._stopped(name, dry_run=dry_run)
@@ -331,7 +331,7 @@ class Commands(SinkCommands):
 
     @needs(Role.ADMIN)
     def reset_offsets(self, name: str, *, dry_run: bool = False) -> OffsetsChange:
-        """Forget the positions of a stopped source: it begins at the oldest that is there.
+        """Delete the positions of a stopped source: it then starts at the oldest log.
 
         Raises as `alter_offsets` does.
         """
@@ -340,7 +340,7 @@ class Commands(SinkCommands):
 
     @needs(Role.ADMIN)
     def preview_source(self, config: Mapping[str, str]) -> str:
-        """Return the job whose next changes somebody wants to see, who may read the table.
+        """Return the job whose next changes are to be shown to a caller that may read the table.
 
         Raises NotFoundError.
         """
@@ -348,7 +348,7 @@ class Commands(SinkCommands):
 
     @needs(Role.ADMIN)
     def seek(self, name: str, *, dry_run: bool) -> str:
-        """Return the job of a source for which somebody wants to find a place to move to.
+        """Return the job of a source that the caller wants to move to another position.
 
         Raises as `alter_offsets` does.
         """
@@ -379,16 +379,17 @@ class Commands(SinkCommands):
 
     @needs(Role.ADMIN)
     def accept_gaps(self, wish: Acceptance, source: type[Source]) -> Sequence[JobGap]:
-        """Let splits go on behind gaps, and return those; see `Gaps.accept`."""
+        """Let splits continue behind gaps, and return these gaps; see `Gaps.accept`."""
         return self._gaps.accept(wish, source)
 
     def _plugin(self, name: str) -> type[Source]:
         return source_of_class(self._catalogue.source(name).config[CLASS_KEY])[1]
 
     def _stopped(self, name: str, *, dry_run: bool, anew: bool = False) -> str:
-        """Return the job of a source that is stopped, alone, and owned by nobody.
+        """Return the job of a source after checking that it is stopped and that no worker owns it.
 
-        Where it stands must be known, unless it begins *anew*.
+        A job that runs other sources too is forked first. The store must know the latest position,
+        unless the source starts *anew*.
         """
         status = self.status(name)
         if dry_run:

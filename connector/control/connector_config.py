@@ -1,7 +1,7 @@
-"""Statements to connector configs: what Kafka Connect's API calls a config, all values texts.
+"""Turns statements into connector configs as Kafka Connect's API has them: all values are strings.
 
-Options are checked against the plugin's own declaration, without connecting to anything. A config
-holds what was given and what names the connector; defaults are not written into it.
+Options are checked against those that the plugin declares, without any connection. A config holds
+the options of the statement and the keys that name the connector, and no defaults.
 """
 
 import itertools
@@ -86,7 +86,7 @@ def sink_entry(statement: CreateSink) -> SinkEntry:
 def sink_entry_of(config: Mapping[str, str]) -> SinkEntry:
     """Return the sink that a connector config describes; the config is kept as it is.
 
-    Raises as `compile_sink` does, also when no statement could say what the config says.
+    Raises as `compile_sink` does, also for a config that no statement can express.
     """
     _, sink = sink_of_class(config.get(CLASS_KEY, ""))
     options = sink_options(config)
@@ -101,12 +101,12 @@ def sink_entry_of(config: Mapping[str, str]) -> SinkEntry:
 
 
 def sink_options(config: Mapping[str, str]) -> dict[str, str]:
-    """Return what of a sink's connector config is for the sink itself."""
+    """Return the options in a sink's connector config that belong to the sink itself."""
     return {k: v for k, v in config.items() if k not in (NAME_KEY, CLASS_KEY, TASKS_KEY)}
 
 
 def _uri_of(sink: type[Sink], options: Mapping[str, str]) -> SinkUri:
-    """Return a URI that says what it can of *options*: what the sink makes of it is tried."""
+    """Return a URI that has as many of *options* as the sink reads back from it."""
     scheme = sink.schemes[0]
     for key, value in options.items():
         for host, path in ((value, ""), ("", value)):
@@ -124,7 +124,7 @@ def compile_source(statement: CreateSource) -> dict[str, str]:
     """Return the connector config of a source.
 
     Raises:
-        BadNameError: the table's name is not whole, or no table can have it.
+        BadNameError: the table's name has no keyspace, or is not valid.
         SystemKeyspaceError: the table belongs to Cassandra.
         UnknownPluginError: no installed source has the statement's word.
         ConfigError: with every option that is wrong.
@@ -192,7 +192,7 @@ def source_name(word: str, table: TableName) -> str:
     """Return the connector's name: `cdc.shop.orders`.
 
     Raises:
-        BadNameError: the table's name is not whole, or no table can have it.
+        BadNameError: the table's name has no keyspace, or is not valid.
 
     """
     return ".".join((word, *whole_table(table)))
@@ -202,32 +202,32 @@ def whole_table(table: TableName) -> tuple[str, str]:
     """Return keyspace and table.
 
     Raises:
-        BadNameError: the keyspace is missing, or one of the names can be no such name.
+        BadNameError: the keyspace is missing, or one of the names is not valid.
 
     """
     if table.keyspace is None:
         raise BadNameError("table", f"{table.name[:48]!r} has no keyspace", "write keyspace.table")
     if not _KEYSPACE.fullmatch(table.keyspace):
-        raise BadNameError("table", f"{table.keyspace[:48]!r} is no keyspace name", _HINT)
+        raise BadNameError("table", f"{table.keyspace[:48]!r} is not a keyspace name", _HINT)
     if not _TABLE.fullmatch(table.name):
-        raise BadNameError("table", f"{table.name[:48]!r} is no table name", _HINT)
+        raise BadNameError("table", f"{table.name[:48]!r} is not a table name", _HINT)
     return table.keyspace, table.name
 
 
 def check_name(key: str, name: str) -> None:
-    """Check the name of one of our own objects.
+    """Check the name of a sink, a source or a job.
 
     Raises:
-        BadNameError: it is too long, or has other characters than letters, digits, _ and -.
+        BadNameError: it is too long, or has characters other than letters, digits, _ and -.
 
     """
     if not OBJECT_NAME.fullmatch(name):
         hint = "1 to 48 ASCII letters, digits, _ and -"
-        raise BadNameError(key, f"{name[:48]!r} is no {key} name", hint)
+        raise BadNameError(key, f"{name[:48]!r} is not a {key} name", hint)
 
 
 def _check_source(name: str, config: Mapping[str, str]) -> None:
-    """Check that there is a source of the class *name*, which may have the place to start at."""
+    """Check that there is a source of the class *name*, and that it has the place to start at."""
     _, source = source_of_class(name)
     if START_KEY not in config:
         return
@@ -248,7 +248,7 @@ def _connector_name_problems(name: str) -> list[Problem]:
     if whole and len(name) <= CONNECTOR_NAME_CHARS_MAX and not UNSAFE_CHARACTER.search(name):
         return []
     hint = f"1 to {CONNECTOR_NAME_CHARS_MAX} characters, none of them / \\ % ? # or a control"
-    return [Problem(NAME_KEY, f"{name[:48]!r} is no connector name", hint)]
+    return [Problem(NAME_KEY, f"{name[:48]!r} is not a connector name", hint)]
 
 
 def _joined(
@@ -260,7 +260,7 @@ def _joined(
         if key in options:
             problems.append(Problem(key, "is given twice", "give it in the URI or by AND"))
         elif key in made:
-            problems.append(Problem(key, "is made from the statement, it cannot be given"))
+            problems.append(Problem(key, "cannot be given: the statement determines it"))
             continue
         elif UNSAFE_CHARACTER.search(value):
             problems.append(Problem(key, "holds a control character"))
@@ -274,7 +274,7 @@ def _check(
     try:
         config: object = parse_config(config_class, options, name=name)
         if isinstance(config, SinkOptions):
-            # Only here: it asks for a job itself, and sources need none of it.
+            # Imported here because sources do not need it.
             from headrace.connector.runtime.schemas import check_options  # noqa: PLC0415
 
             check_options(config)

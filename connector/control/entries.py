@@ -1,4 +1,4 @@
-"""Sinks and sources as the catalogue keeps them, and the options of a source."""
+"""Sinks and sources as the catalogue stores them, and the options of a source."""
 
 import re
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ class RouteOptions:
     def __post_init__(self) -> None:
         """Check names."""
         problems = [
-            Problem(key, "is no name", "use letters, digits, _ and -")
+            Problem(key, "is not a valid name", "use letters, digits, _ and -")
             for key, name in (("job", self.job), ("cluster", self.cluster))
             if name is not None and not OBJECT_NAME.fullmatch(name)
         ]
@@ -65,7 +65,7 @@ class ConnectorOptions(RouteOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkEntry:
-    """A sink; `statement` is the canonical text that makes it again."""
+    """A sink; `statement` is the CREATE statement, in canonical form, that creates it."""
 
     name: str
     plugin: str
@@ -75,9 +75,9 @@ class SinkEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceEntry:
-    """A source; `name` is its connector's, by default `cdc.shop.orders`.
+    """A source; `name` is the name of its connector, by default `cdc.shop.orders`.
 
-    `job` is empty where nobody named one; the board knows which job runs it then.
+    `job` is empty if the statement named none; its route then says which job runs it.
     """
 
     name: str
@@ -88,17 +88,17 @@ class SourceEntry:
 
     @property
     def start(self) -> str:
-        """Return where it begins, if that was said."""
+        """Return where the source starts, if the statement says so."""
         return parse_config(ConnectorOptions, self.config).start or ""
 
     @property
     def cluster(self) -> str:
-        """Return which cluster it reads, if it is not the worker's first one."""
+        """Return the cluster that it reads, if it is not the worker's first one."""
         return parse_config(ConnectorOptions, self.config).cluster or ""
 
     @property
     def word(self) -> str:
-        """Return what stands after DATA_SOURCE."""
+        """Return the word after DATA_SOURCE."""
         statement = parse_statement(self.statement)
         assert isinstance(statement, CreateSource)  # noqa: S101 (the formatter wrote it)
         return statement.word

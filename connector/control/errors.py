@@ -1,7 +1,7 @@
-"""What can be wrong with a statement that parses. All of them are exit status 2.
+"""Errors of a statement that parses but cannot be executed. Their exit status is 2.
 
-Each error names the part of the statement it is about by its key: `sink`, `source`, `table`,
-`uri`, or an option's name. `title` is the word that Cassandra's users know for it.
+Each error names the part of the statement that it is about by a key: `sink`, `source`, `table`,
+`uri`, or the name of an option. `title` is the word that Cassandra uses for such an error.
 """
 
 from typing import ClassVar
@@ -17,7 +17,7 @@ class StatementError(ConfigError):
     title: ClassVar[str] = "InvalidRequest"
 
     def __init__(self, key: str, message: str, hint: str = "") -> None:
-        """*key* names the part that is wrong."""
+        """*key* names the part of the statement that is wrong."""
         super().__init__([Problem(key, message, hint)])
 
 
@@ -40,7 +40,7 @@ class UnknownPluginError(StatementError):
 
 
 class AlreadyExistsError(StatementError):
-    """A sink or source of this name is there."""
+    """A sink or source of this name exists."""
 
     code = "already_exists"
     title = "AlreadyExists"
@@ -53,7 +53,7 @@ class NotFoundError(StatementError):
 
 
 class AmbiguousError(StatementError):
-    """Several sources fit what was said."""
+    """The statement fits several sources."""
 
     code = "ambiguous"
 
@@ -77,7 +77,7 @@ class SystemKeyspaceError(StatementError):
 
 
 class NotAvailableError(StatementError):
-    """The statement needs something that is not there: a job, its state, a plugin that can."""
+    """The statement needs a job, a state, or an ability of a plugin, and it is missing."""
 
     code = "not_available"
 

@@ -1,4 +1,4 @@
-"""Gaps of a job: what its splits met, and letting those go on that stand before one (I10)."""
+"""Gaps of a job: lists those that its splits met, and moves the splits behind them (I10)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,20 +25,21 @@ class JobGap:
 
     @property
     def is_open(self) -> bool:
-        """Whether it stops them."""
+        """Whether the gap stops the splits."""
         return self.gap.state == OPEN
 
     def is_for(self, policy: str) -> bool:
-        """Whether it can be accepted with *policy*: once more, too, until its splits have gone on.
+        """Whether the gap can be accepted with *policy*.
 
-        So who was told to repeat it can: positions and wishes may be in different stores.
+        It can be accepted again until its splits are behind it, because an error can leave a first
+        attempt half done: positions and target states may be in different stores.
         """
         return self.is_open or (self.gap.state, self.gap.policy) == (ACCEPTED, policy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptance:
-    """Let *job* go on behind its open gaps of these names; `policy` is `expire` or `assume`."""
+    """A request that *job* continue behind these open gaps; `policy` is `expire` or `assume`."""
 
     job: str
     names: Sequence[str]
@@ -46,27 +47,27 @@ class Acceptance:
 
     @property
     def name(self) -> str:
-        """What the audit says it is about."""
+        """The subject in the audit."""
         return f"{self.job}: {', '.join(self.names)} ({self.policy})"
 
 
 class Gaps:
-    """The gaps of all jobs. Belongs to the thread of its notes."""
+    """The gaps of all jobs. Use it from the thread of *notes* only."""
 
     def __init__(self, notes: NoteCopy, *, dead: Callable[[Owner], bool] = is_dead) -> None:
-        """*dead* says True only when it is certain."""
+        """*dead* returns True only if the owner is certain to be dead."""
         self._notes = notes
         self._dead = dead
 
     def of(self, job: str, source: type[Source]) -> Sequence[JobGap]:
-        """Return the gaps of *job*, in the order in which they were noticed."""
+        """Return the gaps of *job*, in the order in which its splits found them."""
         return _gaps_in(_positions(self._notes.store(job).states(), source))
 
     def accept(self, wish: Acceptance, source: type[Source]) -> Sequence[JobGap]:
-        """Move the splits that stand before the gaps behind them, and have them run again.
+        """Move the splits that stopped before the gaps behind them, and restart these splits.
 
         Raises:
-            NotFoundError: a name that is none of an open gap.
+            NotFoundError: one of the names is not that of an open gap.
             NotStoppedError: one of the splits is owned by a live worker, or its sink may have a
                 newer position.
 

@@ -1,4 +1,4 @@
-"""Which job file a job was run with last: only there stands what its source is made of."""
+"""The job file that a job last ran with: only this file has the options of its source."""
 
 from pathlib import Path
 
@@ -11,16 +11,16 @@ from headrace.plugins.discovery import load
 
 
 def note_job_file(notes: NoteCopy, job: str, path: Path) -> None:
-    """Remember that *job* is run with the file at *path*, which is absolute.
+    """Store that *job* runs with the file at *path*, which is absolute.
 
-    Where machines share the notes, each has a file of its own.
+    Machines that share a store each have a file of their own.
     """
     if notes.file is None and _noted(notes, job) != str(path):
         Board(notes).set_setting(_setting(job), str(path))
 
 
 def job_file(notes: NoteCopy, job: str) -> Path:
-    """Return the file that *job*, or the job that it was separated from, was run with last.
+    """Return the file that *job*, or the job that it was forked from, last ran with.
 
     Raises:
         NotAvailableError: it has never run.
@@ -36,9 +36,9 @@ def job_file(notes: NoteCopy, job: str) -> Path:
 
 
 def source_class(notes: NoteCopy, job: str) -> type[Source]:
-    """Return the source of the file that *job* was run with last.
+    """Return the class of the source in the file that *job* last ran with.
 
-    Its options are not looked at: they may name secrets that only the worker has.
+    The options are not read: they may refer to secrets that only the worker has.
 
     Raises:
         NotAvailableError: it has never run.

@@ -1,4 +1,4 @@
-"""The job file: what `headrace run` runs. Reads, checks and completes it; connects to nothing."""
+"""Reads, checks and completes the job file that `headrace run` runs. Connects to nothing."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def read_worker(path: Path) -> WorkerFile:
-    """Read the file at *path* as a worker's.
+    """Read the file at *path* as a worker's file.
 
     Raises:
         ConfigError: with all mistakes found, each under its key.
@@ -60,7 +60,7 @@ def read_worker(path: Path) -> WorkerFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobText:
-    """A job as written, with the parts that statements define; its references unresolved."""
+    """A job file with the parts that statements define; references to secrets are unresolved."""
 
     name: str
     directory: Path
@@ -72,17 +72,17 @@ class JobText:
     store: Mapping[str, Any] | None = field(repr=False)
     start: str
     bounds: Bounds | None
-    """Where a sink of statements may write; None for one of the job file itself."""
+    """The bounds of a sink that a statement created; None for a sink of the job file itself."""
 
 
 def job_text(path: Path, job: str | None = None) -> JobText:
-    """Read the job file at *path*; ask its state for the parts it leaves out.
+    """Read the job file at *path*, and the parts that it leaves out from its state.
 
     Raises:
-        ConfigError: the file cannot be read, or is none.
+        ConfigError: the file cannot be read, or is not a job file.
         StateFileError: the state file is needed and cannot be used.
-        SecretUnavailableError: a sink of statements refers to what it may not; see
-            `check_references`.
+        SecretUnavailableError: a sink that a statement created has a reference that is not allowed;
+            see `check_references`.
 
     """
     written = read_job_file(path)
@@ -113,14 +113,14 @@ def job_text(path: Path, job: str | None = None) -> JobText:
 
 
 def read_job(path: Path, job: str | None = None) -> Job:
-    """Read and check the job file at *path*; ask its state for the parts it leaves out.
+    """Read and check the job file at *path*, and the parts that it leaves out from its state.
 
-    *job* stands for the name in the file.
+    *job* replaces the name in the file.
 
     Raises:
         ConfigError: with all mistakes found, each under its key.
         StateFileError: the state file is needed and cannot be used.
-        SecretUnavailableError: a reference to a secret leads to nothing here.
+        SecretUnavailableError: a secret that the file refers to is missing here.
 
     """
     text = job_text(path, job)
@@ -158,9 +158,9 @@ def read_job(path: Path, job: str | None = None) -> Job:
 def read_source(
     path: Path, job: str, *, alone: bool = False, cluster: str = ""
 ) -> tuple[type[Source], Any]:
-    """Return a job's source, by statements unless *alone*. Raises as `read_job` does.
+    """Return the plugin and the config of a job's source. Raises as `read_job` does.
 
-    Alone it is that of *cluster*, or the first one.
+    With *alone* only the file is read: the source is that of *cluster*, or the first one.
     """
     if alone:
         written = read_job_file(path)
@@ -175,7 +175,7 @@ def read_source(
 
 
 def bounds_of(path: Path) -> Bounds:
-    """Return what the file at *path* allows sinks of statements. Raises ConfigError."""
+    """Return what the file at *path* allows to sinks of statements. Raises ConfigError."""
     return _bounds_of(path, read_job_file(path))
 
 
@@ -185,8 +185,8 @@ def _bounds_of(path: Path, written: JobFile) -> Bounds:
 
 
 def _from_statements(state: Path, job: str) -> "JobParts":
-    """Ask the statements for the sink and the tables."""
-    # Only when needed, and they ask for a job themselves.
+    """Return the sink and the tables that statements define for *job*."""
+    # Imported here because jobs without statements do not need them.
     from headrace.connector.control.catalogue import job_parts  # noqa: PLC0415
     from headrace.connector.stores.open_control_store import open_notes  # noqa: PLC0415
 
@@ -195,14 +195,14 @@ def _from_statements(state: Path, job: str) -> "JobParts":
 
 
 def _of_service(source: dict[str, Any], wishes: ServiceWishes) -> dict[str, Any]:
-    """Return *source* as the services want it; `read_job` says if no plugin is named."""
+    """Return *source* with the options of the services; `read_job` checks that it has a plugin."""
     if not isinstance(name := source.get("plugin"), str):
         return source
     return dict(SidecarService.of_class(load("sources", name)).of_service(source, wishes))
 
 
 def _source_of(path: Path, written: JobFile, cluster: str) -> dict[str, Any]:
-    """Return what is read of a cluster; without a name, of the first one."""
+    """Return the source of a cluster; without a name, of the first one."""
     if not cluster:
         return dict(written.source)
     found = written.clusters.get(cluster)
@@ -214,10 +214,10 @@ def _source_of(path: Path, written: JobFile, cluster: str) -> dict[str, Any]:
 
 
 def placed(problems: Sequence[Problem], sections: Mapping[str, type | None]) -> Sequence[Problem]:
-    """Return *problems*; the hint of an option that is another section's says whose it is.
+    """Return *problems*; where an option belongs to another section, the hint names this section.
 
-    *sections* are the classes of options by the names of sections, None where that is not known;
-    that of the keys that stand in no section has the name "".
+    *sections* are the classes of options by name of the section, None where the class is not known;
+    the name of the class for keys outside all sections is "".
     """
     declared = {name: declared_options(found) for name, found in sections.items() if found}
     made = []

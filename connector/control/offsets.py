@@ -1,6 +1,6 @@
-"""Positions as Kafka Connect shows them, and changing those of a job that nobody runs.
+"""Shows positions as Kafka Connect does, and changes those of a job that no worker runs.
 
-What a position says is the source plugin's business: it describes it, and moves it.
+Only the source's plugin can interpret a position: it describes it, and moves it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,15 +22,15 @@ from headrace.plugins import (
     Source,
 )
 
-SPLIT_KEY: Final = "split"  # In a partition map: which split the part belongs to.
-AT_KEY: Final = "at"  # In an offset, instead of the source's own: a place as in SET POSITION.
+SPLIT_KEY: Final = "split"  # In a partition: the split that the part belongs to.
+AT_KEY: Final = "at"  # In an offset, instead of the keys of the source: a place as in SET POSITION.
 
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """A part of a split's position: `partition` names the split and what the source adds.
+    """A part of a split's position: `partition` has the split and the keys that the source adds.
 
-    Without `offset`, in a change, the part begins anew.
+    In a change, a part without `offset` restarts from the beginning.
     """
 
     partition: Mapping[str, str]
@@ -39,17 +39,17 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsChange:
-    """What a change came to, or would come to: the offsets of the splits that it concerns."""
+    """The offsets of the changed splits before and after a change; of a dry run, as predicted."""
 
     before: Sequence[Offset]
     after: Sequence[Offset]
 
 
 class Offsets:
-    """Reads and changes the positions of all jobs. Belongs to the thread of its notes."""
+    """Reads and changes the positions of all jobs. Use it from the thread of *notes* only."""
 
     def __init__(self, notes: NoteCopy, *, dead: Callable[[Owner], bool] = is_dead) -> None:
-        """*dead* says True only when it is certain."""
+        """*dead* returns True only if the owner is certain to be dead."""
         self._notes = notes
         self._dead = dead
 
@@ -58,7 +58,7 @@ class Offsets:
         return frozenset(live_workers(self._notes.store(job), self._dead))
 
     def of(self, job: str, source: type[Source]) -> Sequence[Offset]:
-        """Return where every split of *job* stands, as committed."""
+        """Return the committed position of every split of *job*."""
         return [part for state in self.states(job) for part in _shown(state, source)]
 
     def alter(
@@ -96,7 +96,7 @@ class Offsets:
         return self._replace(job, source, dict(moved), dry_run=dry_run)
 
     def reset(self, job: str, source: type[Source], *, dry_run: bool) -> OffsetsChange:
-        """Let every split of *job* begin anew."""
+        """Have every split of *job* restart from the beginning."""
         anew = {state.split: None for state in self.states(job)}
         return self._replace(job, source, anew, dry_run=dry_run)
 
@@ -108,7 +108,7 @@ class Offsets:
         *,
         dry_run: bool,
     ) -> OffsetsChange:
-        """Replace whole positions; None lets a split begin anew."""
+        """Replace whole positions; with None a split restarts from the beginning."""
         return self._replace(job, source, positions, dry_run=dry_run)
 
     def _replace(
@@ -141,7 +141,7 @@ class Offsets:
         return OffsetsChange(before, after)
 
     def _know(self, job: str, splits: Iterable[str]) -> None:
-        """Make splits known that were never read, so that they can be given positions."""
+        """Create the states of splits that were never read, so that they can be given positions."""
         known = [state.split for state in self.states(job)]
         if not set(splits) <= set(known):
             self._notes.store(job).register([*known, *splits])

@@ -30,11 +30,11 @@ from headrace.plugins import EncodedPosition, TableChecks
 PREVIEW_ROWS: Final = 10
 
 _MS, _US = 1_000, 1_000_000
-Part = Sequence[Any]  # Whatever JSON holds.
+Part = Sequence[Any]  # Any: JSON.
 
 
 class Running:
-    """What statements ask of the plugins of jobs. Belongs to the thread of its notes."""
+    """Executes statements that ask plugins of jobs. Use it from the thread of *notes* only."""
 
     def __init__(
         self,
@@ -44,17 +44,17 @@ class Running:
         ask: Ask = ask,
         file: Path | None = None,
     ) -> None:
-        """Ask nothing yet. *file* is what jobs are run with that have not run yet, if known."""
+        """Ask nothing yet. *file* is the file of jobs that have not run yet, if known."""
         self._ask = ask
         self._file = file
         self._notes = notes
         self._commands = commands
 
     def lag(self, source: SourceEntry | None) -> ResultTable:
-        """Return how far all sources are behind, or one of them, and which parts cannot be read.
+        """Return the lag of *source*, or of all sources, and the parts that cannot be read.
 
         Raises:
-            NotAvailableError: the one source cannot tell.
+            NotAvailableError: *source* does not know its lag.
 
         """
         facts = ("behind_bytes", "behind_files", "oldest", "age_seconds")
@@ -78,8 +78,8 @@ class Running:
         """Return the next changes of a source.
 
         Raises:
-            UnauthorizedError: whoever asks may not read the table.
-            NotAvailableError: with why not.
+            UnauthorizedError: the caller may not read the table.
+            NotAvailableError: with the reason.
 
         """
         source = self._commands.source_on(statement.word, statement.table)
@@ -94,10 +94,10 @@ class Running:
         return ResultTable(("operation", "written", "change"), tuple(rows))
 
     def validate(self, name: str) -> ResultTable:
-        """Return what a sink's own check found.
+        """Return the results of the sink's own checks.
 
         Raises:
-            UnauthorizedError: whoever asks may not have it asked.
+            UnauthorizedError: the caller may not check the sink.
             NotAvailableError: there is no answer.
 
         """
@@ -113,13 +113,14 @@ class Running:
         return ResultTable(("check", "result", "message", "hint"), tuple(map(tuple, found)))
 
     def checks_tables(self, source: SourceEntry) -> bool:
-        """Say whether somebody can be asked about the table of *source*; that takes its time."""
+        """Say whether a plugin can be asked about the table of *source*, which can take long."""
         return self._file_to_ask_with(source) is not None
 
     def table_warnings(self, source: SourceEntry) -> Sequence[StatementWarning]:
-        """Return what a source does not deliver of its table; it need not have been created.
+        """Return warnings about changes of its table that a source does not deliver.
 
-        Where nobody can be asked that is the warning, unless no file says who that would be.
+        *source* need not exist yet. If its plugin cannot be asked, the warning says so. If no file
+        is known from which to make the source, there is no warning.
         """
         file, table = self._file_to_ask_with(source), ".".join(whole_table(source.table))
         if file is None:
@@ -137,12 +138,12 @@ class Running:
         return tuple(StatementWarning(*warning) for warning in found)
 
     def set_position(self, statement: SetPosition) -> ResultTable:
-        """Move a stopped source, or tell what that would do; return it part by part.
+        """Move a stopped source, or in a dry run do not; return the effect on each part.
 
         Raises:
-            UnauthorizedError: whoever asks may not move it.
-            NotStoppedError: it is not stopped, and this is no dry run.
-            BadPositionError: there is no such place.
+            UnauthorizedError: the caller may not move it.
+            NotStoppedError: it is not stopped, and this is not a dry run.
+            BadPositionError: there is no such position.
             NotFoundError: there is no such split.
             NotAvailableError: there is no answer.
 
@@ -185,7 +186,7 @@ class Running:
         return self._move(name, list(found.values()), dry_run=dry_run)
 
     def _located(self, name: str, split: str | None, place: str) -> Sequence[Part]:
-        """Return, of each split, its name, the position at *place*, and its parts."""
+        """Return, for each split, its name, the position at *place*, and its parts."""
         of_job = self._file_of(self._commands.status(name).job)
         question = {"verb": "locate", **of_job, "split": split, "target": place}
         found: Sequence[Part] = self._ask(question)
@@ -200,7 +201,7 @@ class Running:
         return self._commands.move(name, positions, dry_run=dry_run)
 
     def _lag_rows(self, job: str, names: Sequence[str]) -> list[tuple[str, ...]]:
-        """Return the lag of the sources *names*, which *job* runs: of the split most behind."""
+        """Return the lag of *job*, for each of its sources *names*: that of the slowest split."""
         found = self._ask({"verb": "lag", **self._file_of(job)})
         worst: dict[str, tuple[int, int]] = {}
         problems: dict[str, str] = {}
@@ -224,7 +225,7 @@ class Running:
         return [(name, *row) for name in names for row in rows]
 
     def _file_for(self, sink: str) -> Path | None:
-        """Return what the jobs of a sink are run with, or None if nobody has said that."""
+        """Return the file that the jobs of a sink run with, or None if it is not known."""
         for source in self._commands.sources():
             if source.sink == sink:
                 with contextlib.suppress(NotAvailableError):
@@ -232,9 +233,9 @@ class Running:
         return self._file
 
     def _file_to_ask_with(self, source: SourceEntry) -> Path | None:
-        """Return what the job of *source* is run with, or will be, to ask the plugin about tables.
+        """Return the file of the job of *source*, with which its plugin can be asked about tables.
 
-        None if nobody has said that, or the plugin has no answer to it.
+        Returns None if the file is not known, or if the plugin cannot check tables.
         """
         _, plugin = source_of_word(source.word)
         if not issubclass(plugin, TableChecks):
@@ -249,7 +250,7 @@ class Running:
 
 
 def unchecked(table: str, why: str, hint: str = "") -> StatementWarning:
-    """Warn that nobody could be asked about *table*."""
+    """Return the warning that no plugin has checked *table*."""
     said = f"table {table} was not checked for writes that are in no commit log: {why}"
     return StatementWarning("tables_unchecked", said, hint)
 
@@ -271,9 +272,9 @@ def _offset(offset: Mapping[str, int | str] | None) -> str:
 
 
 def _effect(before: Part | None, after: Part | None) -> str:
-    """Say what is read again or passed over, from bytes and files left before and after."""
+    """Return what is read again or skipped, given the bytes and files left before and after."""
     if before is None or after is None:
-        return "cannot be told"
+        return "unknown"
     more_bytes, more_files = after[0] - before[0], after[1] - before[1]
     if more_bytes == 0:
         return "stays"

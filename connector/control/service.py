@@ -1,4 +1,4 @@
-"""Executes statements: each is one call of the command service, and a table as its answer."""
+"""Executes statements: each calls the command service once, and returns a table."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,7 +39,7 @@ from headrace.connector.stores.open_control_store import open_notes
 
 
 def asks_plugin(statement: Statement) -> bool:
-    """Say whether the answer to *statement* takes a plugin's, which may take its time."""
+    """Say whether *statement* needs an answer of a plugin, which can take long."""
     if isinstance(statement, Show):
         return statement.subject is Subject.LAG
     return isinstance(statement, ValidateSink | PreviewSource | SetPosition)
@@ -56,7 +56,7 @@ class ControlService:
         guard: Guard | None = None,
         file: Path | None = None,
     ) -> None:
-        """Use *notes* from its own thread only; closing it stays with the caller.
+        """Use *notes*, which the caller closes, from its own thread only.
 
         *ask* puts a question to a plugin. *file* is the worker's, if known.
         """
@@ -66,9 +66,9 @@ class ControlService:
 
     @classmethod
     def open(cls, state: Path, *, guard: Guard | None = None, file: Path | None = None) -> Self:
-        """Return the service of what *state* names (see `open_notes`); close it.
+        """Return the service on the store that *state* names (see `open_notes`).
 
-        Another thread may close it.
+        Close it after use; another thread may do that.
 
         Raises:
             StateFileError: the file cannot be used.
@@ -81,17 +81,17 @@ class ControlService:
         self._notes.close()
 
     def serve(self, caller: Caller, guard: Guard) -> None:
-        """Let *guard* decide from now on what *caller*, who is whoever executes here, may do."""
+        """Execute further statements for *caller*; *guard* decides what it may do."""
         CALLER.set(caller)
         self.commands.guard_by(guard)
 
     def execute(self, statement: Statement) -> ResultTable:
         """Execute *statement* and return its answer, which has no rows for CREATE and DROP.
 
-        CREATE and ALTER of a source warn of what is not delivered of its table.
+        CREATE and ALTER of a source warn about changes of its table that are not delivered.
 
         Raises:
-            ConfigError: the statement is wrong, or does not fit what is there.
+            ConfigError: the statement is wrong, or does not fit the sinks and sources that exist.
             StoreUnavailableError: the state file did not answer; nothing was changed.
 
         """
@@ -109,7 +109,7 @@ class ControlService:
         return ResultTable()
 
     def change_source(self, statement: CreateSource | AlterSource) -> SourceEntry | None:
-        """Make or change a source, and return it; None where nothing was to do. Asks no plugin.
+        """Create or change a source and return it; None if there was nothing to do. Asks no plugin.
 
         Raises as `execute` does.
         """
@@ -123,11 +123,11 @@ class ControlService:
         return self.commands.alter_source(name, changes) if name else None
 
     def checks_tables(self, source: SourceEntry) -> bool:
-        """Say whether `table_warnings` asks a plugin, which may take its time."""
+        """Say whether `table_warnings` asks a plugin, which can take long."""
         return self._running.checks_tables(source)
 
     def table_warnings(self, source: SourceEntry) -> tuple[StatementWarning, ...]:
-        """Return what *source* does not deliver of its table, and note it in the audit.
+        """Return the warnings about the table of *source*, and record them in the audit.
 
         Raises StoreUnavailableError.
         """
@@ -136,7 +136,7 @@ class ControlService:
     def warn(
         self, source: SourceEntry, warnings: Sequence[StatementWarning]
     ) -> tuple[StatementWarning, ...]:
-        """Note in the audit that who asks is warned, and return *warnings*.
+        """Record in the audit that the caller was warned, and return *warnings*.
 
         Raises StoreUnavailableError.
         """
@@ -147,7 +147,7 @@ class ControlService:
     def alter_offsets(
         self, name: str, wanted: Sequence[Offset], *, dry_run: bool = False
     ) -> OffsetsChange:
-        """Move positions of a stopped source, also to places that its plugin must find.
+        """Move positions of a stopped source, also to places that only its plugin can find.
 
         Raises as `Commands.alter_offsets` and `Running.alter_offsets` do.
         """
@@ -223,7 +223,7 @@ class ControlService:
                 self.commands.restart(name)
 
     def _source_name(self, statement: AlterSource | DropSource) -> str:
-        """Return the name of the connector; nothing if it is missing and that is no error."""
+        """Return the name of the connector; "" if it does not exist and that is allowed."""
         try:
             return self.commands.source_on(statement.word, statement.table).name
         except NotFoundError:

@@ -1,7 +1,7 @@
 """Service configurations as CEP-44's Sidecar has them: `cdc`, `kafka` and `schema_store`.
 
-Together they define one job that publishes every table with CDC. What the Sidecar's keys mean here
-is said in this one file; a key that cannot be honoured is refused, never ignored.
+Together they define one job that publishes every table with CDC. This module alone says what the
+Sidecar's keys mean here. It refuses a key that it cannot honour, and ignores none.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,14 +16,14 @@ from headrace.connector.stores.target_state import FORK_MARK, JOB_BYTES_MAX
 from headrace.plugins import ConfigError, Problem, ServiceWishes, option, parse_config
 
 SERVICES: Final = ("cdc", "kafka", "schema_store")
-ROUTE: Final = "~services"  # The board's name of this "source"; no statement can give it.
+ROUTE: Final = "~services"  # The name of their route; no source can have this name.
 _PLACEHOLDERS: Final = {
     "STATIC": (),
     "KEYSPACE": ("{keyspace}",),
     "TABLE": ("{table}",),
     "KEYSPACETABLE": ("{keyspace}", "{table}"),
 }
-# The Sidecar's configuration must have them; what they say is said by `format` and `key.format`.
+# The Sidecar's configuration must have them; `format` and `key.format` replace them here.
 _SERIALIZERS: Final = ("key.serializer", "value.serializer")
 
 
@@ -70,12 +70,12 @@ class CdcService:
     )
 
     def __post_init__(self) -> None:
-        """Refuse what would lose changes, and what contradicts itself."""
+        """Refuse options that would lose changes, and options that contradict each other."""
         problems = []
         if not self.persist_state:
             problems.append(Problem("persist_state", "cannot be false", "the state is the proof"))
         if not self.fail_kafka_errors:
-            hint = "changes would be lost without a word; DELETE the configuration to stop"
+            hint = "changes would be lost silently; DELETE the configuration to stop"
             problems.append(Problem("fail_kafka_errors", "cannot be false", hint))
         if self.datacenter and self.data_center and self.datacenter != self.data_center:
             problems.append(Problem("data_center", "differs from datacenter"))
@@ -86,7 +86,7 @@ class CdcService:
             problems.append(Problem("topic", found))
         is_long = len(quote(self.jobid)) > JOB_BYTES_MAX
         if is_long or not self.jobid.strip() or FORK_MARK in self.jobid:
-            problems.append(Problem("jobid", "is no job name"))
+            problems.append(Problem("jobid", "is not a job name"))
         if problems:
             raise ConfigError(problems)
 
@@ -101,7 +101,7 @@ class CdcService:
 
 @dataclass(frozen=True, slots=True)
 class ServiceJob:
-    """What the services together ask for: a job's name and the sections of its file."""
+    """The job that the services define together: its name and the sections of its file."""
 
     job: str
     enabled: bool
@@ -111,7 +111,7 @@ class ServiceJob:
 
 
 def service_job(configs: Mapping[str, Mapping[str, str]]) -> ServiceJob:
-    """Return what *configs*, by service, ask for.
+    """Return the job that *configs*, by service, define.
 
     Raises:
         ConfigError: `cdc` or `kafka` is missing, or they do not fit together.
@@ -139,7 +139,7 @@ def service_job(configs: Mapping[str, Mapping[str, str]]) -> ServiceJob:
 def check_service(
     name: str, config: Mapping[str, str], others: Mapping[str, Mapping[str, str]]
 ) -> None:
-    """Check the configuration of one service, as far as the *others* are known.
+    """Check the configuration of one service, also against the *others* that are known.
 
     Raises:
         NotFoundError: there is no such service.

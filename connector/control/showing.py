@@ -1,4 +1,4 @@
-"""What SHOW answers from the store alone. Times are shown in UTC."""
+"""Answers SHOW from the store alone. Times are shown in UTC."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from headrace.connector.language.statements import Subject
 from headrace.connector.stores import KeptLoss
 from headrace.connector.stores.note_copy import NoteCopy
 
-ERRORS_SHOWN_MAX: Final = 1000  # The newest.
+ERRORS_SHOWN_MAX: Final = 1000  # The newest are shown.
 
 
 def show(
@@ -78,7 +78,7 @@ def _offsets(commands: Commands, chosen: Sequence[ConnectorStatus]) -> ResultTab
 
 
 def _errors(notes: NoteCopy, chosen: Sequence[ConnectorStatus], table: str) -> ResultTable:
-    """Return what stopped jobs and splits, then what was lost, newest first."""
+    """Return the errors that stopped jobs and splits, then the losses, newest first."""
     columns = ("job", "split", "kind", "table", "place", "code", "message", "size_bytes")
     rows: list[tuple[str, ...]] = []
     for job in dict.fromkeys(status.job for status in chosen):

@@ -1,4 +1,4 @@
-"""The verbs about sinks; the rest of them is in `commands`."""
+"""The verbs about sinks; `commands` has the others."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -28,15 +28,15 @@ from headrace.connector.language.statements import (
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.plugins import ConfigError, Problem
 
-# What a client of Kafka Connect gave stays as it was given, also when options change.
+# A config that a client of Kafka Connect gave is stored as it was given, also after a change.
 _AS_GIVEN: Final = (NAME_KEY, CLASS_KEY, TASKS_KEY)
 
 
 class SinkCommands:
-    """What can be done with sinks. Belongs to the thread of its notes."""
+    """Creates, changes and drops sinks. Use it from the thread of *notes* only."""
 
     def __init__(self, notes: NoteCopy, guard: Guard) -> None:
-        """Use *notes*; *guard* decides who may."""
+        """Use *notes*; *guard* decides which callers may."""
         self._notes = notes
         self._gate = Gate(notes, guard)
         self._catalogue = Catalogue(notes)
@@ -51,7 +51,7 @@ class SinkCommands:
 
     @needs(Role.ADMIN)
     def create_sink(self, statement: CreateSink) -> bool:
-        """Make a sink; False when it is there and that is no error.
+        """Create a sink; return False if it exists and that is allowed.
 
         Raises:
             ConfigError: with every mistake.
@@ -73,9 +73,9 @@ class SinkCommands:
 
     @needs(Role.ADMIN)
     def alter_sink(self, statement: AlterSink) -> SinkEntry | None:
-        """Change options of a sink, or its URI; None when it is missing and that is no error.
+        """Change options of a sink, or its URI; None if it does not exist and that is allowed.
 
-        Its running jobs settle and commit what is under way, then go on with the new options.
+        Its running jobs settle and commit the records in flight, then take the new options.
 
         Raises:
             NotFoundError: there is no such sink.
@@ -96,7 +96,7 @@ class SinkCommands:
 
     @needs(Role.ADMIN)
     def drop_sink(self, name: str, *, if_exists: bool = False) -> None:
-        """Forget a sink.
+        """Delete a sink.
 
         Raises:
             NotFoundError: there is no such sink, and *if_exists* does not allow that.
@@ -119,16 +119,16 @@ class SinkCommands:
 
     @needs(Role.OPERATOR)
     def validate_sink(self, name: str) -> SinkEntry:
-        """Return a sink that somebody wants to be asked. Raises NotFoundError."""
+        """Return a sink that the caller wants to check. Raises NotFoundError."""
         return self._catalogue.sink(name)
 
-    # The same by connector configs, as Kafka Connect's clients have them.
+    # The same for connector configs of Kafka Connect's clients.
 
     @needs(Role.ADMIN)
     def put_sink(self, config: Mapping[str, str], *, replaces: bool = True) -> bool:
-        """Make a sink of a connector config, or give it another one; say whether it was made.
+        """Create a sink from a connector config, or give it another one; say whether it is new.
 
-        The config is kept as it is given.
+        The config is stored as it is given.
 
         Raises:
             ConfigError: with every mistake; nothing was changed.
@@ -164,10 +164,10 @@ class SinkCommands:
 
 
 def altered_sink(before: CreateSink, change: AlterSink) -> CreateSink:
-    """Return *before* as *change* wants it: what is not named stays.
+    """Return *before* with *change* applied; options that *change* does not name stay.
 
-    A new URI takes the place of the old one with its query; an option that it gives replaces one
-    that was given by AND, and an option given by AND replaces one of the old URI.
+    A new URI replaces the old one and its query. An option in the new URI replaces the same option
+    given by AND, and an option that *change* gives by AND replaces the same option of the old URI.
 
     Raises:
         BadUriError: the new URI cannot be read.

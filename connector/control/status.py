@@ -1,4 +1,4 @@
-"""How connectors fare, as the store knows it: no broker, node or worker is asked."""
+"""The status of connectors, from the store alone: no broker, node or worker is asked."""
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
@@ -25,9 +25,9 @@ SILENT_MS_MIN: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitStatus:
-    """A split. `reason` is what failed or holds it up; `generation` the configuration it runs.
+    """A split. `reason` says what failed or delays it; `generation` is the configuration it runs.
 
-    `worker` is `host:pid`, empty when nobody owns it. Times are ms since 1970.
+    `worker` is `host:pid`, or empty if no worker owns the split. Times are ms since 1970.
     """
 
     task: int
@@ -43,11 +43,11 @@ class SplitStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectorStatus:
-    """A connector: what is wanted (`desired`, `generation`), what is seen, and its splits.
+    """A connector: its target state (`desired`, `generation`), its observed state, and its splits.
 
-    `job_state` is that of the job as a whole: FAILED or RESTARTING when nothing of it runs. It is
-    FAILED, too, for a source whose table lacks, while the job runs the others. `unread` are the
-    parts of the source, such as logs of nodes, that cannot be read now while the others are.
+    `job_state` is that of the whole job: FAILED or RESTARTING if none of its splits runs. It is
+    also FAILED for a source whose table is missing, while the job runs the others. `unread` are the
+    parts of the source, such as logs of nodes, that cannot be read now, while the others can.
     """
 
     name: str
@@ -67,7 +67,7 @@ class ConnectorStatus:
 def connector_statuses(
     notes: NoteCopy, *, dead: Callable[[Owner], bool] = is_dead
 ) -> Sequence[ConnectorStatus]:
-    """Return the status of every source, by name. *dead* says True only when it is certain."""
+    """Return the status of every source, by name. *dead* returns True only if it is certain."""
     board, catalogue = Board(notes), Catalogue(notes)
     with notes.snapshot():
         tables = {s.name: ".".join(whole_table(s.table)) for s in catalogue.sources()}
@@ -106,18 +106,18 @@ def connector_statuses(
 
 
 def failure_text(failure: Failure) -> str:
-    """Return the code of what stopped a source alone, since when, what happened and what helps."""
+    """Return the code of the failure that stopped one source, its time, its cause and its hint."""
     code, _, text = failure.problem.partition(": ")
     return f"{code}: since {time_text(failure.since_ms)} {text}; {failure.hint}"
 
 
 def unread_text(parts: Sequence[UnreadPart]) -> str:
-    """Return since when which parts cannot be read, and what follows."""
+    """Return which parts cannot be read, since when, and what follows."""
     return "; ".join(f"{code}: {text}" for code, text in map(unread_since, parts))
 
 
 def unread_since(part: UnreadPart) -> tuple[str, str]:
-    """Return the code of why a part cannot be read; and since when it cannot, and what follows."""
+    """Return the code of why a part cannot be read; then since when, and what follows."""
     code, _, text = part.reason.partition(": ")
     return code, f"since {time_text(part.since_ms)} {text}"
 
@@ -130,9 +130,9 @@ def time_text(time_ms: int | None) -> str:
 
 
 def sink_status(name: str, users: Sequence[ConnectorStatus]) -> ConnectorStatus:
-    """Return the status of a sink: the worst of *users*, who write into it, and all their splits.
+    """Return the status of a sink: the worst status of its sources *users*, and all their splits.
 
-    Without users nothing runs.
+    Without sources it does not run.
     """
     state = worst(user.state for user in users)
     cause = next((user for user in users if user.state is state), None)
@@ -199,12 +199,12 @@ def split_status(
     seen: Seen | None,
     workers: Mapping[str, str],
 ) -> SplitStatus:
-    """Return what is known of a split; *workers* are the `live_workers` of its job."""
+    """Return the status of a split; *workers* are the `live_workers` of its job."""
     owner = lease.owner if lease is not None and lease.owner in workers else None
     problem = lease.problem if lease is not None else ""
     state = split_state(owner, problem, seen)
     if seen is None or seen.state is not state or owner not in (None, seen.worker):
-        seen = Seen(split=split, state=state, generation=0)  # What there is says nothing of it.
+        seen = Seen(split=split, state=state, generation=0)  # The record that exists is outdated.
     return SplitStatus(
         task=task,
         split=split,
@@ -221,7 +221,7 @@ def split_status(
 def live_workers(store: Store, dead: Callable[[Owner], bool]) -> dict[str, str]:
     """Return `host:pid` of each worker of a job that is not known to be dead.
 
-    One that was silent for as long as two of its leases is none.
+    A worker that did not write for twice its lease is not returned.
     """
     grants = {row.owner: row.lease_ms for row in store.leases()}
     return {

@@ -1,1 +1,1 @@
-"""Who may change what, and the record of every attempt."""
+"""Permissions to change things, and the audit log of every attempt."""

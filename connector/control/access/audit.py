@@ -1,7 +1,7 @@
 """The audit: one line of JSON for each attempt to change something, allowed or denied.
 
-No line holds a configuration, only the hash of what was there before and after. Each line holds the
-hash of the line before it, so that none can be changed or taken out without a trace.
+A line holds no configuration, only its hash before and after the change. Each line also holds the
+hash of the line before it, so a line cannot be changed or removed unnoticed.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ LINE_BYTES_MAX: Final = 16_384
 
 
 class Audit:
-    """Appends to one file, which several processes may do."""
+    """Appends lines to one file; several processes may append to the same file."""
 
     def __init__(self, path: Path) -> None:
         """Write to *path*."""
@@ -48,10 +48,10 @@ class Audit:
         error: HeadraceError | None,
         warned: str = "",
     ) -> None:
-        """Append a line about an attempt; *warned* has the codes of what its caller was warned of.
+        """Append a line about an attempt; *warned* has the codes of warnings that the caller got.
 
         Raises:
-            StoreUnavailableError: it cannot be written.
+            StoreUnavailableError: the line cannot be written.
 
         """
         outcome = "warned" if warned else "done"
@@ -76,12 +76,12 @@ class Audit:
 
 
 def fingerprint(text: str | None) -> str:
-    """Return what stands for *text* in a line; of nothing, nothing."""
+    """Return the hash that a line holds instead of *text*; None becomes the empty string."""
     return "" if text is None else hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def broken_lines(path: Path) -> Iterator[int]:
-    """Yield the numbers of the lines, from 1, that are not what followed the line before."""
+    """Yield the number, from 1, of each line that does not hold the hash of the line before it."""
     previous = FIRST
     with path.open("rb") as file:
         for number, raw in enumerate(file, 1):

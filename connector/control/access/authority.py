@@ -1,7 +1,7 @@
-"""What Cassandra says about the role that the shell is logged in as.
+"""Asks Cassandra about the role that the shell is logged in as.
 
-It is asked over the caller's own connection, so nobody learns more than the caller may. The
-permission CDC is the Sidecar's: Cassandra has none of that name, so it lies in the Sidecar's table.
+The queries run over the caller's own connection, so they return no more than the caller may read.
+Cassandra has no permission CDC; the Sidecar has, and keeps it in a table of its own.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,14 +19,14 @@ _CLUSTER: Final = "cluster"
 
 
 class Rows(Protocol):
-    """What this needs of a connection."""
+    """The methods of a connection that this module uses."""
 
     @property
     def cluster(self) -> str:
         """The cluster's name."""
 
     def rows(self, text: str, *values: str) -> Sequence[Mapping[str, object]]:
-        """Execute *text*, and return all rows. Raises what the connection raises."""
+        """Execute *text* and return all rows. Raises what the connection raises."""
 
 
 class CassandraAuthority:

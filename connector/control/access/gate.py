@@ -1,4 +1,4 @@
-"""What every changing verb goes through: the guard before it, the audit after it."""
+"""Checks each changing verb by the guard before it runs, and audits it afterwards."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ _OF_TABLES: Final = ("create_source", "preview_source", "put_source", "replace_s
 
 
 class Gate:
-    """The guard and the audit of one state file."""
+    """Has the guard and the audit of one state file."""
 
     def __init__(self, notes: NoteCopy, guard: Guard) -> None:
         """Audit beside the state file, as `state.db.audit`."""
@@ -30,7 +30,7 @@ class Gate:
         self._inside = False
 
     def run(self, verb: str, needed: Role, given: Any, act: Callable[[], T]) -> T:  # noqa: ANN401 (a verb's first argument)
-        """Let *act* happen if the caller may, and note the attempt. Verbs within verbs pass."""
+        """Run *act* if the caller may, and audit the attempt. Inner verbs are not checked."""
         if self._inside:
             return act()
         caller, subject = CALLER.get(), subject_of(given)
@@ -55,7 +55,7 @@ class Gate:
             )
 
     def allows(self, needed: Role, table: TableName) -> bool:
-        """Say whether the caller may do what reads *table*; nothing is noted."""
+        """Say whether the caller may do what reads *table*. Writes no line to the audit."""
         try:
             self._guard.check(CALLER.get(), needed, table)
         except UnauthorizedError:
@@ -63,14 +63,14 @@ class Gate:
         return True
 
     def warned(self, verb: str, subject: str, codes: str) -> None:
-        """Note what the caller was warned of. Raises StoreUnavailableError."""
+        """Audit the warnings that the caller got. Raises StoreUnavailableError."""
         same = fingerprint(self._statement(subject))
         self._audit.note(
             CALLER.get(), verb, subject, before=same, after=same, error=None, warned=codes
         )
 
     def _statement(self, name: str) -> str | None:
-        """Return all that is kept of what has this name."""
+        """Return all that the store has of the source, sink or service of this name."""
         return self._catalogue.text(name)
 
 
@@ -84,7 +84,7 @@ G = TypeVar("G", bound=_Gated)
 def needs(
     role: Role,
 ) -> Callable[[Callable[Concatenate[G, P], T]], Callable[Concatenate[G, P], T]]:
-    """Let a verb be checked and audited; its first argument says what it is about."""
+    """Have a verb checked and audited; its first argument says which object it is about."""
 
     def decorate(verb: Callable[Concatenate[G, P], T]) -> Callable[Concatenate[G, P], T]:
         @functools.wraps(verb)
@@ -100,7 +100,7 @@ def needs(
 
 
 def subject_of(given: object) -> str:
-    """Return the name of what a verb is about."""
+    """Return the name of the object that a verb is about."""
     if isinstance(given, Mapping):
         return str(given.get("name", ""))
     return str(getattr(given, "name", given))

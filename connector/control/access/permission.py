@@ -1,4 +1,4 @@
-"""Who may do what: callers, what verbs need, and the guards that decide. When unsure, they deny."""
+"""Callers, the roles that verbs need, and the guards that decide. When unsure, a guard denies."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ CACHED_MAX: Final = 10_000
 
 
 class Role(IntEnum):
-    """What a caller is to us; each may do what those before it may."""
+    """The role of a caller; each may also do what the roles before it may."""
 
     NOBODY = 0
     VIEWER = 1
@@ -27,7 +27,10 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who asks, through which door, from where. `role` is what that door knows of the caller."""
+    """The user or process that makes a request, and the interface that it uses (`door`).
+
+    `role` is the role that this interface knows for the caller.
+    """
 
     name: str = "local"
     role: Role = Role.ADMIN
@@ -38,11 +41,11 @@ class Caller:
 
 LOCAL: Final = Caller()
 CALLER: Final[ContextVar[Caller]] = ContextVar("caller", default=LOCAL)
-"""Whoever the current request is from."""
+"""The caller of the current request."""
 
 
 class UnauthorizedError(HeadraceError):
-    """The caller may not do that. Its words are Cassandra's."""
+    """The caller may not do that. The messages are worded as Cassandra's."""
 
     code: ClassVar[str] = "unauthorized"
     exit_status: ClassVar[int] = 2
@@ -56,13 +59,13 @@ class Guard(Protocol):
         """Return if *caller* may; *table* is what a new source would read.
 
         Raises:
-            UnauthorizedError: it may not, or nobody can be asked.
+            UnauthorizedError: *caller* may not, or its permissions cannot be read.
 
         """
 
 
 class RoleGuard:
-    """Goes by what the door knows: the role of its user. Whoever may write the file is local."""
+    """Compares `Caller.role` with the needed role. Who can open the state file is an admin."""
 
     def check(self, caller: Caller, needed: Role, table: TableName | None) -> None:
         """See `Guard`."""
@@ -75,7 +78,7 @@ class RoleGuard:
 
 
 class Authority(Protocol):
-    """What Cassandra knows of a role. Every call may block, and raises when it cannot be asked."""
+    """What Cassandra knows of a role. Calls may block, and raise if Cassandra does not answer."""
 
     cluster: str
 
@@ -90,10 +93,11 @@ class Authority(Protocol):
 
 
 class CassandraGuard:
-    """Goes by Cassandra's own roles: superusers, and those with the permission CDC.
+    """Allows superusers of Cassandra, and roles with the permission CDC.
 
-    A source also needs SELECT on its table: else it were a way to read what one may not. Answers
-    are kept for up to `CACHE_SECONDS`; errors are refusals.
+    To create a source, a role also needs SELECT on its table: otherwise it could read through the
+    source what it may not read directly. Answers are cached for up to `CACHE_SECONDS`. Where
+    Cassandra cannot be asked, the guard denies.
     """
 
     def __init__(
@@ -135,7 +139,7 @@ class CassandraGuard:
         except Exception as error:
             raise UnauthorizedError(
                 f"User {name}: the permissions could not be read ({type(error).__name__})",
-                hint="denied, because nobody could be asked",
+                hint="denied, because Cassandra did not answer",
             ) from error
         if len(self._known) >= CACHED_MAX:
             self._known.clear()

@@ -1,1 +1,1 @@
-"""Finding the plugins that a statement means, and asking them in a process of their own."""
+"""Finds the plugins that a statement names, and asks them in a process of their own."""

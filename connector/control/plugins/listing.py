@@ -1,4 +1,4 @@
-"""The installed plugins as lists and forms show them. Loading one imports it."""
+"""The installed plugins, as lists and forms show them. Loading a plugin imports it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class PluginInfo:
 
     @property
     def config_class(self) -> type | None:
-        """Return what declares its options; of a source, those of its connectors."""
+        """Return the class that declares its options; for a source, those of its connectors."""
         if self.group == "sources":
             return ConnectorOptions
         found: type | None = getattr(self._load(), "config_class", None)
@@ -49,7 +49,7 @@ class PluginInfo:
 
 
 def installed() -> Sequence[PluginInfo]:
-    """Return all sources that statements can name, all sinks and codecs, but broken ones."""
+    """Return all sources that statements can name, all sinks and codecs, except broken ones."""
     found = []
     for group in ("sinks", "sources", "codecs"):
         for entry in sorted(discovery.entries(group)):
@@ -67,12 +67,12 @@ def installed() -> Sequence[PluginInfo]:
 
 
 def source_suffix(word: str) -> str:
-    """Return how the class of a source ends whose statements say DATA_SOURCE *word*."""
+    """Return the end of the class name of the source that statements name DATA_SOURCE *word*."""
     return f"{word.capitalize()}Source"
 
 
 def find_plugin(name: str) -> PluginInfo | None:
-    """Return the plugin of a class, which may stand without package and `Connector`."""
+    """Return the plugin of a class, whose name may omit the package and `Connector`."""
     return next(iter(find_plugins(name)), None)
 
 

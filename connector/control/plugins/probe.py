@@ -1,7 +1,8 @@
 """The process that `probing.ask` starts: it asks one plugin one question, and ends.
 
-The question comes as JSON on standard input, the answer goes as JSON to standard output. Whatever
-the plugin prints goes elsewhere. Nothing is claimed, committed, released or written.
+It reads the question as JSON from standard input, and writes the answer as JSON to standard output.
+What the plugin prints is not part of the answer. The process claims, commits, releases and writes
+nothing.
 """
 
 import base64
@@ -48,9 +49,9 @@ from headrace.plugins.discovery import load
 from headrace.plugins.records.record import readable
 
 PREVIEW_SECONDS_MAX: Final = 20.0
-CHANGE_CHARS_MAX: Final = 64 * 1024  # Of one change that is shown; the rest is cut off.
+CHANGE_CHARS_MAX: Final = 64 * 1024  # The rest of a change is not shown.
 
-Question = Mapping[str, Any]  # Whatever JSON holds.
+Question = Mapping[str, Any]  # Any: JSON.
 Json = Any
 Key = tuple[tuple[str, str], ...]
 Stand = tuple[Split, Position | None]
@@ -62,7 +63,7 @@ def main() -> None:
     configure("error")
     json.dump(answer_to(json.load(sys.stdin)), answers)
     answers.flush()
-    os._exit(0)  # Threads of a plugin, or of a library, need not be waited for.
+    os._exit(0)  # Does not wait for threads of a plugin or of a library.
 
 
 def answer_to(question: Question) -> Mapping[str, Json]:
@@ -89,12 +90,12 @@ def validate(question: Question) -> Json:
     file = question.get("job_file")
     if file is None and (unknown := list(written_paths(config))):
         hint = "ask the worker, over HTTP or with --state WORKER.yaml"
-        said = "only the file that the job is run with says where this may write"
+        said = "only the file that the job runs with says where this may write"
         return [[key, CheckResult.UNKNOWN.value, said, hint] for key, _ in unknown]
     if file is not None:
         if outside := bounds_of(Path(file)).problems(config):
             return [[p.key, CheckResult.FAILED.value, p.message, p.hint] for p in outside]
-        os.chdir(Path(file).parent)  # As the job that it is run with.
+        os.chdir(Path(file).parent)  # As the job does that runs with this file.
     with making(plugin, "made", config):
         sink = plugin(config, _context("validate", bytes(16)))
     with making(sink, "checked", config):
@@ -103,11 +104,10 @@ def validate(question: Question) -> Json:
 
 
 def lag(question: Question) -> Json:
-    """Return, of a job, what each part has left to read, and when the oldest was written.
+    """Return what each part of a job has left to read, and the time of the oldest change in it.
 
-    `parts` holds partition, bytes, files and problem for each part of each split, `oldest_us` µs
-    since 1970 of the oldest change that was not published; null where there is none or it cannot
-    be told.
+    `parts` has partition, bytes, files and problem of each part of each split. `oldest_us` is the
+    time of the oldest unpublished change, in µs since 1970; null if there is none or it is unknown.
     """
     with _opened(question) as (source, stands):
         parts = [
@@ -125,10 +125,10 @@ def lag(question: Question) -> Json:
 
 
 def locate(question: Question) -> Json:
-    """Return where each split would stand at a target, and what would come again or not at all.
+    """Return the position of each split at a target, and what it would read again or skip.
 
-    Of each split: its name, the new position (null: anew), and of each part partition, offset
-    before and after, and bytes and files behind it before and after.
+    For each split: its name, the new position (null: from the beginning), and for each part its
+    partition, its offset before and after, and the bytes and files left before and after.
     """
     with _opened(question) as (source, stands):
         wanted = [stand for stand in stands if question["split"] in (None, stand[0].split_id)]
@@ -159,9 +159,9 @@ def preview(question: Question) -> Json:
 
 
 def tables(question: Question) -> Json:
-    """Return code, message and hint of each warning about tables that a source is created on.
+    """Return code, message and hint of each warning about the tables of a new source.
 
-    The job need not have run, nor have a sink: the source is made of the file alone.
+    The job need not have run, nor have a sink: the file alone defines the source.
     """
     path = Path(question["job_file"])
     plugin, config = read_source(path, question["job"], alone=True, cluster=question["cluster"])
@@ -185,7 +185,7 @@ ANSWERS: Final[Mapping[str, Callable[[Question], Json]]] = {
 
 @contextlib.contextmanager
 def _opened(question: Question) -> Iterator[tuple[Source, Sequence[Stand]]]:
-    """Open the source of a job as a spectator; tell where each of its splits stands."""
+    """Open the source of a job read-only; yield it with the position of each of its splits."""
     path, job = Path(question["job_file"]), question["job"]
     plugin, config = read_source(path, job)
     place, _ = state_of(path, job)
@@ -195,7 +195,7 @@ def _opened(question: Question) -> Iterator[tuple[Source, Sequence[Stand]]]:
     os.chdir(path.parent)  # Paths in the file are relative to it.
     with making(plugin, "made", config):
         source = plugin(config, _context(job, job_key))
-    # Another number of splits is not in force before the job runs.
+    # A new number of splits takes effect when the job runs.
     if states and isinstance(source, Resplitting):
         source.follow(list(states))
     stands: list[Stand] = []
@@ -213,7 +213,7 @@ def _context(job: str, job_key: bytes) -> Context:
 
 
 def _first(reader: Reader) -> Iterator[Record]:
-    """Yield the first change that *reader* finds at once, if any."""
+    """Yield the first change of *reader*, if it has one at once."""
     batch = reader.read(Demand(records_max=1))
     if isinstance(batch, Batch):
         yield from list(batch.records())[:1]

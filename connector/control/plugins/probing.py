@@ -1,7 +1,7 @@
-"""Asks plugins, in a process of their own, so that none can hold up or end the one that asks.
+"""Asks plugins in a process of their own, so that a plugin can neither block nor end this process.
 
-`headrace.connector.control.plugins.probe` answers. Both ends are the same headrace on the same
-machine.
+`headrace.connector.control.plugins.probe` answers. Both processes run the same version of headrace
+on the same machine.
 """
 
 import json
@@ -13,18 +13,18 @@ from typing import Any, Final
 from headrace.connector.control.errors import BadPositionError, NotAvailableError
 
 SECONDS_MAX: Final = 30.0
-# A statement that was carried out already waits for these answers.
+# A statement that has already taken effect waits for these answers.
 SECONDS_MAX_OF: Final = {"tables": 10.0}
 _CODE: Final = "from headrace.connector.control.plugins.probe import main; main()"
 
-Answer = Any  # Whatever JSON holds.
+Answer = Any  # Any: JSON.
 Ask = Callable[[Mapping[str, object]], Answer]
 
 
 def ask(question: Mapping[str, object], *, seconds_max: float | None = None) -> Answer:
-    """Return the answer to *question*; see `probe.ANSWERS` for what can be asked.
+    """Return the answer to *question*; `probe.ANSWERS` lists the questions.
 
-    Without *seconds_max* the bound is that of the question.
+    Without *seconds_max* the question has its own bound.
 
     Raises:
         BadPositionError: the source has no such position.
@@ -38,7 +38,7 @@ def ask(question: Mapping[str, object], *, seconds_max: float | None = None) -> 
             [sys.executable, "-c", _CODE],
             input=json.dumps(question).encode(),
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # Its log: what matters is in its answer.
+            stderr=subprocess.DEVNULL,  # The log of the plugin; its answer has what matters.
             timeout=seconds_max,
             check=False,
         )
@@ -54,7 +54,7 @@ def ask(question: Mapping[str, object], *, seconds_max: float | None = None) -> 
 
 
 def unpacked(answer: Mapping[str, Answer]) -> Answer:
-    """Return what `probe.answer_to` found. Raises as `ask` does."""
+    """Return the `answer` of what `probe.answer_to` returned. Raises as `ask` does."""
     if "error" not in answer:
         return answer["answer"]
     code, key, message, hint = answer["error"]

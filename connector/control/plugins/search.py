@@ -1,7 +1,7 @@
-"""Which plugin a URI scheme or the word after DATA_SOURCE means.
+"""Finds the plugin of a URI scheme, or of the word after DATA_SOURCE.
 
 Both are attributes of the plugin's class, so plugins are imported here, the one with the same
-name first. A plugin that cannot be imported hides only itself, and is named when nothing fits.
+name first. A plugin that cannot be imported is skipped; the error names it if no plugin fits.
 """
 
 import difflib
@@ -14,7 +14,7 @@ from headrace.plugins import HeadraceError, Sink, Source, discovery
 
 
 def sink_of_scheme(scheme: str) -> tuple[str, type[Sink]]:
-    """Return the name and class of the sink whose URIs begin with *scheme*.
+    """Return the name and class of the sink whose URIs have *scheme*.
 
     Raises:
         UnknownPluginError: no installed sink has it.
@@ -29,7 +29,7 @@ def sink_of_scheme(scheme: str) -> tuple[str, type[Sink]]:
 
 
 def source_of_word(word: str) -> tuple[str, type[Source]]:
-    """Return the name and class of the source that DATA_SOURCE *word* means.
+    """Return the name and class of the source that statements name DATA_SOURCE *word*.
 
     Raises:
         UnknownPluginError: no installed source has it.
@@ -44,10 +44,10 @@ def source_of_word(word: str) -> tuple[str, type[Source]]:
 
 
 def source_of_class(name: str) -> tuple[str, type[Source]]:
-    """Return the source that a connector's class names: `CassandraCdcSource`.
+    """Return the source of a connector's class: `CassandraCdcSource`.
 
-    The package before it and the ending `Connector` may be there or not; the name of the plugin
-    alone does as well.
+    The name may have a package before it and `Connector` after it; it may also be the name of the
+    plugin alone.
 
     Raises:
         UnknownPluginError: no installed source has it.
@@ -57,7 +57,7 @@ def source_of_class(name: str) -> tuple[str, type[Source]]:
 
 
 def sink_of_class(name: str) -> tuple[str, type[Sink]]:
-    """Return the sink that a connector's class names: `KafkaSink`. See `source_of_class`."""
+    """Return the sink of a connector's class: `KafkaSink`. See `source_of_class`."""
     return _of_class("sinks", name)
 
 
@@ -91,7 +91,7 @@ def source_words() -> Sequence[str]:
 
 
 def connector_class(plugin: str, suffix: str) -> str:
-    """Return the class name Connect's clients see: `KafkaSink`, `CassandraCdcSource`."""
+    """Return the class name that Connect's clients see: `KafkaSink`, `CassandraCdcSource`."""
     return "".join(part.capitalize() for part in re.split(r"[^A-Za-z0-9]+", plugin)) + suffix
 
 

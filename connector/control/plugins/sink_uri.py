@@ -1,6 +1,6 @@
-"""A sink URI to its parts. What host and path mean is the sink's business.
+"""Splits a sink URI into its parts. The sink interprets host and path.
 
-One strict parser: what it accepts is what is used, so nothing can be read in two ways.
+This strict parser is the only one, so that no URI can be read in two ways.
 """
 
 import re
@@ -35,7 +35,7 @@ def parse_sink_uri(text: str) -> SinkUri:
     """Read `scheme://host/path?key=value&key=value`.
 
     Raises:
-        BadUriError: *text* has another form, or holds something it must not.
+        BadUriError: *text* has another form, or holds something that is not allowed.
 
     """
     if len(text) > URI_CHARS_MAX:
@@ -74,7 +74,7 @@ def parse_sink_uri(text: str) -> SinkUri:
 
 
 def without_options(uri: str, keys: Collection[str]) -> str:
-    """Return *uri*, which `parse_sink_uri` has read, without the options *keys* in its query."""
+    """Return *uri* without the options *keys* in its query; `parse_sink_uri` has accepted it."""
     before, mark, query = uri.partition("?")
     parts = query.split("&") if query else []
     kept = [part for part in parts if _unescaped(part.partition("=")[0]) not in keys]
@@ -98,7 +98,7 @@ def _query(text: str) -> tuple[tuple[str, str], ...]:
 def _unescaped(text: str) -> str:
     if wrong := _BAD_ESCAPE.search(text):
         shown = text[wrong.start() : wrong.start() + 3]
-        raise BadUriError("uri", f"{shown!r} is no percent escape", "a % is written %25")
+        raise BadUriError("uri", f"{shown!r} is not a percent escape", "a % is written %25")
     try:
         plain = urllib.parse.unquote(text, errors="strict")
     except UnicodeDecodeError:

@@ -85,7 +85,7 @@ def test_serializers_are_left_out() -> None:
         ("cdc", {"datacenter": "a", "data_center": "b"}, "differs from datacenter"),
         ("cdc", {"watermark_seconds": "1.5"}, "whole number"),
         ("cdc", {"micro_batch_delay_millis": "0"}, "at least 1"),
-        ("cdc", {"jobid": " "}, "is no job name"),
+        ("cdc", {"jobid": " "}, "is not a job name"),
         ("kafka", {}, "bootstrap.servers: is required"),
         ("kafka", {**KAFKA, "acks": "1"}, "can only be all here"),
         ("kafka", {**KAFKA, "sasl.jaas.config": "x"}, "give sasl.username"),

@@ -58,7 +58,7 @@ DIFFERENT: Final[Mapping[str, tuple[str, int, str]]] = {
     "initial-state 5": ("a paused connector has tasks", 200, ""),
     "lifecycle 26": (SOON, 200, ""),
     "lifecycle 39": (NO_REBALANCE, 404, "Unknown task: src-0"),
-    "odd-names 1": (SLASH, 400, "'a/b' is no connector name"),
+    "odd-names 1": (SLASH, 400, "'a/b' is not a connector name"),
     "odd-names 2": (SLASH, 404, "Connector a/b not found"),
     "odd-names 3": (SLASH, 404, "Connector a/b not found"),
     "odd-names 6": (SLASH, 200, ""),

@@ -55,7 +55,7 @@ def test_statements_keep_what_was_given(served: RestWorker, sink: dict[str, Any]
         ("a", {"topcs": "x"}, "topcs"),
         ("a", {"connector.class": "NoSink"}, "available connectors are"),
         ("a", {"connector.class": "AvroCodec"}, "available connectors are"),
-        ("a.b", {}, "is no sink name"),
+        ("a.b", {}, "is not a sink name"),
         ("a", {"bootstrap.servers": "PLAINTEXT://h:1"}, "bootstrap.servers"),
     ],
 )
