@@ -1,8 +1,8 @@
-"""Who executes a run: one process at a time, on whichever machine.
+"""Claims on runs: one process at a time executes a run, on any machine.
 
-Whoever executes says so beside the run, and every few seconds that he is still there. One who
-stopped saying so is replaced: at once where his process is seen to be gone, and on another machine
-when he was watched for a while. Nobody compares clocks.
+The process that executes a run writes a claim beside it, and a heartbeat every few seconds. Another
+process replaces it: at once if it sees on the same machine that the process has ended; otherwise
+after it has watched for `WATCH_SECONDS` and seen no heartbeat. No clocks are compared.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ from headrace.connector.replay.errors import RunBusyError
 from headrace.connector.stores import Owner, StoreUnavailableError
 from headrace.connector.stores.note_copy import NoteCopy
 
-CLAIMS: Final = "claims"  # The kind of the notes that say who executes a run, and his beat.
+CLAIMS: Final = "claims"  # The kind of the notes: the process that executes a run, its heartbeat.
 BEAT_SECONDS: Final = 5.0
-WRITES_MAX: Final = 8  # Of the same, while others write.
+WRITES_MAX: Final = 8  # Attempts, while other processes write.
 PAUSE_SECONDS: Final = 0.1
-WATCH_SECONDS: Final = 30  # Without a beat, after which another machine's process is replaced.
+WATCH_SECONDS: Final = 30  # Time without heartbeat after which a process elsewhere is replaced.
 Opened = Callable[[], NoteCopy]
 
 
@@ -30,17 +30,17 @@ class Claims:
     """The claims on runs; *opened* gives each thread a connection of its own."""
 
     def __init__(self, opened: Opened, pause: Callable[[float], None]) -> None:
-        """Read nothing yet; *pause* waits so many seconds."""
+        """Read nothing yet; *pause* waits for a number of seconds."""
         self._opened = opened
         self._pause = pause
         self._lost: set[str] = set()
 
     @contextlib.contextmanager
     def held(self, run: str) -> Iterator[None]:
-        """Hold *run* meanwhile.
+        """Hold the claim on *run* during the block.
 
         Raises:
-            RunBusyError: another process does, and is alive.
+            RunBusyError: another process holds it and is alive.
             StoreUnavailableError: the store does not answer.
 
         """
@@ -66,7 +66,7 @@ class Claims:
             notes.put(CLAIMS, run, json.dumps([me, 0]))
 
     def _watch(self, notes: NoteCopy, run: str, seen: tuple[str, int]) -> None:
-        """Return when who holds a run is seen to be gone."""
+        """Return when the process that holds a run has ended, or has shown no heartbeat."""
         owner = Owner(**json.loads(seen[0]))
         if is_alive(owner):
             raise _busy(run)
@@ -76,31 +76,31 @@ class Claims:
                 raise _busy(run)
 
     def check(self, run: str) -> None:
-        """Raise RunBusyError if *run* was held here, and is another process's by now."""
+        """Raise RunBusyError if another process has taken over *run* from this one."""
         if run in self._lost:
             raise _busy(run)
 
     def _beat(self, run: str, me: str, ended: threading.Event) -> None:
-        """Say now and then that this process is there; in the end give the run back."""
+        """Write a heartbeat at intervals until *ended*; then delete the claim."""
         while not ended.wait(BEAT_SECONDS):
             with (
-                contextlib.suppress(StoreUnavailableError),  # The next beat may come through.
+                contextlib.suppress(StoreUnavailableError),  # The next heartbeat may succeed.
                 contextlib.closing(self._opened()) as notes,
             ):
                 write(notes, lambda notes: _beaten(notes, run, me))
                 if (claim := _claim(notes, run)) is None or claim[0] != me:
                     self._lost.add(run)
         with (
-            contextlib.suppress(StoreUnavailableError),  # Others see that nobody beats.
+            contextlib.suppress(StoreUnavailableError),  # Others see that the heartbeat stopped.
             contextlib.closing(self._opened()) as notes,
         ):
             write(notes, lambda notes: _given_back(notes, run, me))
 
 
 def write(notes: NoteCopy, change: Callable[[NoteCopy], None]) -> None:
-    """Let *change* put notes, all or none; it may be done twice.
+    """Run *change* in a transaction; repeat it while other processes write at the same time.
 
-    It is repeated while others write at the same time.
+    *change* may take effect twice.
 
     Raises:
         StoreUnavailableError: the store does not answer.

@@ -1,4 +1,4 @@
-"""Encoded records as Arrow columns, made from whole buffers and not cell by cell."""
+"""Converts encoded records into Arrow columns, from whole buffers and not cell by cell."""
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from headrace.plugins.records.columns import Pieces
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _INDEX: Final = pa.int32()
-# What is known of the changes of every source. Behind it stand the fields of a source's origin.
+# Columns of the changes of every source. The fields of a source's origin follow them.
 ARROW_SCHEMA: Final = pa.schema(
     [
         ("table", pa.string()),
@@ -28,11 +28,11 @@ ARROW_SCHEMA: Final = pa.schema(
         ("index", _INDEX),
     ]
 )
-# What a sink is given besides: a topic if not its own, headers, what a tombstone follows.
+# More columns for a sink: a topic other than the table's, headers, what a tombstone follows.
 _OF_SINKS: Final = pa.schema(
     [("topic", pa.string()), ("headers", pa.binary()), ("tombstone", pa.bool_())]
 )
-# By their names in Avro, in which an origin gives them.
+# By their names in Avro: an origin uses these.
 _ORIGIN_TYPES: Final[Mapping[str, pa.DataType]] = {
     "int": pa.int32(),
     "long": pa.int64(),
@@ -75,12 +75,12 @@ def sink_schema(origin: Origin) -> pa.Schema:
 
 
 def spark_schema(schema: pa.Schema) -> str:
-    """Return the same columns in Spark's words."""
+    """Return the same columns as Spark's DDL."""
     return ", ".join(f"`{each.name}` {_SPARK_TYPES[each.type]}" for each in schema)
 
 
 def record_batch(encoded: EncodedRecords, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the records as rows of *schema*; what is not known of them is null."""
+    """Return the records as rows of *schema*; unknown values are null."""
     count = len(encoded)
     columns: dict[str, pa.Array] = {
         "table": _repeated(encoded.tables, pa.string()),
@@ -94,7 +94,7 @@ def record_batch(encoded: EncodedRecords, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def fact_batch(facts: Facts, table: str, schema: pa.Schema) -> pa.RecordBatch:
-    """Return changes of one table as such rows, without the bytes of messages."""
+    """Return changes of one table as rows of *schema*, without the bytes of messages."""
     count = len(facts.timestamps_us)
     return _batch({"table": pa.repeat(table, count), **_of_facts(facts, schema)}, count, schema)
 
@@ -108,7 +108,7 @@ def _batch(columns: Mapping[str, pa.Array], count: int, schema: pa.Schema) -> pa
 
 
 def sink_batch(encoded: EncodedRecords, origin: Origin) -> pa.RecordBatch:
-    """Return the records as rows of `sink_schema`: nothing that a sink is given is missing."""
+    """Return the records as rows of `sink_schema`, with all that a sink needs."""
     rows = record_batch(encoded, arrow_schema(origin))
     after = set(encoded.tombstones)
     columns = [
@@ -137,7 +137,7 @@ def encoded_rows(rows: pa.RecordBatch) -> EncodedRecords:
 
 
 def _headers(columns: Mapping[str, list[Any]], count: int) -> list[Headers]:
-    """Return the headers; of equal ones a single object."""
+    """Return the headers; equal headers are one object."""
     whole = columns.get("headers")
     if whole is not None:
         known = {each: msgspec.msgpack.decode(each, type=Headers) for each in dict.fromkeys(whole)}
@@ -185,7 +185,7 @@ def _numbers(column: memoryview, kind: pa.DataType = _INT64) -> pa.Array:
 
 
 def _bytes(column: Sequence[bytes | None]) -> pa.Array:
-    """Return a column of bytes; nothing is copied of what lies in memory as it should."""
+    """Return a column of bytes; buffers with Arrow's layout are not copied."""
     if not isinstance(column, Pieces):
         return pa.array(column, pa.binary())
     made = column.buffers
@@ -196,7 +196,7 @@ def _bytes(column: Sequence[bytes | None]) -> pa.Array:
 def _repeated(
     column: Sequence[T], kind: pa.DataType, value_of: Callable[[T], object] = lambda each: each
 ) -> pa.Array:
-    """Return a column whose entries are few objects, each of them many times in a row."""
+    """Return a column with few distinct objects, each repeated many times in sequence."""
     if column and column.count(column[0]) == len(column):
         return pa.repeat(pa.scalar(value_of(column[0]), kind), len(column))
     values: list[object] = []

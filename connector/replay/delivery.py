@@ -1,4 +1,4 @@
-"""What one task does: read a shard, encode it as the target wants it, deliver it, tell about it.
+"""The work of one task: reads a shard, encodes it for the target, delivers it, and reports.
 
 Needs no Spark: a task calls `deliver`, and so does a test. Blocking.
 """
@@ -47,17 +47,17 @@ from headrace.plugins import (
 )
 from headrace.plugins.records.columns import Pieces
 
-NOTES_MAX: Final = 20  # Of one shard.
+NOTES_MAX: Final = 20  # Notes of one shard.
 _PROBLEM_CHARS_MAX: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where changes go: `path`, a folder of Parquet files in `format`, or the sink `sink`.
+    """The target of changes: `path`, a folder of Parquet files in `format`, or the sink `sink`.
 
-    With `lake` the files belong to tables of that kind, of `catalog` or of one in the folder.
-    With `suffix` records go to topics of that ending. `rate` bounds the changes per second, of a
-    run or of one task of it; 0 is no bound. Paths are relative to `directory`.
+    With `lake`, the files belong to tables of that kind, in `catalog` or one in the folder.
+    With `suffix`, records go to topics whose names end in it. `rate` bounds the changes per second
+    of a run, or of one of its tasks; 0 means no bound. Paths are relative to `directory`.
     """
 
     directory: str
@@ -84,12 +84,12 @@ class Target:
         suffix: str = "",
         instead: str = "leave --suffix out",
     ) -> Self:
-        """Return *folder*, or the job's sink where that is empty.
+        """Return *folder*, or the job's sink if *folder* is empty.
 
         *instead* says how the command writes to the sink without side topics.
 
         Raises:
-            ConfigError: the sink's configuration is wrong: told here, not by every shard.
+            ConfigError: the sink's configuration is wrong. Raised here once, not by every shard.
             TargetUnwritableError: *folder* is not a folder.
 
         """
@@ -104,7 +104,7 @@ class Target:
         return cls(directory=str(text.directory), sink=dict(text.sink), suffix=suffix)
 
     def describe(self) -> str:
-        """Return it in words."""
+        """Return a description for users."""
         if self.sink is None:
             kind = f"{self.lake} tables" if self.lake else "Parquet files"
             return f"{kind} in {self.path}"
@@ -114,10 +114,10 @@ class Target:
 
 @dataclass(slots=True, kw_only=True)
 class ShardReport:
-    """What becomes of a shard: numbers of changes, CPU and wall seconds; or what stopped it.
+    """The result of a shard: numbers of changes, CPU and wall seconds; or the error.
 
-    `notes` say what is worth telling although the shard went through: damage, what was refused.
-    `schemas` are those of its records: table, text, key and value.
+    `notes` report damage and refused records of a shard that succeeded. `schemas` are the schemas
+    of its records: table, text, key and value.
     """
 
     number: int
@@ -139,26 +139,26 @@ class ShardReport:
 
 
 class Outlet(Protocol):
-    """What takes a shard's records."""
+    """Takes a shard's records."""
 
     notes: list[str]
 
     @property
     def rejected(self) -> int:
-        """How many records were refused for good."""
+        """The number of records that were refused permanently."""
 
     def encode(self, batch: Batch) -> EncodedRecords:
         """Return the batch's records in the target's form."""
 
     def take(self, encoded: EncodedRecords, batch: Batch) -> None:
-        """Deliver records that were made of *batch*."""
+        """Deliver records that were encoded from *batch*."""
 
     def finish(self) -> None:
-        """Return when all is durable."""
+        """Return when all records are durable."""
 
 
 def deliver(shard: Shard, target: Target, *, run: str, attempt: int) -> ShardReport:
-    """Work a shard off; an error that headrace names is told in the report, not raised."""
+    """Deliver a shard. The report has an error of headrace, which is not raised."""
     started, cpu = time.monotonic(), time.process_time()
     report = ShardReport(number=shard.number)
     try:
@@ -227,7 +227,7 @@ def _outlet(shard: Shard, target: Target, run: str, attempt: int) -> Iterator[Ou
 
 
 def check_suffix(sink: Sink | type[Sink], suffix: str, *, hint: str) -> None:
-    """Refuse side topics of a sink that has no topics: its live records lie there.
+    """Refuse side topics of a sink without topics: they would be mixed with its live records.
 
     Raises:
         ConfigError: with *hint*.
@@ -241,9 +241,9 @@ def check_suffix(sink: Sink | type[Sink], suffix: str, *, hint: str) -> None:
 def sink_and_encoder(
     given: Mapping[str, Any], run: str, origin: Origin
 ) -> Iterator[tuple[Sink, Encoder]]:
-    """Make a sink of a job file's section `sink`, and what encodes for it.
+    """Create the sink of a job file's section `sink`, and an encoder for it.
 
-    *origin* is that of the source whose records are encoded.
+    *origin* is the origin of the source whose records are encoded.
     """
     with tempfile.TemporaryDirectory(prefix="headrace-replay-") as folder:
         job, context = sink_job(given, run, Path(folder))
@@ -255,7 +255,7 @@ def sink_and_encoder(
 def sink_job(
     given: Mapping[str, Any], name: str, folder: Path, runtime: RuntimeConfig | None = None
 ) -> tuple[Job, Context]:
-    """Return a job that has a sink only, of a job file's section `sink`; its state in *folder*."""
+    """Return a job with only the sink of a job file's section `sink`; its state is in *folder*."""
     plugin, config = configured("sink", given)
     context = Context(
         job=name,
@@ -267,7 +267,7 @@ def sink_job(
         name=name,
         directory=folder,
         state=folder / "state.db",
-        source=plugin,  # Nobody asks for it.
+        source=plugin,  # Not used.
         source_config=None,
         sink=plugin,
         sink_config=config,
@@ -278,7 +278,7 @@ def sink_job(
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A shard, where it goes, and which attempt of which run this is."""
+    """A shard, its target, and the run and the attempt."""
 
     shard: Shard
     target: Target
@@ -286,17 +286,17 @@ class Work:
     attempt: int
 
     def __call__(self) -> ShardReport:
-        """Do it. An error that headrace names is in the report."""
+        """Deliver the shard. The report has an error of headrace, which is not raised."""
         return deliver(self.shard, self.target, run=self.run, attempt=self.attempt)
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Finds in the logs of `source` what lets shards pass over parts of them."""
+    """Indexes the logs of `source`, so that shards can skip parts of them."""
 
     source: SourceSpec
 
     def __call__(self) -> int:
-        """Do it; return how many bytes were new."""
+        """Index the logs; return the number of bytes that were new."""
         with inside(self.source.directory), contextlib.closing(self.source.open()) as source:
             return LogSearch.of(source).search()

@@ -1,4 +1,4 @@
-"""What bulk work runs on: Spark, or this process."""
+"""The engine of bulk work: Spark, or this process."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ class Gatherer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Works shards off, and gathers what tasks find; `width` of them run at once."""
+    """Delivers shards, and gathers the results of tasks; `width` tasks run at once."""
 
     perform: Performer
     gather: Gatherer
@@ -38,10 +38,10 @@ class Engine:
 
 @contextlib.contextmanager
 def engine(master: str | None) -> Iterator[Engine]:
-    """Give Spark at *master*, or this process when that is `none`.
+    """Yield Spark at *master*, or this process if *master* is `none`.
 
     Raises:
-        SparkMissingError: Spark is not there, or does not start.
+        SparkMissingError: Spark is not installed, or does not start.
 
     """
     if master == NO_SPARK:
@@ -59,7 +59,7 @@ def engine(master: str | None) -> Iterator[Engine]:
 
 
 def _perform(works: Sequence[Work], *, begun: Begun, ended: Ended) -> None:
-    """Work shards off one after another: for little, and where no Java is."""
+    """Deliver shards one after another: for little work, and without Java."""
     for work in works:
         begun(work)
         ended(work, work())

@@ -1,4 +1,4 @@
-"""What can go wrong with bulk work, by what its user should do about it."""
+"""Errors of bulk work, each a class of its own if users should react differently."""
 
 from headrace.plugins import (
     ConfigError,
@@ -10,7 +10,7 @@ from headrace.plugins import (
 
 
 def install_hint(extra: str) -> str:
-    """Return how an extra of headrace is installed, which is on no package index."""
+    """Return how to install an extra of headrace, which is on no package index."""
     return (
         f"in a clone: pip install -e '.[{extra}]'; "
         f"from a wheel: pip install 'headrace-….whl[{extra}]'"
@@ -18,7 +18,7 @@ def install_hint(extra: str) -> str:
 
 
 class SparkMissingError(MissingRequirementError):
-    """pyspark or pyarrow is not installed, or there is no Java for it."""
+    """pyspark, pyarrow or Java is not installed."""
 
     code = "spark_missing"
 
@@ -30,7 +30,7 @@ class LakeMissingError(MissingRequirementError):
 
 
 class LakeError(FatalError):
-    """Files could not be made part of a table of a lake; the shard is not done."""
+    """Files could not be committed to a table of a lake; the shard is not done."""
 
     code = "lake_failed"
 
@@ -42,13 +42,13 @@ class ShardFailedError(FatalError):
 
 
 class FileBrokenError(FatalError):
-    """A file of a run cannot be read, or is not what the run wrote."""
+    """A file of a run cannot be read, or the run did not write it."""
 
     code = "file_broken"
 
 
 class DeliveryRefusedError(FatalError):
-    """The target did not take what a shard gave it, or did not say so in time."""
+    """The target did not accept records of a shard, or did not acknowledge them in time."""
 
     code = "delivery_refused"
 
@@ -60,25 +60,25 @@ class RunBusyError(FatalError):
 
 
 class SplitBusyError(FatalError):
-    """A split that is to be caught up was not given back by who has it."""
+    """The owner of a split that is to be caught up did not release it."""
 
     code = "split_busy"
 
 
 class ArchiveGapError(FatalError):
-    """Segments are missing from what is to be replayed, or are there twice."""
+    """Segments to replay are missing, or exist twice."""
 
     code = "archive_gap"
 
 
 class LogShortError(RetriableError):
-    """A log shows less than when a micro-batch was planned: the batch is repeated."""
+    """A log is shorter than when a micro-batch was planned: the batch is repeated."""
 
     code = "log_short"
 
 
 class StreamFailedError(FatalError):
-    """A micro-batch failed in every try; begun again, the job repeats it."""
+    """A micro-batch failed in every attempt; after a restart the job repeats it."""
 
     code = "stream_failed"
 

@@ -1,6 +1,6 @@
-"""Executes a planned run: shard by shard, again where it was left, telling how far it is.
+"""Executes a planned run shard by shard, resumes it, and shows its progress.
 
-It knows nothing of Spark: whoever calls gives what works shards off.
+It does not depend on Spark: the caller passes a function that delivers shards.
 """
 
 import sys
@@ -27,15 +27,15 @@ Ended = Callable[[Work, ShardReport], None]
 
 
 class Performer(Protocol):
-    """Works shards off, several at once; calls back on the caller's thread."""
+    """Delivers shards, several at once; calls back on the caller's thread."""
 
     def __call__(self, works: Sequence[Work], *, begun: Begun, ended: Ended) -> None:
-        """Do all *works*."""
+        """Deliver all *works*."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """Tells how far a run is: a bar on a terminal, else a line now and then."""
+    """Shows the progress of a run: a bar on a terminal, else a line at intervals."""
 
     total: int
     stream: TextIO = field(default_factory=lambda: sys.stderr)
@@ -52,7 +52,7 @@ class Progress:
         self.tell()
 
     def tell(self) -> None:
-        """Say how far it is, if it is time."""
+        """Show the progress, if it is time to."""
         text = f"{self.done} of {self.total} shards, {self.changes} changes, {self.failed} failed"
         if self.stream.isatty():
             filled = _BAR_CHARS * self.done // max(1, self.total)
@@ -72,9 +72,9 @@ def execute(
     *,
     width: int = 1,
 ) -> Counter[ShardState]:
-    """Work off the shards that did not pass yet, each once; return how many are in which state.
+    """Deliver each shard that did not pass yet once; return the number of shards in each state.
 
-    *measures* are told of each. *width* tasks at once share the rate that the target allows.
+    *measures* count each. *width* tasks at once share the rate that the target allows.
 
     Raises:
         RunBusyError: another process executes it.
@@ -119,14 +119,14 @@ def execute(
         raise ShardFailedError(
             f"{len(failed)} of {came_to.total()} shards failed; the first: {first}",
             place=f"run {run.run}: shards {numbers}",
-            hint="the others are done: mend what is wrong and run it again",
+            hint="the others are done: fix the cause and run it again",
         )
     return came_to
 
 
 def _joined(work: Work) -> str:
-    """Let a shard's files belong to the tables of its lake; return why they do not, if so."""
-    # Only here: an extra.
+    """Commit a shard's files to the tables of its lake; return the problem, if there is one."""
+    # Imported here because it needs an extra.
     from headrace.connector.replay.lakehouse_tables import adopt, lake_of  # noqa: PLC0415
 
     target = work.target

@@ -1,8 +1,8 @@
-"""Tables of Delta Lake and Iceberg that the files of a run belong to. Each library is an extra.
+"""Adds the files of a run to tables of Delta Lake and Iceberg. Each library is an extra.
 
-Tasks write Parquet files, each attempt its own; the driver lets those of a shard join their table
-in one commit, which also takes out those of an earlier attempt. So a shard is there once or not at
-all.
+Tasks write Parquet files; each attempt writes its own. The driver adds those of a shard to their
+table in one commit, which also removes those of an earlier attempt. So the table has a shard once
+or not at all.
 """
 
 import time
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile
 
-COMMITS_MAX: Final = 10  # Others may commit to the same table at the same time.
+COMMITS_MAX: Final = 10  # Attempts: others may commit to the same table at the same time.
 CATALOG_FILE: Final = "catalog.db"
 _NO_KEYSPACE: Final = "default"
 _NS_PER_MS: Final = 1_000_000
@@ -33,17 +33,17 @@ class Lake(Protocol):
     """The tables in a folder. For one thread; blocking."""
 
     def tables(self) -> Sequence[str]:
-        """Return the tables that are there, as `keyspace.table`."""
+        """Return the tables that exist, as `keyspace.table`."""
 
     def files(self, table: str) -> Sequence[Path]:
-        """Return the files that belong to a table now."""
+        """Return the current files of a table."""
 
     def replace(self, table: str, old: Sequence[Path], new: Sequence[Path]) -> None:
-        """Let *new* files belong to the table instead of *old* ones, in one commit."""
+        """Replace *old* files of the table with *new* ones, in one commit."""
 
 
 def _schema_of(files: Sequence[Path]) -> pa.Schema:
-    """Return the columns that files of one run have."""
+    """Return the columns of the files of one run."""
     return pq.read_schema(files[0]).remove_metadata()
 
 
@@ -93,10 +93,10 @@ class DeltaLake:
 
 
 class IcebergLake:
-    """Iceberg tables of a catalog: one that pyiceberg is configured with, or one in the folder."""
+    """Iceberg tables of a catalog that pyiceberg is configured with, or of one in the folder."""
 
     def __init__(self, folder: Path, catalog: str) -> None:
-        """Open the catalog of this name; one without name is in *folder*."""
+        """Open the catalog of this name; without a name, the one in *folder*."""
         from pyiceberg.catalog import load_catalog  # noqa: PLC0415 (an extra)
 
         self._folder = folder
@@ -150,7 +150,7 @@ _MODULES: Final = {DELTA: "deltalake", ICEBERG: "pyiceberg"}
 
 
 def check_lake(kind: str) -> None:
-    """Raise LakeMissingError when the library of this kind of lake is not there."""
+    """Raise LakeMissingError if the library of this kind of lake is not installed."""
     module = _MODULES[kind]
     if find_spec(module) is None:
         raise LakeMissingError(f"{module} is not installed", hint=install_hint(kind))
@@ -163,9 +163,9 @@ def lake_of(kind: str, folder: Path, catalog: str) -> Lake:
 
 
 def adopt(lake: Lake, folder: Path, run: str, shard: int, attempt: int) -> None:
-    """Let the files of an attempt belong to their tables, instead of those of earlier ones.
+    """Add the files of an attempt to their tables, and remove those of earlier attempts.
 
-    Again is the same. What earlier attempts left and no table has goes.
+    Safe to repeat. Deletes files of earlier attempts that no table has.
 
     Raises:
         LakeError: a table cannot be committed to.
@@ -176,11 +176,11 @@ def adopt(lake: Lake, folder: Path, run: str, shard: int, attempt: int) -> None:
     for _ in range(COMMITS_MAX):
         try:
             _adopt(lake, folder.absolute(), name, mine)
-        except Exception as error:  # noqa: BLE001 (whatever the library raises; somebody was faster)
+        except Exception as error:  # noqa: BLE001 (the library's errors, as when another commit was first)
             last = error
         else:
             return
-    hint = "look at the tables and their catalog; then run it again"
+    hint = "check the tables and their catalog; then run it again"
     raise LakeError(f"{type(last).__name__}: {last}", place=str(folder), hint=hint) from last
 
 
@@ -191,7 +191,7 @@ def _adopt(lake: Lake, folder: Path, name: str, mine: str) -> None:
     for table in tables:
         _swap(lake, table, name, new.get(table))
     for path in folder.glob(f"*/{name}-*.parquet"):
-        if path.stem != mine and path not in belonged:  # These are of earlier versions.
+        if path.stem != mine and path not in belonged:  # Older versions of the table have these.
             path.unlink()
 
 
@@ -225,5 +225,5 @@ def _catalog_in(folder: Path) -> Mapping[str, str]:
 
 
 def _path(uri: str) -> Path:
-    """Return the path of a file, which libraries write as a path or as a URI."""
+    """Return the path of a file, which libraries give as a path or as a URI."""
     return Path(unquote(urlsplit(uri).path)) if uri.startswith("file:") else Path(uri)

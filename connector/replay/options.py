@@ -1,6 +1,6 @@
-"""The options of the commands of bulk work, and what is wrong with them beyond one value.
+"""The options of the commands of bulk work, and the checks of their combinations.
 
-Imports no extra: help needs none.
+Imports no extra, because help needs none.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from typing import Final
 from headrace.connector.replay.errors import bad_option
 from headrace.plugins import ConfigError, Encoding, Problem, Sink, SinkOptions, option
 
-CHUNK_BYTES: Final = 128 * 1024 * 1024  # Of all logs together: what a killed driver repeats.
+CHUNK_BYTES: Final = 128 * 1024 * 1024  # Of all logs together; a killed driver repeats a chunk.
 LAG_BYTES: Final = 1024 * 1024 * 1024
 DELTA, ICEBERG = "delta", "iceberg"
 LAKE_KINDS: Final = (DELTA, ICEBERG)
@@ -23,20 +23,20 @@ _INT64_MAX: Final = (1 << 63) - 1
 _YEAR_SECONDS: Final = 366 * 24 * 3_600
 KEYS_MAX: Final = 100_000
 _HEX: Final = "hex:"
-# The formats of values, and those of keys beside them with which records keep their names.
+# The formats of values, and for each the formats of keys with which records keep their names.
 _KEY_FORMATS: Final = {"avro": ("avro",), "json": ("json", "avro")}
 
 
 @dataclass(frozen=True, kw_only=True)
 class OfJob:
-    """What every command takes. Classes of options have no slots: several are bases of one."""
+    """Options of every command. These classes have no slots, because some have several bases."""
 
     job: str = option("The job file.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OnSpark(OfJob):
-    """Where the work is done."""
+    """Where the work runs."""
 
     master: str | None = option(
         "The master of Spark; default: local[*]; `none`: without Spark.", default=None
@@ -45,14 +45,14 @@ class OnSpark(OfJob):
 
 @dataclass(frozen=True, kw_only=True)
 class OfRun(OfJob):
-    """Which run."""
+    """The run."""
 
     run: str = option("The run.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metered:
-    """Where figures go meanwhile."""
+    """Where metrics are published during the work."""
 
     metrics: str | None = option("Serve /metrics at this host:port meanwhile.", default=None)
     metrics_file: str | None = option("Write them to this file at each step.", default=None)
@@ -69,7 +69,7 @@ class Bounded:
 
 @dataclass(frozen=True, kw_only=True)
 class Selected(Bounded):
-    """Which changes are meant."""
+    """Which changes are selected."""
 
     tables: str | None = option("Only these: keyspace.table, separated by commas.", default=None)
     operations: str | None = option("Only these, separated by commas.", default=None)
@@ -112,7 +112,7 @@ class PlanOptions(IntoFolder, Selected, OfJob):
     json: bool = option("Print the plan as JSON.", default=False)
 
     def __post_init__(self) -> None:
-        """Refuse options that say where a plan goes and cannot all be meant."""
+        """Refuse options that name several targets of a plan."""
         places = {
             "--to-folder": self.to_folder,
             "--suffix": self.suffix,
@@ -211,11 +211,11 @@ class ReconcileOptions(Selected, OnSpark):
 def keys_in(path: Path) -> frozenset[bytes]:
     """Return the keys in the file at *path*.
 
-    A line is a key as a message has it: `hex:` and hexadecimal digits, or, where keys are JSON or
+    A line is a key as a message has it: `hex:` and hexadecimal digits, or, if keys are JSON or
     text, the key itself.
 
     Raises:
-        ConfigError: the file cannot be read, holds none, or too many.
+        ConfigError: the file cannot be read, or has no keys or too many.
 
     """
     try:
@@ -229,7 +229,7 @@ def keys_in(path: Path) -> frozenset[bytes]:
         try:
             found.add(bytes.fromhex(line[len(_HEX) :]) if line.startswith(_HEX) else line.encode())
         except ValueError as error:
-            raise bad_option("--keys-file", f"{path}: line {number}: no hexadecimal") from error
+            raise bad_option("--keys-file", f"{path}: line {number}: not hexadecimal") from error
     if not 0 < len(found) <= KEYS_MAX:
         hint = f"1 to {KEYS_MAX} keys; `--token-range` for more"
         raise bad_option("--keys-file", f"{path} has {len(found)} keys", hint)
@@ -237,17 +237,17 @@ def keys_in(path: Path) -> frozenset[bytes]:
 
 
 def check_comparable(sink: Sink) -> None:
-    """Refuse a sink whose messages do not tell what names a change.
+    """Refuse a sink whose messages do not have the names of changes.
 
     Raises:
-        ConfigError: with all options that are in the way.
+        ConfigError: with all options that prevent it.
 
     """
     problems = list(_problems(sink.encoding()))
     options = sink.config if hasattr(sink, "config") else None
     if isinstance(options, SinkOptions) and options.transforms:
         found = ", ".join(options.transforms)
-        hint = "what transforms make of a change cannot be compared with logs"
+        hint = "a transformed change cannot be compared with logs"
         problems.append(Problem("sink.transforms", f"expected none, found {found}", hint))
     if problems:
         raise ConfigError(problems)

@@ -1,6 +1,6 @@
-"""Changes as Parquet files, a folder for each table; a shard's files appear when it ends.
+"""Writes changes as Parquet files, a folder for each table; a shard's files appear when it ends.
 
-A file is named after its run and shard, so a shard that is done again replaces what it wrote.
+A file is named after its run and shard, so a shard that is repeated replaces its files.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ ROWS_PER_GROUP: Final = 100_000
 _UNIQUE: Final = ("write_time", "key", "value", "mutation")
 _DELTA: Final = "DELTA_BINARY_PACKED"
 _NO_PATTERN: Final = "mutation"  # Random bytes.
-# Values fast rather than small: a tenth larger for a third less CPU.
+# Compresses values fast rather than small: they are a tenth larger, for a third less CPU.
 _LEVELS: Final = {"value": -3}
 
 
@@ -33,10 +33,10 @@ class TargetUnwritableError(MissingRequirementError):
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a place where no folder can be made; makes nothing itself.
+    """Refuse a path where no folder can be created. Creates nothing itself.
 
     Raises:
-        TargetUnwritableError: something else is there, or above it.
+        TargetUnwritableError: the path, or one above it, is not a folder.
 
     """
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
@@ -49,7 +49,7 @@ class ParquetFiles:
     """The files of one shard. Readers do not see them before `finish`."""
 
     def __init__(self, folder: Path, *, name: str, encoder: Encoder, schema: pa.Schema) -> None:
-        """Write rows of *schema* below *folder*, in files that are called *name*."""
+        """Write rows of *schema* below *folder*, in files named *name*."""
         self.rejected = 0
         self.notes: list[str] = []
         self._folder = folder
@@ -61,7 +61,7 @@ class ParquetFiles:
         self._waiting: dict[str, list[pa.RecordBatch]] = {}
 
     def encode(self, batch: Batch) -> EncodedRecords:
-        """Encode as the folder's format says."""
+        """Encode in the folder's format."""
         return encoded_changes(self._encoder, batch)
 
     def take(self, encoded: EncodedRecords, batch: Batch) -> None:
@@ -80,7 +80,7 @@ class ParquetFiles:
             start += count
 
     def finish(self) -> None:
-        """Let the files appear, and those go that an earlier attempt has left."""
+        """Make the files visible, and delete those of an earlier attempt."""
         for table in self._waiting:
             self._flush(table)
         for writer in self._writers.values():
@@ -94,14 +94,14 @@ class ParquetFiles:
         self._writers.clear()
 
     def close(self) -> None:
-        """Take away what was not finished."""
+        """Delete files that were not finished."""
         for table, writer in self._writers.items():
             writer.close()
             self._path(table, self._begun).unlink(missing_ok=True)
         self._writers.clear()
 
     def _add(self, table: str, rows: pa.RecordBatch) -> None:
-        self._writer(table)  # A folder that cannot be written is told before the shard is read.
+        self._writer(table)  # Raises now, before the shard is read, if the folder is not writable.
         waiting = self._waiting.setdefault(table, [])
         waiting.append(rows)
         if sum(each.num_rows for each in waiting) >= ROWS_PER_GROUP:
@@ -129,7 +129,7 @@ class ParquetFiles:
 
 
 def _writer_of(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """Return what writes a file: few different texts as a dictionary, numbers by their steps."""
+    """Return a writer of a file that stores repeated strings as a dictionary, numbers as deltas."""
     rising = {e.name for e in schema if e.name == "write_time" or e.type == pa.int64()}
     return pq.ParquetWriter(
         path,
@@ -142,27 +142,27 @@ def _writer_of(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def files_of(folder: Path, run: str, shard: int) -> Sequence[Path]:
-    """Return the files that a shard of a run has left."""
+    """Return the files of a shard of a run."""
     return sorted(folder.glob(f"*/{file_name(run, shard)}.parquet"))
 
 
 def file_name(run: str, shard: int) -> str:
-    """Return what the files of a shard are called, without their ending."""
+    """Return the name of the files of a shard, without suffix."""
     return f"{run}-{shard:05d}"
 
 
 def attempt_name(run: str, shard: int, attempt: int) -> str:
-    """Return what the files of one attempt are called, where each attempt has files of its own."""
+    """Return the name of the files of one attempt, if each attempt has files of its own."""
     return f"{file_name(run, shard)}-{attempt:03d}"
 
 
 def begun_name(name: str) -> str:
-    """Return how a file is called while it is written. Two attempts may overlap."""
+    """Return the name of a file while it is written. Two attempts may overlap."""
     return f".{name}-{uuid4().hex[:8]}.part"
 
 
 def forget_begun(folder: Path, run: str) -> None:
-    """Remove what attempts of *run* that were killed had begun to write. No other is running."""
+    """Delete unfinished files of killed attempts of *run*. No other attempt is running."""
     for path in folder.glob(f"*/.{run}-*.part"):
         path.unlink(missing_ok=True)
 

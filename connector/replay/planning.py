@@ -1,4 +1,4 @@
-"""From what is asked for to shards. The driver's part: it lists files and opens no segment."""
+"""Plans the shards of bulk work. Runs on the driver: lists files and opens no segment."""
 
 import difflib
 from collections.abc import Collection, Mapping, Sequence
@@ -26,21 +26,21 @@ from headrace.plugins import (
     Tables,
 )
 
-SHARD_BYTES: Final = 128 * 1024 * 1024  # Of each log, behind one shard.
+SHARD_BYTES: Final = 128 * 1024 * 1024  # Of each log, for one shard.
 SHARDS_MIN: Final = 4
 SHARDS_MAX: Final = 256  # Each reads all logs.
-STRETCHES_MAX: Final = 16_384  # None reads what another one does.
-_ROW_BYTES: Final = 300  # Of an entry, for a guess.
+STRETCHES_MAX: Final = 16_384  # Each reads other parts of the logs.
+_ROW_BYTES: Final = 300  # Of an entry, for an estimate.
 _US_PER_MS: Final = 1_000
 
-_Part = tuple[str, EncodedPosition | None, EncodedPosition | None]  # A split, from where, to where.
+_Part = tuple[str, EncodedPosition | None, EncodedPosition | None]  # A split, its start, its end.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Between which positions to read, as `ALTER DATA_SOURCE … SET POSITION` takes them.
+    """The positions between which to read, as `ALTER DATA_SOURCE … SET POSITION` takes them.
 
-    `until` empty means: what is there when this is planned.
+    If `until` is empty, the end is the end of the logs at the time of planning.
     """
 
     after: str = ""
@@ -49,7 +49,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Shards, with what is known before they are read. Rows are a guess."""
+    """Shards, and what is known before they are read. The number of rows is an estimate."""
 
     shards: Sequence[Shard]
     size_bytes: int
@@ -59,7 +59,7 @@ class Planned:
 
     @property
     def refusals(self) -> Sequence[Finding]:
-        """What nobody should replay without having said so."""
+        """Findings that a user must accept before a replay."""
         return [f for f in self.findings if f.result is CheckResult.FAILED]
 
 
@@ -71,14 +71,14 @@ def planned(
     shards: int = 0,
     by_place: bool = False,
 ) -> Planned:
-    """Cut the work into *shards*, by default as many as its size asks for.
+    """Divide the work into *shards*, by default as many as its size needs.
 
-    Each has a part of the ring, and reads all; or, *by_place*, where the source is read so, all of
-    the ring, and reads a part.
+    Each shard reads all logs for a part of the ring. With *by_place*, if the source supports it,
+    each reads a part of the log for the whole ring.
 
     Raises:
-        ConfigError: the source is wrong, or cannot be read so.
-        MissingRequirementError: it is not there.
+        ConfigError: the source is wrong, or cannot be read in this way.
+        MissingRequirementError: the source is missing.
 
     """
     at = bounds or Bounds()
@@ -142,10 +142,10 @@ def _stretches(
 
 
 def check_tables(source: Source, named: Collection[str]) -> None:
-    """Refuse tables that the source does not have: nothing of them would come.
+    """Refuse tables that the source does not have: they would have no changes.
 
     Raises:
-        ConfigError: with all of them.
+        ConfigError: with all these tables.
 
     """
     if not isinstance(source, Tables):
@@ -155,7 +155,7 @@ def check_tables(source: Source, named: Collection[str]) -> None:
     for name in sorted(set(named) - set(known)):
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known)[:8])}"
-        problems.append(Problem("tables", f"{name[:96]!r} is none of the source's", hint))
+        problems.append(Problem("tables", f"{name[:96]!r} is not a table of the source", hint))
     if problems:
         raise ConfigError(problems)
 
@@ -163,7 +163,7 @@ def check_tables(source: Source, named: Collection[str]) -> None:
 def _size_and_end(
     spec: SourceSpec, bounds: Bounds, selection: Selection
 ) -> tuple[int, int, int, EncodedPosition | None]:
-    """Return bytes, files and logs between the bounds, and the end where the source takes one."""
+    """Return bytes, files and logs between the bounds, and the end, if the source takes one."""
     source = spec.open()
     try:
         split = source.plan()[0]
@@ -225,7 +225,7 @@ def _ms(time_us: int | None) -> int | None:
 
 
 def by_log(spec: SourceSpec) -> Sequence[SourceSpec]:
-    """Return a source for each log of *spec*, which takes what that log alone says.
+    """Return a source for each log of *spec*, which takes all changes of that log.
 
     Raises:
         NotOfferedError: the source has no logs.
@@ -236,10 +236,10 @@ def by_log(spec: SourceSpec) -> Sequence[SourceSpec]:
 
 
 def table_source(text: JobText, table: str) -> Mapping[str, Any]:
-    """Return the source that reads *table* where the job's source reads.
+    """Return a source that reads *table* in the cluster of the job's source.
 
     Raises:
-        ConfigError: it cannot be read there.
+        ConfigError: the table cannot be read there.
 
     """
     reading = TableReading.of_class(plugin_of(text.source))

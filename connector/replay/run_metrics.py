@@ -1,4 +1,4 @@
-"""The measures of bulk work while it runs: served for Prometheus, or written to a file for it."""
+"""The metrics of bulk work while it runs: served to Prometheus, or written to a file for it."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ _KIB: Final = 1024
 
 @dataclass(slots=True)
 class RunMeasures:
-    """What a run came to so far, in this process; shards by their states, of all processes."""
+    """The metrics of a run: of this process, and the states of shards of all processes."""
 
     run: str
     states: Mapping[ShardState, int] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class RunMeasures:
     note: Callable[[], None] = lambda: None
 
     def step(self, states: Mapping[ShardState, int], report: ShardReport | None = None) -> None:
-        """Count a shard that began or ended."""
+        """Count a shard that started or ended."""
         self.states = states
         if report is not None:
             self.fates["delivered"] += report.delivered
@@ -42,7 +42,7 @@ class RunMeasures:
         self.note()
 
     def measures(self) -> Iterable[Measure]:
-        """Return them."""
+        """Return the metrics."""
         run = {"run": self.run}
         shards = [({**run, "state": s.value}, float(self.states.get(s, 0))) for s in ShardState]
         fates = ("delivered", "rejected", "quarantined")
@@ -65,7 +65,7 @@ class RunMeasures:
 
 @dataclass(slots=True)
 class CatchUpMeasures:
-    """What catching up came to so far, in this process."""
+    """The metrics of catching up, of this process."""
 
     chunks: Counter[str] = field(default_factory=Counter)
     changes: Counter[str] = field(default_factory=Counter)
@@ -80,7 +80,7 @@ class CatchUpMeasures:
         self.note()
 
     def measures(self) -> Iterable[Measure]:
-        """Return them."""
+        """Return the metrics."""
 
         def by_split(found: Mapping[str, int]) -> list[tuple[Mapping[str, str], float]]:
             return [({"split": split}, float(count)) for split, count in dict(found).items()]
@@ -105,10 +105,10 @@ def _driver_memory(labels: Mapping[str, str]) -> Measure:
 
 @contextlib.contextmanager
 def telling(given: Metered, job: str, told: RunMeasures | CatchUpMeasures) -> Iterator[None]:
-    """Serve and write what *told* has, as *given* asks; the file keeps what it was in the end.
+    """Serve and write the metrics of *told*, as *given* says; the file keeps the last values.
 
     Raises:
-        ConfigError: the address is none, or the file cannot be written.
+        ConfigError: the address is not valid, or the file cannot be written.
         MetricsAddressError: the address is taken.
 
     """
@@ -125,11 +125,11 @@ def telling(given: Metered, job: str, told: RunMeasures | CatchUpMeasures) -> It
 
 
 def _write(path: Path, text: bytes) -> None:
-    """Replace a file, so that who reads it never sees half of it."""
+    """Replace a file atomically: a reader never sees half of it."""
     half = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         half.write_bytes(text)
         half.replace(path)
     except OSError as error:
         said = f"{path}: {error.strerror}"
-        raise ConfigError([Problem("--metrics-file", said, "a folder that is there")]) from error
+        raise ConfigError([Problem("--metrics-file", said, "its folder must exist")]) from error

@@ -1,7 +1,7 @@
-"""The run table: every run of bulk work, its shards, and what became of them.
+"""The run table: every run of bulk work, its shards, and their results.
 
-Apart from the job's state, which bulk work never touches: in a file beside it, or in the store that
-machines share. One process executes a run at a time.
+It is separate from the job's state, which bulk work never changes: in a file beside it, or in the
+store that machines share. One process executes a run at a time.
 """
 
 import base64
@@ -29,11 +29,11 @@ from headrace.plugins import EncodedPosition
 
 RUNS: Final = "runs"  # The kinds of notes. Shards are of the kind `shards`, then `/` and the run.
 SPACE: Final = "runs"
-SHARDS_EACH: Final = 100  # Of a plan, kept with one write.
+SHARDS_EACH: Final = 100  # Shards of a plan that one write stores.
 
 
 class ShardState(StrEnum):
-    """Where a shard of a run stands."""
+    """The state of a shard of a run."""
 
     NOT_STARTED = "NOT_STARTED"
     STARTED = "STARTED"
@@ -44,7 +44,7 @@ class ShardState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run as planned. `facts` are what was known when it was: bytes, rows, findings."""
+    """A run as planned. `facts` are what was known at that time: bytes, rows, findings."""
 
     run: str
     kind: str
@@ -54,14 +54,14 @@ class Run:
 
     @classmethod
     def new(cls, kind: str, target: Target, facts: Mapping[str, Any]) -> Self:
-        """Return a run that is planned now."""
+        """Return a new run."""
         made_ms = time.time_ns() // 1_000_000
         return cls(run=new_run(kind), kind=kind, made_ms=made_ms, target=target, facts=facts)
 
 
 @dataclass(frozen=True, slots=True)
 class ShardRow:
-    """A shard of a run, and what it came to last."""
+    """A shard of a run, and its last result."""
 
     shard: Shard
     state: ShardState
@@ -70,7 +70,7 @@ class ShardRow:
 
 
 def new_run(kind: str) -> str:
-    """Return a name for a run that no other has."""
+    """Return a unique name for a run."""
     return f"{kind}-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
 
 
@@ -80,20 +80,20 @@ class RunTable:
     def __init__(
         self, place: Path, *, opened: Opened | None = None, pause: Callable[[float], None] = sleep
     ) -> None:
-        """Open the runs that belong to the notes at *place*; make them if there are none.
+        """Open the runs that belong to the notes at *place*; create them if there are none.
 
-        *opened* opens a connection to them instead, and *pause* waits so many seconds.
+        *opened* opens a connection to them instead, and *pause* waits for a number of seconds.
         """
         opened = opened or partial(open_notes, place, space=SPACE)
         self._notes = opened()
         self._claims = Claims(opened, pause)
 
     def close(self) -> None:
-        """Give back the connection."""
+        """Close the connection."""
         self._notes.close()
 
     def add(self, run: Run, shards: Sequence[Shard]) -> None:
-        """Keep a plan; it is seen when all of it is there."""
+        """Store a plan; others see it when it is complete."""
         for first in range(0, len(shards), SHARDS_EACH):
             rows = [
                 ShardRow(shard, ShardState.NOT_STARTED, 0, {})
@@ -132,17 +132,17 @@ class RunTable:
         return [_shard_row(found[name]) for name in sorted(found, key=int)]
 
     def begin(self, run: str, number: int, attempt: int) -> None:
-        """Note that a shard is worked on.
+        """Store that a shard is running.
 
         Raises:
-            RunBusyError: another process took the run over, since this one was taken for dead.
+            RunBusyError: another process has taken over the run.
 
         """
         self._claims.check(run)
         self._replace(run, number, state=ShardState.STARTED, attempt=attempt)
 
     def end(self, run: str, report: ShardReport, state: ShardState) -> None:
-        """Note what a shard came to."""
+        """Store the result of a shard."""
         told = {k: v for k, v in report.to_json().items() if k != "schemas"}
         self._replace(run, report.number, state=state, report=told)
 
@@ -155,7 +155,7 @@ class RunTable:
         write(self._notes, replaced)
 
     def executing(self, run: str) -> AbstractContextManager[None]:
-        """Keep other processes from executing *run* meanwhile; see `Claims.held`."""
+        """Prevent other processes from executing *run* during the block; see `Claims.held`."""
         return self._claims.held(run)
 
 
@@ -192,7 +192,7 @@ def _shard_row(text: str) -> ShardRow:
 
 
 def _to_json(shard: Shard) -> dict[str, Any]:
-    """Return a shard as plain data; a job's key is never written down here."""
+    """Return a shard as plain data, without the job's key, which is never stored here."""
     return {
         "number": shard.number,
         "split": shard.split,

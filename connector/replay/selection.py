@@ -1,4 +1,4 @@
-"""Which changes bulk work is about. Pure."""
+"""The selection of changes for bulk work. Pure."""
 
 import datetime as dt
 from array import array
@@ -19,9 +19,9 @@ _RING_END: Final = 1 << 63
 class Selection:
     """Changes written from `from_us` on and before `to_us`, of these tables, operations and keys.
 
-    Times are in µs since 1970, and what is empty or None selects everything. `tokens` are ranges
-    without their first token and with their last. `keys` are encoded as the target has them;
-    `names` are single changes, as `name_of` has them.
+    Times are in µs since 1970; an empty field or None selects everything. `tokens` are ranges that
+    exclude their first token and include their last. `keys` are encoded as for the target; `names`
+    are single changes, as `name_of` returns them.
     """
 
     tables: frozenset[str] = frozenset()
@@ -34,7 +34,7 @@ class Selection:
 
     @property
     def by_record(self) -> bool:
-        """Whether single records must be looked at; tokens are the source's matter."""
+        """Whether single records must be checked; the source selects by tokens."""
         return bool(
             self.tables
             or self.operations
@@ -79,8 +79,8 @@ class Selection:
             mask = [m and name in self.names for m, name in zip(mask, named, strict=True)]
         if self.operations or self.from_us is not None or self.to_us is not None:
             if facts is None or len(facts.timestamps_us) != len(encoded):
-                hint = "leave out times and operations, or what splits records into several"
-                raise bad_option("selection", "these records do not tell their times", hint)
+                hint = "leave out times and operations, or transforms that split records"
+                raise bad_option("selection", "these records have no times", hint)
             low = -_RING_END if self.from_us is None else self.from_us
             high = _RING_END if self.to_us is None else self.to_us
             wanted = [not self.operations or each.value in self.operations for each in OPERATIONS]
@@ -118,7 +118,7 @@ class Selection:
 
 
 def name_of(mutation: bytes, index: int) -> bytes:
-    """Return what names one change: its mutation, and its index there."""
+    """Return the name of one change: its mutation, and its index there."""
     return mutation + index.to_bytes(4, "big")
 
 
@@ -151,7 +151,7 @@ def time_us(text: str, key: str) -> int:
     """Return µs since 1970 of a time in ISO 8601; one without a zone is in UTC.
 
     Raises:
-        ConfigError: it is none; *key* is the option's name.
+        ConfigError: it is not a time; *key* is the option's name.
 
     """
     try:
@@ -166,7 +166,7 @@ def time_us(text: str, key: str) -> int:
 
 
 def names_in(text: str | None, key: str) -> frozenset[str]:
-    """Return the names in *text*, separated by commas; without text there are none.
+    """Return the names in *text*, separated by commas; without text, no names.
 
     Raises:
         ConfigError: *text* has no name; *key* is the option's name.
@@ -182,13 +182,13 @@ def operations_in(text: str | None, key: str) -> frozenset[str]:
     """Return the operations in *text*, as `names_in` does.
 
     Raises:
-        ConfigError: one is not an operation, or there is none in *text*.
+        ConfigError: a name is not an operation, or *text* has none.
 
     """
     names = names_in(text, key)
     known = [operation.value for operation in OPERATIONS]
     for name in sorted(names.difference(known)):
-        raise bad_option(key, f"{name!r} is none", f"there are {', '.join(known)}")
+        raise bad_option(key, f"{name!r} is not an operation", f"there are {', '.join(known)}")
     return names
 
 
@@ -196,7 +196,7 @@ def token_range(text: str) -> tuple[int, int]:
     """Return `START:END` as a range without START and with END; an open side is the ring's end.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is not a range.
 
     """
     left, colon, right = text.partition(":")

@@ -1,7 +1,7 @@
-"""Records of bulk work to a sink: each delivery settled before the shard ends, or the shard fails.
+"""Sends records of bulk work to a sink. A shard ends when all deliveries are settled, or it fails.
 
-At least once: what a sink may take again later is sent again, whole; a shard that is done again
-sends its records again, with the same keys and the headers of its attempt.
+Delivery is at least once: a delivery with retriable failures is sent again as a whole; a shard that
+is repeated sends its records again, with the same keys and the headers of its attempt.
 """
 
 from collections import Counter
@@ -36,14 +36,14 @@ RUN_HEADER: Final = "replay_id"
 
 @dataclass(slots=True)
 class _Sent:
-    """A delivery on its way."""
+    """A delivery that is not settled yet."""
 
     delivery: Delivery
     tries: int = 0
 
 
 class Sending:
-    """A sink's writer, and what is outstanding at it."""
+    """A sink's writer, and the deliveries that are outstanding there."""
 
     def __init__(  # noqa: PLR0913 (what is done to records, and what becomes of refused ones)
         self,
@@ -55,11 +55,11 @@ class Sending:
         suffix: str = "",
         lose: Callable[[Loss], None] = lambda _: None,
     ) -> None:
-        """Open the sink; records get the headers of *run*, and the *suffix* to their topics.
+        """Open the sink; records get the headers of *run*, and their topics the *suffix*.
 
-        *lose* takes the records that the sink refused for good.
+        *lose* takes the records that the sink refused permanently.
         """
-        self.refused: Counter[str] = Counter()  # For good, by table.
+        self.refused: Counter[str] = Counter()  # Permanently, by table.
         self.notes: list[str] = []
         self._sink = sink
         self._encoder = encoder
@@ -77,11 +77,11 @@ class Sending:
 
     @property
     def rejected(self) -> int:
-        """How many records the sink refused for good."""
+        """The number of records that the sink refused permanently."""
         return self.refused.total()
 
     def encode(self, batch: Batch) -> EncodedRecords:
-        """Encode as the sink wants it."""
+        """Encode for the sink."""
         self._encoder.announce(batch.schemas())
         return encoded_changes(self._encoder, batch)
 
@@ -95,22 +95,22 @@ class Sending:
             self.finish()
 
     def finish(self) -> None:
-        """Wait until all is settled.
+        """Wait until all deliveries are settled.
 
         Raises:
-            DeliveryRefusedError: some of it was not taken.
+            DeliveryRefusedError: the sink did not accept some of them.
 
         """
         while self._outstanding:
             if not self._writer.drain(self._clock.monotonic_ms() + SETTLE_MS_MAX):
                 raise DeliveryRefusedError(
-                    f"no verdict on {self._records} records within {SETTLE_MS_MAX} ms",
-                    hint="look at the brokers; then run the shard again",
+                    f"no result for {self._records} records within {SETTLE_MS_MAX} ms",
+                    hint="check the brokers; then run the shard again",
                 )
             self._hear()
 
     def close(self) -> None:
-        """Give the writer back."""
+        """Close the writer."""
         self._writer.close()
 
     def _submit(self, sent: _Sent) -> None:
@@ -159,7 +159,7 @@ class Sending:
             told = [f"{why.code}: {why.message}" for why in (*fatal, *failures)]
             said = next(iter(told), "no reason was given")
             raise DeliveryRefusedError(
-                f"{len(sent.delivery.encoded)} records were not taken in {sent.tries} tries: {said}"
+                f"{len(sent.delivery.encoded)} records failed in {sent.tries} attempts: {said}"
             )
         return sent
 

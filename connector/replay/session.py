@@ -1,7 +1,7 @@
 """The Spark session of a command, and shards as Spark's jobs. Imports pyspark.
 
-Each shard is a job of one task, so that it ends, fails and is told of by itself, and others go on.
-What a task reads and writes never passes through the JVM.
+Each shard is a job of one task: it ends, fails and is reported separately, while others continue.
+The data that a task reads and writes never passes through the JVM.
 """
 
 import gc
@@ -22,16 +22,16 @@ from headrace.connector.replay.errors import ShardFailedError, SparkMissingError
 
 T = TypeVar("T")
 
-LOCAL_MASTER: Final = "local[*,4]"  # A task is tried so often, as on a cluster.
-# What our tasks need; what a user or a cluster sets is stronger.
+LOCAL_MASTER: Final = "local[*,4]"  # Tries a task 4 times, as a cluster does.
+# Settings for our tasks; those of a user or a cluster take precedence.
 SETTINGS: Final[Mapping[str, str]] = {
-    "spark.speculation": "false",  # A shard must not be delivered twice at once.
+    "spark.speculation": "false",  # Two tasks must not deliver a shard at the same time.
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
 }
-# Where Java only hands tasks out: to compile it better than once costs more than it saves.
+# For Java that only distributes tasks: the second compiler costs more than it saves.
 HANDING_OUT: Final[Mapping[str, str]] = {
     "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.executor.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
@@ -43,12 +43,12 @@ _PROBLEM_CHARS_MAX: Final = 500
 def session(
     master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """Give the session that is there, or begin one and end it afterwards.
+    """Yield the active session, or start one and stop it afterwards.
 
     Under `spark-submit` the master is that of the submission.
 
     Raises:
-        SparkMissingError: Spark does not start, mostly for want of Java 17.
+        SparkMissingError: Spark does not start, mostly because Java 17 is missing.
 
     """
     active = SparkSession.getActiveSession()
@@ -88,9 +88,9 @@ def perform(
     begun: Callable[[Work], None],
     ended: Callable[[Work, ShardReport], None],
 ) -> None:
-    """Do all *works* on the cluster, as many at once as it has cores.
+    """Deliver all *works* on the cluster, as many at once as it has cores.
 
-    As many again wait in Spark's queue, so that no core waits for the driver to send the next.
+    As many more wait in Spark's queue, so that no core waits for the driver to send the next.
     *begun* and *ended* are called on this thread. A shard whose task dies every time is reported
     as failed like any other.
     """
@@ -139,14 +139,14 @@ def _on_cluster(spark: SparkSession, work: Work) -> ShardReport:
 
 
 def _do(work: Work) -> ShardReport:
-    report = work()  # A function, because Spark sends no callable objects.
+    report = work()  # In a function, because Spark sends no callable objects.
     _keep_modules()
     return report
 
 
 @cache
 def _keep_modules() -> None:
-    """Leave what was imported out of the collection of garbage that Spark has after each task."""
+    """Exclude imported modules from the garbage collection that Spark runs after each task."""
     gc.collect()
     gc.freeze()
 

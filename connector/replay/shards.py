@@ -1,7 +1,7 @@
-"""One shard of bulk work: a split of a source, read from somewhere up to somewhere.
+"""One shard of bulk work: a split of a source, between two positions.
 
-A shard travels to where it is worked on, so it holds a source as the job file has it: references
-to secrets are resolved by the process that reads. Nothing here needs Spark.
+A shard is sent to the process that reads it, so it holds a source as the job file has it: that
+process resolves references to secrets. This module needs no Spark.
 """
 
 import contextlib
@@ -38,13 +38,13 @@ from headrace.plugins import (
 )
 from headrace.plugins.discovery import load
 
-BATCH_BYTES_MAX: Final = 960 * 1024  # An outbox of up to a MiB is used again, in the cache still.
+BATCH_BYTES_MAX: Final = 960 * 1024  # Agreed mutations up to a MiB reuse memory still in the cache.
 BATCH_RECORDS_MAX: Final = 20_000
 LINGER_MS: Final = 60_000  # Bulk work has no reason to return early.
 CACHE_SUFFIX: Final = ".index"  # Of the folder beside a job's state.
-NO_TOKEN: Final = 0  # Bulk work holds no lease.
+NO_TOKEN: Final = 0  # Bulk work has no lease.
 PUBLISH_MS_MAX: Final = 60_000
-IDLE_READS: Final = 2  # As a worker ends: one read may bring another one something.
+IDLE_READS: Final = 2  # As in a worker: one read may make changes available to the next.
 
 
 def plugin_of(given: Mapping[str, Any]) -> type[Source]:
@@ -68,7 +68,7 @@ def origin_of(given: Mapping[str, Any]) -> Origin:
 class SourceSpec:
     """A source as a job file has it. Relative paths are relative to `directory`.
 
-    In `cache`, a folder that all machines have, it may keep what it finds; empty: nowhere.
+    It may cache what it finds in `cache`, a folder that all machines have; if empty, nowhere.
     """
 
     given: Mapping[str, Any]
@@ -78,7 +78,7 @@ class SourceSpec:
 
     @classmethod
     def of_job(cls, text: JobText) -> Self:
-        """Return the source of a job; what it finds is kept beside the job's state."""
+        """Return the source of a job; its cache is beside the job's state."""
         cache = text.state.absolute().with_name(text.state.name + CACHE_SUFFIX)
         return cls(
             given=dict(text.source),
@@ -93,14 +93,14 @@ class SourceSpec:
         return origin_of(self.given)
 
     def open(self, *, job_key: bytes = b"", splits: int = 0, spectator: bool = True) -> Source:
-        """Make the source. Call it in `directory`.
+        """Create the source. Call it in `directory`.
 
-        *splits*, if given, is how many parts it is cut into. Without *job_key*, one of its own.
-        A *spectator* leaves nothing behind.
+        *splits*, if given, is the number of splits. Without *job_key*, it gets one of its own. A
+        *spectator* writes nothing.
 
         Raises:
             ConfigError: the plugin or its options are wrong.
-            SecretUnavailableError: a reference leads to nothing here.
+            SecretUnavailableError: a secret that it refers to is missing here.
 
         """
         plugin, config = configured("source", self.given)
@@ -118,7 +118,7 @@ class SourceSpec:
         return made
 
     def past_gaps(self) -> "SourceSpec":
-        """Return the source that goes on where something is missing, if it knows of gaps."""
+        """Return a source that continues behind gaps, if it has gaps."""
         plugin = plugin_of(self.given)
         if not issubclass(plugin, LogArchive):
             return self
@@ -127,10 +127,10 @@ class SourceSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """A split of `source`, cut into `splits` parts: what lies after `resume` and up to `until`.
+    """A split of `source`, which has `splits` splits, after `resume` and up to `until`.
 
-    Positions are as the source encodes them. `job_key` is needed where `resume` is a job's.
-    Where age matters, `elapsed_ms` pass at the end.
+    Positions are encoded by the source. A `resume` of a job needs its `job_key`. After the end,
+    split time advances by `elapsed_ms`.
     """
 
     number: int
@@ -146,9 +146,9 @@ class Shard:
 
 @contextlib.contextmanager
 def opened(shard: Shard, *, spectator: bool = True, sparing: bool = False) -> Iterator[Source]:
-    """Make the shard's source, bounded as the shard says, and close it in the end.
+    """Yield the shard's source, bounded by the shard, and close it in the end.
 
-    *sparing* also passes over, where it can, what has nothing that the shard selects.
+    *sparing* also skips, if it can, parts without changes that the shard selects.
     """
     with inside(shard.source.directory):
         source = shard.source.open(job_key=shard.job_key, splits=shard.splits, spectator=spectator)
@@ -166,7 +166,7 @@ def opened(shard: Shard, *, spectator: bool = True, sparing: bool = False) -> It
 
 
 def spare(source: Source, selection: Selection) -> None:
-    """Let *source* pass over what is known to have nothing of a *selection*."""
+    """Have *source* skip parts that are known to have no changes of a *selection*."""
     is_narrow = selection.tables or selection.from_us is not None or selection.to_us is not None
     if is_narrow and isinstance(source, LogSearch):
         source.spare(selection.tables, selection.from_us, selection.to_us)
@@ -178,15 +178,15 @@ def batches(
     *,
     records_max: int = BATCH_RECORDS_MAX,
 ) -> Iterator[Batch]:
-    """Yield all that the shard's split has, about *records_max* at a time; the last has an end.
+    """Yield all batches of the shard's split, of about *records_max* records; the last has an end.
 
     Raises:
-        HeadraceError: the source cannot be read on.
+        HeadraceError: the source cannot be read.
 
     """
     split = next((s for s in source.plan() if s.split_id == shard.split), None)
     if split is None:
-        hint = "the source is configured otherwise than when this was planned: plan anew"
+        hint = "the configuration of the source has changed since the plan: plan again"
         raise bad_option("split", f"the source has no split {shard.split!r}", hint)
     demand = Demand(
         records_max=records_max,
@@ -198,18 +198,18 @@ def batches(
 
 
 def encoded_patiently(encoder: Encoder, batch: Batch) -> EncodedRecords:
-    """Encode *batch*; wait, within bounds, until its schemas have been published."""
+    """Encode *batch*; wait, up to a bound, until its schemas have been published."""
     encode = partial(encoder.encode, batch, token=NO_TOKEN)
     return patiently(encode, Retry(PUBLISH_MS_MAX), SystemClock(), ThreadWake())
 
 
 def encoded_changes(encoder: Encoder, batch: Batch) -> EncodedRecords:
-    """Return the batch's changes encoded; control records are the live stream's matter."""
+    """Return the batch's changes encoded; only the live stream sends control records."""
     made = encoded_patiently(encoder, batch)
     notices = len(batch.notices())
     if not notices:
         return made
-    count = len(made) - notices  # They stand last.
+    count = len(made) - notices  # They are last.
     return replace(
         made,
         keys=made.keys[:count],
@@ -236,17 +236,17 @@ def _read(source: Source, split: Split, shard: Shard, demand: Demand) -> Iterato
                 idle += 1
                 left = came.more
         if left:
-            raise LogShortError("what is left cannot be read", place=f"split {split.split_id}")
+            raise LogShortError("the rest cannot be read", place=f"split {split.split_id}")
     finally:
         reader.close(CloseReason.FINISHED)
 
 
 @contextlib.contextmanager
 def inside(directory: str) -> Iterator[None]:
-    """Work in *directory*, to which the paths of a job are relative.
+    """Run the block in *directory*, to which the paths of a job are relative.
 
     Raises:
-        ConfigError: it is not there: on a cluster it must be on every machine.
+        ConfigError: it does not exist: in a cluster it must be on every machine.
 
     """
     before = Path.cwd()

@@ -116,7 +116,7 @@ def _check(text: JobText, job: Job, source: SourceSpec) -> bytes:
         sink_and_encoder(text.sink, text.name, NO_ORIGIN) as (sink, _),
     ):
         if sink.is_transactional:
-            problems.append(Problem("sink", "exactly once is for workers", hint))
+            problems.append(Problem("sink", "only workers deliver exactly once", hint))
     with closing(job.open_store()) as store:
         job_key = store.job_key()
         if any(state.position is not None for state in store.states()):

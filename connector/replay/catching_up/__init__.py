@@ -1,1 +1,1 @@
-"""Reads in bulk what splits lag behind, under the leases of their job."""
+"""Reads the lag of splits in bulk, under the leases of their job."""

@@ -1,8 +1,9 @@
-"""Lagging splits worked off in bulk: the driver holds their leases and commits chunk by chunk.
+"""Catches up lagging splits in bulk: the driver holds their leases and commits chunk by chunk.
 
-Workers hand over what it wants, and go on from what it committed last. It lists files and opens no
-segment; a task takes a part of a split's tokens, up to the end of the chunk. Of a driver that is
-killed the leases run out like a worker's, and what it had not committed is delivered again.
+Workers give up the splits that the driver wants, and later continue from its last commit. The
+driver lists files and opens no segment; a task reads a part of a split's tokens, up to the end of
+the chunk. If the driver is killed, its leases expire like a worker's, and workers deliver again
+what it had not committed.
 """
 
 import threading
@@ -54,14 +55,15 @@ from headrace.plugins import (
 )
 
 LOOK_SECONDS: Final = 0.2
-WAIT_LEASES: Final = 3  # So many leases long a split is waited for.
+WAIT_LEASES: Final = 3  # How long the driver waits for a split, in leases.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """What to catch up: these `splits`, or those of which more than `lag_bytes` are unread.
+    """What to catch up: these `splits`, or those with more than `lag_bytes` unread.
 
-    Up to `until`, by default what is there now, in chunks of about `chunk_bytes`.
+    They are read up to `until`, by default the end of the logs now, in chunks of about
+    `chunk_bytes`.
     """
 
     splits: Sequence[str] = ()
@@ -72,7 +74,7 @@ class Orders:
 
 @dataclass(slots=True, kw_only=True)
 class CaughtUp:
-    """What it came to: changes cut, chunks committed, and what became of splits."""
+    """The result: changes read, chunks committed, splits that ended, were lost or failed."""
 
     changes: int = 0
     chunks: int = 0
@@ -83,7 +85,7 @@ class CaughtUp:
 
 @dataclass(slots=True)
 class _Held:
-    """A split that is held here, and where it stands."""
+    """A split whose lease the driver holds, and its position."""
 
     lease: Lease
     state: SplitState
@@ -93,7 +95,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """A chunk of a split on its way: where its parts began, by name, and what tasks do of them."""
+    """A chunk of a split that tasks read: the start of each part, by name, and the tasks."""
 
     held: _Held
     begun: Mapping[str, Position | None]
@@ -112,7 +114,7 @@ class Driver:
         stopped: threading.Event | None = None,
         measures: CatchUpMeasures | None = None,
     ) -> None:
-        """Open the job's store. Once *stopped* is set it ends after the chunk at hand.
+        """Open the job's store. Once *stopped* is set, the driver ends after the current chunk.
 
         Raises:
             ConfigError: the job cannot be caught up, or has no such split.
@@ -143,13 +145,13 @@ class Driver:
         self._check()
 
     def close(self) -> None:
-        """Give back what was opened."""
+        """Close what was opened."""
         self._source.close()
         self._notes.close()
         self._store.close()
 
     def lagging(self) -> Mapping[str, int]:
-        """Return how many bytes are unread of each split that is to be caught up."""
+        """Return the unread bytes of each split that is to be caught up."""
         found = {}
         for state in self._store.states():
             position = self._position(state)
@@ -163,11 +165,11 @@ class Driver:
         return found
 
     def run(self, splits: Sequence[str], engine: Engine) -> CaughtUp:
-        """Take *splits* over, read them up to the end, and give them back.
+        """Take over *splits*, read them up to the end, and release them.
 
         Raises:
-            SplitBusyError: nobody gave any of them back.
-            HeadraceError: a task was lost, or the store is; what was committed stands.
+            SplitBusyError: no worker released any of them in time.
+            HeadraceError: a task or the store failed; what was committed stays committed.
 
         """
         self._end_somewhere()
@@ -180,8 +182,8 @@ class Driver:
                     self._step(engine, pool)
                 elif self._clock.monotonic_ms() > until_ms:
                     names = ", ".join(sorted(self._waiting)[:8])
-                    hint = "look what its worker does: `headrace replay catch-up` takes it later"
-                    raise SplitBusyError("was not given back", place=f"split {names}", hint=hint)
+                    hint = "check its worker, then run `headrace replay catch-up` again"
+                    raise SplitBusyError("was not released", place=f"split {names}", hint=hint)
                 else:
                     self._stopped.wait(LOOK_SECONDS)
         return self.came_to
@@ -189,25 +191,25 @@ class Driver:
     def _check(self) -> None:
         problems = []
         if not self._plan.splits:
-            problems.append(Problem("job", "has never run", "let a worker begin it"))
+            problems.append(Problem("job", "has never run", "start it on a worker"))
         for split in self._orders.splits:
             if split not in self._plan.splits:
                 hint = f"there are {', '.join(self._plan.splits[:8])}"
-                problems.append(Problem("--split", f"{split!r} is none of the job", hint))
+                problems.append(Problem("--split", f"{split!r} is not a split of the job", hint))
         sink = made_sink(self._job, self._source.context)
         if (wanted := self._state()) is not Desired.RUNNING:
-            problems.append(Problem("job", f"is to be {wanted.value}", "let it run first"))
+            problems.append(Problem("job", f"is {wanted.value}", "resume it first"))
         if sink.is_transactional:
-            hint = "let its workers go on"
-            problems.append(Problem("sink", "exactly once is for workers", hint))
+            hint = "leave this job to its workers"
+            problems.append(Problem("sink", "only workers deliver exactly once", hint))
         if problems:
             raise ConfigError(problems)
         if isinstance(self._source, Resplitting):
             self._source.follow(self._plan.splits)
-        MicroBatches.of(self._source).ahead(None, 0)  # What cannot be read now says so.
+        MicroBatches.of(self._source).ahead(None, 0)  # Raises if a log cannot be read now.
 
     def _end_somewhere(self) -> None:
-        """Let nothing be read behind the end."""
+        """Bound what is read by the end."""
         source, until = self._source, self._orders.until
         first, steps = source.plan()[0], MicroBatches.of(source)
         steps.limit(
@@ -216,7 +218,7 @@ class Driver:
 
     @contextmanager
     def _enrolled(self) -> Iterator[None]:
-        """Let workers see what is wanted, and in the end give all of it back."""
+        """Announce to workers which splits the driver wants; in the end release them all."""
         self._store.enroll(self._owner)
         try:
             self._store.want(self._owner.worker, sorted(self._waiting))
@@ -228,17 +230,17 @@ class Driver:
         return WAIT_LEASES * self._lease_ms + in_ms(self._job.runtime.stop_seconds_max)
 
     def _must_end(self) -> bool:
-        """Say whether somebody asked to stop, or the job is to wait or to have other splits."""
+        """Say whether to stop: on request, or because the job pauses, stops or gets new splits."""
         plans = self._store.plans()
         changed = plans.announced is not None or plans.in_force.number != self._plan.number
         return changed or self._stopped.is_set() or self._state() is not Desired.RUNNING
 
     def _state(self) -> Desired:
-        """Return whether the job is to run."""
+        """Return the target state of the job."""
         return self._board.wanted(self._job.name).state
 
     def _look(self) -> None:
-        """Renew the leases, and take what has become free."""
+        """Renew the leases, and claim splits that have become free."""
         changes = self._keeper.take(self._waiting)
         tell_ownership(self._log, changes)
         for split in changes.lost:
@@ -251,12 +253,12 @@ class Driver:
             self._held[lease.split] = _Held(lease, state, self._position(state), budget)
 
     def _lose(self, split: str) -> None:
-        """Have nothing more to do with a split: another owns it."""
+        """Drop a split that another process owns."""
         if self._held.pop(split, None) is not None:
             self.came_to.lost.append(split)
 
     def _step(self, engine: Engine, pool: Executor) -> None:
-        """Take a chunk of each split that is held; give back those that have come to the end."""
+        """Read a chunk of each held split; release the splits that have reached the end."""
         parts = max(1, engine.width // len(self._held))
         chunks = []
         for split, held in list(self._held.items()):
@@ -273,14 +275,14 @@ class Driver:
         while not wait([made], timeout=self._poll_seconds).done:
             try:
                 self._look()
-            except StoreUnavailableError as error:  # The deadlines stand.
+            except StoreUnavailableError as error:  # The leases stay valid until their deadlines.
                 self._log.warning("store_unavailable", error=str(error))
         reports = iter(made.result())
         for chunk in chunks:
             self._take(chunk, [next(reports) for _ in chunk.works])
 
     def _next_chunk(self, held: _Held, parts: int) -> _Chunk | None:
-        """Return the next chunk of a split; None when there is nothing more."""
+        """Return the next chunk of a split; None at its end."""
         source, split = self._source, Split(held.lease.split)
         start, steps = offset_of(held.position), MicroBatches.of(source)
         end = offset_of(steps.ahead(held.position, self._orders.chunk_bytes))
@@ -312,10 +314,10 @@ class Driver:
         return _Chunk(held, begun, works)
 
     def _take(self, chunk: _Chunk, reports: Sequence[PartReport]) -> None:
-        """Commit what became of a chunk; a split with a problem is given back."""
+        """Commit the results of a chunk; release a split that has a problem."""
         held, split = chunk.held, chunk.held.lease.split
         if self._held.get(split) is not held:
-            return  # It was lost meanwhile.
+            return  # The split was lost meanwhile.
         problem = next((report.problem for report in reports if report.problem), "")
         if problem:
             self._log.error("chunk_failed", split=split, error=problem)
@@ -337,7 +339,7 @@ class Driver:
         self._log.info("chunk_committed", split=split, changes=changes, tasks=len(reports))
         held.budget.spend(len(commit.losses), self._clock.monotonic_ms())
         if offset_of(held.position) == offset_of(before):
-            raise ShardFailedError("a chunk brought its split no further", place=f"split {split}")
+            raise ShardFailedError("a chunk did not advance its split", place=f"split {split}")
 
     def _commit_of(self, chunk: _Chunk, reports: Sequence[PartReport]) -> Commit:
         held, source = chunk.held, self._source
@@ -365,10 +367,10 @@ class Driver:
         )
 
     def _commit(self, commit: Commit) -> bool:
-        """Make a chunk durable; False when somebody else has the split by now.
+        """Commit a chunk; return False if another process owns the split by now.
 
         Raises:
-            RetriesExhaustedError: the store does not answer; whether it did is not known.
+            RetriesExhaustedError: the store does not answer; it may have committed the chunk.
 
         """
         retry = Retry(in_ms(self._job.runtime.retry_seconds_max))
@@ -387,7 +389,7 @@ class Driver:
             return True
 
     def _give_back(self, split: str, problem: str = "") -> None:
-        """Let workers go on with a split."""
+        """Release a split, so that workers continue with it."""
         held = self._held.pop(split)
         self._store.want(self._owner.worker, sorted({*self._waiting, *self._held}))
         self._store.release(self._owner.worker, split, held.lease.token, problem)

@@ -1,7 +1,7 @@
-"""What a task does of a lagging split: reads a part of it up to a place, by a worker's pipeline.
+"""Reads a part of a lagging split up to a position, in the pipeline of a worker. Needs no Spark.
 
-It agrees, encodes, submits, settles and retries as a worker does, but commits to a state file of
-its own, which lives as long as the task. The driver commits what it came to. Needs no Spark.
+A task agrees, encodes, submits, settles and retries as a worker does, but commits to a state file
+of its own, which it deletes when it ends. The driver commits the result to the job's state.
 """
 
 import contextlib
@@ -37,12 +37,12 @@ from headrace.plugins import (
     Source,
 )
 
-_FOR_EVER_MS: Final = 1 << 60  # The driver keeps the lease, and lets nothing of a task count late.
+_FOR_EVER_MS: Final = 1 << 60  # The driver renews the lease, and ignores a task after losing it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartReport:
-    """What a task came to: where its part ends, and what became of the changes before that."""
+    """The result of a task: the position that it reached, and the counters and losses up to it."""
 
     position: EncodedPosition | None = None
     counters: Counters = field(default_factory=dict)
@@ -53,7 +53,7 @@ class PartReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartWork:
-    """A part of a split, where its records go, and the token under which they are sent."""
+    """A part of a split, the target of its records, and the token under which they are sent."""
 
     part: Part
     sink: Mapping[str, Any] = field(repr=False)
@@ -61,7 +61,7 @@ class PartWork:
     token: int
 
     def __call__(self) -> PartReport:
-        """Do it. An error that headrace names is in the report. Blocking."""
+        """Read the part. The report has an error of headrace, which is not raised. Blocking."""
         shard = self.part.shard
         try:
             with (
@@ -76,7 +76,7 @@ class PartWork:
     def _read(self, source: Source, job: Job, context: Context) -> PartReport:
         split = self.part.shard.split
         was_short = is_short(source, self.part)
-        state = _State.begun(job, self)  # Which the pipeline closes.
+        state = _State.begun(job, self)  # The pipeline closes it.
         _run(source, job, context, state)
         if was_short or is_short(source, self.part):
             raise LogShortError("the logs end before the chunk does", place=f"split {split}")
@@ -99,7 +99,7 @@ class _State(SqliteStore):
 
     @classmethod
     def begun(cls, job: Job, work: PartWork) -> "_State":
-        """Let the part stand where it begins, and be claimed with the token of the driver."""
+        """Return a state at the start of the part, claimed with the token of the driver."""
         shard, owner = work.part.shard, this_process()
         made = cls.scratch(job.state, job.name)
         made.schemas_seen = {}
@@ -114,7 +114,7 @@ class _State(SqliteStore):
         return made
 
     def put_schemas(self, schemas: Sequence[RecordSchema]) -> None:
-        """Remember them for the driver."""
+        """Remember the schemas for the driver."""
         self.schemas_seen.update((schema.schema_id, schema) for schema in schemas)
 
 
@@ -122,7 +122,7 @@ def _run(source: Source, job: Job, context: Context, state: _State) -> None:
     """Run a worker's pipeline until all is read, settled and committed.
 
     Raises:
-        HeadraceError: the part cannot be read on, or the sink does not take it.
+        HeadraceError: the part cannot be read, or the sink refuses its records.
 
     """
     sink = made_sink(job, context)
@@ -139,7 +139,7 @@ def _run(source: Source, job: Job, context: Context, state: _State) -> None:
             log=context.log,
             job=job.name,
             worker=state.owner,
-            # A topic for dead letters gets them from a worker, once they are committed.
+            # A worker writes the topic of dead letters, after the driver has committed them.
             errors=replace(errors_of(job), topic="", budget_records=None),
             settle_ms_max=in_ms(job.runtime.settle_seconds_max),
             tick_ms=job.runtime.tick_min_ms,

@@ -1,1 +1,1 @@
-"""Compares what logs, topics, tables and files hold, and reports what differs."""
+"""Compares the contents of logs, topics, tables and files, and reports the differences."""

@@ -1,8 +1,8 @@
-"""What the logs, a topic and a table hold, as sums of buckets, and as single changes and rows.
+"""Reads the logs, a topic and a table as sums of buckets, and as single changes and rows.
 
 First each side is summed up by table, bucket of keys and slice of time; only buckets that differ
-are looked into. Logs and topic are compared by changes, topic and table by rows. What a task does
-is here; which tasks there are, and what follows, is `reconciling`.
+are then read change by change. Logs and topic are compared by changes, topic and table by rows.
+This module has the tasks; `reconciling` plans them and evaluates their results.
 """
 
 import zlib
@@ -42,8 +42,8 @@ from headrace.plugins import (
 from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
 
 CONFLUENT_PREFIX_BYTES: Final = 5
-ROWS_MAX: Final = 1_000_000  # Single changes or rows of one side's task that are looked into.
-EXPIRED_MAX: Final = 1_000  # Rows of a task of which more than their number is told.
+ROWS_MAX: Final = 1_000_000  # Single changes or rows that a task of one side may return.
+EXPIRED_MAX: Final = 1_000  # Expired rows that a task returns; of the others only the number.
 SLICE_US: Final = 86_400_000_000
 _NAME_HASH_BYTES: Final = 8
 _INDEX_FACTOR: Final = 0x9E3779B97F4A7C15  # Spreads small numbers over 64 bits.
@@ -54,18 +54,18 @@ Bucket = tuple[str, int, int]  # The same, and the number of a slice of time.
 
 
 class Members(NamedTuple):
-    """How many changes or rows there are, and the sum of their hashes, in any order."""
+    """The number of changes or rows, and the sum of their hashes, which has no order."""
 
     members: int = 0
     hashes: int = 0
 
     def plus(self, members: int, hashes: int) -> "Members":
-        """Return the sum with more members."""
+        """Return the sum with further members."""
         return Members(self.members + members, (self.hashes + hashes) & _MASK)
 
 
 class ChangeRow(NamedTuple):
-    """A single change of one side; `origin` has its source's fields, where they are known."""
+    """A single change of one side; `origin` has the fields of its source, if they are known."""
 
     name: bytes
     table: str
@@ -81,11 +81,11 @@ Sums = Mapping[Bucket, Members]
 
 @dataclass(frozen=True, slots=True)
 class SideReport:
-    """What one task found: sums, or single changes and rows where buckets were given.
+    """The result of one task: sums, or for given buckets single changes and rows.
 
-    `touched` are keys by table that were written to behind the time that is compared; `waiting` is
-    how many mutations the logs do not agree on; `gone` how many rows expired, some of which are
-    `expired`. `tables` are the present schemas of tables that were read.
+    `touched` are keys by table that were written after the compared time. `waiting` is the number
+    of mutations on which the logs do not agree yet. `gone` is the number of rows that expired;
+    `expired` has some of them. `tables` are the current schemas of the tables that were read.
     """
 
     sums: Sums = field(default_factory=dict)
@@ -105,24 +105,24 @@ class SideReport:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The buckets of changes and of rows that are looked into."""
+    """The buckets whose single changes and rows are read."""
 
     changes: frozenset[Bucket] = frozenset()
     rows: frozenset[Bucket] = frozenset()
 
     @property
     def keys(self) -> frozenset[KeyBucket]:
-        """The buckets of keys whose rows are asked for."""
+        """The buckets of keys whose rows are wanted."""
         return frozenset((table, number) for table, number, _ in self.rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What all sides share: the sink, how keys fall into buckets, and which changes count.
+    """The parameters of all sides: the sink, the number of buckets, and which changes count.
 
-    Of a `run` only the messages that it sent count. `tables` are those whose rows are compared,
-    with their present schemas, as they are at `at_s`.
-    `wanted` are the buckets whose single changes and rows are asked for; None asks for sums.
+    With `run`, only messages that this run sent count. `tables` are the tables whose rows are
+    compared, with their current schemas; their rows are compared as of `at_s`. `wanted` are the
+    buckets whose single changes and rows are wanted; None asks for sums.
     """
 
     sink: Mapping[str, Any]
@@ -138,7 +138,7 @@ class Comparison:
 
     @property
     def span(self) -> Span:
-        """Which values of rows count."""
+        """The write times of the values of rows that count."""
         chosen = self.selection
         return Span(from_us=chosen.from_us, to_us=chosen.to_us, at_s=self.at_s)
 
@@ -147,15 +147,15 @@ class Comparison:
         return table, zlib.crc32(key) % self.buckets
 
     def bucket(self, table: str, key: bytes, time_us: int) -> Bucket:
-        """Return the bucket of what was written at a time."""
+        """Return the bucket of a change that was written at a time."""
         return (*self.key_bucket(table, key), time_us // self.slice_us)
 
 
 class Summing:
-    """Adds up what a task finds, each by a hash of 64 bits; what is there twice counts once."""
+    """Adds up the hashes, of 64 bits, of what a task finds. Duplicates count once."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start with empty sums."""
         self._hashes: dict[Bucket, array[int]] = defaultdict(lambda: array("Q"))
 
     def add(self, bucket: Bucket, hashed: int) -> None:
@@ -185,7 +185,7 @@ class _Side:
         self.records = 0
 
     def add(self, row: ChangeRow) -> bool:
-        """Count a change; say whether it is among those asked for one by one."""
+        """Count a change; say whether the comparison wants it as a single change."""
         self.records += 1
         bucket = self._comparison.bucket(row.table, row.key, row.time_us)
         if self._wanted is None:
@@ -198,7 +198,7 @@ class _Side:
         return True
 
     def touch(self, table: str, key: bytes, time_us: int) -> None:
-        """Note what was written behind the time that is compared, where rows are asked for."""
+        """Record a key that was written after the compared time, if its rows are wanted."""
         if self._to_us is None or time_us < self._to_us:
             return
         if self._comparison.key_bucket(table, key) in self._keys:
@@ -213,18 +213,18 @@ class RowSide:
     """Collects the rows of one side."""
 
     def __init__(self, comparison: Comparison) -> None:
-        """Ask for sums or for single rows, as *comparison* does."""
+        """Collect sums or single rows, as *comparison* wants."""
         self._comparison = comparison
         self._keys = comparison.wanted.keys if comparison.wanted else None
         self._sums = Summing()
         self.states: list[RowState] = []
 
     def asks_for(self, table: str, key: bytes) -> bool:
-        """Say whether the rows of a key are asked for."""
+        """Say whether the rows of a key are wanted."""
         return self._keys is None or self._comparison.key_bucket(table, key) in self._keys
 
     def add(self, row: RowState) -> None:
-        """Count a row that is asked for."""
+        """Count a row that is wanted."""
         comparison = self._comparison
         counted = comparison.span.within(row)
         bucket = comparison.bucket(row.table, row.key, 0 if counted is None else counted.newest_us)
@@ -241,7 +241,7 @@ class RowSide:
 
 
 def bounded(found: Sequence[object]) -> None:
-    """Refuse to keep more than a task may."""
+    """Refuse more changes or rows than a task may keep."""
     if len(found) > ROWS_MAX:
         hint = "compare a shorter time, fewer tables or a range of tokens"
         raise bad_option("reconcile", f"more than {ROWS_MAX} changes differ in a task", hint)
@@ -249,7 +249,7 @@ def bounded(found: Sequence[object]) -> None:
 
 @contextmanager
 def _encoding(shard: Shard, comparison: Comparison) -> Iterator[tuple[Source, Encoder]]:
-    """Open the source of a shard, and what encodes its batches for a comparison."""
+    """Open the source of a shard, and an encoder of its batches for a comparison."""
     sink = compared_as(comparison.sink)
     with (
         opened(shard) as source,
@@ -260,7 +260,7 @@ def _encoding(shard: Shard, comparison: Comparison) -> Iterator[tuple[Source, En
 
 @dataclass(frozen=True, slots=True)
 class LogSide:
-    """What a shard of the logs agrees on."""
+    """The changes on which the logs of a shard agree."""
 
     shard: Shard
     comparison: Comparison
@@ -311,7 +311,7 @@ class LogSide:
 
 @dataclass(frozen=True, slots=True)
 class TopicSide:
-    """What one part of what the sink wrote holds: its changes, and the rows they fold to."""
+    """The changes in one part of a sink's topics, and the rows that they fold to."""
 
     part: str
     comparison: Comparison
@@ -346,7 +346,7 @@ class TopicSide:
         )
 
     def _read(self, side: _Side, rows: RowSide, reader: RowReader, folded: FoldedRows) -> int:
-        """Take all messages; return how many cannot be read."""
+        """Read all messages; return the number of those that cannot be decoded."""
         unreadable, run = 0, self.comparison.run.encode()
         decoder = decoder_of(self.comparison, self.schemas)
         with (
@@ -382,7 +382,7 @@ class TopicSide:
 
     def _take(self, side: _Side, row: ChangeRow, document: Document) -> None:
         side.touch(row.table, row.key, row.time_us)
-        # What was read from the table has no name in any log: only a run sends it by name.
+        # A change that was read from a table has no name in any log; only a run names it.
         named = self.comparison.run or not self.comparison.origin.is_of_table(document)
         if named and _is_selected(row, self.comparison.selection):
             side.add(row)
@@ -397,7 +397,7 @@ class TopicSide:
 
 
 def decoder_of(comparison: Comparison, schemas: Mapping[bytes, Document]) -> Decoder:
-    """Return what decodes the values that the sink writes."""
+    """Return the decoder of the values that the sink writes."""
     with sink_and_encoder(comparison.sink, "reconcile", NO_ORIGIN) as (sink, _):
         codec = sink.encoding().codec
         _, prefix = prefixes_of(sink)
@@ -411,7 +411,7 @@ def decoder_of(comparison: Comparison, schemas: Mapping[bytes, Document]) -> Dec
 
 
 def parts_of(comparison: Comparison, tables: Sequence[str], suffix: str = "") -> Sequence[str]:
-    """Return the parts of what the sink wrote of *tables*, into topics that end in *suffix*."""
+    """Return the parts of the topics of *tables* whose names end in *suffix*."""
     with (
         inside(comparison.directory),
         sink_and_encoder(comparison.sink, "reconcile", NO_ORIGIN) as (sink, _),
@@ -420,7 +420,7 @@ def parts_of(comparison: Comparison, tables: Sequence[str], suffix: str = "") ->
 
 
 def prefixes_of(sink: Sink) -> tuple[int, int]:
-    """Return how many bytes stand before keys and before values: of those in Avro, if framed."""
+    """Return the number of bytes of framing before keys and before values."""
     options = sink.config if hasattr(sink, "config") else None
     if not isinstance(options, SinkOptions) or options.schema_framing != "confluent":
         return 0, 0
@@ -431,10 +431,10 @@ def prefixes_of(sink: Sink) -> tuple[int, int]:
 
 
 def compared_as(sink: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a sink's options with which what is not sent is encoded, to be compared.
+    """Return the sink's options for encoding records that are compared and not sent.
 
-    Without what is done with large values; and without framing, for which a schema store would be
-    told of schemas.
+    Options about large values are left out, and those about framing, which would publish schemas
+    to a schema store.
     """
     apart = ("large.", "schema.", "subject.")
     return {key: value for key, value in sink.items() if not key.startswith(apart)}
@@ -444,7 +444,7 @@ def rows_of(encoded: EncodedRecords) -> Iterator[ChangeRow]:
     """Yield encoded records as rows.
 
     Raises:
-        ConfigError: they do not tell what names them: another envelope than `cep44`.
+        ConfigError: the records do not have the names of changes: the envelope is not `cep44`.
 
     """
     facts = encoded.facts
@@ -453,7 +453,7 @@ def rows_of(encoded: EncodedRecords) -> Iterator[ChangeRow]:
         if not len(encoded):
             return
         hint = "the envelope must be cep44, without transforms, and the key that of the partition"
-        raise bad_option("reconcile", "the job's messages do not tell what names a change", hint)
+        raise bad_option("reconcile", "the job's messages do not have the names of changes", hint)
     columns = zip(
         names, encoded.tables, encoded.keys, facts.operations, facts.timestamps_us, strict=True
     )
@@ -489,19 +489,19 @@ def change_of(document: Document, stored: Stored, origin: Origin) -> ChangeRow:
             time_us, mutation = document["timestamp"], bytes.fromhex(document["mutation"])
         name = name_of(mutation, document["index"])
     except (KeyError, TypeError, ValueError) as error:
-        message = f"the envelope lacks {error}"
+        message = f"the envelope has no {error}"
         raise bad_option("reconcile", message, "only envelope cep44 can be compared") from error
     own = tuple(document.get(name) for name in origin.fields)
     return ChangeRow(name, table, stored.key or b"", operation, time_us, own)
 
 
 def _octets(value: bytes | str) -> bytes:
-    """Return bytes as they were: what is decoded from JSON has them in base64."""
+    """Return the original bytes: values decoded from JSON have them in base64."""
     return b64decode(value, validate=True) if isinstance(value, str) else value
 
 
 def _is_selected(row: ChangeRow, selection: Selection) -> bool:
-    """Say whether a change counts; tokens cannot be told of a message."""
+    """Say whether a change counts; the token of a message is not known."""
     return (
         (not selection.tables or row.table in selection.tables)
         and (not selection.operations or row.operation in selection.operations)
@@ -512,7 +512,7 @@ def _is_selected(row: ChangeRow, selection: Selection) -> bool:
 
 
 def _hash(name: bytes) -> int:
-    """Return 64 bits of a name, which is a hash already but for the index."""
+    """Return 64 bits of a name, which is already a hash, except for the index."""
     index = int.from_bytes(name[-4:], "big")
     return int.from_bytes(name[:_NAME_HASH_BYTES], "big") ^ (index * _INDEX_FACTOR & _MASK)
 
@@ -524,7 +524,7 @@ def hash64(member: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TableSide:
-    """The rows of a range of a table's tokens, each made a change as a backfill makes it."""
+    """The rows of a token range of a table, as the changes that a backfill makes of them."""
 
     shard: Shard
     comparison: Comparison
@@ -564,7 +564,7 @@ class TableSide:
             schema_id = dict(headers).get(SCHEMA_ID_HEADER, b"")
             document = decoder.value(Stored(number, key, value, headers))
             view = reader.view(schema_id, schemas[schema_id], table)
-            assert document is not None  # noqa: S101 (a row is no tombstone)
+            assert document is not None  # noqa: S101 (a row is not a tombstone)
             assert view is not None  # noqa: S101 (the schema was announced)
             rows.add(reader.of_one(view, document, key or b""))
         return len(encoded)

@@ -1,4 +1,4 @@
-"""Says what is wrong with changes and rows that two sides do not have alike. Pure."""
+"""Classifies changes and rows in which two sides differ. Pure."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,18 +14,18 @@ Key = tuple[str, bytes]  # The table, and a message's key.
 
 
 class Difference(StrEnum):
-    """What is wrong about a change, or a row."""
+    """The kind of a difference in a change or a row."""
 
     MISSING = "missing"
-    """The logs agree on it, or the table has it, and the topic lacks it."""
+    """The logs agree on it, or the table has it; the topic does not have it."""
     STALE = "stale"
-    """The same, and the newest that the topic has of its key is older."""
+    """As MISSING, but all that the topic has of its key is older."""
     EXPIRED = "expired"
-    """The same, but its time to live is over: nobody misses it."""
+    """As MISSING, but its time to live is over, so no reader misses it."""
     EXTRA = "extra"
-    """The topic has it, and the logs do not agree on it, or the table does not have it."""
+    """The topic has it; the logs do not agree on it, or the table does not have it."""
     UNDER_REPLICATED = "under_replicated"
-    """A log has it, but too few of them."""
+    """Some logs have it, but too few."""
 
 
 REPAIRABLE: Final = (Difference.MISSING, Difference.STALE)
@@ -41,9 +41,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class FoundRow:
-    """A row that differs between topic and table, and in which columns; none: it is there or not.
+    """A row that differs between topic and table, and the columns in which it differs.
 
-    `behind_us` are the write times of what the topic lacks, where they are told.
+    Without columns, one side does not have the row. `behind_us` are the write times of values that
+    the topic does not have, if they are known.
     """
 
     difference: Difference
@@ -51,7 +52,7 @@ class FoundRow:
     columns: tuple[str, ...] = ()
     behind_us: frozenset[int] = field(default=frozenset(), repr=False)
     since_us: int = 0
-    """The newest that both have of it."""
+    """The newest write time that both sides have of it."""
 
 
 def classified(
@@ -64,8 +65,8 @@ def classified(
 ) -> list[Found]:
     """Return the differences between what was *agreed* and *stored*.
 
-    *logged* is what any log has. Unless it *is_whole*, what no log has may lie in another part of
-    them. Ordered by table, time and name.
+    *logged* are the changes in any log. Unless *is_whole*, only a part of the logs was read, and a
+    change that no log has may be in another part. Ordered by table, time and name.
     """
     newest: dict[Key, int] = {}
     for row in stored.values():
@@ -102,10 +103,10 @@ def differing_rows(
     now_s: int,
     is_touched: Callable[[Key], bool],
 ) -> list[FoundRow]:
-    """Return the rows that the topic does not fold to as the table has them.
+    """Return the rows in which the topic, folded, differs from the table.
 
-    What either side has of a time behind the *span* is passed over, and so is what the table lacks
-    of keys that were *touched* then: it may have been deleted. Ordered by table and name.
+    Values that either side has of a time after the *span* are ignored. So are rows of *touched*
+    keys that the table does not have: they may have been deleted. Ordered by table and name.
     """
     found = []
     for name in sorted(in_table.keys() | in_topic.keys()):
@@ -128,7 +129,7 @@ class _RowPair:
     now_s: int
 
     def judged(self, *, touched: bool) -> FoundRow | None:
-        """Return what is wrong with it, if anything is."""
+        """Return the difference, if there is one."""
         columns: dict[str, Difference] = {}
         for name in sorted({*_cells(self.table), *_cells(self.topic)}):
             difference = self._column(name)
@@ -151,7 +152,7 @@ class _RowPair:
             if difference in found:
                 return difference
         if self.span.from_us is not None or touched or self._has_expired():
-            return None  # When a row without values was written is not told.
+            return None  # The write time of a row without values is unknown.
         if self.table is not None and not shown_in_topic:
             is_newer = self.topic is not None and self.topic.deleted_us > self.table.newest_us
             return None if self._is_recent() or is_newer else Difference.MISSING
@@ -160,7 +161,7 @@ class _RowPair:
         return None
 
     def _is_recent(self) -> bool:
-        """Say whether there are values behind the span, which make a row be there."""
+        """Say whether there are values after the span, which alone may show the row."""
         rows = [row for row in (self.table, self.topic) if row is not None]
         return any(self.span.is_recent(row.newest_us) for row in rows)
 
@@ -169,7 +170,7 @@ class _RowPair:
         return any(c.expires_s is not None and c.expires_s <= self.now_s for c in cells)
 
     def _column(self, name: str) -> Difference | None:
-        known = _cells(self.topic).get(name)  # It may be a deletion.
+        known = _cells(self.topic).get(name)  # May be a deletion.
         table, topic = self._living(_cells(self.table).get(name)), self._living(known)
         if (table is None and topic is None) or not self._counts(table, known):
             return None
@@ -187,7 +188,7 @@ class _RowPair:
         return Difference.MISSING if topic is None else Difference.STALE
 
     def _counts(self, *cells: CellState | None) -> bool:
-        """Say whether a column's values are of the times that are compared."""
+        """Say whether the write times of a column's values are compared."""
         times = [c.time_us for c in cells if c is not None and c.time_us is not None]
         return not any(map(self.span.is_recent, times)) and (
             not times or any(map(self.span.counts, times))
@@ -197,7 +198,7 @@ class _RowPair:
         return cell if cell is not None and cell.lives(self.span.at_s) else None
 
     def _is_over(self, cell: CellState) -> bool:
-        """Say whether a value that is compared expired meanwhile."""
+        """Say whether a value that is compared has expired meanwhile."""
         return cell.expires_s is not None and cell.expires_s <= self.now_s + 1
 
 
@@ -211,7 +212,7 @@ def _same(one: CellState, other: CellState) -> bool:
 
 
 def unexplained(found: Sequence[FoundRow], changes: Sequence[Found]) -> Iterator[FoundRow]:
-    """Yield the rows whose differences do not follow from changes of the logs that differ."""
+    """Yield the rows whose differences do not follow from differing changes."""
     times: dict[Key, list[int]] = defaultdict(list)
     for change in changes:
         times[change.row.table, change.row.key].append(change.row.time_us)

@@ -1,8 +1,8 @@
-"""Compares logs, topic and tables: sums first, then what differs. Pure but for tasks and the pause.
+"""Compares logs, topic and tables: first sums, then what differs. Pure, except tasks and the pause.
 
-Of each table the logs agree on changes, which the topic should have, and the topic folds to rows,
-which should be the table's. Sides are read in such an order that what is written meanwhile does not
-look as if it were missing: a table before the logs, and both before the topic.
+The topic should have the changes on which the logs agree, and it should fold to the rows of the
+table. A table is read before the logs, and both before the topic, so that a change that is written
+meanwhile does not look as if it were missing.
 """
 
 from collections import Counter
@@ -42,17 +42,17 @@ from headrace.connector.replay.shards import Shard, plugin_of
 from headrace.plugins import Document, LogArchive
 
 Task = LogSide | TopicSide | TableSide
-# Runs tasks, several at once; returns what they return, in their order.
+# Runs tasks, several at once; returns their results in order.
 Gather = Callable[[Sequence[Task]], Sequence[SideReport]]
 REPAIRED_MAX: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """What is compared: parts of the logs; by tables, the topic's parts and ranges of tokens.
+    """What is compared: parts of the logs, parts of the topics, and token ranges of the tables.
 
-    `tables` are compared also when no log has anything of them. Unless the logs are *whole*, what
-    is in none of them may be in what was left out.
+    `tables` are compared even if no log has changes of them. Unless the logs are *whole*, a change
+    that none of them has may be in a log that was left out.
     """
 
     logs: Sequence[Shard]
@@ -64,7 +64,7 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """When it is, in seconds; how long what was just written may be on its way; how to wait."""
+    """The current time in seconds; how long a new change may take to arrive; how to wait."""
 
     now_s: Callable[[], float]
     pause: Callable[[float], None]
@@ -73,13 +73,13 @@ class Times:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a comparison came to: by table the numbers of changes and rows, and each difference.
+    """The result of a comparison: numbers of changes and rows by table, and each difference.
 
-    `rows_behind` counts rows that the topic does not fold to as the table has them; in `rows` are
-    those of them that do not follow from changes in `found`. Of the rows that expired, which are no
-    difference, `expired` has some. `settled` are changes that too few logs have, of rows that topic
-    and table have alike. `repairs` has the keys of rows that only the table can repair, by range of
-    its tokens.
+    `rows_behind` counts rows in which the topic, folded, differs from the table; `rows` has those
+    that do not follow from changes in `found`. Rows that expired do not count as differences;
+    `expired` has some of them. `settled` are changes that too few logs have, of rows that are equal
+    in topic and table. `repairs` has the keys of rows that only the table can repair, by token
+    range.
     """
 
     in_logs: Counter[str] = field(default_factory=Counter)
@@ -99,7 +99,7 @@ class Outcome:
     notes: list[str] = field(default_factory=list)
 
     def counts(self) -> dict[str, int]:
-        """Return how many changes and rows there are of each difference."""
+        """Return the number of changes and rows of each difference."""
         counted = Counter(each.difference.value for each in self.found)
         counted.update(each.difference.value for each in self.rows)
         counted[Difference.EXPIRED.value] += self.rows_expired
@@ -107,7 +107,7 @@ class Outcome:
 
     @property
     def differs(self) -> bool:
-        """Whether anything is not as it should be; what expired is."""
+        """Whether there are differences; expired changes and rows do not count."""
         counts = self.counts()
         del counts[Difference.EXPIRED.value]
         return sum(counts.values()) > self.settled
@@ -121,9 +121,9 @@ def reconcile(
     known: Mapping[bytes, Document],
     times: Times,
 ) -> Outcome:
-    """Compare what the logs agree on with the topic, and what the topic folds to with the tables.
+    """Compare the agreed changes of the logs with the topic, and the folded topic with the tables.
 
-    *known* are schemas of messages beside those that the logs bring.
+    *known* are schemas of messages, besides those in the logs.
 
     Raises:
         ShardFailedError: a side could not be read.
@@ -133,7 +133,7 @@ def reconcile(
 
 
 class _Comparing:
-    """One comparison, from sums to single differences."""
+    """One comparison, from the sums to single differences."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class _Comparing:
         self._out = Outcome()
 
     def outcome(self) -> Outcome:
-        """Sum up all sides, and look into what differs."""
+        """Sum up all sides, and find the differences in buckets that differ."""
         wanted = self._summed()
         if wanted.changes or wanted.rows:
             self._comparison = replace(self._comparison, wanted=wanted)
@@ -196,7 +196,7 @@ class _Comparing:
         return Wanted(changes, rows_differ)
 
     def _look(self) -> None:
-        """Fill in single differences."""
+        """Find single differences."""
         out, comparison = self._out, self._comparison
         if comparison.wanted is None or not comparison.wanted.rows:
             self._ranges = ()
@@ -222,7 +222,7 @@ class _Comparing:
         rows = judged()
         on_its_way_s = self._times.grace_s - (self._times.now_s() - read_s)
         if on_its_way_s > 0 and any(r.difference is Difference.EXTRA for r in rows):
-            # A row may have been deleted just before it was looked for.
+            # A row may have been deleted just before it was read.
             self._times.pause(on_its_way_s)
             again = (*self._read_logs(at_level_one(self._sides.logs)), *self._read_topic())
             touched |= {key for each in again for key in each.touched}
@@ -230,7 +230,7 @@ class _Comparing:
         self._settle(rows, tables)
 
     def _settle(self, rows: list[FoundRow], tables: Sequence[SideReport]) -> None:
-        """Tell causes from consequences, and note what the table alone can repair."""
+        """Separate causes from consequences, and record what only the table can repair."""
         out = self._out
         few = [f for f in out.found if f.difference is Difference.UNDER_REPLICATED]
         gone = {(r.row.table, r.row.key) for r in rows}
@@ -268,7 +268,7 @@ class _Comparing:
 
 
 def read_all(gather: Gather, tasks: Sequence[Task], side: str) -> Sequence[SideReport]:
-    """Return what *tasks* read of a *side*. Raises ShardFailedError."""
+    """Return the reports of *tasks* about a *side*. Raises ShardFailedError."""
     reports = gather(tasks) if tasks else ()
     problems = [
         f"{task.part if isinstance(task, TopicSide) else task.shard.split}: {report.problem}"
@@ -284,12 +284,12 @@ def read_all(gather: Gather, tasks: Sequence[Task], side: str) -> Sequence[SideR
 
 
 def different(one: Sums, other: Sums) -> frozenset[Bucket]:
-    """Return the buckets of which both have not the same."""
+    """Return the buckets in which the two sides differ."""
     return frozenset(b for b in one.keys() | other.keys() if one.get(b) != other.get(b))
 
 
 def joined(sums: Iterable[Sums]) -> Sums:
-    """Add up the sums of tasks, none of which has a change of another."""
+    """Add up the sums of tasks, which have no changes in common."""
     found: dict[Bucket, Members] = {}
     for each in sums:
         for bucket, summed in each.items():
@@ -302,7 +302,7 @@ def _rows(reports: Sequence[SideReport]) -> dict[bytes, ChangeRow]:
 
 
 def at_level_one(shards: Sequence[Shard]) -> Sequence[Shard]:
-    """Return the shards with what any single log has."""
+    """Return the shards with a source that takes what any single log has."""
     return [
         replace(
             shard,
@@ -313,19 +313,19 @@ def at_level_one(shards: Sequence[Shard]) -> Sequence[Shard]:
 
 
 def _any_copy(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a source that takes what any of its logs has, where it has several."""
+    """Return a source that takes what any single log has, if it has several logs."""
     plugin = plugin_of(given)
     return plugin.any_copy(given) if issubclass(plugin, LogArchive) else given
 
 
 def plan_repair(text: JobText, outcome: Outcome, shards: Sequence[Shard]) -> str:
-    """Plan a run into the live topics of just what is broken; return its name, empty if nothing is.
+    """Plan a run that repairs the live topics; return its name, or "" if nothing is to repair.
 
-    What the logs agree on comes from them, by name; rows that they do not have come from the table,
-    with all of their partition.
+    The run sends changes that the logs agree on from the logs, by name. Rows that the logs do not
+    have come from the table, with their whole partition.
 
     Raises:
-        ConfigError: it is too much to be named one by one.
+        ConfigError: there are too many changes to name one by one.
 
     """
     names = frozenset(f.row.name for f in outcome.found if f.difference in REPAIRABLE)

@@ -1,4 +1,4 @@
-"""A comparison as files: JSON, Parquet, and a page with pictures that needs nothing else."""
+"""Writes a comparison as files: JSON, Parquet, and a self-contained page with charts."""
 
 import datetime as dt
 import html
@@ -51,9 +51,9 @@ _SCHEMA: Final = pa.schema(
 def write_report(
     folder: Path, outcome: Outcome, origin: Origin, *, plain_keys: bool, title: str
 ) -> dict[str, Any]:
-    """Write the report into *folder*, keys hashed unless *plain_keys*; return what JSON has.
+    """Write the report into *folder* and return its JSON. Keys are hashed unless *plain_keys*.
 
-    Changes have the fields of *origin* where they are known: those that a topic has.
+    Changes that a topic has also have the fields of *origin*.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rows = [_of_change(found, origin, plain=plain_keys) for found in outcome.found]
@@ -153,7 +153,7 @@ def _notes(outcome: Outcome) -> str:
 
 
 def _tables(outcome: Outcome) -> str:
-    """Return how much each side has of each table, in numbers and as bars."""
+    """Return the numbers of each side, by table, in figures and as bars."""
     sides = (outcome.in_logs, outcome.in_topic, outcome.rows_in_table, outcome.rows_in_topic)
     names = sorted({name for side in sides for name in side})
     heads = "".join(f"<th>{head}" for head in ("table", *_SIDES))
@@ -180,7 +180,7 @@ def _bars(counts: Mapping[str, tuple[int, str]]) -> str:
 
 
 def _over_time(times: Sequence[int]) -> str:
-    """Return when what differs was written, as bars."""
+    """Return the write times of the differences, as bars."""
     if not times:
         return ""
     low, high = min(times), max(times)
@@ -195,11 +195,11 @@ def _over_time(times: Sequence[int]) -> str:
     ]
     ends = f'<text x="0" y="116">{_time(low)}</text><text x="460" y="116">{_time(high)}</text>'
     picture = f'<svg width="{_WIDTH}" height="120">{"".join(lines)}{ends}</svg>'
-    return f"<p>When what differs was written:</p>{picture}"
+    return f"<p>Write times of the differences:</p>{picture}"
 
 
 def _time(time_us: int) -> str:
-    """Return a time in words, as far as there are words for it."""
+    """Return a time as a date, or in µs where no date can express it."""
     try:
         time = dt.datetime.fromtimestamp(time_us // 1_000_000, dt.UTC)
     except (OverflowError, ValueError, OSError):

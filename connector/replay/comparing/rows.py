@@ -1,7 +1,7 @@
-"""Rows in a form in which what a topic folds to and what a table has can be compared.
+"""Rows in a form in which a folded topic and a table can be compared.
 
-Folding needs all changes of a row, so a task keeps the states of its rows in a file of its own: its
-memory does not grow with them. Only the envelope `cep44` in Avro tells enough.
+Folding needs all changes of a row, so a task keeps the states of its rows in a file of its own, and
+its memory use does not grow with them. Only the envelope `cep44` in Avro has enough information.
 """
 
 import sqlite3
@@ -28,7 +28,7 @@ from headrace.connector.streams.folding import (
 )
 from headrace.plugins import Document, RecordSchema
 
-CACHE_KIB: Final = 64 * 1024  # Of a task's file of rows, in memory.
+CACHE_KIB: Final = 64 * 1024  # Memory for a task's file of rows.
 _PACK: Final = msgspec.msgpack.Encoder()
 _HASHED: Final = msgspec.msgpack.Encoder(order="deterministic")
 _UNPACK: Final = msgspec.msgpack.Decoder()
@@ -38,9 +38,9 @@ _BEGINNING: Final = 0  # Before anything expires.
 
 
 class CellState(NamedTuple):
-    """A column's value: its write time in µs, a hash of it, and when it expires.
+    """A column's value: its write time in µs, its hash, and when it expires.
 
-    No time is told of what has many values, such as a set; an empty hash is that of a deletion.
+    A column with many values, such as a set, has no time. A deletion has an empty hash.
     """
 
     time_us: int | None
@@ -67,20 +67,20 @@ class RowState(NamedTuple):
 
     @property
     def newest_us(self) -> int:
-        """The newest write time that is told; 0 without any."""
+        """The newest write time that is known; 0 if none is."""
         return max([c.time_us for c in self.cells.values() if c.time_us is not None], default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Which values are compared: those written from `from_us` on and before `to_us`, at `at_s`."""
+    """The compared values: written from `from_us` on and before `to_us`, and alive at `at_s`."""
 
     from_us: int | None = None
     to_us: int | None = None
     at_s: int = 0
 
     def within(self, row: RowState) -> RowState | None:
-        """Return *row* with those of its values that are there and count; None without any."""
+        """Return *row* with those of its values that live and count; None if there are none."""
         cells = {
             name: cell
             for name, cell in row.cells.items()
@@ -91,16 +91,16 @@ class Span:
         return row._replace(cells=cells)
 
     def counts(self, time_us: int) -> bool:
-        """Say whether what was written then is compared."""
+        """Say whether a value with this write time is compared."""
         return (self.from_us is None or time_us >= self.from_us) and not self.is_recent(time_us)
 
     def is_recent(self, time_us: int) -> bool:
-        """Say whether what was written then may be on its way."""
+        """Say whether a value with this write time may not have arrived yet."""
         return self.to_us is not None and time_us >= self.to_us
 
 
 class RowReader:
-    """Reads rows of the tables whose present schemas are given; other columns do not count."""
+    """Reads rows of tables by their current schemas; columns that these do not have are ignored."""
 
     def __init__(self, tables: Mapping[str, RecordSchema], at_s: int) -> None:
         """Rows are shown as they are at *at_s*."""
@@ -118,7 +118,7 @@ class RowReader:
         return view
 
     def of_one(self, view: TableView, document: Document, key: bytes) -> RowState:
-        """Return the row that a single change makes: an INSERT, or static columns."""
+        """Return the row of a single change: an INSERT, or static columns."""
         name = row_key(document, view)
         state: State = _UNPACK.decode(_PACK.encode(add(None, document)))
         return self.row(name, key, state, None)
@@ -157,15 +157,15 @@ class RowReader:
         return CellState(None, _hash_of(shown), expires)
 
     def has_expired(self, row: RowState) -> bool:
-        """Say whether a row that is not shown was shown before its time to live was over."""
+        """Say whether a row that is not shown was shown before it expired."""
         return not row.shown and any(cell.lives(_BEGINNING) for cell in row.cells.values())
 
 
 class FoldedRows:
-    """What the changes of a task fold to. For one thread; use it in a `with`."""
+    """Folds the changes of a task to rows. For one thread; use it in a `with`."""
 
     def __init__(self, reader: RowReader) -> None:
-        """Open a file that is gone when this is closed."""
+        """Open a temporary file."""
         self._reader = reader
         self._file = sqlite3.connect("", isolation_level=None)
         self._file.execute("PRAGMA journal_mode = OFF")
@@ -179,11 +179,11 @@ class FoldedRows:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Forget all rows."""
+        """Delete the file."""
         self._file.close()
 
     def add(self, view: TableView, document: Document, key: bytes) -> None:
-        """Fold one change more."""
+        """Fold one more change."""
         name = row_key(document, view)
         state = add(self._state(name), document)
         self._file.execute(
@@ -191,7 +191,7 @@ class FoldedRows:
         )
 
     def rows(self) -> Iterator[RowState]:
-        """Yield all rows, also those that are not shown; ranges of a partition are none."""
+        """Yield all rows, also those that are not shown, but no ranges of a partition."""
         with closing(self._file.execute("SELECT name, key, state FROM rows")) as found:
             for name, key, state in found:
                 table, partition, clustering = _UNPACK.decode(name)
@@ -206,7 +206,7 @@ class FoldedRows:
 
 
 def digest(row: RowState) -> bytes:
-    """Return what names a row with just these values and times."""
+    """Return the name of a row with exactly these values and times."""
     cells = sorted((name, cell.time_us, cell.content) for name, cell in row.cells.items())
     return _hash(_HASHED.encode([row.table, row.name, cells]), _NAME_BYTES)
 
@@ -216,7 +216,7 @@ def _hash_of(value: Value) -> bytes:
 
 
 def _plain(value: Value) -> Value:
-    """Return *value* without fields that are null: older schemas of a type lack some."""
+    """Return *value* without null fields: older schemas of a type may not have them."""
     if isinstance(value, Mapping):
         return {name: _plain(each) for name, each in value.items() if each is not None}
     return [_plain(each) for each in value] if isinstance(value, list) else value

@@ -1,8 +1,8 @@
-"""What a run delivered, compared with what it should have: derived once more, shard by shard.
+"""Verifies a run: reads its shards again, and compares their changes with what it delivered.
 
-The files of a shard must have each of its changes once. Of topics, which all shards share, the sums
-of buckets are compared, then single changes; other messages there do not count, nor how often one
-came: delivery is at least once.
+The files of a shard must have each of its changes once. All shards share the topics; there the sums
+of buckets are compared, then single changes. Messages of others are ignored, and so are
+duplicates, because delivery is at least once.
 """
 
 import sys
@@ -38,23 +38,23 @@ from headrace.connector.replay.shards import Shard, batches, encoded_changes, in
 from headrace.connector.serde import Encoder
 from headrace.plugins import NO_ORIGIN, Document, Encoding, HeadraceError
 
-NUMBERS_MAX: Final = 10  # Of shards that a message names.
+NUMBERS_MAX: Final = 10  # Shards that a message names.
 _BUCKETS: Final = 1024
 _COLUMNS: Final = ["table", "operation", "write_time", "mutation", "index", "key"]
 _DIFFERENT: Final = "different: "
 
 
 def verify(table: RunTable, run: Run, engine: Engine, known: Mapping[bytes, Document]) -> int:
-    """Compare all shards of *run*; note PASS, DIFF or FAIL, and return how many differ.
+    """Compare all shards of *run*; store PASS, DIFF or FAIL, and return how many differ.
 
-    What a run sent to topics that is in none of its shards counts as one more. *known* are schemas
-    of messages.
+    Changes that the run sent to topics and that are in none of its shards count as one more
+    difference. *known* are schemas of messages.
 
     Raises:
-        ConfigError: what the sink wrote cannot be read back, or does not name changes.
-        ShardFailedError: some shards could not be compared; the others are. Or a part of the topics
-            cannot be read.
-        HeadraceError: what was delivered cannot be read.
+        ConfigError: the sink's messages cannot be read back, or do not name changes.
+        ShardFailedError: some shards could not be compared (the others were), or a part of the
+            topics cannot be read.
+        HeadraceError: the delivered files or messages cannot be read.
 
     """
     rows = {row.shard.number: row for row in table.shards(run.run)}
@@ -78,7 +78,7 @@ def verify(table: RunTable, run: Run, engine: Engine, known: Mapping[bytes, Docu
             f"{len(failed)} of {len(reports)} shards could not be compared; "
             f"the first: {failed[0].problem}",
             place=f"run {run.run}: shards {numbers}",
-            hint="nothing is known of these: mend what is wrong and verify again",
+            hint="these are not verified: fix the cause and verify again",
         )
     return states.count(ShardState.DIFF) + bool(extra)
 
@@ -91,7 +91,7 @@ def _state(report: ShardReport) -> ShardState:
 
 @dataclass(frozen=True, slots=True)
 class Check(Work):
-    """Compares a shard's files with what the shard is, and changes nothing."""
+    """Compares a shard's files with the changes of the shard. Changes nothing."""
 
     def __call__(self) -> ShardReport:
         """Do it."""
@@ -133,7 +133,7 @@ class Check(Work):
 
 
 def _rows(path: Path) -> Iterator[pa.RecordBatch]:
-    """Read what names the changes of a file. Raises FileBrokenError."""
+    """Read the names of the changes in a file. Raises FileBrokenError."""
     hint = "`headrace replay run` of the same run writes it again"
     try:
         with pq.ParquetFile(path) as file:
@@ -150,7 +150,7 @@ def _rows(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _summed(batches: Iterable[pa.RecordBatch]) -> Members:
-    """Add up what names each change, the same in every run."""
+    """Add up the names of changes, which are the same in every run."""
     total = Members()
     for rows in batches:
         columns = {name: rows.column(name) for name in _COLUMNS}
@@ -168,9 +168,9 @@ def _in_topics(
     known: Mapping[bytes, Document],
     gather: Gather,
 ) -> tuple[list[ShardReport], int]:
-    """Look for all that *shards* have in the topics, and tell what else the run sent.
+    """Look for all changes of *shards* in the topics, and for others that the run sent.
 
-    Returns a report for each shard, and how many changes are in none of them.
+    Returns a report for each shard, and the number of changes that are in none of them.
     """
     directory = run.target.directory
     with inside(directory), sink_and_encoder(sink, run.run, NO_ORIGIN) as (made, _):

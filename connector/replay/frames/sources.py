@@ -1,7 +1,7 @@
 """`headrace.segments` and `headrace.sink` for Spark. Imports pyspark.
 
-The driver plans and opens no segment; a task reads a split as a worker does, and hands Spark whole
-Arrow batches.
+The driver plans and opens no segment; a task reads a split as a worker does, and passes whole Arrow
+batches to Spark.
 """
 
 import contextlib
@@ -72,7 +72,7 @@ OPTIONS: Final = (
     "format",
     "cache",
 )
-CACHE: Final = ".headrace"  # In the folder of an archive; a node's own folder is left alone.
+CACHE: Final = ".headrace"  # In the folder of an archive; nothing is written to a node's folder.
 FORMATS: Final = ("avro", "json", "none", "mutations")
 _AVRO, _JSON, _NO_MESSAGES, _MUTATIONS = FORMATS
 _NODE_BY_NODE: Final = "none"
@@ -80,14 +80,14 @@ _NODE_BY_NODE: Final = "none"
 
 @dataclass(frozen=True, slots=True)
 class SegmentPartition(InputPartition):
-    """One task's work; with `target`, typed columns of one table."""
+    """The work of one task; with `target`, it returns typed columns of one table."""
 
     shard: Shard
     format: str
     target: TableType | None = None
 
     def batches(self) -> "Iterator[pa.RecordBatch]":
-        """Read it. Blocking."""
+        """Read the shard. Blocking."""
         with opened(self.shard, sparing=True) as source:
             for batch in batches(source, self.shard):
                 rows = self._rows(batch, source.origin)
@@ -115,7 +115,7 @@ class SegmentPartition(InputPartition):
 
 @cache
 def _encoder(codec: str) -> Encoder:
-    """Return the one encoder that a task's process needs."""
+    """Return the encoder of a task's process."""
     return Encoder(Encoding(codec=codec), joined=True)
 
 
@@ -123,11 +123,11 @@ class SegmentReader(DataSourceReader):
     """Plans on the driver, reads in the tasks.
 
     It has no `pushFilters`: Spark 4.2 reuses a reader that took filters for the later queries of
-    the same frame, which then lack rows. Options narrow what is read.
+    the same frame, which then miss rows. Options limit what is read.
     """
 
     def __init__(self, options: Mapping[str, str], spec: SourceSpec | None = None) -> None:
-        """Check the options; they name the source, unless *spec* is given, of which all are typed.
+        """Check the options. They name the source, unless *spec* does; its columns are typed.
 
         Raises:
             ConfigError: with all mistakes found.
@@ -149,7 +149,7 @@ class SegmentReader(DataSourceReader):
         )
 
     def partitions(self) -> Sequence[SegmentPartition]:
-        """Return one for each shard. Spark calls it once, on the driver."""
+        """Return a partition for each shard. Spark calls it once, on the driver."""
         specs = [self._spec] if self._agreed else by_log(self._spec)
         shards = [
             shard
@@ -171,7 +171,7 @@ class SegmentReader(DataSourceReader):
 
 
 class SegmentSource(DataSource):
-    """`spark.read.format("headrace.segments")`: what the logs of all nodes agree on."""
+    """`spark.read.format("headrace.segments")`: the changes on which all nodes' logs agree."""
 
     @classmethod
     def name(cls) -> str:
@@ -179,25 +179,25 @@ class SegmentSource(DataSource):
         return "headrace.segments"
 
     def schema(self) -> str:
-        """Return the columns; `key` and `value` are as a message's. One `table` is typed."""
+        """Return the columns; `key` and `value` are those of a message. One `table` is typed."""
         spec = spec_of(self.options)
         if self.options.get("format") == AS_SINK:
             return spark_schema(sink_schema(spec.origin))
         return schema_of(spec, self.options)
 
     def reader(self, schema: StructType) -> SegmentReader:
-        """Return what reads once through."""
+        """Return a batch reader."""
         del schema
         return SegmentReader(dict(self.options))
 
     def streamReader(self, schema: StructType) -> SegmentStream:  # noqa: N802 (Spark's name)
-        """Return what reads on and on."""
+        """Return a streaming reader."""
         del schema
         return SegmentStream(dict(self.options))
 
 
 class TableSource(DataSource):
-    """`spark.read.format("headrace.table")`: what a table holds now, with its write times."""
+    """`spark.read.format("headrace.table")`: the current rows of a table, with write times."""
 
     @classmethod
     def name(cls) -> str:
@@ -205,11 +205,11 @@ class TableSource(DataSource):
         return "headrace.table"
 
     def schema(self) -> str:
-        """Return the columns, typed ones too; asks the cluster."""
+        """Return the columns, also typed ones; asks the cluster."""
         return schema_of(self._spec(), self.options)
 
     def reader(self, schema: StructType) -> SegmentReader:
-        """Return what reads once through. Options: `job`, `table`, and those of segments."""
+        """Return a batch reader. Options: `job`, `table`, and those of segments."""
         del schema
         options = {name: text for name, text in self.options.items() if name != "job"}
         return SegmentReader(options, self._spec())
@@ -224,7 +224,7 @@ class TableSource(DataSource):
 
 
 def schema_of(spec: SourceSpec, options: Mapping[str, str]) -> str:
-    """Return the columns that a reader with these options has, as DDL."""
+    """Return the columns of a reader with these options, as DDL."""
     target = target_of(spec, options)
     if target is None:
         return spark_schema(arrow_schema(spec.origin))
@@ -235,33 +235,33 @@ def target_of(spec: SourceSpec, options: Mapping[str, str]) -> TableType | None:
     """Return the types of the one table that *options* select; None when they select none.
 
     Raises:
-        ConfigError: the source has no such table, or is asked for it otherwise than as changes.
+        ConfigError: the source has no such table, or the options do not ask for its changes alone.
 
     """
     table = options.get("table")
     if table is None:
         return None
     if options.get("format") == _MUTATIONS or options.get("tables"):
-        hint = "typed columns are of the changes of one table"
-        raise bad_option("table", "stands alone, not with `tables` or mutations", hint)
+        hint = "typed columns are those of the changes of one table"
+        raise bad_option("table", "cannot be used with `tables` or mutations", hint)
     with inside(spec.directory), contextlib.closing(spec.open()) as source:
         return TypedColumns.of(source).table_type(table)
 
 
 def folder_options() -> Sequence[str]:
-    """Return the options that sources of folders have of their own."""
+    """Return the options that only sources of folders have."""
     return sorted({name for archive in archives().values() for name in archive.folder_options})
 
 
 def check_options(source: str, options: Mapping[str, str], known: Sequence[str]) -> None:
-    """Refuse options that *source* does not have: Spark's user would believe that they work.
+    """Refuse options that *source* does not have: a user would believe that they work.
 
     Raises:
-        ConfigError: with all of them.
+        ConfigError: with all these options.
 
     """
     problems = [
-        Problem(name, f"is no option of {source}", f"there are {', '.join(known)}")
+        Problem(name, f"is not an option of {source}", f"there are {', '.join(known)}")
         for name in options
         if name.lower() not in known
     ]
@@ -270,23 +270,23 @@ def check_options(source: str, options: Mapping[str, str], known: Sequence[str])
 
 
 def shards_of(options: Mapping[str, str]) -> int:
-    """Return the option `shards`; 0, where it is left out, is as many as it takes.
+    """Return the option `shards`; 0, the default, means as many as the size needs.
 
     Raises:
-        ConfigError: it is not such a number.
+        ConfigError: it is not a number, or out of range.
 
     """
     text = options.get("shards")
     if text is None:
         return 0
     if not text.isdecimal() or not 1 <= int(text) <= SHARDS_BOUND:
-        hint = "leave it out for as many as the size asks for"
+        hint = "leave it out for as many as the size needs"
         raise bad_option("shards", f"expected 1 to {SHARDS_BOUND}, found {text[:48]!r}", hint)
     return int(text)
 
 
 def is_agreed(options: Mapping[str, str]) -> bool:
-    """Return whether the copies of all nodes are compared, which the option `agreement` says.
+    """Return whether the copies of all nodes are compared, from the option `agreement`.
 
     Raises:
         ConfigError: it has another value than `none`.
@@ -294,7 +294,7 @@ def is_agreed(options: Mapping[str, str]) -> bool:
     """
     given = options.get("agreement")
     if given not in (None, _NODE_BY_NODE):
-        hint = "leave it out to have each change once"
+        hint = "leave it out to get each change once"
         raise bad_option("agreement", f"expected {_NODE_BY_NODE}, found {given!r}", hint)
     return given is None
 
@@ -303,13 +303,13 @@ def format_of(options: Mapping[str, str]) -> str:
     """Return the option `format`.
 
     Raises:
-        ConfigError: it is none; or `none` without typed columns.
+        ConfigError: it is not a format, or it is `none` without typed columns.
 
     """
     given = options.get("format", _AVRO)
     if given not in FORMATS or (given == _NO_MESSAGES and "table" not in options):
         hint = f"there are {', '.join(FORMATS)}; none with a table only"
-        raise bad_option("format", f"{given!r} is none here", hint)
+        raise bad_option("format", f"{given!r} is not possible here", hint)
     return given
 
 
@@ -355,7 +355,7 @@ def archives() -> Mapping[str, type[LogArchive]]:
     """Return the installed sources that read folders of logs, by name."""
     found = {}
     for name in names("sources"):
-        with contextlib.suppress(HeadraceError):  # One that cannot be imported hides only itself.
+        with contextlib.suppress(HeadraceError):  # Skips one that cannot be imported.
             plugin = load("sources", name)
             if issubclass(plugin, LogArchive):
                 found[name] = plugin

@@ -1,4 +1,4 @@
-"""`headrace.topic` and `headrace.sink` for Spark: what a sink wrote, and writing to it.
+"""`headrace.topic` and `headrace.sink` for Spark: read what a sink wrote, and write to it.
 
 Imports pyspark. Each part of a topic is a task, read to its end; a writer's task ends when all of
 its records are settled, and fails otherwise.
@@ -71,16 +71,16 @@ def _job(options: Mapping[str, str]) -> JobText:
 
 @dataclass(frozen=True, slots=True)
 class TopicPartition(InputPartition):
-    """One task's work."""
+    """The work of one task."""
 
     part: str
 
 
 class TopicReader(DataSourceReader):
-    """Reads what a job's sink wrote of the tables that are named, or of one with its columns."""
+    """Reads what a job's sink wrote of the named tables, or of one table with its columns."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        """Look for the schemas that the job's state has. Raises ConfigError."""
+        """Load the schemas that the job's state has. Raises ConfigError."""
         check_options("headrace.topic", options, OPTIONS)
         text = _job(options)
         named = options.get("table") or options.get("tables", "")
@@ -102,13 +102,13 @@ class TopicReader(DataSourceReader):
                 _check_envelope(sink)
 
     def partitions(self) -> Sequence[TopicPartition]:
-        """Return one for each part of the sink's topics."""
+        """Return a partition for each part of the sink's topics."""
         tables = self._tables or [""]
         with self._sink() as (sink, _):
             return [TopicPartition(part) for part in sink.parts(tables)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a part; those that cannot be decoded without what they say."""
+        """Yield the messages of a part; those that cannot be decoded have no decoded columns."""
         assert isinstance(partition, TopicPartition)  # noqa: S101 (made above)
         part, target, origin = partition.part, self._target, self._comparison.origin
         decoder = decoder_of(self._comparison, self._schemas)
@@ -132,14 +132,14 @@ class TypedMessages:
     """Messages of one table as rows with typed columns."""
 
     def __init__(self, target: TableType, source: Source, texts: Mapping[bytes, str]) -> None:
-        """*source* knows the values; *texts* are of schemas, by id."""
+        """*source* reads the values; *texts* are those of schemas, by id."""
         self._target = target
         self._source = source
         self._texts = texts
         self._schema = pa.schema([*_PLACE, *typed_arrow_schema(target, source.origin)])
 
     def batch(self, part: str, records: Sequence[Stored], decoder: Decoder) -> pa.RecordBatch:
-        """Return the table's changes, behind them what cannot be read, with its bytes only."""
+        """Return the table's changes, then messages that cannot be read, with their bytes only."""
         found, values, unreadable = [], [], []
         for stored in records:
             try:
@@ -180,24 +180,24 @@ class TypedMessages:
 
 
 def _check_envelope(sink: Sink) -> None:
-    """Refuse messages of which values cannot be told.
+    """Refuse messages whose values cannot be read.
 
     Raises:
-        ConfigError: they are in another format or envelope than Avro and `cep44`.
+        ConfigError: their format is not Avro, or their envelope is not `cep44`.
 
     """
     encoding = sink.encoding()
     found = encoding.codec, encoding.envelope or "cep44", encoding.types
     if found != ("avro", "cep44", "lossless"):
         hint = "without `table` every message has its bytes"
-        said = f"typed columns are of Avro in cep44, lossless; this sink has {', '.join(found)}"
+        said = f"typed columns need Avro in cep44, lossless; this sink has {', '.join(found)}"
         raise bad_option("table", said, hint)
 
 
 def _told(
     part: str, messages: Sequence[tuple[Stored, ChangeRow | None]], origin: Origin
 ) -> pa.RecordBatch:
-    """Return messages as rows, with what is known of those that could be read."""
+    """Return messages as rows, with the decoded columns of those that could be read."""
     schema = pa.schema([*_PLACE, *arrow_schema(origin)])
     rows = [_columns(part, stored, row, origin) for stored, row in messages]
     columns = [
@@ -245,11 +245,11 @@ class TopicSource(DataSource):
         return "headrace.topic"
 
     def schema(self) -> str:
-        """Return the columns: those of segments, and where the message lies."""
+        """Return the columns: those of segments, and the place of the message."""
         return f"{_PLACE_SCHEMA}, {schema_of(spec_of(self.options), self.options)}"
 
     def reader(self, schema: StructType) -> TopicReader:
-        """Return what reads once through."""
+        """Return a batch reader."""
         del schema
         return TopicReader(dict(self.options))
 
@@ -277,13 +277,13 @@ class SinkWriter(DataSourceArrowWriter):
             return deliver_rows(sending, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Fail the query when records were refused for good: nobody else would hear of it."""
+        """Fail the query if records were refused permanently: nothing else would report them."""
         rejected = sum(each.rejected for each in messages if isinstance(each, Delivered))
         if rejected:
-            raise DeliveryRefusedError(f"{rejected} records were refused for good")
+            raise DeliveryRefusedError(f"{rejected} records were refused permanently")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave what was delivered: consumers know a change that comes again by its name."""
+        """Do nothing: consumers recognize a change that is delivered again by its name."""
 
 
 class SinkTarget(DataSource):
@@ -295,7 +295,7 @@ class SinkTarget(DataSource):
         return "headrace.sink"
 
     def writer(self, schema: StructType, overwrite: bool) -> SinkWriter:  # noqa: FBT001 (Spark's)
-        """Return what writes; nothing can be overwritten."""
+        """Return a writer; it can only append."""
         missing = {"table", "key", "value"} - set(schema.fieldNames())
         if missing or overwrite:
             hint = 'mode("append"), with the columns of headrace.segments'
@@ -303,7 +303,7 @@ class SinkTarget(DataSource):
         return SinkWriter(dict(self.options))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> SinkStream:  # noqa: FBT001, N802 (Spark's)
-        """Return what writes a stream of the same job's `headrace.segments`."""
+        """Return a writer of a stream of the same job's `headrace.segments`."""
         missing = {"table", "key", "value", "headers"} - set(schema.fieldNames())
         if missing or overwrite:
             hint = 'outputMode("append"), with the columns of headrace.segments in format `sink`'

@@ -1,4 +1,4 @@
-"""Typed columns of one table's changes, in Arrow's words and in Spark's; no buffer is copied."""
+"""Typed columns of one table's changes, as types of Arrow and of Spark; copies no buffer."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -97,9 +97,9 @@ def _typed(target: TableType, known: pa.Schema) -> pa.Schema:
 def typed_batch(
     changes: TypedChanges, target: TableType, encoded: EncodedRecords | None, origin: Origin
 ) -> pa.RecordBatch:
-    """Return rows of what is known of each change, then `row`, `cells`, `unfit` and `bounds`.
+    """Return rows with the known columns of each change, then `row`, `cells`, `unfit` and `bounds`.
 
-    *encoded* are the same changes as messages; without it those columns are null.
+    *encoded* are the same changes as messages; without it the columns of messages are null.
     """
     schema = arrow_schema(origin)
     known = (
@@ -141,7 +141,8 @@ def _array(column: TypedColumn, kind: ColumnType) -> pa.Array:
     try:
         return pa.array(column, arrow_type(kind))
     except (pa.ArrowException, OverflowError) as error:
-        said = f"a value does not fit its column: {type(error).__name__}"  # It may say the value.
+        # The message of the error may contain the value.
+        said = f"a value does not fit its column: {type(error).__name__}"
         raise BadRecordError(said, hint="were messages transformed? leave out `table`") from error
 
 

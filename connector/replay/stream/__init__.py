@@ -1,1 +1,1 @@
-"""A job as a stream of micro-batches: where batches end, what is kept of them, and its books."""
+"""A job as a stream of micro-batches: the ends of batches, their checkpoints, and the books."""

@@ -1,7 +1,7 @@
-"""The folder of a job that runs on Spark: what its splits know between micro-batches, and more.
+"""The checkpoint folder of a job that runs on Spark: the state of its splits between micro-batches.
 
-A batch that is repeated begins with the same files and gives the same records. All machines of a
-cluster see the folder; each call stands for itself, in any process. Needs no Spark.
+A batch that is repeated starts from the same files and yields the same records. All machines of a
+cluster see the folder; calls are independent, from any process. Needs no Spark.
 """
 
 import contextlib
@@ -30,16 +30,16 @@ from headrace.plugins import (
     RecordSchema,
 )
 
-# A place in the source as Spark keeps it. Any: as JSON has it.
+# A place in the source, as Spark stores it. Any: JSON.
 Offset = Mapping[str, Any]
 
 SUFFIX: Final = ".spark"
 _NAME_CHARS: Final = 32
-_WHOLE: Final = "restore the checkpoint folder as a whole; or remove it as a whole, and begin anew"
+_WHOLE: Final = "restore the checkpoint folder as a whole; or delete all of it, and start again"
 
 
 class _Kept(msgspec.Struct, frozen=True, array_like=True):
-    """A file: of which offset and split it is, and the position; without one, the beginning."""
+    """A file: its offset and split, and the position; without one, the beginning."""
 
     offset: str
     split: str
@@ -50,7 +50,7 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a split knows: its position, None at the beginning, and what it has read by then."""
+    """The state of a split: its position, None at the beginning, and its counters up to there."""
 
     position: EncodedPosition | None = None
     counters: Counters = field(default_factory=dict)
@@ -64,7 +64,7 @@ class States:
         self._folder = folder
 
     def store(self, offset: Offset, split: str, known: Known) -> None:
-        """Keep what *split* knows at *offset*, whole or not at all; again is the same.
+        """Store the state of *split* at *offset*, whole or not at all. Safe to repeat.
 
         Raises:
             MissingRequirementError: the folder cannot be written.
@@ -76,10 +76,10 @@ class States:
         _write(self._path(offset, split), msgspec.msgpack.encode(kept))
 
     def load(self, offset: Offset, split: str) -> Known:
-        """Return what *split* knows at *offset*.
+        """Return the state of *split* at *offset*.
 
         Raises:
-            StateLostError: there is none, or it cannot be read: nothing may be guessed from here.
+            StateLostError: it is missing or cannot be read. Nothing can replace it.
 
         """
         path = self._path(offset, split)
@@ -95,23 +95,23 @@ class States:
         return Known(position, kept.counters)
 
     def forget_before(self, offset: Offset) -> None:
-        """Forget the offsets that were stored before *offset*: no batch begins there any more."""
+        """Delete offsets that were stored before *offset*: no batch starts there any more."""
         folders = list(self._folder.iterdir()) if self._folder.is_dir() else []
         times = {folder: folder.stat().st_mtime_ns for folder in folders}
         since = times.get(self._folder / _name(offset), 0)
         for folder, stored in times.items():
             if stored < since:
-                shutil.rmtree(folder, ignore_errors=True)  # What stays is removed next time.
+                shutil.rmtree(folder, ignore_errors=True)  # The next call deletes the rest.
 
     def _path(self, offset: Offset, split: str) -> Path:
         return self._folder / _name(offset) / quote(split, safe="")
 
 
 class Checkpoint:
-    """See the module. `spark` is Spark's own part of it."""
+    """See the module. `spark` is the part that Spark writes."""
 
     def __init__(self, folder: Path) -> None:
-        """Use *folder*; it is made when something is written."""
+        """Use *folder*; the first write creates it."""
         self.folder = folder
         self.spark = folder / "offsets"
         self.states = States(folder / "states")
@@ -121,10 +121,10 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Keep other drivers from running the job meanwhile.
+        """Prevent other drivers from running the job during the block.
 
         Raises:
-            RunBusyError: one does.
+            RunBusyError: another driver runs it.
             MissingRequirementError: the folder cannot be written.
 
         """
@@ -144,16 +144,16 @@ class Checkpoint:
             yield
 
     def set_aside(self, name: str, losses: Sequence[Loss]) -> None:
-        """Keep what could not be delivered, a line of JSON each; *name* again replaces them."""
+        """Store records that could not be delivered, a line of JSON each; replaces *name*."""
         if losses:
             content = b"".join(msgspec.json.encode(loss) + b"\n" for loss in losses)
             _write(self.lost / f"{name}.jsonl", content)
 
     def committed(self) -> tuple[int, Offset] | None:
-        """Return the number of the last batch that Spark committed, and where it ends, if any did.
+        """Return the number of the last batch that Spark committed and its end, if there is one.
 
         Raises:
-            StateLostError: it committed a batch, but does not tell where that ends.
+            StateLostError: Spark committed a batch, but its end cannot be read.
 
         """
         numbers = [int(each.name) for each in self.spark.glob("commits/[0-9]*")]
@@ -169,10 +169,10 @@ class Checkpoint:
         return max(numbers), offset
 
     def count_delivered(self, batch: int, counted: Sequence[Counters]) -> None:
-        """Add what a batch delivered, of each split by its place in the plan; again is the same.
+        """Add the counters of a batch, by the split's index in the plan. Safe to repeat.
 
         Raises:
-            StateLostError: what the batch before delivered is not there any more.
+            StateLostError: the counters of the batch before are missing.
 
         """
         before = self.delivered(batch - 1) or [{}] * len(counted)
@@ -180,14 +180,14 @@ class Checkpoint:
         content = [add_counters(old, new) for old, new in both]
         _write(self._delivered / str(batch), msgspec.msgpack.encode(content))
         for path in self._delivered.glob("[0-9]*"):
-            if int(path.name) < batch - 1:  # The one before stays: a batch may be repeated.
+            if int(path.name) < batch - 1:  # That of the batch before stays, for a repetition.
                 path.unlink(missing_ok=True)
 
     def delivered(self, batch: int) -> Sequence[Counters]:
-        """Return what was delivered up to the end of *batch*, of each split by its place.
+        """Return the counters up to the end of *batch*, by the split's index in the plan.
 
         Raises:
-            StateLostError: it cannot be read.
+            StateLostError: they cannot be read.
 
         """
         if batch < 0:
@@ -201,7 +201,7 @@ class Checkpoint:
         return found
 
     def keep_schemas(self, schemas: Sequence[RecordSchema]) -> None:
-        """Keep what tells how records are read."""
+        """Store the schemas of records."""
         for schema in schemas:
             path = self._schemas / f"{schema.schema_id.hex()}.cql"
             if not path.exists():
@@ -214,7 +214,7 @@ class Checkpoint:
         return {bytes.fromhex(file.stem): msgspec.json.decode(file.read_bytes()) for file in files}
 
     def texts(self) -> Mapping[bytes, str]:
-        """Return the texts of tables, by the ids of their schemas."""
+        """Return the CREATE statements of tables, by the ids of their schemas."""
         files = self._schemas.glob("[!.]*.cql")
         return {bytes.fromhex(file.stem): file.read_text("utf-8") for file in files}
 
@@ -231,7 +231,7 @@ def known_schemas(text: JobText) -> Mapping[bytes, Document]:
 
 
 def known_texts(text: JobText) -> Mapping[bytes, str]:
-    """Return the texts of tables, by the ids of the same schemas."""
+    """Return the CREATE statements of tables, by the ids of the same schemas."""
     kept = checkpoint_of(text.state, text.name).texts()
     return {**kept, **{schema.schema_id: schema.text for schema in _noted(text)}}
 
@@ -244,7 +244,7 @@ def _noted(text: JobText) -> Sequence[RecordSchema]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file durably, all of it or nothing."""
+    """Write a file durably, whole or not at all."""
     half = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

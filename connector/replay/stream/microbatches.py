@@ -1,7 +1,7 @@
-"""Where the micro-batches of a job begin and end, and what one task does of each. Needs no Spark.
+"""Plans the micro-batches of a job, and reads one task's part of each. Needs no Spark.
 
-An offset tells for each part of the source how far it was read, and for how long all of it was read
-to its end; what is remembered there is in the checkpoint, by split.
+An offset has the position in each part of the source, and how long the source has been read to its
+end. The checkpoint has the rest of the state at an offset, by split.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,20 +19,20 @@ from headrace.plugins import Batch, Clock, MicroBatches, Position, Source
 
 ALL_BYTES: Final = 1 << 62
 STEP_MS: Final = 10_000
-"""Split time grows by so much at once: each step is a batch, if nothing else is."""
+"""Split time advances in steps of this length; without changes, each step is a batch."""
 _PARTS: Final = "parts"
 _RESTED_MS: Final = "rested_ms"
 
 
 def offset_of(position: Position | None, rested_ms: int = 0) -> Offset:
-    """Return *position* as Spark keeps it; None is the beginning."""
+    """Return *position* as Spark stores it; None is the beginning."""
     shown = [] if position is None else position.describe()
     parts = [[dict(partition), dict(place)] for partition, place in shown]
     return {_PARTS: parts, _RESTED_MS: rested_ms}
 
 
 def position_at(source: Source, offset: Offset) -> Position | None:
-    """Return the position that an offset tells of, without what is remembered there."""
+    """Return the position of an offset, without the state that the checkpoint has for it."""
     parts = offset[_PARTS]
     if not parts:
         return None
@@ -45,7 +45,7 @@ def position_at(source: Source, offset: Offset) -> Position | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What one task reads of a micro-batch: a split, from an offset to another."""
+    """One task's part of a micro-batch: a split, between two offsets."""
 
     shard: Shard
     start: Offset
@@ -53,7 +53,7 @@ class Part:
 
 
 class Course:
-    """Plans the micro-batches of a job. The driver's part: it lists files and opens none."""
+    """Plans the micro-batches of a job. Runs on the driver: lists files and opens none."""
 
     def __init__(
         self,
@@ -64,18 +64,18 @@ class Course:
         job_key: bytes,
         clock: Clock | None = None,
     ) -> None:
-        """Open nothing yet; *start* is where a job begins that has read nothing."""
+        """Open nothing yet; *start* is the start of a job that has read nothing."""
         self._spec = spec
         self._checkpoint = checkpoint
         self._start = start
         self._job_key = job_key
         self._clock = clock or SystemClock()
         self._made: Source | None = None
-        self._rests: tuple[Offset, int] | None = None  # Where nothing was new, and when.
+        self._rests: tuple[Offset, int] | None = None  # An offset without new changes, and when.
         self._ends = False
 
     def initial(self) -> Offset:
-        """Return where the first batch begins, and let every split begin there."""
+        """Return the start of the first batch, and store it as the state of every split."""
         with inside(self._spec.directory):
             source = self._source()
             splits = source.plan()
@@ -89,11 +89,11 @@ class Course:
         return offset
 
     def ahead(self, start: Offset, size_bytes: int = ALL_BYTES) -> Offset:
-        """Return where a batch of about *size_bytes* ends; *start* itself when nothing is new.
+        """Return the end of a batch of about *size_bytes*; *start* itself if nothing is new.
 
-        That time has passed is new, too: only while everything was read that was durable.
+        Elapsed time also counts as new, but only while all durable changes have been read.
         """
-        now_ms = self._clock.monotonic_ms()  # What was durable then is seen.
+        now_ms = self._clock.monotonic_ms()  # Changes durable at this time are seen below.
         with inside(self._spec.directory):
             source = self._source()
             steps = MicroBatches.of(source)
@@ -102,7 +102,7 @@ class Course:
         rested_ms = 0
         if rests and self._rests is not None and self._rests[0] == start:
             rested_ms = now_ms - self._rests[1]
-        grown_ms = min(rested_ms, STEP_MS)  # Of a longer time in which nobody looked.
+        grown_ms = min(rested_ms, STEP_MS)  # Without calls, more time may have passed.
         offset = offset_of(reached, start.get(_RESTED_MS, 0) + grown_ms)
         if offset[_PARTS] == start[_PARTS] and not _steps(start, offset):
             offset = start
@@ -110,7 +110,7 @@ class Course:
         return offset
 
     def end_here(self) -> None:
-        """Go no further than what is there now: what is logged later is not read."""
+        """End at the current end of the logs: later changes are not read."""
         with inside(self._spec.directory):
             source = self._source()
             source.plan()
@@ -141,7 +141,7 @@ class Course:
         ]
 
     def close(self) -> None:
-        """Give back what was opened. Safe to call twice."""
+        """Close what was opened. Safe to call twice."""
         if self._made is not None:
             self._made.close()
             self._made = None
@@ -156,10 +156,10 @@ class Reading:
     """One task's part of a micro-batch. For one thread."""
 
     def __init__(self, part: Part, checkpoint: Checkpoint) -> None:
-        """Look for what the split knew at the start.
+        """Load the state of the split at the start.
 
         Raises:
-            StateLostError: it is not there any more.
+            StateLostError: it no longer exists.
 
         """
         self._part = part
@@ -167,21 +167,21 @@ class Reading:
         self._known = checkpoint.states.load(part.start, part.shard.split)
 
     def count(self, counters: Counters) -> None:
-        """Count what became of a batch's changes (I3)."""
+        """Add the counters of a batch (I3)."""
         counted = add_counters(self._known.counters, counters)
         self._known = replace(self._known, counters=counted)
 
     def batches(self) -> Iterator[Batch]:
-        """Yield what the split has up to the end of the part; then keep what it knows there.
+        """Yield the split's batches up to the end of the part; then store its state there.
 
         Raises:
-            LogShortError: a log shows less than when the batch was planned.
-            HeadraceError: the source cannot be read on, as at a gap.
+            LogShortError: a log is shorter than when the batch was planned.
+            HeadraceError: the source cannot be read, as at a gap.
 
         """
         part = self._part
         shard = replace(part.shard, resume=self._known.position)
-        # What this split needs of the logs is noted there, as a worker does (I5).
+        # Records there which parts of the logs this split needs, as a worker does (I5).
         with opened(shard, spectator=False) as source:
             was_short = is_short(source, part)
             end: Position | None = None
@@ -194,13 +194,13 @@ class Reading:
                 raise LogShortError(
                     "the logs end before the batch does",
                     place=f"split {shard.split}",
-                    hint="the batch is repeated; look whether all nodes' logs are there",
+                    hint="the batch is repeated; check that all nodes' logs exist",
                 )
         self._checkpoint.states.store(part.end, shard.split, self._known)
 
 
 def is_short(source: Source, part: Part) -> bool:
-    """Say whether the logs, which are to end where the batch does, end before."""
+    """Say whether the logs end before the end of the batch."""
     reached = MicroBatches.of(source).ahead(position_at(source, part.start), ALL_BYTES)
     return bool(offset_of(reached)[_PARTS] != part.end[_PARTS])
 
@@ -210,6 +210,6 @@ def _is_same(one: Position, other: Position) -> bool:
 
 
 def _steps(start: Offset, end: Offset) -> int:
-    """Return by how many steps split time grows between two offsets."""
+    """Return the number of steps by which split time advances between two offsets."""
     before, after = (int(each.get(_RESTED_MS, 0)) // STEP_MS for each in (start, end))
     return after - before

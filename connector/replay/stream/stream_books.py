@@ -1,4 +1,4 @@
-"""Books and measures of a job that runs on Spark, as its checkpoint has them. Needs no Spark."""
+"""Books and metrics of a job that runs on Spark, from its checkpoint. Needs no Spark."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -14,10 +14,10 @@ from headrace.plugins.metrics import Kind, Measure, Timing, counter
 
 
 def stream_states(checkpoint: Checkpoint, source: Source) -> Sequence[SplitState]:
-    """Return the state of every split where the last batch ends that Spark committed.
+    """Return the state of every split at the end of the last batch that Spark committed.
 
     Raises:
-        StateLostError: the checkpoint lacks something.
+        StateLostError: the checkpoint is incomplete.
 
     """
     committed = checkpoint.committed()
@@ -42,10 +42,10 @@ def stream_states(checkpoint: Checkpoint, source: Source) -> Sequence[SplitState
 
 
 def stream_books(spec: SourceSpec, job_key: bytes, checkpoint: Checkpoint) -> Sequence[SplitBooks]:
-    """Return the books of every split as Spark committed them last, each held against its position.
+    """Return the last committed books of every split, each checked against its position.
 
     Raises:
-        StateLostError: the checkpoint lacks something.
+        StateLostError: the checkpoint is incomplete.
 
     """
     with inside(spec.directory), closing(spec.open(job_key=job_key)) as source:
@@ -61,10 +61,10 @@ def _backlogs(source: Source, states: Sequence[SplitState]) -> Iterator[tuple[st
 
 
 class StreamMeasures:
-    """What the driver tells of a job on Spark: the thread that follows it looks, others ask."""
+    """Metrics of a job on Spark: the thread that follows the job updates them, others read them."""
 
     def __init__(self, spec: SourceSpec, job_key: bytes, checkpoint: Checkpoint) -> None:
-        """Look at nothing yet."""
+        """Read nothing yet."""
         self._spec = spec
         self._job_key = job_key
         self._checkpoint = checkpoint
@@ -81,7 +81,7 @@ class StreamMeasures:
         self._took.observe(took_ms)
 
     def all(self) -> Iterator[Measure]:
-        """Return everything there is to tell now."""
+        """Return all metrics."""
         yield counter("headrace_micro_batches_total", "Since the start.", [({}, self._batches)])
         yield counter("headrace_micro_batch_records_total", "In them.", [({}, self._records)])
         doc = "From the planning of a micro-batch to its commit."
@@ -89,7 +89,7 @@ class StreamMeasures:
         yield from self._books
 
     def look(self) -> None:
-        """Read what was committed, if that is new. Who works says what is wrong with it."""
+        """Read the last commit, if it is new. Ignores errors: tasks report them."""
         try:
             committed = self._checkpoint.committed()
             if committed is None or committed[0] == self._batch:

@@ -59,18 +59,18 @@ class PartPartition(InputPartition):
 
 @dataclass
 class Delivered(WriterCommitMessage):
-    """What one task has delivered, of each table."""
+    """The counters of what one task has delivered."""
 
     counters: Counters
 
     @property
     def rejected(self) -> int:
-        """How many records the sink refused for good."""
+        """The number of records that the sink refused permanently."""
         return sum(each.dead_lettered for each in self.counters.values())
 
 
 class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the source of a job on and on; the job's checkpoint has what its splits know."""
+    """Reads the source of a job as a stream; the job's checkpoint has the state of its splits."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         """Check the options. Raises ConfigError."""
@@ -87,16 +87,16 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._limit
 
     def initialOffset(self) -> Offset:  # type: ignore[override]  # noqa: N802 (none of ours changes)
-        """Return where a job begins that has read nothing."""
+        """Return the start of a job that has read nothing."""
         return self._course().initial()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # type: ignore[override]  # noqa: N802 (as above)
-        """Return where the next batch ends; *start* when there is nothing new."""
+        """Return the end of the next batch; *start* if there is nothing new."""
         size_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else ALL_BYTES
         return self._course().ahead(start, size_bytes)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
-        """End at what is there now."""
+        """End at the current end of the logs."""
         self._course().end_here()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[PartPartition]:
@@ -130,11 +130,11 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     yield sink_batch(encoded, origin)
 
     def commit(self, end: Offset) -> None:
-        """Forget what was known before *end*."""
+        """Delete the state before *end*."""
         self._checkpoint.states.forget_before(end)
 
     def stop(self) -> None:
-        """Give back what the driver opened."""
+        """Close what the driver opened."""
         if self._made is not None:
             self._made.close()
 
@@ -174,7 +174,7 @@ class SinkStream(DataSourceStreamArrowWriter):
         _, self._text, self._checkpoint = _job_of(options)
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> Delivered:
-        """Deliver a task's rows; return when all are settled. Refused ones are set aside."""
+        """Deliver a task's rows; return when all are settled. Refused ones are dead-lettered."""
         text = self._text
         with (
             inside(str(text.directory)),
@@ -187,16 +187,16 @@ class SinkStream(DataSourceStreamArrowWriter):
             return delivered
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
-        """Count what was delivered (I3); all of it is settled."""
+        """Count the delivered records (I3); all of them are settled."""
         counted = [each.counters if isinstance(each, Delivered) else {} for each in messages]
         self._checkpoint.count_delivered(batchId, counted)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
-        """Leave what was delivered: the batch comes again, and consumers know changes by name."""
+        """Do nothing: the batch is repeated, and consumers recognize changes by name."""
 
 
 class _Aside:
-    """What a task could not deliver: kept, unless the sink's options say that it must stop."""
+    """Records that a task could not deliver: stored, unless the sink's options say to stop."""
 
     def __init__(self, checkpoint: Checkpoint, sink: Sink, stage: str) -> None:
         self._checkpoint = checkpoint
@@ -206,20 +206,20 @@ class _Aside:
         self._kept = 0
 
     def take(self, loss: Loss) -> None:
-        """Remember a loss. Raises NotToleratedError where none is allowed."""
+        """Remember a loss. Raises NotToleratedError if losses are not allowed."""
         if not self._policy.tolerant:
             raise NotToleratedError(f"{loss.code}: {loss.message}", place=loss.place)
         self._losses.append(loss)
 
     def keep(self) -> None:
-        """Write down what was taken."""
+        """Store the losses."""
         if len(self._losses) > self._kept:
             self._checkpoint.set_aside(self._name, self._losses)
             self._kept = len(self._losses)
 
 
 def _task() -> str:
-    """Return what names a task in all its attempts, and no other one."""
+    """Return a name of the task that all its attempts share, and no other task."""
     context = TaskContext.get()
     if context is None:
         return "0-0"

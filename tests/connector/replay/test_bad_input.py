@@ -75,9 +75,9 @@ def test_an_unknown_table(replays: Replays) -> None:
     status, said = replays.plan("--tables", "forged.t,forged.tt,nowhere.at_all")
 
     assert 2 == status
-    assert "tables: 'forged.tt' is none of the source's" in said
+    assert "tables: 'forged.tt' is not a table of the source" in said
     assert "did you mean forged.t?" in said
-    assert "tables: 'nowhere.at_all' is none of the source's" in said
+    assert "tables: 'nowhere.at_all' is not a table of the source" in said
     with closing(RunTable(replays.job.folder / "state.db")) as table:
         assert [] == table.runs()
 

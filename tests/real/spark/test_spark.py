@@ -122,7 +122,7 @@ def test_mutations_whole(spark: SparkSession) -> None:
 
 def test_a_mistake_is_named(spark: SparkSession) -> None:
     """What headrace says of a wrong option reaches the user of Spark."""
-    with pytest.raises(Exception, match=r"is no option of headrace\.segments"):
+    with pytest.raises(Exception, match=r"is not an option of headrace\.segments"):
         spark.read.format("headrace.segments").option("pth", "x").load("/").count()
 
 

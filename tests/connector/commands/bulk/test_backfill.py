@@ -181,7 +181,7 @@ def test_a_table_without_cdc(filled: Filled, capsys: pytest.CaptureFixture[str])
     filled.hold(OTHER, ROWS)
 
     assert 2 == filled.backfill(T, OTHER)
-    assert f"tables: '{OTHER}' is none of the source's" in capsys.readouterr().err
+    assert f"tables: '{OTHER}' is not a table of the source" in capsys.readouterr().err
     assert not filled.asked()
     assert ([], []) == (filled.states(), filled.sent())
 

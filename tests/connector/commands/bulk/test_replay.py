@@ -267,7 +267,7 @@ def test_one_process_executes_a_run(job: Path, capsys: pytest.CaptureFixture[str
     [
         (["--from", "noon"], 2, "--from: expected a time"),
         (["--to-folder", "o", "--token-range", "1:2"], 2, "cannot be read in part"),
-        (["--operations", "MERGE"], 2, "--operations: 'MERGE' is none"),
+        (["--operations", "MERGE"], 2, "--operations: 'MERGE' is not an operation"),
         (["--keys-file", "nowhere"], 2, "--keys-file: nowhere"),
         (["--tables", " , "], 2, "--tables: expected names, found ' , '"),
         (["--into-live", "--suffix", ".x"], 2, "--suffix: contradicts --into-live"),

@@ -45,7 +45,7 @@ def test_arguments(
             "sink",
             {"plugin": "kafka", "path": None, "topic": "t", "bootstrap.servers": "h:1"}
             | {"exactly.once": True},
-            "sink: exactly once is for workers",
+            "sink: only workers deliver exactly once",
         ),
         (
             "source",

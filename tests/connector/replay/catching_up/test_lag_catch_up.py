@@ -224,7 +224,7 @@ def test_a_split_that_is_not_given_back(inside: GapJob, monkeypatch: pytest.Monk
     store.enroll(owner)
     store.claim("other", store.leases(), 60_000)
     with closing(store), closing(driver(inside, "1-of-2")) as made:
-        with pytest.raises(SplitBusyError, match="split 1-of-2: was not given back"):
+        with pytest.raises(SplitBusyError, match="split 1-of-2: was not released"):
             made.run(["1-of-2"], by_hand(1))
 
         assert {"other"} == set(owners(inside))
@@ -250,7 +250,7 @@ def test_tasks_that_fail(job: GapJob, capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--split", "3-of-2"), "--split: '3-of-2' is none of the job"),
+        (("--split", "3-of-2"), "--split: '3-of-2' is not a split of the job"),
         (("--chunk-bytes", "0"), "--chunk-bytes: must be at least 1, found '0'"),
         (("--chunk-bytes", "9" * 30), "--chunk-bytes: must be at most 9223372036854775807"),
         (("--lag-bytes", "-1"), "--lag-bytes: must be at least 0, found '-1'"),
@@ -273,7 +273,7 @@ def test_arguments(
             "sink",
             {"plugin": "kafka", "path": None, "topic": "t", "bootstrap.servers": "h:1"}
             | {"exactly.once": True},
-            "sink: exactly once is for workers",
+            "sink: only workers deliver exactly once",
         ),
         (
             "source",

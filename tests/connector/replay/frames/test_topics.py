@@ -93,9 +93,9 @@ def test_unknown_options(job: str) -> None:
     """An option that a topic or a sink does not have is refused, not ignored."""
     given = {"job": job, "operations": "UPDATE"}
 
-    with pytest.raises(ConfigError, match=r"operations: is no option of headrace\.topic"):
+    with pytest.raises(ConfigError, match=r"operations: is not an option of headrace\.topic"):
         TopicReader(given)
-    with pytest.raises(ConfigError, match=r"operations: is no option of headrace\.sink"):
+    with pytest.raises(ConfigError, match=r"operations: is not an option of headrace\.sink"):
         SinkWriter(given)
 
 
