@@ -1,4 +1,4 @@
-"""Generic records to wire bytes, for batches that cannot encode themselves."""
+"""Encodes generic records as messages, for batches that cannot encode themselves."""
 
 from headrace.connector.serde.codecs.records import UnfitRecordError, codec
 from headrace.connector.serde.encoder import Encoder

@@ -1,4 +1,4 @@
-"""Avro schemas as parsed JSON: taking one apart, and putting its pieces into another."""
+"""Avro schemas as parsed JSON: takes schemas apart, and inserts their pieces into others."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ def is_complex(avro_type: AvroType) -> bool:
     """Say whether a column's type is a collection or UDT that is written cell by cell."""
     if not isinstance(avro_type, Mapping) or avro_type["type"] != "record":
         return False
-    return "cqlType" in avro_type  # A frozen UDT may have a field `mode`, too, but not this.
+    return "cqlType" in avro_type  # A frozen UDT may also have a field `mode`, but not this.
 
 
 def definitions(schema: AvroType) -> dict[str, Document]:
@@ -25,9 +25,9 @@ def definitions(schema: AvroType) -> dict[str, Document]:
 
 
 def standalone(piece: AvroType, known: Mapping[str, Document], defined: set[str]) -> AvroType:
-    """Return *piece* with each named type of *known* defined where it comes first.
+    """Return *piece* with each named type of *known* defined at its first use.
 
-    *defined* are the names that have their definition before it; those given here are added.
+    *defined* are the names that are defined before *piece*; names that it defines are added.
     """
     if isinstance(piece, str):
         if piece not in known:
@@ -51,9 +51,9 @@ def standalone(piece: AvroType, known: Mapping[str, Document], defined: set[str]
 
 
 def opened(piece: AvroType, known: Mapping[str, Document], within: Sequence[str] = ()) -> AvroType:
-    """Return *piece* with the definition of each type of *known* wherever it is used.
+    """Return *piece* with each use of a type of *known* replaced by its definition.
 
-    *within* are the names of the types around it, which stay names.
+    *within* are the names of the types around it, which stay references.
     """
     if isinstance(piece, str):
         is_free = piece in known and piece not in within
@@ -66,10 +66,10 @@ def opened(piece: AvroType, known: Mapping[str, Document], within: Sequence[str]
 
 
 def closed(piece: AvroType, before: Mapping[str, Document]) -> AvroType:
-    """Return an opened *piece*, of which parts were changed, with each type defined once.
+    """Return an opened *piece*, whose parts may have changed, with each type defined once.
 
-    *before* are the opened definitions as they were. Where a name has come to stand for several
-    types, those that were changed are named after their places, too.
+    *before* are the original opened definitions. If several types now have the same name, the
+    changed ones get their place added to the name.
     """
     found = list(_named(piece))
     variants = {
@@ -100,7 +100,7 @@ def closed(piece: AvroType, before: Mapping[str, Document]) -> AvroType:
 
 
 def _rebuilt(piece: Document, change: Callable[[str, AvroType], AvroType]) -> Document:
-    """Return a type with the types within it changed; *change* gets the field's name, if any."""
+    """Return a type with its inner types changed; *change* gets the field's name, if any."""
     made = dict(piece)
     if "fields" in made:
         made["fields"] = [
@@ -138,7 +138,7 @@ def _named(schema: AvroType) -> Iterator[Document]:
 
 
 def without_logic(schema: AvroType) -> AvroType:
-    """Return *schema* without logical types, which readers would make objects of."""
+    """Return *schema* without logical types, which readers would decode to objects."""
     if isinstance(schema, list):
         return [without_logic(branch) for branch in schema]
     if not isinstance(schema, Mapping):

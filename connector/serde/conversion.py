@@ -1,7 +1,7 @@
-"""Types of columns as other formats have them: for each Avro type a schema, and a piece of a plan.
+"""Converts types of columns to other formats: from each Avro type, a schema and a piece of a plan.
 
-The Avro types are those of the envelope `cep44`; nothing here knows more of a database than their
-`cqlType` says. What becomes of values is done by `reshape`, from bytes to bytes.
+The Avro types are those of the envelope `cep44`; this module knows of a database only their
+`cqlType`. `reshape` converts the values, from bytes to bytes.
 """
 
 from abc import ABC, abstractmethod
@@ -39,17 +39,17 @@ _JSON: Final = msgspec.json.Encoder()
 
 
 class Conversion(ABC):
-    """Walks types; a subclass says what becomes of the leaves and the shapes it changes."""
+    """Walks types; a subclass converts the leaves and the shapes that it changes."""
 
     def __init__(self, known: Mapping[str, Document]) -> None:
-        """*known* are the named types that may be referred to."""
+        """*known* are the named types to which references are allowed."""
         self._known = known
         self._defined: set[str] = set()
 
     def of(self, avro_type: AvroType) -> Converted:
         """Convert a type."""
         if isinstance(avro_type, list):
-            _, inner = avro_type  # Null, and what it is otherwise.
+            _, inner = avro_type  # A union of null and this type.
             made, piece = self.of(inner)
             return ["null", made], Piece(octets.OPTION, piece)
         if isinstance(avro_type, str) and avro_type in self._known:
@@ -72,7 +72,7 @@ class Conversion(ABC):
 
     @abstractmethod
     def leaf(self, avro_type: AvroType) -> Converted | None:
-        """Convert a type that is one piece, or return None to have its parts converted."""
+        """Convert a type as one piece, or return None to have its parts converted."""
 
     def array(self, items: AvroType) -> Converted:
         """Convert a frozen list, set or map."""
@@ -80,7 +80,7 @@ class Conversion(ABC):
         return {"type": "array", "items": made}, Piece(octets.ARRAY, piece)
 
     def record(self, avro_type: AvroType) -> Converted:
-        """Convert a tuple, a UDT, an entry of a map or the like, field by field."""
+        """Convert a tuple, a UDT, an entry of a map or a similar type, field by field."""
         converted = [(field, *self.of(field["type"])) for field in avro_type["fields"]]
         fields = [{**field, "type": made} for field, made, _ in converted]
         pieces = [piece for _, _, piece in converted]
@@ -92,7 +92,7 @@ class Conversion(ABC):
         return self.record(avro_type)
 
     def named(self, made: AvroType) -> AvroType:
-        """Return a definition the first time, and its name from then on."""
+        """Return the definition at the first use, and its name afterwards."""
         if made["name"] in self._defined:
             return made["name"]
         self._defined.add(made["name"])
@@ -100,19 +100,19 @@ class Conversion(ABC):
 
 
 class Lossless(Conversion):
-    """Leaves everything as it is, with every named type defined where it comes first."""
+    """Changes nothing; defines every named type at its first use."""
 
     def leaf(self, avro_type: AvroType) -> Converted | None:
-        """Leave all pieces to their parts."""
+        """Return None: the parts are converted."""
         del avro_type
         return None
 
 
 class CepTypes(Conversion):
-    """The table of types in CEP-44's text. It loses values; see the page on Kafka."""
+    """The types of the table in CEP-44. They lose values; see the page on Kafka."""
 
     def leaf(self, avro_type: AvroType) -> Converted | None:
-        """Cut numbers down as the table says."""
+        """Narrow numbers as the table says."""
         if avro_type == "long":
             return "int", Piece(octets.LONG, becomes=octets.WRAPPED)
         if avro_type in ("float", "double"):
@@ -127,7 +127,7 @@ class CepTypes(Conversion):
         return None
 
     def complex(self, avro_type: AvroType) -> Converted:
-        """Convert the keys and values of its cells; what is said of them stays."""
+        """Convert the keys and values of its cells; the other fields stay."""
         if field_of(avro_type, "fields") is not None:
             written = self._fields(_part(avro_type, "fields"))
             return self._outer(avro_type, {"fields": written})
@@ -157,10 +157,10 @@ class CepTypes(Conversion):
 
 
 class DebeziumTypes(Conversion):
-    """Debezium's types, with the modes of its own that lose nothing: numbers as texts."""
+    """Debezium's types, in its lossless modes: numbers as strings."""
 
     def leaf(self, avro_type: AvroType) -> Converted | None:
-        """Name times as Debezium does, and write long numbers as texts."""
+        """Name times as Debezium does, and write long numbers as strings."""
         if not isinstance(avro_type, Mapping):
             return None
         semantic = _SEMANTIC.get(avro_type.get("cqlType") or avro_type.get("logicalType") or "")
@@ -182,7 +182,7 @@ class DebeziumTypes(Conversion):
         return None
 
     def array(self, items: AvroType) -> Converted:
-        """Make a map of a frozen map whose keys are texts."""
+        """Convert a frozen map with string keys to a map."""
         inner: AvroType = items
         if isinstance(items, str):
             inner = self._known.get(items, items)
@@ -193,7 +193,7 @@ class DebeziumTypes(Conversion):
         return made, Piece(octets.ARRAY, Piece(octets.RECORD, key[1], value[1]))
 
     def complex(self, avro_type: AvroType) -> Converted:
-        """Make a plain collection or UDT of the cells that were written."""
+        """Convert the cells that were written to a plain collection or UDT."""
         parts = (Piece(octets.LONG), Piece(octets.OPTION, Piece(octets.LONG)))
         if field_of(avro_type, "fields") is not None:
             record, fields = self._fields(_part(avro_type, "fields"), avro_type["name"])
@@ -217,7 +217,7 @@ class DebeziumTypes(Conversion):
         return made, Piece(octets.RECORD, *parts, array, becomes=becomes)
 
     def _fields(self, avro_type: AvroType, name: str) -> Converted:
-        """Make a UDT of its fields' values, which are null where nothing was written."""
+        """Convert the fields' values to a UDT; fields that were not written are null."""
         fields = []
         pieces = []
         for field in avro_type["fields"]:
@@ -246,7 +246,7 @@ _SEMANTIC: Final = {
 
 
 def plain(avro_type: AvroType, call: Call | None = None) -> Piece:
-    """Return the piece of a type in which no name is referred to; *call* may make others of it."""
+    """Return the piece of a type without references; *call* may replace pieces in it."""
     becomes = octets.SAME if call is None else octets.CALLED
     if isinstance(avro_type, str):
         avro_type = {"type": avro_type}
@@ -259,12 +259,12 @@ def plain(avro_type: AvroType, call: Call | None = None) -> Piece:
 
 
 def piece_of(schema: AvroType) -> Piece:
-    """Return the piece of a whole schema, of which everything stays."""
+    """Return the piece of a whole schema, which changes nothing."""
     return Lossless(definitions(schema)).of(schema)[1]
 
 
 def _labels(names: Sequence[str]) -> Sequence[bytes]:
-    """Return what stands before each field of a record in JSON."""
+    """Return the text before each field of a record in JSON."""
     marks = [b"{", *[b","] * len(names)]
     return [m + _JSON.encode(name) + b":" for m, name in zip(marks, names, strict=False)]
 

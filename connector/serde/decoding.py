@@ -1,4 +1,4 @@
-"""Stored messages back to documents, by the schema that their header names."""
+"""Decodes stored messages to documents, by the schema that their header names."""
 
 import io
 import json
@@ -15,13 +15,13 @@ from headrace.plugins.records.codecs import CLAIM_HEADER, SCHEMA_ID_HEADER
 
 
 class UndecodableError(BadRecordError):
-    """A stored message is not what its schema says."""
+    """A stored message does not fit its schema."""
 
     code = "undecodable"
 
 
 class Decoder:
-    """Decodes the values of messages whose schemas are given: JSON values of Avro schemas by id."""
+    """Decodes the values of messages; has the schemas, as parsed Avro schemas by id."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class Decoder:
         prefix_bytes: int = 0,
         claims: Path | None = None,
     ) -> None:
-        """*codec* is `avro` or `json`: what values are in, behind so many bytes.
+        """*codec* is `avro` or `json`, the format of values after a prefix of some bytes.
 
-        *claims* is the folder of values that messages only name.
+        *claims* is the folder of the claim store.
         """
         self._claims = claims
         self._prefix_bytes = prefix_bytes
@@ -46,7 +46,7 @@ class Decoder:
 
         Raises:
             SchemaUnknownError: its schema is not among those given.
-            UndecodableError: it does not fit, or is kept elsewhere and not to be had.
+            UndecodableError: it does not fit its schema, or a claim store has it that is not read.
 
         """
         if stored.value is None:
@@ -64,7 +64,7 @@ class Decoder:
             ) from error
 
     def _resolved(self, stored: Stored, value: bytes, headers: Mapping[str, bytes]) -> bytes:
-        """Return the value itself of a message that may only name it."""
+        """Return the value of a message, also if it is in a claim store."""
         if CLAIM_HEADER not in headers:
             return value
         place = f"message {stored.place}"
@@ -81,7 +81,7 @@ class Decoder:
             if schema_id not in self._given:
                 hint = "give the job that wrote the message, with its state"
                 raise SchemaUnknownError(f"no schema has the id {schema_id.hex()!r}", hint=hint)
-            # Its names are the same in every version of a table: each has a world of its own.
+            # All versions of a table use the same names, so each schema has its own namespace.
             parsed = fastavro.parse_schema(dict(self._given[schema_id]), named_schemas={})
             self._parsed[schema_id] = parsed
         content = io.BytesIO(value)

@@ -1,4 +1,4 @@
-"""A batch in the form that the sink asked for: by the batch itself where that gives the same."""
+"""Encodes a batch in the sink's form; by the batch itself, if that gives the same bytes."""
 
 import contextlib
 from collections import Counter
@@ -41,7 +41,7 @@ _JSON: Final = msgspec.json.Encoder()
 
 
 class Encoder:
-    """Encodes batches for one sink. Belongs to the data thread."""
+    """Encodes batches for one sink. For the data thread."""
 
     def __init__(  # noqa: PLR0913 (each is about something else)
         self,
@@ -55,12 +55,12 @@ class Encoder:
         claims: ClaimStore | None = None,
         joined: bool = False,
     ) -> None:
-        """Load the codecs that *wanted* names; *origin* is that of the source whose batches come.
+        """Load the codecs that *wanted* names; *origin* is that of the source of the batches.
 
-        *framing* is about a schema store, *chain* what is done to records, and *topic_of* says
-        where a table's records go, which transforms may change. *options* say what becomes of
-        large values, and *claims* may keep them. With *joined* keys and values may be
-        `columns.Pieces`: for columns in Arrow.
+        *framing* publishes schemas, *chain* transforms records, and *topic_of* returns the topic of
+        a table's records, which transforms may change. *options* say how large values are handled,
+        and *claims* may store them. With *joined*, keys and values may be `columns.Pieces`, for
+        columns in Arrow.
 
         Raises:
             ConfigError: there is no such codec, envelope or key.
@@ -75,10 +75,10 @@ class Encoder:
         self._avro = values if wanted.codec == _AVRO else codec(_AVRO)
         keys = codec(wanted.key_codec) if wanted.key_codec else values
         self._codec = values if keys is values else _PairCodec(keys, values)
-        self._json: JsonCodec | None = None  # Where all of a batch can be written at once.
+        self._json: JsonCodec | None = None  # Set if a whole batch can be written at once.
         if isinstance(values, JsonCodec) and isinstance(keys, JsonCodec | AvroCodec):
             self._json = values
-        # What a batch may give that needs no shaping: as it is, or to be written as JSON.
+        # Encodings of a batch that need no shaping: used as they are, or written as JSON.
         whole = self._shaper.encoding if not chain else ""
         self._own = whole if keys is values and whole.partition(".")[0] == wanted.codec else ""
         self._by_codec = self._own == wanted.codec
@@ -90,12 +90,12 @@ class Encoder:
             self._large = LargeValues(options, wanted.value_bytes_max, claims, self._encode_one)
 
     def announce(self, schemas: Sequence[RecordSchema]) -> None:
-        """Have the schemas of records to come published, if there is a schema store."""
+        """Publish the schemas of coming records, if there is a schema store."""
         if self._framing is None:
             return
         made = []
         for schema in schemas:
-            with contextlib.suppress(BadRecordError):  # Then its records are set aside.
+            with contextlib.suppress(BadRecordError):  # Then its records are dead-lettered.
                 made.append(self.schema(schema))
         self._framing.announce(made)
 
@@ -130,7 +130,7 @@ class Encoder:
         return self._with(notices, encoded) if notices else encoded
 
     def _with(self, notices: Sequence[Notice], encoded: EncodedRecords) -> EncodedRecords:
-        """Append control records: JSON, whatever the format, and told by their header."""
+        """Append control records; they are JSON in every format, and a header marks them."""
         topics = encoded.topics
         if topics is not None:
             topics = [*topics, *[self._topic_of(CONTROL_TABLE)] * len(notices)]
@@ -147,7 +147,7 @@ class Encoder:
         )
 
     def _encode_one(self, record: Record) -> tuple[Sequence[bytes | None], Sequence[bytes]]:
-        """Encode a record that stands for one of a batch."""
+        """Encode a record that replaces one of a batch."""
         made = self._encoded(RecordBatch("", NumberPosition(0), 0, [record]))
         if self._framing is not None:
             made = self._framing.apply(made)
@@ -163,7 +163,7 @@ class Encoder:
         if self._json is not None and self._whole in batch.encodings:
             given = self._accepted(self._completed(batch.encode(self._whole)))
             if self._shaper.knows(batch, given):
-                with contextlib.suppress(BadRecordError):  # It is set aside alone below.
+                with contextlib.suppress(BadRecordError):  # It alone is dead-lettered below.
                     return self._json.written(given, self._shaper.schemas, keys=self._json_keys)
         if _AVRO in batch.encodings:
             given = self._completed(batch.encode(_AVRO))
@@ -173,10 +173,10 @@ class Encoder:
         for shaped, records in groupby(batch.records(), lambda r: self._shaper.shapes(r.schema)):
             run = RecordBatch(batch.split, NumberPosition(0), batch.size_bytes, list(records))
             parts.append(self._shaped(self._avro.encode(run)) if shaped else self._documents(run))
-        return _joined(parts, batch.quarantined())  # Which it may know after the records.
+        return _joined(parts, batch.quarantined())  # Known only after the records were read.
 
     def _completed(self, given: EncodedRecords) -> EncodedRecords:
-        """Return *given* with the values of what the batch left to us, in Avro."""
+        """Return *given* with values in Avro for the records that the batch did not encode."""
         if not given.left:
             return given
         values = list(given.values)
@@ -185,11 +185,11 @@ class Encoder:
         return replace(given, values=values, left={})
 
     def _accepted(self, encoded: EncodedRecords) -> EncodedRecords:
-        """Return *encoded* without what the schema store refused."""
+        """Return *encoded* without records whose schema the schema store refused."""
         return encoded if self._framing is None else self._framing.accepted(encoded)
 
     def _shaped(self, given: EncodedRecords) -> EncodedRecords:
-        """Shape changes, and transform them; one that fails is set aside, the others go on (I8)."""
+        """Shape and transform changes; a failed one is dead-lettered, the others continue (I8)."""
         given = self._accepted(given)
         if (self._codec is self._avro or self._json is not None) and not self._chain:
             made = self._shaper.reshape(given)

@@ -1,6 +1,6 @@
-"""What stands around a change, planned once per schema from the envelope `cep44` that sources give.
+"""Envelopes of changes, planned once per schema from the envelope `cep44` of sources.
 
-An envelope has the value's schema, and what `reshape` needs to make values of a source's.
+An envelope has the schema of its values, and the plan with which `reshape` makes them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +40,7 @@ from headrace.plugins import (
 TYPES: Final = ("lossless", "cep44")
 _JSON: Final = msgspec.json.Encoder()
 _ROLES: Final = ("partitionKey", "clustering", "static")
-# The fields of a change that are facts, by the numbers that `reshape` knows them by.
+# The fields of a change that are facts, and their numbers in `reshape`.
 FACTS: Final = {
     "timestampMicros": octets.TIMESTAMP,
     "operationType": octets.OPERATION,
@@ -57,15 +57,15 @@ _ALWAYS: Final = ("payload", "sourceKeyspace", "sourceTable", *FACTS)
 
 
 def is_change(schema: RecordSchema) -> bool:
-    """Say whether records of *schema* are changes as the envelope `cep44` describes them."""
+    """Say whether records of *schema* are changes in the envelope `cep44`."""
     return all(field_of(schema.value, name) for name in _ALWAYS)
 
 
 class Columns:
-    """The payload of one schema: its columns, by the names they have in Avro."""
+    """The payload of one schema: its columns, by their names in Avro."""
 
     def __init__(self, schema: RecordSchema) -> None:
-        """Take them from the payload of the envelope `cep44`."""
+        """Take the columns from the payload of the envelope `cep44`."""
         payload = field_of(schema.value, "payload")
         assert payload is not None  # noqa: S101 (only changes have envelopes)
         self.payload: AvroType = payload["type"]
@@ -76,25 +76,25 @@ class Columns:
         self.known = definitions(schema.value)
 
     def converted(self, conversion: Conversion) -> tuple[list[Document], list[Piece]]:
-        """Return the columns' fields under *conversion*, and what becomes of their values."""
+        """Return the columns' fields after *conversion*, and the pieces that convert values."""
         made = [(field, *conversion.of(field["type"])) for field in self.fields]
         return [{**field, "type": kind} for field, kind, _ in made], [piece for _, _, piece in made]
 
     def unused(self, name: str) -> str:
-        """Return *name*, or what no column is called."""
+        """Return *name*, or a similar name that no column has."""
         while name in self.names:
             name += "_"
         return name
 
 
 class Envelope:
-    """The change's own: `cep44`, with the types asked for."""
+    """The envelope of the source, `cep44`, with the wanted types."""
 
     number = octets.OWN
 
     def __init__(self, schema: RecordSchema, types: str, origin: Origin) -> None:
-        """Prepare for changes of *schema*, which have the fields of *origin* besides."""
-        del origin  # They stand where they stood.
+        """Prepare for changes of *schema*, which also have the fields of *origin*."""
+        del origin  # Its fields keep their places.
         columns = Columns(schema)
         fields, self.pieces = columns.converted(_KINDS[types](columns.known))
         self.schema: Document = schema.value
@@ -112,7 +112,7 @@ class Envelope:
             }
 
     def plan(self, operations: Sequence[Operation]) -> dict[str, Any]:  # Any: as a Shape has them.
-        """Return what a plan for `reshape` has because of this envelope.
+        """Return this envelope's part of a plan for `reshape`.
 
         *operations* are in the order of the enum of the source's schema.
         """
@@ -121,7 +121,7 @@ class Envelope:
 
 
 class Flat(Envelope):
-    """One column, one field; what else is known of the change stands in fields that begin with __.
+    """One field per column; the fields with other facts of the change start with `__`.
 
     A column that was not written and one that was set to null are both null: `__written` has the
     written ones.
@@ -144,7 +144,7 @@ class Flat(Envelope):
     }
 
     def __init__(self, schema: RecordSchema, types: str, origin: Origin) -> None:
-        """Prepare for changes of *schema*, which have the fields of *origin* besides."""
+        """Prepare for changes of *schema*, which also have the fields of *origin*."""
         columns = Columns(schema)
         fields, self.pieces = columns.converted(_KINDS[types](columns.known))
         defined = set(definitions({"type": "record", "name": "", "fields": fields}))
@@ -156,7 +156,7 @@ class Flat(Envelope):
             field = schema.value["fields"][place]
             made = standalone(field["type"], columns.known, defined)
             fields.append({**field, "name": columns.unused(name), "type": made})
-            if self._runs and self._runs[-1][1] == place:  # It stands behind the one before.
+            if self._runs and self._runs[-1][1] == place:  # It follows the one before.
                 place = self._runs.pop()[0]
             self._runs.append((place, places[fact] + 1))
         self.schema = {
@@ -168,14 +168,14 @@ class Flat(Envelope):
         }
 
     def plan(self, operations: Sequence[Operation]) -> dict[str, Any]:  # Any: as a Shape has them.
-        """Say which fields follow the columns."""
+        """Return the fields that follow the columns."""
         return super().plan(operations) | {"runs": self._runs}
 
 
 class Debezium(Envelope):
-    """That of Debezium's connector for Cassandra: op, source, after with a struct for each column.
+    """The envelope of Debezium's Cassandra connector: op, source, after with a struct per column.
 
-    Times of processing are those of the write, so that a message that comes twice is the same.
+    Times of processing are the write times, so that a message that is sent twice is the same.
     """
 
     number = octets.DEBEZIUM
@@ -209,7 +209,7 @@ class Debezium(Envelope):
         }
 
     def plan(self, operations: Sequence[Operation]) -> dict[str, Any]:  # Any: as a Shape has them.
-        """Say which columns are always written, and what is the same in all messages."""
+        """Return the columns that are always written, and the constants of all messages."""
         names = self._columns.names
         told = self._told
         return super().plan(operations) | {
@@ -227,7 +227,7 @@ class Debezium(Envelope):
 
 
 def _taken(schema: RecordSchema, field: SourceField) -> tuple[int, bool, str]:
-    """Return which field of a change a field of `source` is, whether as digits, and its type."""
+    """Return the field of a change for a field of `source`, whether as digits, and its type."""
     if not field.of:
         return -1, False, "string"
     for place, given in enumerate(schema.value["fields"]):
@@ -241,7 +241,7 @@ def _taken(schema: RecordSchema, field: SourceField) -> tuple[int, bool, str]:
 
 
 class _RangeTexts:
-    """The bounds of deleted ranges, which are texts there; seldom needed."""
+    """The bounds of deleted ranges, as strings; seldom needed."""
 
     def __init__(self, schema: RecordSchema, columns: Columns) -> None:
         field = field_of(schema.value, "range")
@@ -262,7 +262,7 @@ class _RangeTexts:
         try:
             given: Any = fastavro.schemaless_reader(BytesIO(content), self._given, None)
         except (EOFError, ValueError, LookupError) as error:
-            raise BadAvroError("a range is not what its schema says") from error
+            raise BadAvroError("a range does not fit its schema") from error
         start, end = self._bound(given["start"], "START"), self._bound(given["end"], "END")
         out = BytesIO()
         fastavro.schemaless_writer(out, self._made, {"start": start, "end": end})
@@ -337,7 +337,7 @@ def _text(value: Any) -> str:  # noqa: ANN401 (a clustering value)
 
 
 _BOUND_VALUE: Final = _record("BoundValue", dict.fromkeys(("name", "value", "type"), "string"))
-# What `source` has of every connector.
+# The fields of `source` that every connector has.
 _SOURCE: Final[Mapping[str, AvroType]] = {
     "version": "string",
     "connector": "string",

@@ -1,7 +1,7 @@
-"""Headers of messages: constant ones, made once per schema and lease, and those of one record.
+"""Headers of messages: constant headers, built once per schema and lease, and those of a record.
 
-A constant list costs nothing per record; each of the others costs about as much as encoding one,
-so a sink asks for them by name. Those of changes are made by `reshape`.
+A constant list costs nothing per record. Each other header costs about as much as encoding a
+record, so a sink asks for them by name. `reshape` makes those of changes.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from headrace.plugins.records.codecs import (
     record_headers,
 )
 
-# What messages get behind the transforms of their records, so that no transform sees it.
+# Headers that messages get after the transforms of their records, so that no transform sees them.
 LATE_HEADERS: Final = frozenset(
     {
         *CONSTANT_HEADERS,
@@ -38,10 +38,10 @@ _SAMPLED: Final = "01"
 
 
 class ConstantHeaders:
-    """Puts the wanted constant headers in the place of the schema id's; for one thread."""
+    """Replaces the schema id's header by the wanted constant headers; for one thread."""
 
     def __init__(self, wanted: Sequence[str]) -> None:
-        """Give those of *wanted* that are constant, in that order."""
+        """Add those of *wanted* that are constant, in this order."""
         self._wanted = [name for name in CONSTANT_HEADERS if name in wanted]
         self._token = -1
         self._made: dict[tuple[str, bytes], Headers] = {}
@@ -87,7 +87,7 @@ class RecordHeaders:
     """Makes the wanted headers that differ from record to record."""
 
     def __init__(self, wanted: Sequence[str], origin: Origin) -> None:
-        """Make those of *wanted* that are facts of one record, of a source of *origin*."""
+        """Make those of *wanted* that are facts of one record; the source has *origin*."""
         self._makers = [
             (name, _MAKERS.get(name) or _stated(name))
             for name in record_headers(origin)
@@ -95,11 +95,11 @@ class RecordHeaders:
         ]
 
     def __bool__(self) -> bool:
-        """Say whether any is wanted."""
+        """Say whether any header is wanted."""
         return bool(self._makers)
 
     def of(self, record: Record) -> Headers:
-        """Return those that *record* has the facts for."""
+        """Return the headers for which *record* has the facts."""
         made = ((name, make(record)) for name, make in self._makers)
         return tuple((name, content) for name, content in made if content is not None)
 

@@ -1,6 +1,6 @@
-"""Values that are too large for a message: cut off, or kept elsewhere and named in the message.
+"""Values that are too large for a message: truncates them, or stores them and sends a claim.
 
-And the way back for consumers: claims resolved, chunks joined.
+Consumers find here how to resolve claims and join chunks.
 """
 
 import hashlib
@@ -38,9 +38,9 @@ from headrace.plugins.records.codecs import (
     chunk_id_of,
 )
 
-_MARGIN_BYTES: Final = 64  # What lengths and a column's name may add.
+_MARGIN_BYTES: Final = 64  # Lengths and a column's name may add this.
 _CUTS_MAX: Final = 64
-_CUT_BYTES_MIN: Final = 64  # What is shorter stays: addresses are texts too.
+_CUT_BYTES_MIN: Final = 64  # Shorter values stay, because addresses are strings too.
 _CUT_TYPES: Final = (["null", "string"], ["null", "bytes"])
 _NAME_BYTES: Final = 32
 _DIGITS_MAX: Final = 9
@@ -56,13 +56,13 @@ class ValueTooLargeError(FatalError):
 
 
 class ClaimLostError(RetriableError):
-    """A value that was kept elsewhere is not there, or is another one."""
+    """The claim store does not have the value of a claim, or has another value."""
 
     code = "claim_lost"
 
 
 class BrokenChunkError(BadRecordError):
-    """A message says that it is a part of a value, and not which one."""
+    """A message is a chunk of a value, but its headers do not say which chunk."""
 
     code = "broken_chunk"
 
@@ -88,7 +88,7 @@ class DirectoryClaimStore(ClaimStore):
     config: DirectoryConfig
 
     def __init__(self, config: DirectoryConfig) -> None:
-        """Remove what is too old with the first value, and then every hour in which one comes."""
+        """Delete old values when the first value is stored, and then at most once an hour."""
         super().__init__(config)
         self._swept_s: float | None = None
 
@@ -107,9 +107,9 @@ class DirectoryClaimStore(ClaimStore):
         return place
 
     def _sweep(self) -> None:
-        """Remove what is too old; what cannot be removed is tried again an hour later."""
+        """Delete old values; a value that cannot be deleted is tried again an hour later."""
         hours = self.config.retention_hours
-        now_s = time.time()  # As files have it.
+        now_s = time.time()  # The clock of the files' times.
         if hours is None or (self._swept_s is not None and now_s - self._swept_s < _HOUR_S):
             return
         self._swept_s = now_s
@@ -120,7 +120,7 @@ class DirectoryClaimStore(ClaimStore):
 
 
 class LargeValues:
-    """Does with large values what a sink's options say; chunking is the sink's own business."""
+    """Handles large values as the sink's options say, except chunking, which the sink does."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class LargeValues:
         store: ClaimStore | None,
         encode_one: Callable[[Record], tuple[Sequence[bytes | None], Sequence[bytes]]],
     ) -> None:
-        """*encode_one* encodes a single record in the sink's form: for values that were cut."""
+        """*encode_one* encodes a single truncated record in the sink's form."""
         self._options = options
         self._bytes_max = bytes_max
         self._store = store
@@ -137,11 +137,11 @@ class LargeValues:
         self._cuttable_names: dict[bytes, Sequence[str]] = {}  # By schema id.
 
     def apply(self, encoded: EncodedRecords, batch: Batch) -> EncodedRecords:
-        """Return *encoded*, made of *batch*, without values that must not be so large.
+        """Return *encoded*, the encoded *batch*, without values that are too large.
 
         Raises:
-            ValueTooLargeError: the policy says so.
-            RetriableError: the claim store does not take a value.
+            ValueTooLargeError: the policy is to fail.
+            RetriableError: the claim store cannot store a value.
 
         """
         values = encoded.values
@@ -158,7 +158,7 @@ class LargeValues:
                     raise ValueTooLargeError(
                         f"a value has {len(value)} bytes, allowed are {self._bytes_max}",
                         place=f"table {encoded.tables[index]}",
-                        hint="large.policy says what else can be done with it",
+                        hint="set large.policy to handle large values otherwise",
                     )
                 case "claim-check" if self._store is not None:
                     made[index], headers[index] = self._claimed(self._store, value, headers[index])
@@ -180,10 +180,10 @@ class LargeValues:
     def _truncated(
         self, sought: Collection[Pair], tables: Collection[str], batch: Batch
     ) -> Mapping[Pair, bytes]:
-        """Return what is left of the messages *sought*, of *tables*, where they can be made to fit.
+        """Return truncated values of the messages *sought*, of *tables*, where they fit then.
 
-        A message is known by what its record becomes: transforms leave out some, and make more of
-        others, so places tell nothing. The largest are looked at first: seldom others than those.
+        A message is found by encoding its record again: transforms drop records and add others, so
+        indexes do not match. The largest records are tried first; mostly they are the ones sought.
         """
         records = [record for record in batch.records() if record.schema.table in tables]
         records.sort(key=lambda record: sum(self._cuttable(record).values()), reverse=True)
@@ -200,9 +200,9 @@ class LargeValues:
         return shorter
 
     def _fitted(self, record: Record, number: int, count: int, whole: bytes) -> bytes:
-        """Cut the longest texts and bytes of *record* until its value fits; else leave it *whole*.
+        """Truncate the longest strings and bytes of *record* until it fits; else return *whole*.
 
-        It is value *number* of the *count* that the record becomes.
+        The value has index *number* among the *count* values of the record.
         """
         value = whole
         useless: set[str] = set()
@@ -214,7 +214,7 @@ class LargeValues:
             cut = record.changed(value=_cut(record.value, longest, len(value) - self._bytes_max))
             _, made = self._encode_one(cut)
             if len(made) != count or len(made[number]) >= len(value):
-                useless.add(longest)  # A transform does not let it into the message.
+                useless.add(longest)  # A transform removes it from the message.
                 continue
             record, value = cut, made[number]
             if len(value) <= self._bytes_max:
@@ -222,7 +222,7 @@ class LargeValues:
         return whole
 
     def _cuttable(self, record: Record) -> Mapping[str, int]:
-        """Return the columns of a change that may be cut, with their sizes in bytes."""
+        """Return the columns of a change that may be truncated, with their sizes in bytes."""
         schema = record.schema
         names = self._cuttable_names.get(schema.schema_id)
         if names is None:
@@ -232,10 +232,10 @@ class LargeValues:
 
 
 def _texts_and_blobs(schema: RecordSchema) -> Sequence[str]:
-    """Return the columns of a change that may be cut.
+    """Return the columns of a change that may be truncated.
 
-    Not those of the primary key: one row would be taken for another. Nor numbers and UUIDs, which
-    would be others.
+    Columns of the primary key may not, since they would name another row. Numbers and UUIDs may
+    not, since they would have other values.
     """
     if field_of(schema.value, "truncatedFields") is None:
         return ()
@@ -245,10 +245,10 @@ def _texts_and_blobs(schema: RecordSchema) -> Sequence[str]:
 
 
 def _cut(value: Document, name: str, by: int) -> Document:
-    """Return a change whose column *name* is cut, and named, so that *by* bytes are saved.
+    """Return a change whose column *name* is truncated, to save *by* bytes, and listed as such.
 
-    Bytes are cut by less, as JSON needs four for three of them. A text is cut between characters.
-    A column is shortened for as much as it has.
+    Blobs lose fewer bytes, because JSON needs four bytes for three of them. A string is cut between
+    characters. A column that is shorter than *by* becomes empty.
     """
     payload: Mapping[str, Any] = value["payload"]
     column = payload[name]
@@ -270,14 +270,14 @@ def _size(column: object) -> int:
     return len(column.encode()) if isinstance(column, str) else 0
 
 
-# The consumer's side.
+# For consumers.
 
 
 def resolved(value: bytes, headers: Mapping[str, bytes], folder: Path) -> bytes:
     """Return a message's value, from the claim store's *folder* if the message only names it.
 
     Raises:
-        ClaimLostError: it is not there, or is another one.
+        ClaimLostError: the folder does not have the value, or has another one.
 
     """
     if CLAIM_HEADER not in headers:
@@ -287,7 +287,7 @@ def resolved(value: bytes, headers: Mapping[str, bytes], folder: Path) -> bytes:
         path: Path = folder / claim["claim"]
         digest = claim["sha256"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ClaimLostError("the message says that it is a claim, and is none") from error
+        raise ClaimLostError("the message has a claim's header, but no claim") from error
     if not path.resolve().is_relative_to(folder.resolve()):
         raise ClaimLostError("leads out of the folder", place=str(path))
     try:
@@ -302,28 +302,28 @@ def resolved(value: bytes, headers: Mapping[str, bytes], folder: Path) -> bytes:
 class Reassembler:
     """Joins the chunks of values, message by message; one for each topic partition.
 
-    It keeps what is incomplete, up to a bound; beyond it what got nothing for longest is forgotten:
-    a producer that died in the middle sends the whole value again.
+    It keeps incomplete values, up to a bound. Beyond that it drops the value that has waited
+    longest for a chunk: a producer that died while sending sends the whole value again.
     """
 
     def __init__(self, *, bytes_max: int = 256 * 1024 * 1024) -> None:
-        """*bytes_max* bounds what is kept."""
+        """*bytes_max* bounds the incomplete values."""
         self._bytes_max = bytes_max
         self._bytes = 0
         self._parts: OrderedDict[tuple[bytes, int], dict[int, bytes]] = OrderedDict()
 
     def add(self, value: bytes, headers: Mapping[str, bytes]) -> bytes | None:
-        """Return a whole value: that of a plain message at once, of chunks with the last one.
+        """Return a whole value: of a plain message, or of chunks when the last one arrives.
 
         Raises:
-            BrokenChunkError: the headers begin to say which part it is, and do not.
+            BrokenChunkError: the headers of a chunk are incomplete.
 
         """
         chunk_id = headers.get(CHUNK_ID_HEADER)
         if chunk_id is None:
             return value
         index, count = _place(headers)
-        name = chunk_id, count  # Sent again in other sizes, it has parts of its own.
+        name = chunk_id, count  # If it is sent again in other sizes, its chunks are separate.
         parts = self._parts.setdefault(name, {})
         self._parts.move_to_end(name)
         self._bytes += len(value) - len(parts.get(index, b""))
@@ -333,7 +333,7 @@ class Reassembler:
             if chunk_id_of(whole) == chunk_id:
                 self._forget(name)
                 return whole
-            # As many of other sizes: the parts to come replace those of the first attempt.
+            # As many chunks, but of other sizes: they replace those of the first attempt.
         while self._bytes > self._bytes_max and len(self._parts) > 1:
             self._forget(next(iter(self._parts)))
         return None
@@ -343,9 +343,9 @@ class Reassembler:
 
 
 def whole_messages(came: Iterable[Sequence[Stored]]) -> Iterator[Sequence[Stored]]:
-    """Yield the messages of a topic partition, with each value that came in parts as one.
+    """Yield the messages of a topic partition, with the chunks of each value joined.
 
-    It stands where its last part stood. A part that does not say which one it is stays.
+    The joined message takes the place of the last chunk. A chunk with incomplete headers stays.
     """
     joiner = Reassembler()
     for messages in came:
@@ -362,10 +362,10 @@ def whole_messages(came: Iterable[Sequence[Stored]]) -> Iterator[Sequence[Stored
 
 
 def _place(headers: Mapping[str, bytes]) -> tuple[int, int]:
-    """Return the index of a part, and how many there are."""
+    """Return the index of a chunk, and the number of chunks."""
     found = [headers.get(name, b"") for name in (CHUNK_INDEX_HEADER, CHUNK_COUNT_HEADER)]
     if not all(each.isdigit() and len(each) <= _DIGITS_MAX for each in found):
-        raise BrokenChunkError(f"expected a part's index and their count, found {found}")
+        raise BrokenChunkError(f"expected the index and the number of chunks, found {found}")
     index, count = map(int, found)
     if index >= count:
         raise BrokenChunkError(f"expected an index below {count}, found {index}")

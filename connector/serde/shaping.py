@@ -1,7 +1,7 @@
-"""What a record becomes before it is sent: its envelope, its key, its headers, its tombstone.
+"""Shapes a record for sending: its envelope, its key, its headers, its tombstone.
 
-A plan is made once per schema. Changes, which the envelope `cep44` describes, are shaped in Avro,
-by `reshape`. Any other record has no envelope, and is its own document in JSON.
+A plan is made once per schema. `reshape` shapes changes, which have the envelope `cep44`, in Avro.
+Any other record has no envelope, and is its own document in JSON.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ from headrace.plugins.records.codecs import record_headers
 
 KEYS: Final = ("partition", "primary")
 _STAGE: Final = "VALUE_CONVERTER"
-# Headers that are not simply a field of the change, by the numbers that `reshape` knows them by.
+# Headers that are not simply a field of the change, and their numbers in `reshape`.
 _HEADERS: Final = {
     "mutation": octets.MUTATION,
     "op": octets.OPERATION,
@@ -45,15 +45,15 @@ _FIELDS: Final = {"timestamp": "timestampMicros"}
 
 
 class DocumentRecord(Record):
-    """A record without an envelope: what it is in JSON is its own affair.
+    """A record without an envelope, which makes its own JSON document.
 
-    So what a transform changes in it would not be seen: it is refused.
+    A transform cannot change this document, so changes to the record are refused.
     """
 
     __slots__ = ("_given", "_original", "tombstone", "topic")
 
     def __init__(self, original: Record) -> None:
-        """Take all from *original*."""
+        """Copy all from *original*."""
         super().__init__(
             key=original.key,
             value=original.value,
@@ -69,12 +69,12 @@ class DocumentRecord(Record):
         self.topic: str | None = None
 
     def key_document(self) -> Document | None:
-        """Return the original's."""
+        """Return the original's document."""
         self._check()
         return self._original.key_document()
 
     def document(self) -> Document:
-        """Return the original's."""
+        """Return the original's document."""
         self._check()
         return self._original.document()
 
@@ -96,10 +96,10 @@ class _Plan:
 
 
 class Shaper:
-    """Makes records into what *wanted* asks for; for one thread."""
+    """Shapes records as *wanted* says; for one thread."""
 
     def __init__(self, wanted: Encoding, origin: Origin = NO_ORIGIN) -> None:
-        """Make no plan yet; *origin* is that of the source whose records come.
+        """Make no plan yet; *origin* is that of the source of the records.
 
         Raises:
             ConfigError: there is no such envelope, or no such key.
@@ -117,7 +117,7 @@ class Shaper:
         if problems:
             raise ConfigError(problems)
         self._wanted = wanted
-        # In JSON a change without an envelope is its own document.
+        # In JSON, a change without an envelope is its own document.
         self._enveloped = bool(wanted.envelope) or wanted.codec != "json"
         self._origin = origin
         self._headers = RecordHeaders(wanted.headers, origin)
@@ -127,9 +127,9 @@ class Shaper:
 
     @property
     def encoding(self) -> str:
-        """Which encoding of a batch needs no shaping, whether it has it or not; "" if none can be.
+        """The encoding of a batch that needs no shaping, if a batch has it; "" if there is none.
 
-        It is Avro, or without an envelope that of the codec: `Batch.encode` has the names.
+        It is Avro, or without an envelope that of the codec; see `Batch.encode` for the names.
         """
         wanted = self._wanted
         is_lossless = wanted.types == TYPES[0] and wanted.envelope != "debezium"
@@ -144,7 +144,7 @@ class Shaper:
 
     @property
     def schemas(self) -> Mapping[bytes, RecordSchema]:
-        """The schemas of all records so far as they are encoded, by their ids."""
+        """The schemas of all records so far, as the records are encoded, by id."""
         return {schema_id: plan.schema for schema_id, plan in self._plans.items()}
 
     def shapes(self, schema: RecordSchema) -> bool:
@@ -153,7 +153,7 @@ class Shaper:
         return schema.schema_id in self._shapes
 
     def knows(self, batch: Batch, encoded: EncodedRecords) -> bool:
-        """Say whether all records that *batch* made *encoded* of can be shaped."""
+        """Say whether all records in *encoded*, which *batch* encoded, can be shaped."""
         ids: set[bytes] = set()
         before: Headers | None = None
         for headers in encoded.headers:
@@ -162,13 +162,13 @@ class Shaper:
                 ids.add(headers[0][1])
         for schema in batch.schemas():
             self._plan(schema)
-        if not ids <= self._plans.keys():  # They were announced to somebody else.
+        if not ids <= self._plans.keys():  # Another shaper has their plans.
             for record in batch.records():
                 self._plan(record.schema)
         return ids <= self._shapes.keys()
 
     def reshape(self, given: EncodedRecords) -> EncodedRecords:
-        """Return changes in the wanted form, in Avro; one that is none is set aside."""
+        """Return changes in the wanted form, in Avro; dead-letter records that are not changes."""
         done = self._done(given)
         return EncodedRecords(
             done.keys,
@@ -181,7 +181,7 @@ class Shaper:
         )
 
     def records(self, given: EncodedRecords) -> tuple[list[ShapedRecord], Sequence[Quarantined]]:
-        """Return changes as records in the wanted form, and what had to be set aside."""
+        """Return changes as records in the wanted form, and those that are dead-lettered."""
         done = self._done(given)
         made: list[ShapedRecord] = []
         for key, value, headers, index, operation, timestamp_us in zip(
@@ -248,7 +248,7 @@ class Shaper:
 
 
 def _planned(schema: RecordSchema, wanted: Encoding, origin: Origin) -> tuple[_Plan, Shape]:
-    """Plan for the changes of *schema*."""
+    """Return the plan for changes of *schema*."""
     columns = Columns(schema)
     envelope = ENVELOPES[wanted.envelope](schema, wanted.types, origin)
     clustering: Sequence[str] = ()
@@ -257,7 +257,7 @@ def _planned(schema: RecordSchema, wanted: Encoding, origin: Origin) -> tuple[_P
         clustering = columns.payload.get("clustering", ())
         key = _with_clustering(schema, columns, clustering)
     known = {**columns.known, **definitions(key)}
-    keeps = wanted.types == TYPES[0] or wanted.envelope == "debezium"  # As its values do.
+    keeps = wanted.types == TYPES[0] or wanted.envelope == "debezium"  # As for its values.
     made_key, key_piece = (Lossless if keeps else CepTypes)(known).of(key)
     count = len(schema.key["fields"])
     fields = schema.value["fields"]
@@ -284,7 +284,7 @@ def _planned(schema: RecordSchema, wanted: Encoding, origin: Origin) -> tuple[_P
 def _header_places(
     schema: RecordSchema, wanted: Sequence[str], origin: Origin
 ) -> Sequence[tuple[str, int, int]]:
-    """Return the headers of a change: name, how `reshape` makes it, the field that it is in."""
+    """Return the headers of a change: name, number of the fact in `reshape`, and field."""
     made = []
     places = {field["name"]: place for place, field in enumerate(schema.value["fields"])}
     for name in record_headers(origin):
@@ -297,7 +297,7 @@ def _header_places(
 
 
 def _with_clustering(schema: RecordSchema, columns: Columns, clustering: Sequence[str]) -> Document:
-    """Return the schema of keys that have the clustering columns too."""
+    """Return the schema of keys that include the clustering columns."""
     defined = set(definitions(schema.key))
     fields = [
         {**field, "type": standalone(field["type"], columns.known, defined)}
@@ -308,7 +308,7 @@ def _with_clustering(schema: RecordSchema, columns: Columns, clustering: Sequenc
 
 
 def _buried(schema: RecordSchema, key: str) -> frozenset[Operation]:
-    """Return the operations that delete all that is under one key."""
+    """Return the operations that delete everything under one key."""
     payload = field_of(schema.value, "payload")
     primary = key == "primary"
     clustered = payload is not None and bool(payload["type"].get("clustering"))

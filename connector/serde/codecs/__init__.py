@@ -1,1 +1,1 @@
-"""Codecs: one record to the bytes of its key and its value."""
+"""Codecs: encode a record's key and value."""

@@ -11,7 +11,7 @@ from fastavro.types import Schema
 from headrace.connector.serde.codecs.records import ShapedRecord, UnfitRecordError
 from headrace.plugins import Codec, Document, Record, RecordSchema
 
-# What fastavro raises, by type of field, for a value that does not fit.
+# The errors of fastavro, by type of field, for a value that does not fit.
 _MISFITS: Final = (
     ArithmeticError,
     AttributeError,
@@ -32,7 +32,7 @@ class _Parsed:
 
 
 class AvroCodec(Codec):
-    """Encodes with fastavro; the oracle of every faster way."""
+    """Encodes with fastavro; tests compare every faster way with it."""
 
     def __init__(self) -> None:
         """Know no schema yet."""
@@ -51,7 +51,7 @@ class AvroCodec(Codec):
         return _fitting(self._of(record).value, record.value, record) if made is None else made
 
     def _of(self, record: Record) -> _Parsed:
-        """Return the parsed schema; under one id there may be several forms of a table."""
+        """Return the parsed schema; several forms of a table may have the same id."""
         schema = record.schema
         forms = self._parsed.setdefault(schema.schema_id, [])
         for parsed in forms:

@@ -1,6 +1,6 @@
-"""JSON: a record's document as one object without blanks; the key is its member `key`.
+"""JSON: a record's document as one object without whitespace; the key is its member `key`.
 
-Bytes are base64. A number that is none is the text `NaN`, `Infinity` or `-Infinity`.
+Bytes are base64. A number that JSON cannot express is the string `NaN`, `Infinity` or `-Infinity`.
 """
 
 import math
@@ -24,7 +24,7 @@ _NO_NUMBERS: Final = {math.inf: "Infinity", -math.inf: "-Infinity"}
 class JsonCodec(Codec):
     """Encodes `record.key_document()` and `record.document()`.
 
-    What is in Avro already is written straight from its bytes, which gives the same.
+    A record that is already in Avro is written directly from its bytes, with the same result.
     """
 
     def __init__(self) -> None:
@@ -50,9 +50,9 @@ class JsonCodec(Codec):
     def written(
         self, given: EncodedRecords, schemas: Mapping[bytes, RecordSchema], *, keys: bool
     ) -> EncodedRecords:
-        """Return records in Avro as JSON, their *keys* too if that is said, all at once.
+        """Return records in Avro as JSON, all at once; with *keys*, their keys too.
 
-        *schemas* are those of the bytes, by their ids.
+        *schemas* are the schemas of the records, by id.
         """
         text = self._writer.text
         made: list[bytes | None] = []
@@ -85,7 +85,7 @@ def _fitting(document: Document, record: Record) -> bytes:
 
 
 def _finite(value: Any) -> Any:  # noqa: ANN401 (any part of a document)
-    """Return *value* with texts in the place of what is no number."""
+    """Return *value* with strings in place of NaN and infinities."""
     if isinstance(value, float):
         return value if math.isfinite(value) else _NO_NUMBERS.get(value, "NaN")
     if isinstance(value, Mapping):

@@ -1,10 +1,10 @@
-"""No bytes at all, for sinks that look at the records themselves."""
+"""The codec `none`: empty values, for sinks that read the records themselves."""
 
 from headrace.plugins import Codec, Record
 
 
 class NoneCodec(Codec):
-    """Gives every record an empty value and no key: the writer reads `delivery.batch`."""
+    """Encodes every record as an empty value without key: the writer reads `delivery.batch`."""
 
     def key(self, record: Record) -> None:
         """Return nothing."""

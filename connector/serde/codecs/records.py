@@ -1,4 +1,4 @@
-"""What codecs have in common: how they are found, records that do not fit, and shaped ones."""
+"""Common parts of codecs: loading a codec, errors of records that do not fit, shaped records."""
 
 from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
@@ -23,7 +23,7 @@ from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
 
 
 class UnfitRecordError(BadRecordError):
-    """A record does not fit its schema, or holds what the format cannot express."""
+    """A record does not fit its schema, or has a value that the format cannot express."""
 
     code = "unfit_record"
 
@@ -40,7 +40,7 @@ def codec(name: str) -> Codec:
 
 
 def reader_of(schema: Document) -> Callable[[bytes], Any]:  # Any: what the schema describes.
-    """Return what reads bytes of *schema*; uuids are texts."""
+    """Return a reader of bytes of *schema*; it returns UUIDs as strings."""
     parsed: Any = fastavro.parse_schema(without_logic(schema), {})
     return lambda content: fastavro.schemaless_reader(BytesIO(content), parsed, None)
 
@@ -58,9 +58,9 @@ class ShapedSchema:
 
 
 class ShapedRecord(Record):
-    """A change in Avro, as it is to be sent: key and value are read when they are asked for.
+    """A change in Avro, in the form in which it is sent; key and value are decoded on demand.
 
-    *original* are its key and value as the source gave them, which are kept when it fails.
+    *original* are its key and value from the source, which are stored if it fails.
     """
 
     __slots__ = (
@@ -74,7 +74,7 @@ class ShapedRecord(Record):
         "topic",
     )
 
-    def __init__(  # noqa: PLR0913 (what a message is made of)
+    def __init__(  # noqa: PLR0913 (the parts of a message)
         self,
         shaped: ShapedSchema,
         key: bytes | None,
@@ -85,7 +85,7 @@ class ShapedRecord(Record):
         headers: Headers,
         original: tuple[bytes | None, bytes],
     ) -> None:
-        """Read nothing yet."""
+        """Decode nothing yet."""
         self._shaped = shaped
         self._key: Document | None = None
         self._value: Document | None = None
@@ -102,7 +102,7 @@ class ShapedRecord(Record):
 
     @property
     def key(self) -> Document | None:
-        """The key, read from its bytes the first time."""
+        """The key, decoded from its bytes at the first access."""
         if self._key is None and self._key_bytes is not None:
             self._key = self._shaped.key(self._key_bytes)
         return self._key
@@ -113,7 +113,7 @@ class ShapedRecord(Record):
 
     @property
     def value(self) -> Document:
-        """The value, read from its bytes the first time."""
+        """The value, decoded from its bytes at the first access."""
         if self._value is None:
             self._value = self._shaped.value(self._value_bytes or b"")
         return self._value
@@ -123,11 +123,11 @@ class ShapedRecord(Record):
         self._value, self._value_bytes = value, None
 
     def key_in_avro(self) -> bytes | None:
-        """Return the key's bytes, if it was not changed since."""
+        """Return the key's bytes, unless the key was changed."""
         return self._key_bytes if self.schema.key is self._shaped.schema.key else None
 
     def value_in_avro(self) -> bytes | None:
-        """Return the value's bytes, if it was not changed since."""
+        """Return the value's bytes, unless the value was changed."""
         return self._value_bytes if self.schema.value is self._shaped.schema.value else None
 
     def key_document(self) -> Document | None:
@@ -139,24 +139,24 @@ class ShapedRecord(Record):
         return self.value
 
     def kept(self) -> tuple[bytes, Document]:
-        """Return the change as the source gave it."""
+        """Return the original change, which is stored if it fails."""
         key, value = self._original
         return value, origin_of(self.schema.table, self.schema.schema_id, key)
 
 
 def origin_of(table: str, schema_id: bytes, key: bytes | None) -> Document:
-    """Return what is told, besides its value in Avro, of a change that failed."""
+    """Return what is stored of a change that failed, besides its value in Avro."""
     origin = {"table": table, "schema": schema_id.hex()}
     return origin if key is None else {**origin, "key": key.hex()}
 
 
 class KeptBatch(Batch):
-    """One change that failed before, from what was kept of it."""
+    """One change that failed before, from its stored form."""
 
     encodings = frozenset({"avro"})
 
     def __init__(self, content: bytes, origin: Document, schema: RecordSchema) -> None:
-        """Take *content* and *origin* as they were kept; *schema* is that which *origin* names."""
+        """Take the stored *content* and *origin*, and the *schema* that *origin* names."""
         self.split = ""
         self.has_end = False
         self.size_bytes = len(content)
@@ -170,7 +170,7 @@ class KeptBatch(Batch):
         return [self._schema]
 
     def records(self) -> Iterator[Record]:
-        """Read it."""
+        """Yield the change."""
         value = reader_of(self._schema.value)(self._value)
         yield Record(
             key=None if self._key is None else reader_of(self._schema.key)(self._key),
@@ -181,7 +181,7 @@ class KeptBatch(Batch):
         )
 
     def encode(self, encoding: str) -> EncodedRecords:
-        """Return it as it is."""
+        """Return the change as it is."""
         del encoding
         headers = ((SCHEMA_ID_HEADER, self._schema.schema_id),)
         return EncodedRecords([self._key], [self._value], [headers], [self._schema.table])

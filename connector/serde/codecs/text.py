@@ -1,4 +1,4 @@
-"""Plain text, for keys that people read: the columns' values with colons between them."""
+"""Plain text for readable keys: the columns' values with colons between them."""
 
 from typing import Any, Final
 
@@ -12,10 +12,10 @@ _NULL: Final = r"\N"
 
 
 class TextCodec(Codec):
-    r"""One column is its value. Of several, `\` and `:` in a value get a `\` before them.
+    r"""A single column is its value. In several columns, `\` escapes `\` and `:` in values.
 
-    Null is `\N`, bytes are `0x` and hex digits, true and false are these words, and whatever has
-    parts is its JSON. Keys that differ have texts that differ.
+    Null is `\N`, bytes are `0x` and hex digits, booleans are `true` and `false`, and composite
+    values are JSON. Different keys have different strings.
     """
 
     def key(self, record: Record) -> bytes | None:
@@ -28,7 +28,7 @@ class TextCodec(Codec):
         return ":".join(_NULL if value is None else _escaped(value) for value in values).encode()
 
     def value(self, record: Record) -> bytes:
-        """Refuse: a change is more than a text."""
+        """Raise UnfitRecordError: a change cannot be text."""
         raise UnfitRecordError("a value cannot be text", place=record.schema.table)
 
 
@@ -40,7 +40,7 @@ def _text(value: Any) -> str:  # noqa: ANN401 (a column's value)
     if isinstance(value, str):
         return value
     if isinstance(value, float):
-        return repr(value)  # Which JSON cannot do for those that are no numbers.
+        return repr(value)  # Not as JSON, which cannot express NaN and infinities.
     if isinstance(value, bytes):
         return f"0x{value.hex()}"
     return _ENCODER.encode(value).decode()

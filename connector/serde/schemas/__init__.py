@@ -1,1 +1,1 @@
-"""Schemas of messages: where they are published, and how a consumer finds them."""
+"""Schemas of messages: publishes them, and finds them for consumers."""

@@ -1,6 +1,6 @@
-"""What a schema store has to say about a message: its schema's number before key and value.
+"""Frames messages: puts the number of the schema in a schema store before key and value.
 
-And what becomes of records whose schema the store refused. Belongs to the data thread.
+Also handles records whose schema the store refused. For the data thread.
 """
 
 import struct
@@ -39,7 +39,7 @@ class Framing:
         on_incompatible: str,
         parts: Sequence[str],
     ) -> None:
-        """*parts* are those in Avro: `key`, `value`, or both; only they are framed."""
+        """*parts* are the parts in Avro: `key`, `value`, or both. Only these are framed."""
         self._publisher = publisher
         self._form = form
         self._on_incompatible = on_incompatible
@@ -48,11 +48,11 @@ class Framing:
         self._headers: dict[bytes, Headers] = {}
 
     def announce(self, schemas: Sequence[RecordSchema]) -> None:
-        """Have schemas published."""
+        """Queue schemas for publishing."""
         self._publisher.announce(schemas, self._parts)
 
     def close(self) -> None:
-        """Stop publishing; what is queued stays queued."""
+        """Stop publishing; queued schemas stay queued."""
         self._publisher.close()
 
     def apply(self, encoded: EncodedRecords) -> EncodedRecords:
@@ -70,11 +70,12 @@ class Framing:
         return encoded
 
     def accepted(self, encoded: EncodedRecords) -> EncodedRecords:
-        """Return *encoded*, as its batch gave it, without records whose schema was refused.
+        """Return *encoded*, in its batch's encoding, without records whose schema was refused.
 
         Raises:
-            SchemaIncompatibleError: one was, and that stops the split.
-            SchemaUnpublishedError: one was before a restart, and the store is asked again.
+            SchemaIncompatibleError: a schema was refused, and the options say to stop.
+            SchemaUnpublishedError: a schema was refused before a restart, and the store is asked
+                again.
 
         """
         schema_ids = {headers[0][1] for headers in encoded.headers}

@@ -1,4 +1,4 @@
-"""Finding the schema of a message by the id in its header, as consumers do."""
+"""Finds the schema of a message by the id in its header, for consumers."""
 
 from pathlib import Path
 
@@ -13,10 +13,10 @@ class SchemaUnknownError(BadRecordError):
 
 
 class JobSchemas:
-    """The schemas that a job's store has. Belongs to the thread that made it."""
+    """The schemas that a job's store has. For the thread that created it."""
 
     def __init__(self, path: str | Path) -> None:
-        """Open what *path* names (see `open_notes`), which a worker has made. Raises as that."""
+        """Open the store at *path*, which a worker created. Raises as `open_notes`."""
         self._path = path
         self._notes = open_notes(Path(path), create=False)
         self._store = self._notes.store("")  # Schemas belong to no job.
@@ -26,7 +26,8 @@ class JobSchemas:
         """Return the schema with that id.
 
         Raises:
-            SchemaUnknownError: it is not there. A worker stores a schema before its first message.
+            SchemaUnknownError: the store does not have it. A worker stores a schema before it sends
+                the first message with it.
 
         """
         schema = self._found.get(schema_id) or self._store.schema(schema_id)
@@ -40,5 +41,5 @@ class JobSchemas:
         return schema
 
     def close(self) -> None:
-        """Give back the connection. Safe to call twice."""
+        """Close the connection. Safe to call twice."""
         self._notes.close()

@@ -1,7 +1,7 @@
-"""Schemas go to a schema store behind the stream: queued durably, published on another thread.
+"""Publishes schemas to a schema store: queues them durably, and publishes them on another thread.
 
-The data thread announces schemas and looks up what became of them; it waits for nothing. The other
-thread asks the store, again and again while it does not answer. They exchange messages.
+The data thread announces schemas and reads the results; it never waits. The other thread asks the
+store, and retries while it does not answer. The threads exchange messages.
 """
 
 import json
@@ -36,11 +36,11 @@ BY_BOTH: Final = "TopicRecordNameStrategy"
 STRATEGIES: Final = (BY_TOPIC, "RecordNameStrategy", BY_BOTH)
 PARTS: Final = ("key", "value")
 NOTHING_LOST: Final = "Nothing is lost: records that were not sent are read again"
-_SUFFIX_DIGITS: Final = 8  # Of the schema's id, behind a subject of its own.
+_SUFFIX_DIGITS: Final = 8  # Of the schema's id, at the end of a new subject.
 
 
 class SchemaUnpublishedError(RetriableError):
-    """A message must have the number that the store gives its schema, and it has none yet."""
+    """A message needs the number of its schema in the store, which has not assigned it yet."""
 
     code = "schema_unpublished"
 
@@ -52,15 +52,15 @@ class SchemaIncompatibleError(FatalError):
     table = ""
     """The table, as `keyspace.table`."""
     remedy = ""
-    """What the hint says, without how to go on."""
+    """The part of the hint that says how to get the schema accepted."""
 
 
 def unpublished(schema_id: bytes, problem: HeadraceError | None) -> SchemaUnpublishedError:
-    """Return the error of a schema that has no number yet; *problem* is the store's last one."""
+    """Return the error of a schema without number; *problem* is the last problem of the store."""
     said = f": {problem.code}: {problem.place}: {problem.message}" if problem else ""
     hint = (problem.hint if problem else "") or "see that the schema store answers"
     return SchemaUnpublishedError(
-        f"the schema store has given no number yet{said}",
+        f"the schema store has not assigned a number yet{said}",
         place=f"schema {schema_id.hex()}",
         hint=f"{hint}. Nothing is lost: the records wait, and are read again when the job is "
         "started again. Without schema.framing no record waits for the store",
@@ -97,14 +97,14 @@ def subject_of(strategy: str, part: str, *, topic: str, schema: Document) -> str
 
 
 def _name_of(schema: Document) -> str:
-    """Return the record's name with its namespace: the table's, and what it is of it."""
+    """Return the record's full name: the table's namespace, and the name of the part."""
     return ".".join(schema[part] for part in ("namespace", "name") if part in schema)
 
 
 class Publisher:
-    """See the module. Made, called and closed on the data thread."""
+    """See the module. Create, call and close it on the data thread."""
 
-    def __init__(  # noqa: PLR0913 (what it is told)
+    def __init__(  # noqa: PLR0913 (settings)
         self,
         store: SchemaStore,
         notes: Path,
@@ -116,10 +116,10 @@ class Publisher:
         is_shared: Callable[[str, str], bool],
         log: structlog.stdlib.BoundLogger,
     ) -> None:
-        """Begin with what is still to be published. *notes* is as for `open_notes`.
+        """Start with the schemas that are still queued. *notes* is as for `open_notes`.
 
-        *topics_of* says where the records of a table are sent, and *is_shared* of a table and such
-        a topic whether records of other tables can be sent there. Without a *strategy* it decides.
+        *topics_of* returns the topics of a table, and *is_shared* says whether records of other
+        tables can be sent to such a topic. Without a *strategy*, that decides the strategy.
         """
         self._store = store
         self._open = partial(open_notes, notes)
@@ -132,30 +132,30 @@ class Publisher:
         self._notes = self._open()
         self._queue = self._notes.store(job).publications()
         self._queues = [self._queue]
-        if FORK_MARK in job:  # It publishes on what the job that it parted from began.
+        if FORK_MARK in job:  # It continues the publications of the job that it was forked from.
             base = job.partition(FORK_MARK)[0]
             self._queues.append(self._notes.store(base).publications())
         self._told: SimpleQueue[Publication] = SimpleQueue()
         self._known: dict[tuple[bytes, str], dict[str, Publication]] = {}
-        self._wanted: dict[tuple[bytes, str], Mapping[str, str]] = {}  # Texts, by subjects.
+        self._wanted: dict[tuple[bytes, str], Mapping[str, str]] = {}  # Schemas, by subject.
         self._asked_again: set[tuple[bytes, str]] = set()
         for each in self._queue.all():
-            if each.state is PublicationState.REFUSED:  # Somebody may have mended it since.
+            if each.state is PublicationState.REFUSED:  # A user may have changed the store since.
                 self._ask_again(each)
             else:
                 self._note(each)
         self._wake = threading.Event()
         self._stopping = False
-        self._problem: HeadraceError | None = None  # The other thread's; this one only reads it.
+        self._problem: HeadraceError | None = None  # Written by the other thread only.
         self._thread = threading.Thread(target=self._run, name="schemas", daemon=True)
         self._thread.start()
 
-    # The data thread's.
+    # For the data thread.
 
     def announce(self, schemas: Sequence[RecordSchema], parts: Sequence[str] = PARTS) -> None:
-        """Queue the schemas of keys and values, as their records are encoded.
+        """Queue the schemas of keys and values, as the records are encoded.
 
-        From now on only what becomes of these counts: not what was published by other options.
+        From now on only the results of these count, and not those under other options.
         """
         if not schemas:
             return
@@ -170,7 +170,7 @@ class Publisher:
         self._wake.set()
 
     def outcome(self, schema_id: bytes, part: str) -> Publication | None:
-        """Return what became of a schema; None while it waits."""
+        """Return the result of a schema; None while it waits."""
         found = self._known.get((schema_id, part))
         if not found:
             self._hear()
@@ -179,14 +179,14 @@ class Publisher:
         return outcomes[0] if outcomes else None
 
     def unpublished(self, schema_id: bytes) -> SchemaUnpublishedError:
-        """Return the error of a schema that waits, with what keeps it from being published."""
+        """Return the error of a schema that waits, with the problem that delays it."""
         return unpublished(schema_id, self._problem)
 
     def refusal(self, schema_id: bytes) -> Publication | None:
-        """Return what the store refused of a schema: its `problem` says why.
+        """Return the refused publication of a schema, if there is one; its `problem` says why.
 
         Raises:
-            SchemaUnpublishedError: it refused the schema before, and is asked again just now.
+            SchemaUnpublishedError: the store refused the schema before, and is being asked again.
 
         """
         self._hear()
@@ -197,7 +197,7 @@ class Publisher:
         return next((o for o in outcomes if o.state is PublicationState.REFUSED), None)
 
     def close(self) -> None:
-        """Stop; what is queued stays queued."""
+        """Stop; queued schemas stay queued."""
         self._stopping = True
         self._wake.set()
         self._thread.join(STOP_SECONDS_MAX)
@@ -216,10 +216,10 @@ class Publisher:
         ]
 
     def _fitting(self, table: str, topic: str, part: str, document: Document) -> str:
-        """Return the strategy with which no two tables share a subject.
+        """Return a strategy with which no two tables share a subject.
 
-        A table that was published as `<topic>-<part>` keeps that subject, also when other tables
-        come to the topic.
+        A table that was published as `<topic>-<part>` keeps this subject, even when the topic gets
+        other tables.
         """
         subject = subject_of(BY_TOPIC, part, topic=topic, schema=document)
         queued = [each for queue in self._queues for each in queue.all()]
@@ -256,7 +256,7 @@ class Publisher:
         self._queue.settle(replace(refused, state=PublicationState.QUEUED, problem=problem))
         self._asked_again.add(key)
 
-    # The other thread's.
+    # For the other thread.
 
     def _run(self) -> None:
         notes = self._open()
@@ -266,7 +266,7 @@ class Publisher:
             last = False
             while not last:
                 self._wake.clear()
-                last = self._stopping  # Then what is queued is tried once more.
+                last = self._stopping  # If so, this is the last attempt for queued schemas.
                 try:
                     self._publish_all(queue)
                     self._problem = None
@@ -274,20 +274,20 @@ class Publisher:
                     wait_seconds = None
                 except HeadraceError as error:
                     self._problem = error
-                    if pause == PAUSE_FIRST_SECONDS:  # Once for each time that it stays away.
+                    if pause == PAUSE_FIRST_SECONDS:  # Logged once for each outage.
                         self._log.warning("schemas_unpublished", error=str(error))
                     wait_seconds = pause
                     pause = min(2 * pause, PAUSE_SECONDS_MAX)
                 if not last:
                     self._wake.wait(wait_seconds)
-        except Exception as error:  # noqa: BLE001 (a plugin: the stream goes on without it)
+        except Exception as error:  # noqa: BLE001 (a plugin: the stream continues without it)
             self._log.error("plugin_broken", exc_info=error)
         finally:
             self._store.close()
             notes.close()
 
     def _publish_all(self, queue: Publications) -> None:
-        """Publish what is queued. Raises what keeps it from being published."""
+        """Publish queued schemas. Raises the errors of the store."""
         waiting = [each for each in queue.all() if each.state is PublicationState.QUEUED]
         for each in waiting:
             outcome = self._publish(queue, each)

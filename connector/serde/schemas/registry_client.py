@@ -1,4 +1,4 @@
-"""The schema store `registry`: Confluent's, or another that answers as it does."""
+"""The schema store `registry`: Confluent's, or one with the same API."""
 
 import base64
 import http.client
@@ -32,13 +32,13 @@ _RETRIED: Final = (408, 425, 429, 500, 502, 503, 504)
 
 
 class RegistryUnavailableError(RetriableError):
-    """The registry does not answer, or cannot."""
+    """The registry does not answer, or fails."""
 
     code = "registry_unavailable"
 
 
 class RegistryForbiddenError(FatalError):
-    """The registry does not let this user in, or is none."""
+    """The registry refuses this user, or the address is not that of a registry."""
 
     code = "registry_forbidden"
 
@@ -64,7 +64,7 @@ class RegistryConfig:
         for url in self.urls:
             parts = urllib.parse.urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
-                raise ConfigError([Problem("url", "is no address", "as in http://host:8081")])
+                raise ConfigError([Problem("url", "is not an address", "as in http://host:8081")])
 
     @property
     def urls(self) -> list[str]:
@@ -79,7 +79,7 @@ class RegistrySchemaStore(SchemaStore):
     config: RegistryConfig
 
     def __init__(self, config: RegistryConfig, context: Context) -> None:
-        """Prepare what all requests have."""
+        """Prepare the headers of all requests."""
         super().__init__(config, context)
         self._headers = {"Content-Type": _MEDIA_TYPE, "Accept": _MEDIA_TYPE}
         if config.user is not None:
@@ -91,7 +91,7 @@ class RegistrySchemaStore(SchemaStore):
         self._opener = urllib.request.build_opener(*handlers)
 
     def publish(self, subject: str, text: str, schema: RecordSchema) -> Published:
-        """Register; the number is the registry's id, which all subjects share."""
+        """Register the schema; its number is the registry's id, which is unique in all subjects."""
         del schema
         path = f"/subjects/{urllib.parse.quote(subject, safe='')}"
         answer = self._ask(f"{path}/versions", {"schema": text})
@@ -124,14 +124,14 @@ class RegistrySchemaStore(SchemaStore):
 
 
 class _NotElsewhere(urllib.request.HTTPRedirectHandler):
-    """Follows nowhere: the password is the registry's, and the next host is nobody's choice."""
+    """Follows no redirection: a host that the user did not choose would get the password."""
 
     def redirect_request(self, *_: object) -> None:
-        """Take the redirection as the answer."""
+        """Return the redirection as the answer."""
 
 
 class _Connection(http.client.HTTPConnection):
-    """Judges where it got to before it says anything."""
+    """Checks the address of its peer before it sends anything."""
 
     def connect(self) -> None:
         """Connect. Raises OSError."""
@@ -140,7 +140,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _TlsConnection(http.client.HTTPSConnection):
-    """The same by TLS."""
+    """The same over TLS."""
 
     def connect(self) -> None:
         """Connect. Raises OSError."""
@@ -180,7 +180,7 @@ def _judged(error: urllib.error.HTTPError, url: str) -> Exception:
 
 
 def _object(content: bytes) -> dict[str, Any]:  # Any: JSON.
-    """Return a JSON object; what is none counts as an empty one: registries answer texts too."""
+    """Return a JSON object; an empty one for other content, such as the text of a proxy."""
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The schema store `file`: a folder with one file for each schema of each subject."""
+"""The schema store `file`: a folder with a file for each schema of each subject."""
 
 import os
 import re
@@ -22,7 +22,7 @@ class SchemaFolderConfig:
 
 
 class FileSchemaStore(SchemaStore):
-    """Writes `<subject>-<schema id>.avsc`, each file at once or not at all."""
+    """Writes `<subject>-<schema id>.avsc`; each file appears whole or not at all."""
 
     config_class = SchemaFolderConfig
     config: SchemaFolderConfig

@@ -1,1 +1,1 @@
-"""Avro bytes to other bytes: no value becomes a Python object."""
+"""Converts Avro bytes to other bytes without making Python objects of values."""

@@ -1,6 +1,6 @@
-"""Avro to JSON, bytes to bytes: no value becomes an object, but for numbers with a fraction.
+"""Avro to JSON, bytes to bytes: no value becomes an object, except numbers with a fraction.
 
-The JSON is that which `json` makes of the same data. For one thread.
+The JSON is the same as that of `json` for the same data. For one thread.
 """
 
 import math
@@ -12,13 +12,13 @@ import msgspec
 from headrace.connector.serde.transcode import octets
 from headrace.connector.serde.transcode.walk import Piece, Walk
 
-_ROOM = 32  # For a number, or what stands around a value.
+_ROOM = 32  # For a number, or the characters around a value.
 _BLANK = 0x20  # Below it are control characters.
 _QUOTE = 0x22
 _SLASH = 0x5C
 _GROWTH = 6  # Of a control character: \u001f.
 _FLOAT_BYTES = 4
-_SHORT = 96  # Bytes that are not worth a call.
+_SHORT = 96  # Up to this many bytes, a loop is faster than a call.
 
 _ESCAPES = {0x08: b"\\b", 0x09: b"\\t", 0x0A: b"\\n", 0x0C: b"\\f", 0x0D: b"\\r"}
 _NO_NUMBERS = {math.inf: "Infinity", -math.inf: "-Infinity"}
@@ -39,7 +39,7 @@ class JsonWriter(Walk):
         """Return the JSON of *content*.
 
         Raises:
-            BadAvroError: bytes that are not what the plan's schema says.
+            BadAvroError: the bytes do not fit the schema of the plan.
 
         """
         self.buf = content
@@ -166,7 +166,7 @@ class JsonWriter(Walk):
         self._put_digits(magnitude, self._digits(magnitude), 0)
 
     def _quoted(self, begin: int, end: int) -> None:
-        """Write a text, which is in UTF-8."""
+        """Write a string, which is in UTF-8."""
         self._reserve(end - begin + _ROOM)
         self._byte(_QUOTE)
         i = begin

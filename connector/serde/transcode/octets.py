@@ -1,7 +1,7 @@
 """Byte-level operations of reshaping, in Python; the compiled module calls octets.pxd's C instead.
 
-And the numbers in which it speaks to those who plan for it; octets.pxd gives the same names the
-same values. Positions are byte offsets, *end* exclusive; nothing is checked.
+Also the numbers of plans; octets.pxd gives the same names the same values. Positions are byte
+offsets, *end* is exclusive; nothing is checked.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 View: TypeAlias = bytes | bytearray | memoryview
 
-# What a piece of Avro is. Those up to the next that is named here are passed over alike.
+# The kinds of a piece of Avro. Numbers from one name up to the next are skipped in the same way.
 LONG = 1  # Also an int.
 ENUM = 2
 BYTES = 3
@@ -23,11 +23,11 @@ RECORD = 9
 ARRAY = 10
 MAP = 11  # Its items are records of a string and a value.
 
-# What becomes of it.
+# The conversions of a piece.
 SAME = 0
 WRAPPED = 1  # The lower 32 bits of a number.
-CALLED = 2  # What a function makes of its bytes.
-DECIMAL = 6  # Its digits; of a long one, what a function makes of its bytes.
+CALLED = 2  # The result of a function of its bytes.
+DECIMAL = 6  # Its digits; for a long decimal, the result of a function of its bytes.
 WHOLE = 7  # A float or double without its fraction, as a long.
 WRITTEN_SET = 3  # Of a column written cell by cell: an array of the keys that were written,
 WRITTEN_LIST = 4  # of the values,
@@ -51,7 +51,7 @@ INDEX = 7
 OF = 8
 FACTS = 9
 
-# Headers that are made of them besides: of several, and of any field that is a number or a text.
+# Further headers: made of several facts, or of any field that is a number or a string.
 TRACE = 9
 NUMBER = 10
 TEXT = 11
@@ -63,7 +63,7 @@ _SEVEN_BITS = 0x7F
 
 
 def take(view: View, start: int, end: int) -> bytes:
-    """Return the bytes as an object of their own."""
+    """Return a copy of the bytes."""
     return bytes(view[start:end])
 
 
@@ -83,7 +83,7 @@ def copy_bytes(out: bytearray | memoryview, at: int, content: bytes) -> None:
 
 
 def put_long(out: bytearray | memoryview, at: int, number: int) -> int:
-    """Write an Avro int or long at out[at] and return where it ends, ten bytes on at most."""
+    """Write an Avro int or long at out[at] and return its end, at most ten bytes further."""
     rest = (number << 1) ^ (number >> 63)
     while rest > _SEVEN_BITS:
         out[at] = (rest & _SEVEN_BITS) | 0x80
@@ -94,13 +94,13 @@ def put_long(out: bytearray | memoryview, at: int, number: int) -> int:
 
 
 def unzigzag(coded: int) -> int:
-    """Return the signed number that the lower 64 bits of *coded* stand for."""
+    """Return the signed number that the lower 64 bits of *coded* encode."""
     coded &= _MASK
     return (coded >> 1) ^ -(coded & 1)
 
 
 def whole(view: View, at: int, size: int) -> int:
-    """Return a float or double as a long, as Java casts it: 0 for none, else the nearest."""
+    """Return a float or double as a long, as Java casts it: 0 for NaN, else the nearest."""
     number: float = struct.unpack_from("<f" if size == _FLOAT_BYTES else "<d", view, at)[0]
     if math.isnan(number):
         return 0
@@ -121,7 +121,7 @@ def sized(content: bytes) -> bytes:
 
 
 def long_at(view: View, at: int) -> tuple[int, int]:
-    """Return the int or long that begins at *at*, and where it ends."""
+    """Return the int or long at *at*, and its end."""
     coded = shift = 0
     while view[at] > _SEVEN_BITS:
         coded |= (view[at] & _SEVEN_BITS) << shift

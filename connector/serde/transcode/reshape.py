@@ -1,8 +1,7 @@
-"""Changes from the envelope `cep44` to another one, Avro to Avro: no value becomes an object.
+"""Converts changes from the envelope `cep44` to another one, Avro to Avro, without objects.
 
-A change's bytes are walked once to find where its fields begin; the rest is copying, but for the
-few types that an envelope has otherwise. What becomes of what is planned once for each schema, by
-`shaping`. For one thread.
+It walks the bytes of a change once to find its fields; the rest is copying, except for the few
+types that differ between envelopes. `shaping` makes the plan, once for each schema. For one thread.
 """
 
 from array import array
@@ -15,17 +14,17 @@ from headrace.plugins import BadRecordError, Headers
 
 _ID_BYTES = 16
 _SPAN_HEX = 16
-_US_MAX = 9_223_372_036_854_775  # Whose nanoseconds are a long.
-_COLUMN_BYTES = 16  # What Debezium has around a column's value at most.
-_SOURCE_BYTES = 256  # And around all of them, but for names.
-_NUMBER_BYTES = 21  # What a number has at most, as a text.
+_US_MAX = 9_223_372_036_854_775  # The greatest whose nanoseconds fit into a long.
+_COLUMN_BYTES = 16  # The most that Debezium has around a column's value.
+_SOURCE_BYTES = 256  # The most that it has around all of them, without names.
+_NUMBER_BYTES = 21  # The most digits of a number.
 _UNKNOWN = -1
 
 
 class Shape:
-    """What becomes of the changes of one schema; `facts` has the places of envelope fields."""
+    """The plan for changes of one schema; `facts` has the places of envelope fields."""
 
-    def __init__(  # noqa: PLR0913 (what is planned)
+    def __init__(  # noqa: PLR0913 (the parts of a plan)
         self,
         *,
         envelope: int,
@@ -49,15 +48,15 @@ class Shape:
     ) -> None:
         """Keep the plan.
 
-        *fields* are the change's, of which *payload* has the *columns*; *clustering* are those that
-        follow the *key*'s own, with pieces of their own. *buried* are the operations, by number,
-        that delete all under a key. *headers* are added to those that a change has: each its name,
-        the number of a fact, and the field that it is in. For `flat`, *runs* are the fields behind
-        the columns, each from its first to behind its last. For `debezium`, *names* are the
-        columns', *key_columns* always written, *constants* stand in `source`, *marks* are the
-        operations' names, and *range_of* makes the bounds of a range. *source* are the fields of
-        `source` that only this source has, first its `name`: each the field that it is taken from,
-        -1 for nothing, and whether it is written as digits.
+        *fields* are the change's fields, of which *payload* has the *columns*. *clustering* are the
+        columns that follow those of the *key*, with pieces of their own. *buried* are the numbers
+        of operations that delete all under a key. *headers* are added to the change's headers: each
+        has a name, the number of a fact, and its field. For `flat`, *runs* are ranges of fields
+        after the columns, the end exclusive. For `debezium`, *names* are the names of columns,
+        *key_columns* are always written, *constants* are in `source`, *marks* are the names of
+        operations, and *range_of* makes the bounds of a range. *source* are the fields of `source`
+        that only this source has, first its `name`: for each the field of the change, or -1, and
+        whether it is written as digits.
         """
         self.envelope = envelope
         self.fields = list(fields)
@@ -82,20 +81,20 @@ class Shape:
         self.headers = list(headers)
         self.sources = memoryview(array("i", [place for place, _ in source] or [_UNKNOWN]))
         self.digits = memoryview(array("i", [int(digits) for _, digits in source] or [0]))
-        self.updated = b""  # The updateFields of the change before, and the columns they name.
+        self.updated = b""  # The updateFields of the previous change, and the columns they name.
         self.written = memoryview(array("i", [0] * (len(columns) + 1)))
         self.room = _SOURCE_BYTES + _COLUMN_BYTES * (len(columns) + 2)
         self.room += sum(map(len, constants)) + _NUMBER_BYTES * len(source)
 
 
 class Reshaper(Walk):
-    """Makes messages of changes. `failed` lists what could not be made, by index, and why."""
+    """Makes messages of changes. `failed` lists the indexes of failed changes, with reasons."""
 
     def __init__(self) -> None:
-        """Have made nothing yet."""
+        """Make nothing yet."""
         super().__init__()
-        self.starts = memoryview(array("q", [0] * 64))  # Of the change's fields,
-        self.begins = memoryview(array("q", [0] * 64))  # of its columns,
+        self.starts = memoryview(array("q", [0] * 64))  # The starts of the change's fields,
+        self.begins = memoryview(array("q", [0] * 64))  # those of its columns,
         self.expires = memoryview(array("q", [0] * 64))  # and when these expire, 0 for never.
 
     def apply(
@@ -105,10 +104,10 @@ class Reshaper(Walk):
         values: Sequence[bytes],
         headers: Sequence[Headers],
     ) -> None:
-        """Make a message of each change, as the shape by the schema's id, the first header, says.
+        """Make a message of each change, by the shape of the schema id in its first header.
 
-        What comes of it stands in the attributes set here: `operations` and `timestamps` are those
-        of the messages, `kept` their indexes in *values*.
+        The results are in attributes: `operations` and `timestamps` are those of the messages,
+        `kept` are their indexes in *values*.
         """
         self.keys: list[bytes | None] = []
         self.values: list[bytes] = []
@@ -146,7 +145,7 @@ class Reshaper(Walk):
             self.timestamps.append(self._number(shape, octets.TIMESTAMP))
 
     def _scan(self, shape: Shape, content: bytes) -> None:
-        """Find where fields and columns begin."""
+        """Find the starts of fields and columns."""
         self.buf = content
         self.at = 0
         self.end = len(content)
@@ -178,7 +177,7 @@ class Reshaper(Walk):
         return self._number_at(shape.places[fact])
 
     def _number_at(self, place: int) -> int:
-        """Return the number that a field is."""
+        """Return the number in a field."""
         self.at = self.starts[place]
         return self._long()
 
@@ -211,12 +210,12 @@ class Reshaper(Walk):
                 self._put(piece)
 
     def _key(self, shape: Shape, content: bytes | None) -> bytes | None:
-        """Return the key: that given, with the clustering columns behind it."""
+        """Return the key: the given one, followed by the clustering columns."""
         if content is None or shape.same_key:
             return content
         self.size = 0
         self._reserve(self.room + 2 * len(content))
-        for i in range(len(shape.clustering)):  # First, while the change is at hand.
+        for i in range(len(shape.clustering)):  # First, while the buffer has the change.
             self.at = self.begins[shape.clustering[i]]
             self._put(shape.clustering_pieces[i])
         clustering = octets.take(self.out, 0, self.size)
@@ -255,7 +254,7 @@ class Reshaper(Walk):
         return octets.take(self.buf, at, at + _ID_BYTES)
 
     def _text(self, place: int) -> bytes:
-        """Return the text that a field is."""
+        """Return the string in a field."""
         self.at = self.starts[place]
         self._long()
         return octets.take(self.buf, self.at, self.starts[place + 1])
@@ -304,7 +303,7 @@ class Reshaper(Walk):
         self._bounds(shape)
 
     def _source(self, shape: Shape, i: int) -> None:
-        """Write a field of `source` that only this source has; without one, an empty text."""
+        """Write a field of `source` that only this source has; without one, an empty string."""
         place = shape.sources[i]
         if place == _UNKNOWN:
             self._byte(0)
@@ -323,7 +322,7 @@ class Reshaper(Walk):
             self._copy(self.starts[place], self.starts[place + 1])
 
     def _note_written(self, shape: Shape) -> None:
-        """Find the columns that updateFields names; mostly they are those of the change before."""
+        """Find the columns that updateFields names; mostly those of the previous change."""
         place = shape.places[octets.UPDATED]
         if not octets.same(self.buf, self.starts[place], self.starts[place + 1], shape.updated):
             shape.updated = b""
@@ -341,7 +340,7 @@ class Reshaper(Walk):
             shape.updated = octets.take(self.buf, self.starts[place], self.starts[place + 1])
 
     def _note_expiry(self, shape: Shape) -> None:
-        """Find out when columns expire: as their notes say, or as the row does."""
+        """Find when columns expire: by their own expiry, or by that of the row."""
         self.at = self.starts[shape.places[octets.EXPIRES]]
         expires = self._long() and self._long()
         for i in range(len(shape.columns)):
@@ -361,7 +360,7 @@ class Reshaper(Walk):
                 left = self._block()
 
     def _column(self, shape: Shape, first: int) -> int:
-        """Return which column the text at the cursor names; most likely one soon after *first*."""
+        """Return the column that the string at the cursor names; search from *first* on."""
         begin = self.at
         self._pass(self._long())
         count = len(shape.names)
@@ -373,7 +372,7 @@ class Reshaper(Walk):
         return _UNKNOWN
 
     def _cell(self, shape: Shape, column: int) -> None:
-        """Write a column's value, when it expires, and that it is set; or null."""
+        """Write a column's value, its expiry, and that it is set; or null."""
         self.at = self.begins[column]
         is_null = self.buf[self.at] == 0
         if shape.written[column] or (shape.is_key[column] and not is_null):

@@ -1,6 +1,6 @@
-"""Passing over Avro and writing what becomes of it, one buffer, no Python object: the hot half.
+"""Reads Avro and writes the converted bytes into one buffer, without Python objects. Hot.
 
-A `Piece` is a type made ready for it, by `conversion`. For one thread.
+A `Piece` is a type that `conversion` prepared for it. For one thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,18 +13,18 @@ _SHIFT_MAX = 63
 _HALF = 1 << 31
 _SCALE_MAX = 18
 _WORD_BYTES = 8
-_LONG_BYTES = 10  # What a long takes at most.
-_DECIMAL_BYTES = 48  # What a short decimal takes at most.
+_LONG_BYTES = 10  # The most bytes of a long.
+_DECIMAL_BYTES = 48  # The most bytes of a short decimal.
 
 
 class BadAvroError(BadRecordError):
-    """Bytes are not what their schema says. This is a bug, or they were changed in the store."""
+    """Bytes do not fit their schema. This is a bug, or the store changed them."""
 
     code = "bad_avro"
 
 
 class Piece:
-    """A type of the source's Avro: how it is passed over, and what becomes of it."""
+    """A type of the source's Avro: how it is skipped, and how it is converted."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class Piece:
         becomes: int = octets.SAME,
         call: Callable[[bytes], bytes] | None = None,
     ) -> None:
-        """*parts* are the types inside it, *size_bytes* is of one of fixed size.
+        """*parts* are its inner types; *size_bytes* is the size of a type of fixed size.
 
-        In JSON *labels* stand before a record's parts, or are what an enum has for its numbers.
+        In JSON, *labels* precede a record's parts, or are an enum's symbols by number.
         """
         self.kind = kind
         self.parts = list(parts)
@@ -50,7 +50,7 @@ class Piece:
 
 
 class Walk:
-    """A cursor in what is read, and a buffer that is written."""
+    """A cursor in the bytes that are read, and a buffer that is written."""
 
     def __init__(self) -> None:
         """Read nothing yet."""
@@ -58,12 +58,12 @@ class Walk:
         self.size = 0
         self.buf = b""
         self.at = self.end = 0
-        self.room = 0  # What is reserved for the rest, before and after what grows.
+        self.room = 0  # Bytes reserved for what is around values of variable length.
 
     # ---- types ----
 
     def _put(self, piece: Piece) -> None:
-        """Write what becomes of the value at the cursor."""
+        """Write the converted value at the cursor."""
         begin = self.at
         if piece.same:
             self._skip(piece)
@@ -105,7 +105,7 @@ class Walk:
             self._put_long(octets.whole(self.buf, begin, piece.size_bytes))
 
     def _decimal(self, piece: Piece) -> None:
-        """Write a decimal's digits as a text."""
+        """Write a decimal's digits as a string."""
         begin = self.at
         scale = self._long()
         length = self._long()
@@ -137,7 +137,7 @@ class Walk:
         self._byte(0)
 
     def _written(self, piece: Piece) -> None:
-        """Write what was written of a collection or UDT, without its mode and deletion."""
+        """Write the cells of a collection or UDT that were written, without mode and deletion."""
         self._skip(piece.parts[0])
         self._skip(piece.parts[1])
         if piece.becomes == octets.WRITTEN_FIELDS:
@@ -146,7 +146,7 @@ class Walk:
             self._cells(piece)
 
     def _fields(self, fields: Piece) -> None:
-        """Write the values of a UDT's fields, null where there is no cell."""
+        """Write the values of a UDT's fields; null for fields without cell."""
         for field in fields.parts:
             if self._long():
                 cell = field.inner
@@ -157,7 +157,7 @@ class Walk:
                 self._byte(0)
 
     def _cells(self, piece: Piece) -> None:
-        """Write what was written of a collection; its cells are read twice, to count them first."""
+        """Write the cells of a collection that were written; reads them twice, first to count."""
         begin = self.at
         cells = piece.parts[2]
         cell = cells.inner
@@ -169,7 +169,7 @@ class Walk:
         self._byte(0)
 
     def _each_cell(self, cell: Piece | None, becomes: int, write: int) -> int:
-        """Pass over an array of cells and return how many were not removed."""
+        """Read an array of cells and return the number of those that were not deleted."""
         assert cell is not None  # noqa: S101 (an array has items)
         valued = len(cell.parts) > 5  # noqa: PLR2004 (a set's cells have no value)
         count = 0
@@ -207,7 +207,7 @@ class Walk:
     # ---- reading ----
 
     def _skip(self, piece: Piece) -> None:
-        """Pass over a value."""
+        """Skip a value."""
         kind = piece.kind
         if kind <= octets.ENUM:
             self._long()
@@ -229,7 +229,7 @@ class Walk:
                 left = self._block()
 
     def _block(self) -> int:
-        """Read how many items follow; 0 is the end of an array."""
+        """Return the number of items that follow; 0 at the end of an array."""
         count = self._long()
         if count < 0:
             count = -count
@@ -266,7 +266,7 @@ class Walk:
         self.size += 1
 
     def _digits(self, number: int) -> int:
-        """Return how many digits a number has, which is not negative."""
+        """Return the number of digits of a number that is not negative."""
         count = 1
         while number > 9:  # noqa: PLR2004 (a digit)
             number //= 10
@@ -274,7 +274,7 @@ class Walk:
         return count
 
     def _put_digits(self, number: int, digits: int, scale: int) -> None:
-        """Write so many *digits* of a number, with a point before the last *scale* of them."""
+        """Write *digits* digits of a number, with a point before the last *scale* of them."""
         at = self.size + digits + (1 if scale else 0)
         self.size = at
         for i in range(digits):
@@ -302,4 +302,4 @@ class Walk:
             self.out = grown
 
     def _bad(self) -> None:
-        raise BadAvroError("a change is not what its schema says", place=f"byte {self.at}")
+        raise BadAvroError("a change does not fit its schema", place=f"byte {self.at}")

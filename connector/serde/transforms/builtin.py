@@ -1,4 +1,4 @@
-"""The common transforms, as Kafka Connect names and configures them."""
+"""The common transforms, with Kafka Connect's names and options."""
 
 import datetime as dt
 import re
@@ -34,7 +34,7 @@ from headrace.plugins import (
     option,
 )
 
-Datum = Any  # Any: what a field has for a value.
+Datum = Any  # Any: a field's value.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class InsertField(PartTransform):
     config: InsertFieldConfig
 
     def part_schema(self, schema: Document, whole: RecordSchema) -> Document:
-        """Add them at the end."""
+        """Add the fields at the end."""
         del whole
         added = [
             (self.config.static_field, "string"),
@@ -75,7 +75,7 @@ class InsertField(PartTransform):
         return {**schema, "fields": [*schema["fields"], *fields]}
 
     def part_data(self, data: Document, record: Record) -> Document:
-        """Add what they hold."""
+        """Add the fields' values."""
         config = self.config
         added = {
             config.static_field: config.static_value,
@@ -108,20 +108,20 @@ class ReplaceFieldConfig:
 
 
 class ReplaceField(PartTransform):
-    """Leaves fields out, and renames them."""
+    """Drops and renames fields."""
 
     config_class = ReplaceFieldConfig
     config: ReplaceFieldConfig
 
     def __init__(self, config: ReplaceFieldConfig, part: str) -> None:
-        """Take the renames apart."""
+        """Parse the renames."""
         super().__init__(config, part)
         pairs = [each.split(":") for each in config.renames]
         self._names = {tuple(old.split(".")): new for old, new in pairs}
         self._include = [path.split(".") for path in config.include]
 
     def part_schema(self, schema: Document, whole: RecordSchema) -> Document:
-        """Do it to the schema."""
+        """Drop and rename fields of the schema."""
         del whole
         for path in self.config.exclude:
             schema = edited_schema(schema, path.split("."), lambda _: None)
@@ -130,7 +130,7 @@ class ReplaceField(PartTransform):
         return renamed_schema(schema, self._names)
 
     def part_data(self, data: Document, record: Record) -> Document:
-        """Do it to the data."""
+        """Drop and rename fields of the data."""
         del record
         for path in self.config.exclude:
             data = without(data, path.split("."))
@@ -150,18 +150,18 @@ class MaskFieldConfig:
 
 
 class MaskField(PartTransform):
-    """Replaces values by the empty value of their type, or texts by a text."""
+    """Replaces values by the empty value of their type, or strings by a given string."""
 
     config_class = MaskFieldConfig
     config: MaskFieldConfig
 
     def __init__(self, config: MaskFieldConfig, part: str) -> None:
-        """Keep what is found out about each schema."""
+        """Prepare a cache of masks, by schema."""
         super().__init__(config, part)
         self._known: dict[bytes, Mapping[str, Document]] = {}
 
     def part_data(self, data: Document, record: Record) -> Document:
-        """Mask what is there; null stays null."""
+        """Mask the fields; null stays null."""
         schema = record.schema.key if self.part == "key" else record.schema.value
         known = self._known.get(record.schema.schema_id)
         if known is None:
@@ -180,12 +180,12 @@ class NoConfig:
 
 
 class Filter(Transform):
-    """Leaves records out; meant for use with a predicate."""
+    """Drops records; use it with a predicate."""
 
     config_class = NoConfig
 
     def one(self, record: Record) -> None:
-        """Leave it out."""
+        """Drop the record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +196,7 @@ class RegexRouterConfig:
     replacement: str = option("The new topic; $1 is the first group.")
 
     def __post_init__(self) -> None:
-        """Check the expression, and what is left of it in the new topic."""
+        """Check the expression, and the replacement's groups and characters."""
         check_pattern("regex", self.regex)
         groups = re.compile(self.regex).groups
         missing = [each for each in _GROUP.findall(self.replacement) if int(each) > groups]
@@ -216,7 +216,7 @@ class RegexRouter(Transform):
     config: RegexRouterConfig
 
     def __init__(self, config: RegexRouterConfig, part: str) -> None:
-        """Prepare the expression, and the replacement as Python writes it."""
+        """Prepare the expression, and the replacement in Python's syntax."""
         super().__init__(config, part)
         self._regex = re.compile(config.regex)
         self._replacement = _GROUP.sub(r"\\g<\1>", config.replacement)
@@ -250,19 +250,19 @@ class FlattenConfig:
     delimiter: str = option("The separator of the names.", default="_")
 
     def __post_init__(self) -> None:
-        """Avro's names are of few characters."""
+        """Check that Avro allows the delimiter in names."""
         if not re.fullmatch(r"[A-Za-z0-9_]+", self.delimiter):
             raise ConfigError([Problem("delimiter", "expected letters, digits and _")])
 
 
 class Flatten(PartTransform):
-    """Makes one record of records within records; lists and maps stay."""
+    """Flattens nested records into one; lists and maps stay."""
 
     config_class = FlattenConfig
     config: FlattenConfig
 
     def part_schema(self, schema: Document, whole: RecordSchema) -> Document:
-        """Give each inner field a name of its own, null where its record is."""
+        """Give each inner field a name of its own; it is null if its record is null."""
         del whole
         named = self._fields(schema, "", nullable=False)
         return {**schema, "fields": [{**field, "name": name} for name, field in named]}
@@ -321,7 +321,7 @@ class TimestampConverterConfig:
 
 
 class TimestampConverter(PartTransform):
-    """Makes texts of times since 1970, or logical timestamps of them."""
+    """Converts times since 1970 to strings or to logical timestamps."""
 
     config_class = TimestampConverterConfig
     config: TimestampConverterConfig
@@ -372,19 +372,19 @@ class HeaderFromConfig:
     operation: str = option("`copy`, or `move`.", default="copy", choices=("copy", "move"))
 
     def __post_init__(self) -> None:
-        """Check that there are as many."""
+        """Check that there are as many headers as fields."""
         if len(self.fields) != len(self.headers):
             raise ConfigError([Problem("headers", "expected as many as fields")])
 
 
 class HeaderFrom(PartTransform):
-    """Puts fields into headers, as texts."""
+    """Puts fields into headers, as strings."""
 
     config_class = HeaderFromConfig
     config: HeaderFromConfig
 
     def part_schema(self, schema: Document, whole: RecordSchema) -> Document:
-        """Leave out fields that move."""
+        """Drop fields that move."""
         del whole
         if self.config.operation == "copy":
             return schema
@@ -392,7 +392,7 @@ class HeaderFrom(PartTransform):
         return mover.part_schema(schema, RecordSchema("", "", b"", {}, {}))
 
     def one(self, record: Record) -> Record:
-        """Copy or move them; null makes no header."""
+        """Copy or move the fields; null makes no header."""
         data = record.key or {} if self.part == "key" else record.value
         pairs = zip(self.config.fields, self.config.headers, strict=True)
         given = [(name, value_at(data, field.split("."))) for field, name in pairs]
@@ -417,13 +417,13 @@ class DropHeadersConfig:
 
 
 class DropHeaders(Transform):
-    """Leaves headers of records out; the sink's option `headers` says which constant ones go."""
+    """Drops headers of records; constant headers are chosen by the sink's option `headers`."""
 
     config_class = DropHeadersConfig
     config: DropHeadersConfig
 
     def one(self, record: Record) -> Record:
-        """Leave them out."""
+        """Drop the headers."""
         kept = tuple(pair for pair in record.headers if pair[0] not in self.config.headers)
         return record.changed(headers=kept)
 
@@ -438,13 +438,13 @@ class ValueToKeyConfig:
 
 
 class ValueToKey(Transform):
-    """Makes the key of fields of the value."""
+    """Makes the key from fields of the value."""
 
     config_class = ValueToKeyConfig
     config: ValueToKeyConfig
 
     def schema(self, schema: RecordSchema) -> RecordSchema:
-        """Take the fields' types over."""
+        """Make the key's schema from the fields' types."""
         known, defined = definitions(schema.value), {"Key"}
         fields = []
         for name in self.config.fields:
@@ -458,7 +458,7 @@ class ValueToKey(Transform):
         return RecordSchema(schema.table, schema.text, schema.schema_id, key, schema.value)
 
     def one(self, record: Record) -> Record:
-        """Take the values over."""
+        """Make the key from the fields' values."""
         paths = [name.split(".") for name in self.config.fields]
         return record.changed(key={path[-1]: value_at(record.value, path) for path in paths})
 

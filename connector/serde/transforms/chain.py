@@ -1,4 +1,4 @@
-"""The transforms of a sink, one after another, each for the records its predicate means."""
+"""Applies the transforms of a sink in order, each to the records that its predicate selects."""
 
 import contextlib
 from collections import Counter
@@ -29,7 +29,7 @@ _NEGATE: Final = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class Transformed:
-    """What became of a batch's records; `filtered` counts, by table, those left out."""
+    """The transformed records of a batch; `filtered` counts dropped records by table."""
 
     records: Sequence[Record]
     quarantined: Sequence[Quarantined]
@@ -48,25 +48,25 @@ class _Link:
         return self.predicate is None or self.predicate.test(record) != self.negate
 
     def means_all(self, table: str, topic: str) -> bool | None:
-        """Say whether records of *table* on their way to *topic* are meant; None: some are."""
+        """Say whether records of *table* for *topic* are selected; None: some of them are."""
         if self.predicate is None:
             return True
         meant = self.predicate.of_table(table, topic)
         return None if meant is None else meant != self.negate
 
     def topics(self, table: str, topics: Sequence[str]) -> Sequence[str]:
-        """Return where records of *table* may go afterwards that were to go to one of *topics*."""
+        """Return the possible topics, after this transform, of records of *table* for *topics*."""
         found = []
         for topic in topics:
             meant = self.means_all(table, topic)
             found += [] if meant else [topic]
             if meant is not False:
-                with contextlib.suppress(BadRecordError):  # Then they go nowhere.
+                with contextlib.suppress(BadRecordError):  # Then the records are not sent.
                     found.append(self.transform.topic(topic))
         return list(dict.fromkeys(found))
 
     def failed(self, error: Exception, table: str) -> BadRecordError:
-        """Return why a record or a schema of *table* cannot go on."""
+        """Return the error of a record or a schema of *table*."""
         named = error if isinstance(error, BadRecordError) else BadRecordError(_told(error))
         named.place = ", ".join(filter(None, (table, f"transforms.{self.name}", named.place)))
         return named
@@ -79,7 +79,7 @@ class Chain:
         """Load transforms and predicates.
 
         Raises:
-            ConfigError: one is not there, or its options are wrong.
+            ConfigError: a plugin is missing, or its options are wrong.
 
         """
         problems = [*_unlisted(options), *_negations(options)]
@@ -93,15 +93,15 @@ class Chain:
         self._failed: dict[bytes, BadRecordError] = {}
 
     def __bool__(self) -> bool:
-        """Say whether there is any."""
+        """Say whether there are transforms."""
         return bool(self._links)
 
     def schema(self, schema: RecordSchema, topic: str) -> RecordSchema:
-        """Return the schema that records of *schema* have behind the last transform.
+        """Return the schema of records of *schema* after the last transform.
 
         Raises:
-            BadRecordError: they have none. From now on they are set aside, also those that no
-                transform fails on: a reader would look for their schema in vain.
+            BadRecordError: they have none. From now on all of them are dead-lettered, even if no
+                transform fails on them: a reader would not find their schema.
 
         """
         topics: Sequence[str] = [topic]
@@ -116,14 +116,14 @@ class Chain:
         return schema
 
     def topics(self, table: str, topic: str) -> Sequence[str]:
-        """Return where records of *table* may go, whose topic is *topic* before the first one."""
+        """Return the possible topics of records of *table* whose first topic is *topic*."""
         topics: Sequence[str] = [topic]
         for link in self._links:
             topics = link.topics(table, topics)
         return topics
 
     def apply(self, records: Sequence[Record]) -> Transformed:
-        """Transform *records*; one that a transform fails on is set aside alone (I8)."""
+        """Transform *records*; a record that fails is dead-lettered alone (I8)."""
         lost: list[Quarantined] = []
         made = list(records)
         for link in self._links:
@@ -150,7 +150,7 @@ class Chain:
 def _applied(link: _Link, records: Sequence[Record], lost: list[Quarantined]) -> list[Record]:
     made: list[Record] = []
     run: list[Record] = []
-    for record in records:  # Those not meant keep their places among the others.
+    for record in records:  # Records that are not selected keep their places among the others.
         try:
             meant = link.means(record)
         except Exception as error:  # noqa: BLE001 (a predicate, too)
@@ -178,7 +178,7 @@ def _transformed(link: _Link, run: Sequence[Record], lost: list[Quarantined]) ->
 
 
 def _told(error: Exception) -> str:
-    return f"failed with {type(error).__name__}"  # Its own text may repeat values.
+    return f"failed with {type(error).__name__}"  # Its message may contain values.
 
 
 def _with_schema(link: _Link, record: Record) -> Record:
@@ -197,7 +197,7 @@ def _after(link: _Link, schema: RecordSchema) -> RecordSchema:
 
 
 def _unlisted(options: SinkOptions) -> Iterator[Problem]:
-    """Tell of what would be configured for nothing, or applied twice."""
+    """Yield problems of options without effect, and of transforms that would apply twice."""
     used = [value for key, value in options.transforms_options.items() if _own(key) == "predicate"]
     for group, listed, given in (
         ("transforms", options.transforms, options.transforms_options),
@@ -227,7 +227,7 @@ def _negations(options: SinkOptions) -> Iterator[Problem]:
 
 
 def _own(key: str) -> str:
-    """Return an option's name as its transform has it."""
+    """Return the transform's own name of an option."""
     return key.split(".", 2)[2]
 
 
@@ -244,7 +244,7 @@ def _link(name: str, options: SinkOptions, predicates: Mapping[str, Predicate]) 
 
 
 def _plugin(group: str, name: str, given: Mapping[str, str]) -> Any:  # noqa: ANN401 (one of two)
-    """Load the plugin that `<group>.<name>.type` names, in Kafka Connect's long form or short."""
+    """Load the plugin that `<group>.<name>.type` names, in Kafka Connect's long or short form."""
     prefix = f"{group}.{name}."
     options = {k.removeprefix(prefix): v for k, v in given.items() if k.startswith(prefix)}
     kind = options.get("type")

@@ -1,4 +1,4 @@
-"""Fields of a record's key or value, in schema and data; a name with dots goes inwards."""
+"""Fields of a record's key or value, in schema and data; dotted paths address nested fields."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ def _edited_type(avro_type: Any, path: Sequence[str], change: Change) -> Any:  #
 
 
 def edited(datum: Document, path: Sequence[str], change: Callable[[Any], Any]) -> Document:
-    """Return data with what stands at *path* changed; where nothing stands, the same data."""
+    """Return data with the value at *path* changed; without one, the same data."""
     inner = datum.get(path[0])
     if path[0] not in datum or (len(path) > 1 and not isinstance(inner, Mapping)):
         return datum
@@ -41,7 +41,7 @@ def edited(datum: Document, path: Sequence[str], change: Callable[[Any], Any]) -
 
 
 def without(datum: Document, path: Sequence[str]) -> Document:
-    """Return data without what stands at *path*."""
+    """Return data without the field at *path*."""
     if len(path) == 1:
         return {name: value for name, value in datum.items() if name != path[0]}
     inner = datum.get(path[0])
@@ -69,7 +69,7 @@ def optional(name: str, avro_type: object) -> Document:
 def field_at(
     schema: Document, path: Sequence[str], known: Mapping[str, Document]
 ) -> Document | None:
-    """Return the field at *path*, which may be null where a record on the way may; None: none is.
+    """Return the field at *path*, nullable if a record on the path is; None if there is none.
 
     *known* are the named types of the whole schema.
     """
@@ -84,7 +84,7 @@ def field_at(
 
 
 def value_at(datum: Document, path: Sequence[str]) -> Any:  # noqa: ANN401 (any value)
-    """Return what stands at *path*, or None."""
+    """Return the value at *path*, or None."""
     inner = datum.get(path[0])
     if len(path) == 1:
         return inner
@@ -92,7 +92,7 @@ def value_at(datum: Document, path: Sequence[str]) -> Any:  # noqa: ANN401 (any 
 
 
 def only(datum: Document, paths: Sequence[Sequence[str]]) -> Document:
-    """Return data with nothing but what stands at *paths*."""
+    """Return data with only the fields at *paths*."""
     made = {}
     for name, value in datum.items():
         inner = [path[1:] for path in paths if path[0] == name]
@@ -104,7 +104,7 @@ def only(datum: Document, paths: Sequence[Sequence[str]]) -> Document:
 
 
 def only_schema(schema: Document, paths: Sequence[Sequence[str]]) -> Document:
-    """Return a record's opened schema with nothing but the fields at *paths*."""
+    """Return a record's opened schema with only the fields at *paths*."""
     fields = []
     for field in schema["fields"]:
         inner = [path[1:] for path in paths if path[0] == field["name"]]
@@ -118,7 +118,7 @@ def only_schema(schema: Document, paths: Sequence[Sequence[str]]) -> Document:
 
 
 def renamed(datum: Document, names: Mapping[tuple[str, ...], str]) -> Document:
-    """Return data with what stands at each path of *names* under its new name, in its place."""
+    """Return data with the field at each path of *names* renamed, in its place."""
     made = {}
     for name, value in datum.items():
         inner = _inwards(names, name)
@@ -128,7 +128,7 @@ def renamed(datum: Document, names: Mapping[tuple[str, ...], str]) -> Document:
 
 
 def renamed_schema(schema: Document, names: Mapping[tuple[str, ...], str]) -> Document:
-    """Return a record's opened schema with the field at each path of *names* under its new name."""
+    """Return a record's opened schema with the field at each path of *names* renamed."""
     fields = []
     for field in schema["fields"]:
         inner = _inwards(names, field["name"])
@@ -145,5 +145,5 @@ def _inwards(names: Mapping[tuple[str, ...], str], name: str) -> dict[tuple[str,
 
 
 def _with_record(avro_type: Any, record: Document) -> Any:  # noqa: ANN401 (Avro's)
-    """Return the type of a field with *record* for the record that it is."""
+    """Return the type of a field with its record replaced by *record*."""
     return [avro_type[0], record, *avro_type[2:]] if isinstance(avro_type, list) else record

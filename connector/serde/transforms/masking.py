@@ -1,4 +1,4 @@
-"""What stands in place of a masked value: the empty value of its type, which its schema allows."""
+"""The mask of a value: the empty value of its type, which its schema allows."""
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -18,16 +18,16 @@ _EMPTY: Final[Mapping[str, object]] = {
     "double": 0.0,
     "bytes": b"",
 }
-_ZERO: Final = b"\x00"  # Of what is a number in bytes: no bytes at all are none.
+_ZERO: Final = b"\x00"  # For a number in bytes: no bytes at all are not a number.
 _NUMBER_IN_BYTES: Final = ("Decimal", "unscaled")  # CQL's decimal: the record, and its field.
 
 
 def mask_at(
     schema: Document, path: Sequence[str], known: Mapping[str, Document], text: str | None
 ) -> Callable[[Any], Any] | None:
-    """Return what masks the field at *path* of a record's *schema*; None: there is no such field.
+    """Return the mask of the field at *path* of a record's *schema*; None: there is no such field.
 
-    The others are as for `masked`.
+    The other parameters are as for `masked`.
     """
     field = field_at(schema, path, known)
     if field is None:
@@ -45,7 +45,7 @@ def masked(
     known: Mapping[str, Document],
     text: str | None,
 ) -> Any:  # noqa: ANN401 (of the same type)
-    """Return the empty value of *avro_type*, or *text* in place of texts; null stays null.
+    """Return the empty value of *avro_type*, or *text* for strings; null stays null.
 
     *known* are the named types of the whole schema.
 
@@ -55,7 +55,7 @@ def masked(
     """
     if value is None:
         return None
-    if isinstance(avro_type, list):  # What the first branch allows, the union does.
+    if isinstance(avro_type, list):  # The union allows what its first branch allows.
         branch = next(each for each in avro_type if each != "null")
         return masked(value, branch, known, text)
     if isinstance(avro_type, str):
@@ -81,7 +81,7 @@ def _text(avro_type: Document, text: str | None) -> str:
     except ValueError:
         raise TransformError(
             "the replacement does not fit a field of UUIDs",
-            hint=f"give one that does, or none: {_NIL} stands there then",
+            hint=f"give a UUID, or no replacement: then it is {_NIL}",
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Which names the fields of a record may have: those that Avro allows, each once."""
+"""Checks names of fields and headers: names of fields are those that Avro allows, each once."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,28 +10,28 @@ from headrace.connector.serde.transforms.parts import TransformError
 from headrace.plugins import ConfigError, Document, Problem
 from headrace.plugins.records.codecs import CONSTANT_HEADERS
 
-_HINT: Final = "Avro's names are of letters, digits and _, and do not begin with a digit"
+_HINT: Final = "Avro's names have letters, digits and _, and do not start with a digit"
 
 
 def check_names(key: str, names: Iterable[str]) -> None:
-    """Raise ConfigError if one of *names*, which the option *key* gave, is none for a field."""
+    """Raise ConfigError if one of *names*, from the option *key*, is not a name for a field."""
     for name in names:
         if not AVRO_NAME.fullmatch(name):
             raise ConfigError([Problem(key, f"expected a field's name, found {name!r}", _HINT)])
 
 
 def check_headers(key: str, names: Iterable[str]) -> None:
-    """Raise ConfigError if one of *names*, which the option *key* gave, is of no record yet."""
+    """Raise ConfigError if one of *names*, from the option *key*, is set after all transforms."""
     for name in names:
         if name in LATE_HEADERS:
-            message = f"messages get {name!r} behind all transforms, so no record has it"
+            message = f"messages get {name!r} after all transforms, so no record has it"
             constant = name in CONSTANT_HEADERS
             hint = "the sink's option headers says whether there is one" if constant else ""
             raise ConfigError([Problem(key, message, hint)])
 
 
 def check_fields(schema: Document) -> None:
-    """Raise TransformError if a record within *schema* has a field twice, or one misnamed."""
+    """Raise TransformError if a record within *schema* has a field twice, or with a bad name."""
     for record in definitions(schema).values():
         counts = Counter(field["name"] for field in record.get("fields", ()))
         for name, count in counts.items():

@@ -1,4 +1,4 @@
-"""What transforms of a record's key or value have in common."""
+"""The base of transforms of a record's key or value."""
 
 from headrace.connector.serde.avro_types import closed, definitions, opened
 from headrace.plugins import BadRecordError, Document, Record, RecordSchema, Transform
@@ -11,17 +11,17 @@ class TransformError(BadRecordError):
 
 
 class PartTransform(Transform):
-    """Changes the key or the value; a subclass says how, schema and data apart."""
+    """Changes the key or the value; a subclass changes schema and data separately."""
 
     def part_schema(self, schema: Document, whole: RecordSchema) -> Document:  # noqa: ARG002
-        """Return the part's schema afterwards; in both, types are defined wherever they are used.
+        """Return the changed schema. In both schemas, each use of a type has its definition.
 
-        So a field that goes takes no definition with it, and one that is changed changes no other.
+        So a dropped field removes no definition, and changing a field changes no other field.
         """
         return schema
 
     def part_data(self, data: Document, record: Record) -> Document:  # noqa: ARG002
-        """Return the part's data afterwards."""
+        """Return the changed data."""
         return data
 
     def schema(self, schema: RecordSchema) -> RecordSchema:

@@ -1,4 +1,4 @@
-"""The common predicates: which records a transform is for."""
+"""The common predicates: select the records of a transform."""
 
 import difflib
 import re
@@ -10,7 +10,7 @@ from headrace.plugins import ConfigError, Operation, Predicate, Problem, Record,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatternConfig:
-    """Options of predicates that look at a name."""
+    """Options of predicates that match a name."""
 
     pattern: str = option("The pattern that the whole name must match.")
 
@@ -69,7 +69,7 @@ class HasHeaderKey(Predicate):
     config: HasHeaderKeyConfig
 
     def test(self, record: Record) -> bool:
-        """Look for it."""
+        """Look for the header."""
         return any(name == self.config.name for name, _ in record.headers)
 
 
@@ -102,8 +102,8 @@ class OperationIs(Predicate):
 
 
 def check_pattern(key: str, pattern: str) -> None:
-    """Raise ConfigError if *pattern*, which the option *key* gave, is no regular expression."""
+    """Raise ConfigError if *pattern*, from the option *key*, is not a regular expression."""
     try:
         re.compile(pattern)
     except re.error as error:
-        raise ConfigError([Problem(key, f"is no regular expression: {error}")]) from error
+        raise ConfigError([Problem(key, f"is not a regular expression: {error}")]) from error
