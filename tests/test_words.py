@@ -36,6 +36,7 @@ def check(folder: Path, *arguments: str) -> tuple[int, list[str]]:
         ("room/module.py", 'x = 1\n\ndef f():\n    """It.\n\n    It lacks *lacks*."""\n', [6]),
         ("room/module.py", "lacks = 1  # It does.\n# It lacks\n", [2]),
         ("room/module.py", 'raise E("it " f"{lacks} lacks {x}")\n', [1]),
+        ("room/module.py", 'KIND = "lacks"\nraise E("it lacks")\n', [2]),
         ("room/module.pxd", "cdef int lacks  # It lacks.\n", [1]),
         ("tests/test_it.py", 'def f():\n    """It lacks."""\n    x = "lacks"  # lacks\n', [2, 3]),
         ("room/native.h", "int lacks; // a\n/* It\n lacks. */\n", [3]),

@@ -1,6 +1,7 @@
-"""What stores keep as text, and how it is read back: as it was written, or not at all.
+"""The text forms in which stores keep values, and their strict readers.
 
-Nothing is guessed from damaged text. The reader says whose it was (`StateLostError`).
+A reader returns what was written, or raises; it does not guess from damaged text. Its caller raises
+`StateLostError` with the place.
 """
 
 import json
@@ -13,16 +14,16 @@ from headrace.connector.stores import Counters, TableCounts
 
 T = TypeVar("T")
 
-PLAN: Final = 1  # The first plan generation: it grows when a job has other splits.
+PLAN: Final = 1  # The first plan generation; it increases when the splits of a job change.
 JOB_KEY_BYTES: Final = 16
-# In place of the other place of a head: what a sink has under the name is of a removed job.
+# Replaces the other place of a head: what a sink has under the name belongs to a removed job.
 PARTED: Final = "parted"
-_WITHOUT_REPEATS: Final = 5  # Numbers of a table's counts.
+_WITHOUT_REPEATS: Final = 5  # The length of a table's counts.
 _WITH_REPEATS: Final = 8
 
 
 def restore_hint(what: str) -> str:
-    """Return the hint where *what* keeps the state was spoilt."""
+    """Return the hint for damage in *what*, which holds the state."""
     return (
         f"restore the {what} from a backup; starting over, as a job of another name does, would "
         "repeat or lose changes"
@@ -30,11 +31,11 @@ def restore_hint(what: str) -> str:
 
 
 class UnreadableError(ValueError):
-    """Something stored is not as it was written."""
+    """A stored value is damaged."""
 
 
 def decoded(text: object, kind: type[T], what: str) -> T:
-    """Read JSON of a kind. Raises UnreadableError with *what* it is."""
+    """Decode JSON of a type. Raises UnreadableError, which names *what* was read."""
     if not isinstance(text, str):
         raise UnreadableError(f"{what}: found {_kind(text)}, expected JSON")
     try:
@@ -44,7 +45,7 @@ def decoded(text: object, kind: type[T], what: str) -> T:
 
 
 def key_of(value: object, what: str) -> bytes:
-    """Read the key of a job. Raises UnreadableError; the key is not in it."""
+    """Return the key of a job. Raises UnreadableError, whose message does not have the key."""
     if not isinstance(value, bytes) or len(value) != JOB_KEY_BYTES:
         found = f"{len(value)} bytes" if isinstance(value, bytes) else _kind(value)
         raise UnreadableError(f"{what}: found {found}, expected {JOB_KEY_BYTES} bytes")
@@ -52,7 +53,7 @@ def key_of(value: object, what: str) -> bytes:
 
 
 def counters_of(text: object, what: str = "column counters") -> Counters:
-    """Read what `counters_text` wrote. Raises UnreadableError."""
+    """Return the counters in a result of `counters_text`. Raises UnreadableError."""
     found = decoded(text, dict[str, list[int]], what)
     for table, numbers in found.items():
         if len(numbers) not in (_WITHOUT_REPEATS, _WITH_REPEATS):
@@ -64,9 +65,9 @@ def counters_of(text: object, what: str = "column counters") -> Counters:
 
 
 def counters_text(counters: Counters) -> str:
-    """Write counters as a JSON object of five numbers per table; of eight where some are repeats.
+    """Return counters as a JSON object of five numbers per table, or eight if there are repeats.
 
-    So an older release reads what has none.
+    So an older release can read counters without repeats.
     """
     return json.dumps(
         {
@@ -77,7 +78,7 @@ def counters_text(counters: Counters) -> str:
 
 
 def not_kept(names: Collection[str]) -> str:
-    """Say what is lost where a position rests on chunks that the store has not got."""
+    """Return the message about a position that needs chunks that the store does not have."""
     return f"chunk {min(names)}, kept from an earlier commit, is missing"
 
 

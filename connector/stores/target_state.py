@@ -1,7 +1,7 @@
-"""The board: which job runs which source, and what is wanted of it, among the notes.
+"""The board: the target state of every source and job, in the control store.
 
-The command service writes it, and waits for no worker: a worker reads the board every second, and
-reports the state of its job to its store.
+The command service writes it and waits for no worker. A worker reads it every second, and reports
+the observed state of its job to the job's store.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,22 +13,22 @@ from urllib.parse import quote
 from headrace.connector.foundation.states import Desired
 from headrace.connector.stores.note_copy import NoteCopy
 
-FORK_MARK: Final = "~"  # In no name of a job that a user gives; see `job_forks`.
-# Of a job's name as URLs have it: a file's name has at most 255 bytes, some with a suffix.
+FORK_MARK: Final = "~"  # Users cannot give a job a name with it; see `job_forks`.
+# Of a job's name as URLs encode it: a file's name has at most 255 bytes, some with a suffix.
 FORK_BYTES_MAX: Final = 200
-JOB_BYTES_MAX: Final = 180  # The rest is for the source of a job that is forked from it.
+JOB_BYTES_MAX: Final = 180  # Names of jobs that are forked from it also have the source's name.
 LOG_LEVEL: Final = "log_level"  # A setting.
-WHOLE_JOB: Final = ""  # The "split" under which a job's own state and restarts are kept.
+WHOLE_JOB: Final = ""  # The "split" with the state and the restarts of the job itself.
 # Kinds of notes. A route is named by its source, a target state by its job.
 ROUTES: Final = "routes"
 WISHES: Final = "wishes"
 SETTINGS: Final = "settings"
-SERVICE: Final = "service."  # Before the name of a service, in its setting's.
+SERVICE: Final = "service."  # In the name of a service's setting, before the service's name.
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a worker stopped one source alone: `code: place: message`, and what helps."""
+    """Why a worker stopped one source: `code: place: message`, and a hint."""
 
     problem: str
     hint: str
@@ -37,28 +37,28 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A source as its job sees it: which job, which sink, and what is wanted.
+    """A source's job, sink and target state.
 
-    A source with a `failure` does not run, whatever `state` says, until a user asks for it.
+    A source with a `failure` does not run, whatever its `state`, until a user resumes it.
     """
 
     source: str
-    job: str  # Also where the source's own config names none.
+    job: str  # Set even if the source's config names no job.
     sink: str
     state: Desired
     failure: Failure | None = None
 
     @property
     def wish(self) -> tuple[Desired, str]:
-        """What must be the same for routes to share a job."""
+        """The state and sink that all routes of a job must share."""
         return self.state if self.failure is None else Desired.STOPPED, self.sink
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is wanted of a job. Each number in `restarts`, by split, grows with each request.
+    """The target state of a job. Each request increases the number of a split in `restarts`.
 
-    `mixed` says that its routes no longer want the same: they must be separated.
+    `mixed` says that its routes now differ: the job must be forked.
     """
 
     state: Desired = Desired.RUNNING
@@ -69,35 +69,35 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """What a note keeps of what is wanted of a job."""
+    """The stored part of the target state of a job."""
 
     generation: int = 0
     restarts: Mapping[str, int] = field(default_factory=dict)
 
 
 class Board:
-    """The board of all jobs. Belongs to the thread of its notes."""
+    """The board of all jobs. Use it from the thread of *notes* only."""
 
     def __init__(self, notes: NoteCopy) -> None:
-        """Look at nothing yet."""
+        """Read nothing yet."""
         self._notes = notes
 
-    # The command service's. Several of them are one change in a transaction of the notes.
+    # For the command service. A transaction of the notes makes several calls one change.
 
     def add_route(self, route: Route) -> None:
-        """Let the job of *route* take a source."""
+        """Add a source to the job of *route*."""
         self._put(route)
         self.changed(route.job)
 
     def remove_route(self, source: str) -> None:
-        """Take a source from its job. What the job has committed stays."""
+        """Remove a source from its job. What the job has committed stays."""
         route = self._route(source)
         if route is not None:
             self._notes.put(ROUTES, source, None)
             self.changed(route.job)
 
     def point(self, source: str, *, job: str, sink: str) -> None:
-        """Let a source be run by *job* and write into *sink*."""
+        """Move a source to *job* and *sink*."""
         route = self._route(source)
         if route is not None:
             self._put(replace(route, job=job, sink=sink))
@@ -105,20 +105,17 @@ class Board:
                 self.changed(changed)
 
     def want(self, source: str, state: Desired) -> None:
-        """Say what is wanted of a source; the same twice changes nothing.
-
-        A failure of it is forgotten.
-        """
+        """Set the target state of a source, and clear its failure. Safe to repeat."""
         self.forget_failure(source)
         route = self._route(source)
         if route is not None:
             self._put(replace(route, state=state))
 
     def forget_failure(self, source: str) -> None:
-        """Let a source that failed run again, if it is wanted to.
+        """Clear the failure of a source; it runs again if its target state says so.
 
-        That counts as a change of its job, so that workers which met the failure restart
-        instead of noting it again.
+        This counts as a change of its job, so that workers that met the failure restart and do not
+        report it again.
         """
         route = self._route(source)
         if route is not None and route.failure is not None:
@@ -138,19 +135,19 @@ class Board:
         self._notes.put_document(WISHES, job, replace(wish, restarts={**wish.restarts, **asked}))
 
     def set_setting(self, name: str, value: str | None) -> None:
-        """Keep a setting of all jobs; None forgets it."""
+        """Store a setting of all jobs; None deletes it."""
         self._notes.put(SETTINGS, name, value)
 
-    # The workers'.
+    # For the workers.
 
     def fail(self, source: str, failure: Failure) -> None:
-        """Stop a source because it failed. Called inside a transaction."""
+        """Store the failure of a source, which stops it. Call it inside a transaction."""
         route = self._route(source)
         if route is not None:
             self._put(replace(route, failure=failure))
 
     def adopt(self, job: str, sources: Iterable[str]) -> None:
-        """Note that *job* runs *sources* from now on; its generation is the highest of theirs."""
+        """Move *sources* to *job*; its generation becomes the highest of their jobs'."""
         names = set(sources)
         moved = [r for r in self.routes() if r.source in names and r.job != job]
         if not moved:
@@ -163,14 +160,14 @@ class Board:
             self._notes.put_document(WISHES, job, replace(wish, generation=highest))
 
     def note_sink(self, job: str, host: str, mark: str) -> None:
-        """Keep that *job* opened the sink that *mark* stands for, on *host*."""
+        """Store *mark*, which identifies the sink that *job* opened on *host*."""
         if self.setting(_opened(job, host)) != mark:
             self.set_setting(_opened(job, host), mark)
 
-    # Everybody's.
+    # For all.
 
     def opened_sink(self, job: str, host: str) -> str | None:
-        """Return what stands for the sink that *job* opened last on *host*."""
+        """Return the mark of the sink that *job* last opened on *host*."""
         return self.setting(_opened(job, host))
 
     def routes(self, job: str | None = None) -> Sequence[Route]:
@@ -179,7 +176,7 @@ class Board:
         return [route for route in routes if job in (None, route.job)]
 
     def wanted(self, job: str) -> Wanted:
-        """Return what is wanted of *job*; of one that has no routes, that it runs."""
+        """Return the target state of *job*; a job without routes runs."""
         wish, routes = self._wish(job), self.routes(job)
         state = leading(routes)[0] if routes else Desired.RUNNING
         return Wanted(state, wish.generation, wish.restarts, differ(routes))
@@ -199,27 +196,27 @@ class Board:
 
 
 def _opened(job: str, host: str) -> str:
-    """Return the name of the setting that keeps it."""
+    """Return the name of the setting with a sink's mark."""
     return f"sink.{host}.{job}"
 
 
 def fork_name(job: str, source: str) -> str:
-    """Return the name of the job that *source* has when it leaves *job*: always the same one."""
+    """Return the name of the job of *source* after a fork from *job*: always the same."""
     base = job.partition(FORK_MARK)[0]
     name, cut, end = f"{base}{FORK_MARK}{source}", source, ""
-    while len(quote(name)) > FORK_BYTES_MAX:  # Cut, it must still be that of no other source.
+    while len(quote(name)) > FORK_BYTES_MAX:  # A shortened name must still be unique.
         cut, end = cut[:-1], sha256(source.encode()).hexdigest()[:8]
         name = f"{base}{FORK_MARK}{cut}.{end}"
     return name
 
 
 def differ(routes: Sequence[Route]) -> bool:
-    """Say whether they want different things."""
+    """Say whether the target states or sinks of *routes* differ."""
     return len({route.wish for route in routes}) > 1
 
 
 def leading(routes: Sequence[Route]) -> tuple[Desired, str]:
-    """Return what most of those routes want that run, or else what most want."""
+    """Return the most frequent target of the routes that run, or else of all routes."""
     wishes = [route.wish for route in routes]
     running = [wish for wish in wishes if wish[0] is Desired.RUNNING]
     return max(running or wishes, key=(running or wishes).count)

@@ -395,7 +395,7 @@ class ValueColumn(ArrowColumn):
 
     def _bad(self, length: int) -> int:
         raise BadValueError(
-            f"{length} bytes are no value of type {self.cql_type}",
+            f"{length} bytes are not a valid {self.cql_type}",
             hint="give the schema that the writer had",
         )
 

@@ -292,7 +292,7 @@ class AvroBytes:
 
     def _bad(self, plan: ValuePlan, length: int) -> None:
         raise BadValueError(
-            f"{length} bytes are no value of type {plan.cql_type}",
+            f"{length} bytes are not a valid {plan.cql_type}",
             hint="give the schema that the writer had",
         )
 

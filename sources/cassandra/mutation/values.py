@@ -155,7 +155,7 @@ def partition_key_parts(types: Sequence[CqlType], raw: bytes) -> list[bytes]:
 
 def _bad(cql_type: CqlType, raw: bytes) -> BadValueError:
     hint = "give the schema that the writer had"
-    return BadValueError(f"{len(raw)} bytes are no value of type {cql_type}", hint=hint)
+    return BadValueError(f"{len(raw)} bytes are not a valid {cql_type}", hint=hint)
 
 
 def _element(cql_type: CqlType, raw: bytes | None, form: Form) -> Value:

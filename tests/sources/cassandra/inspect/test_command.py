@@ -346,7 +346,7 @@ ERRORS = {
     "wrong types": (
         [NAME, "--schema", "types.cql"],
         1,
-        f"bad_value: {NAME}: entry that ends at 101: 4 bytes are no value",
+        f"bad_value: {NAME}: entry that ends at 101: 4 bytes are not a valid",
     ),
 }
 

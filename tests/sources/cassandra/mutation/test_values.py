@@ -356,7 +356,7 @@ def test_bytes_that_do_not_fit_are_a_named_error(name: str) -> None:
     """Wrong bytes give BadValueError, which names the type and never the value."""
     text, raw = BAD[name]
     for read in (to_python, to_json):
-        with pytest.raises(BadValueError, match=r"bytes are no value of type"):
+        with pytest.raises(BadValueError, match=r"bytes are not a valid"):
             read(parse_type(text), bytes.fromhex(raw))
 
 
