@@ -139,7 +139,7 @@ class Ring:
         """
         nodes = tuple(self.places[self.splits[0]])
         state = CdcState(
-            tau=1 << 40,
+            split_time_ms=1 << 40,
             number=1 << 40,
             hosts=nodes,
             keyspaces=(KEYSPACE,),

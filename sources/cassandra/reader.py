@@ -79,7 +79,7 @@ class CassandraReader(Reader):
             suppress_streamed=config.streamed == "suppress",
             epoch_of=self._epoch_of,
         )
-        self._tau = resume.tau if resume else 0
+        self._split_time_ms = resume.split_time_ms if resume else 0
         self._absences = resume.absences if resume else {}
         self._unread_since = partial(self._pump.unread_since, number)
         self._retire_ms = config.max_hint_window_seconds * _MS
@@ -104,7 +104,9 @@ class CassandraReader(Reader):
         parts.know(resume)
         self._pump.own(number, self._agreement, resume, self._seats, self._memory.comparison)
         stored = resume.topologies if resume else ()
-        self._versions = SplitVersions(parts.replicas, number, stored, self._tau, self._seats)
+        self._versions = SplitVersions(
+            parts.replicas, number, stored, self._split_time_ms, self._seats
+        )
         self._agreement.regroup(self._versions.groups)
         self._tables = self._made.deliveries.names
         self._stored_tables = resume.tables if resume else self._tables
@@ -137,7 +139,9 @@ class CassandraReader(Reader):
             return Idle(more=pump.more)
         changes, ring = pump.changes, self._parts.replicas.current
         nodes = self._seats.names  # Before log slots change: agreed mutations have these numbers.
-        if self._versions.follow(self._agreement.tau, self._retire_ms, self._unread_since):
+        if self._versions.follow(
+            self._agreement.split_time_ms, self._retire_ms, self._unread_since
+        ):
             self._agreement.regroup(self._versions.groups)
             self._memory.judge_again()
         self._read_seated()
@@ -152,7 +156,7 @@ class CassandraReader(Reader):
         outbox = self._parts.part.keep(taken)
         markers = pump.markers(self._number)
         notices = self._notices(markers)
-        aged = demand.commit_due and self._agreement.tau > self._tau  # Line 32.
+        aged = demand.commit_due and self._agreement.split_time_ms > self._split_time_ms  # Line 32.
         moved = outbox.count > 0 or markers != self._markers
         absences = pump.absences(self._number)
         told = lost or notices or aged or settled or self._has_waited(absences)
@@ -160,7 +164,7 @@ class CassandraReader(Reader):
         if not (moved or told or self._owes_end):
             pump.intake.give_back(outbox)
             return Idle(more=pump.more)
-        self._markers, self._tau = markers, self._agreement.tau
+        self._markers, self._split_time_ms = markers, self._agreement.split_time_ms
         self._absences = absences
         # Making a state costs a third of what reading costs.
         self._owes_end = moved and pump.more and not (demand.position_due or told)
@@ -175,11 +179,11 @@ class CassandraReader(Reader):
         Time alone is a reason for a pass if records are due, or a commit.
         """
         agreement = self._agreement
-        ages = demand.commit_due and agreement.tau > self._tau
+        ages = demand.commit_due and agreement.split_time_ms > self._split_time_ms
         return (
             self._changes == self._pump.changes
             and self._ring is self._parts.replicas.current
-            and agreement.tau < self._memory.due_ms
+            and agreement.split_time_ms < self._memory.due_ms
             and agreement.live <= self._records_max
             and self._stored_tables == self._tables
             and not (ages or self._owes_end)
@@ -202,10 +206,10 @@ class CassandraReader(Reader):
 
     def _leave_logs(self) -> None:
         """Free the log slots of nodes that neither the split nor its records need."""
-        tau = self._agreement.tau
-        if tau < self._left_ms + _LEAVE_MS or not self._seats.idle:
+        split_time_ms = self._agreement.split_time_ms
+        if split_time_ms < self._left_ms + _LEAVE_MS or not self._seats.idle:
             return
-        self._left_ms, before = tau, self._seats.names
+        self._left_ms, before = split_time_ms, self._seats.names
         counted = {node: self._counters_of(node) for node in self._seats.idle}
         seats = {node: self._seats.of(node) for node in counted}
         for node in self._seats.free(self._agreement.referenced()):
@@ -276,7 +280,7 @@ class CassandraReader(Reader):
         changed = self._gaps.meet(
             found,
             markers,
-            tau=self._agreement.tau,
+            split_time_ms=self._agreement.split_time_ms,
             wall_ms=self._parts.context.clock.wall_ms(),
         )
         if changed:
@@ -289,7 +293,7 @@ class CassandraReader(Reader):
         expiry_ms = self._parts.config.expiry_seconds * _MS
         self._agreement.assume(
             [
-                (self._seats.of(gap.node), gap.tau + expiry_ms, *arc)
+                (self._seats.of(gap.node), gap.split_time_ms + expiry_ms, *arc)
                 for gap in self._gaps.gaps
                 if (gap.policy, gap.state) == (ASSUME, PASSED) and gap.node in self._seats.nodes
                 for arc in gap.arcs or (Arc(),)
@@ -324,7 +328,7 @@ class CassandraReader(Reader):
     def _only_aged(self, position: CdcState) -> bool:
         """Return whether little but time has passed since the last release of segments."""
         last = self._released
-        if last is None or position.tau >= last.tau + _RELEASE_MS:
+        if last is None or position.split_time_ms >= last.split_time_ms + _RELEASE_MS:
             return False
         return (position.markers, position.needs) == (last.markers, last.needs)
 
@@ -357,7 +361,7 @@ class CassandraReader(Reader):
         if gone or any(old != new for of in (host_map, keyspace_map) for old, new in enumerate(of)):
             self._agreement.touch(0, 1)  # Everything is stored again, with the new numbers.
             self._chunks = RecordChunks(())
-        self._agreement.tau = resume.tau
+        self._agreement.split_time_ms = resume.split_time_ms
         self._agreement.number = max(self._agreement.number, resume.number)
         self._assume()
 
@@ -417,7 +421,7 @@ class CassandraReader(Reader):
             }
         chunks = self._chunks.take(agreement)
         return CdcState(
-            tau=agreement.tau,
+            split_time_ms=agreement.split_time_ms,
             number=agreement.number,
             hosts=self._seats.names,
             keyspaces=tuple(self._parts.replicas.keyspaces),

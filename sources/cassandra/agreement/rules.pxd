@@ -17,7 +17,7 @@ cdef int64_t _NOT_LOOKED
 @cython.final
 cdef class Agreement:
     cdef Groups groups_table
-    cdef public uint64_t tau
+    cdef public uint64_t split_time_ms
     cdef public uint64_t number
     cdef readonly int live, pending
     cdef int room, used, free, locs_used, locs_free, vacant

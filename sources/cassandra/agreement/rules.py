@@ -46,13 +46,13 @@ _AHEAD = 8  # Records whose places are fetched before they are needed.
 class Agreement:
     """The records of one split and their rules (lines 11-20, 22-25).
 
-    `tau` is split time in ms, `number` the last record's number.
+    `number` is the last record's number.
     """
 
     def __init__(self, groups: Groups) -> None:
         """Start empty, at split time 0."""
         self.groups_table = groups
-        self.tau = 0
+        self.split_time_ms = 0
         self.number = 0
         self.live = 0
         self.pending = 0
@@ -182,7 +182,7 @@ class Agreement:
             self._mark(slot)
             return self._decide(slot, host, segment, position, length)
         self.touched = self._field(slot, constants.NUMBER)
-        self._set_field(slot, constants.LAST, self.tau)
+        self._set_field(slot, constants.LAST, self.split_time_ms)
         self._mark(slot)
         if self._field(slot, constants.SEEN) & bit:  # Line 15: never a second vote.
             self._count(host, _REPEAT)
@@ -227,7 +227,7 @@ class Agreement:
         ):
             return slot
         self._see(other, bit)
-        self._set_field(other, constants.LAST, self.tau)
+        self._set_field(other, constants.LAST, self.split_time_ms)
         self._mark(other)
         return other
 
@@ -311,7 +311,7 @@ class Agreement:
         return [
             slot
             for slot in self.oldest_pending(self.pending)
-            if self.tau >= self._field(slot, constants.BORN) + wait
+            if self.split_time_ms >= self._field(slot, constants.BORN) + wait
         ]
 
     def ready(self) -> list[int]:
@@ -450,10 +450,10 @@ class Agreement:
             if kind in (constants.FREE, constants.PENDING) or self._leads_on(slot):
                 continue
             if kind != constants.EXPIRED_DROPPED and self._complete(slot):
-                if self.tau >= self._field(slot, constants.LAST) + complete:
+                if self.split_time_ms >= self._field(slot, constants.LAST) + complete:
                     self._free(slot)
                     dropped += 1
-            elif self.tau >= self._field(slot, constants.SINCE) + memory:
+            elif self.split_time_ms >= self._field(slot, constants.SINCE) + memory:
                 self.forgotten_incomplete += kind != constants.EXPIRED_DROPPED
                 self._free(slot)
                 dropped += 1
@@ -645,9 +645,9 @@ class Agreement:
         meta = group << constants.GROUP_SHIFT | keyspace << constants.KEYSPACE_SHIFT
         self._set_field(slot, constants.META, meta | constants.PENDING)
         self._set_field(slot, constants.NUMBER, self.number)
-        self._set_field(slot, constants.BORN, self.tau)
-        self._set_field(slot, constants.SINCE, self.tau)
-        self._set_field(slot, constants.LAST, self.tau)
+        self._set_field(slot, constants.BORN, self.split_time_ms)
+        self._set_field(slot, constants.SINCE, self.split_time_ms)
+        self._set_field(slot, constants.LAST, self.split_time_ms)
         self._set_field(slot, constants.LOCATIONS, 0)
         self.newest[slot] = _NOT_LOOKED
         self._index(slot, self.vacant)
@@ -778,7 +778,7 @@ class Agreement:
         if kind != constants.EXPIRED_DROPPED:
             self._forget_locations(slot)
         self._set_kind(slot, kind)
-        self._set_field(slot, constants.SINCE, self.tau)
+        self._set_field(slot, constants.SINCE, self.split_time_ms)
 
     def _become_published(  # noqa: PLR0913, PLR0917 (a copy, field by field)
         self, slot: int, kind: int, host: int, segment: int, position: int, length: int

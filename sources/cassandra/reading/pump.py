@@ -436,7 +436,7 @@ class Pump:
 
     @staticmethod
     def _is_late(owned: OwnedSplit, node: str) -> bool:
-        return owned.absences.is_late(node, owned.agreement.tau)
+        return owned.absences.is_late(node, owned.agreement.split_time_ms)
 
     def _meet(self, cursor: LogCursor, error: LogGapError) -> None:
         """Report a gap to the splits; continue after it, or stop reading (line 21)."""
@@ -480,7 +480,7 @@ class Pump:
         for owned in self._owned.values():
             for cursor in self._cursors(owned):
                 if cursor.node in self.unreachable:
-                    owned.absences.missed(cursor.node, passed_ms, owned.agreement.tau)
+                    owned.absences.missed(cursor.node, passed_ms, owned.agreement.split_time_ms)
                 elif cursor.at_end and self.stopped_by is None:
                     owned.absences.read(cursor.node)
                 else:
@@ -506,9 +506,9 @@ class Pump:
             n for n in away if any(n in each.logs and each.absences.is_absent(n) for each in owned)
         )
 
-    def unread_since(self, number: int, tau: int) -> frozenset[str]:
-        """Return the logs that split *number* did not read to their ends after *tau* (line 9)."""
-        return self._owned[number].absences.unread_since(tau)
+    def unread_since(self, number: int, split_time_ms: int) -> frozenset[str]:
+        """Return the logs that split *number* did not read to their ends since then (line 9)."""
+        return self._owned[number].absences.unread_since(split_time_ms)
 
     def _grow_time(self) -> None:
         """Advance split time by the clock, but only while all logs are read to their ends.
@@ -534,4 +534,4 @@ class Pump:
 
     def _grow(self, grown_ms: int, numbers: Sequence[int]) -> None:
         for number in numbers:
-            self._owned[number].agreement.tau += grown_ms
+            self._owned[number].agreement.split_time_ms += grown_ms

@@ -76,8 +76,8 @@ class Memory:
         no room (line 25): they must be durable before the state without them is.
         """
         agreement = self._agreement
-        if agreement.tau >= self.due_ms:
-            self.due_ms = agreement.tau + SWEEP_MS
+        if agreement.split_time_ms >= self.due_ms:
+            self.due_ms = agreement.split_time_ms + SWEEP_MS
             self._copies.close()
             for slot in agreement.ready():
                 self._publish(slot, outbox)

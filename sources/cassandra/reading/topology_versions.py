@@ -286,10 +286,10 @@ class SplitVersions:
         replicas: Replicas,
         split: int,
         stored: Sequence[StoredTopology],
-        tau: int,
+        split_time_ms: int,
         seats: Seats | None = None,
     ) -> None:
-        """Continue from what was *stored* at split time *tau*; without *seats* all are free.
+        """Continue from what was *stored* at *split_time_ms*; without *seats* all are free.
 
         Raises:
             StateError: it is not a topology.
@@ -302,7 +302,9 @@ class SplitVersions:
         self._superseded: dict[Topology, int] = {}  # Since when, in split time.
         for version in stored:
             topology = replicas.version_in(version.chunk)
-            self._superseded[topology] = tau if version.superseded is None else version.superseded
+            self._superseded[topology] = (
+                split_time_ms if version.superseded is None else version.superseded
+            )
             if version.superseded is None and topology.is_part_of(replicas.current):
                 del self._superseded[topology]
         self._superseded.pop(self._in_force, None)
@@ -311,7 +313,7 @@ class SplitVersions:
 
     def follow(
         self,
-        tau: int,
+        split_time_ms: int,
         retire_ms: int,
         unread_since: Callable[[int], Collection[str]] = _all_read,
     ) -> bool:
@@ -324,7 +326,8 @@ class SplitVersions:
         retired = [
             version
             for version, since in self._superseded.items()
-            if tau >= since + retire_ms and version.names().isdisjoint(unread_since(since))
+            if split_time_ms >= since + retire_ms
+            and version.names().isdisjoint(unread_since(since))
         ]
         for version in retired:
             del self._superseded[version]
@@ -334,7 +337,7 @@ class SplitVersions:
             self._in_force = current
             moved = before != current and not before.is_part_of(current)
             if moved:
-                self._superseded[before] = tau
+                self._superseded[before] = split_time_ms
             self._superseded.pop(current, None)
         if not moved and not retired:
             return False

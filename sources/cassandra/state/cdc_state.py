@@ -85,9 +85,9 @@ class Marker(msgspec.Struct, frozen=True, array_like=True, order=True):
 class StoredGap(msgspec.Struct, frozen=True, array_like=True):
     """The part of a node's log that was lost unread: all after `begin`, up to `end` (line 21).
 
-    `kind`, `state` and `policy` are constants of the module `gaps`; `tau` is when it was met, in
-    split time, and `noticed_ms` the same in wall time. `arcs` are the parts of the split that it
-    concerns; none means all.
+    `kind`, `state` and `policy` are constants of the module `gaps`. `split_time_ms` and
+    `noticed_ms` are when it was met, in split time and in wall time. `arcs` are the parts of the
+    split that it concerns; none means all.
     """
 
     node: str
@@ -96,7 +96,7 @@ class StoredGap(msgspec.Struct, frozen=True, array_like=True):
     kind: str
     state: str = ""
     policy: str = ""
-    tau: int = 0
+    split_time_ms: int = 0
     noticed_ms: int = 0
     arcs: tuple[Arc, ...] = ()
 
@@ -130,7 +130,7 @@ class Ahead(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Head(msgspec.Struct, frozen=True):
-    tau: int
+    split_time_ms: int = msgspec.field(name="tau")  # The name in stored heads.
     number: int
     hosts: tuple[str, ...]
     keyspaces: tuple[str, ...]
@@ -167,7 +167,7 @@ class StoredTopology(NamedTuple):
 
 @dataclass(frozen=True)
 class CdcState(Position):
-    """See the module. `tau` is split time in ms, `number` the last record's number.
+    """See the module. `number` is the last record's number.
 
     `hosts` and `keyspaces` give the numbers in the rows a meaning. The logs of `hosts` are those
     that the split reads; an empty name is a free number. `needs` has, per node, where copies of
@@ -184,7 +184,7 @@ class CdcState(Position):
     ends (line 8). `size_bytes` is the size of rows that are in no store yet; it is not stored.
     """
 
-    tau: int
+    split_time_ms: int
     number: int
     hosts: tuple[str, ...]
     keyspaces: tuple[str, ...]
@@ -224,7 +224,7 @@ class CdcState(Position):
             if len(names) > 1:
                 parted[chunk.name] = names
         head = _Head(
-            self.tau,
+            self.split_time_ms,
             self.number,
             self.hosts,
             self.keyspaces,
@@ -278,7 +278,7 @@ class CdcState(Position):
             return known[name]
 
         return cls(
-            head.tau,
+            head.split_time_ms,
             head.number,
             head.hosts,
             head.keyspaces,
@@ -441,5 +441,5 @@ def _waiting(row: Row, state: CdcState, topology: Topology | None) -> Waiting:
         },
         missing=sorted(replicas - seen),
         needed=" and ".join(f"{needed} of {', '.join(sorted(names))}" for names, needed in terms),
-        seconds=max(0, state.tau - row[constants.SINCE]) // _MS,
+        seconds=max(0, state.split_time_ms - row[constants.SINCE]) // _MS,
     )

@@ -137,12 +137,12 @@ class GapBook:
         found: Sequence[StoredGap],
         markers: Mapping[str, Marker],
         *,
-        tau: int,
+        split_time_ms: int,
         wall_ms: int,
     ) -> Sequence[StoredGap]:
         """Take the gaps *found*, and return those with something new to report.
 
-        *markers* are the split's markers; *tau* is split time.
+        *markers* are the split's markers.
         """
         again = {(gap.node, gap.begin): gap for gap in found}
         told = []
@@ -153,15 +153,17 @@ class GapBook:
                 self._replace(gap, end=other.end, arcs=other.arcs)
             elif gap.state == OPEN and markers[gap.node] > gap.begin:
                 told.append(self._replace(gap, state=MENDED))
-        told += [self._add(gap, tau, wall_ms) for gap in again.values()]
+        told += [self._add(gap, split_time_ms, wall_ms) for gap in again.values()]
         if found and self._policy == FAIL:
             self.stopped_by = error_of(found[0])
         return told
 
-    def _add(self, gap: StoredGap, tau: int, wall_ms: int) -> StoredGap:
+    def _add(self, gap: StoredGap, split_time_ms: int, wall_ms: int) -> StoredGap:
         state = OPEN if self._policy == FAIL else PASSED
         policy = "" if self._policy == FAIL else self._policy
-        made = msgspec.structs.replace(gap, state=state, policy=policy, tau=tau, noticed_ms=wall_ms)
+        made = msgspec.structs.replace(
+            gap, state=state, policy=policy, split_time_ms=split_time_ms, noticed_ms=wall_ms
+        )
         kept = [*self.gaps, made]
         while len(kept) > KEPT_MAX:
             kept.remove(next((g for g in kept if g.state in (PASSED, MENDED)), kept[0]))

@@ -165,21 +165,21 @@ def _merge(shares: Sequence[Share], records: "_Records") -> CdcState | None:
             hint="more splits are narrower: give a larger `splits`, or leave it out",
         )
     keyspaces = _names([state.keyspaces for state in states])
-    tau = max(state.tau for state in states)
+    split_time_ms = max(state.split_time_ms for state in states)
     rows: list[Row] = []
     for share in shares:
         if share.state is not None:
             terms = Terms(
                 numbers_in(share.state.hosts, hosts),
                 numbers_in(share.state.keyspaces, keyspaces),
-                tau - share.state.tau,
+                split_time_ms - share.state.split_time_ms,
             )
             rows += (rewritten(row, terms) for row in records.of(share))
     nodes = [node for node in hosts if node]
     low, ahead = _markers([p for share in shares for p in _parts(share, nodes)], nodes)
     low = _left_behind(states, nodes) | low
     return CdcState(
-        tau=tau,
+        split_time_ms=split_time_ms,
         number=max(state.number for state in states),
         hosts=hosts,
         keyspaces=keyspaces,
@@ -187,14 +187,16 @@ def _merge(shares: Sequence[Share], records: "_Records") -> CdcState | None:
         counters=opened({"mutations.pending": sum(map(is_pending, rows))}),
         chunks=chunks_of(sorted(sorted(rows, key=_DIGEST), key=_NUMBER)),
         schemas=all_schemas(states),
-        met_gaps=_gaps(shares, tau),
+        met_gaps=_gaps(shares, split_time_ms),
         unread=_unread(states),
         starts=low,
         tables=all_tables([state.tables for state in states]),
-        topologies=all_topologies(states, tau),
+        topologies=all_topologies(states, split_time_ms),
         ahead=ahead,
         manifests=all_manifests(states),
-        absences=together([(state.absences, tau - state.tau) for state in states]),
+        absences=together(
+            [(state.absences, split_time_ms - state.split_time_ms) for state in states]
+        ),
     )
 
 
@@ -284,7 +286,7 @@ def _least(markers: Iterable[Marker | None]) -> Marker:
     return min((marker for marker in markers if marker is not None), default=_START)
 
 
-def _gaps(shares: Sequence[Share], tau: int) -> tuple[StoredGap, ...]:
+def _gaps(shares: Sequence[Share], split_time_ms: int) -> tuple[StoredGap, ...]:
     """Return the gaps that any state has met; if several have a gap, the least advanced one.
 
     Assumed parts are kept separately. Each gap applies to the tokens of the states with it.
@@ -294,7 +296,9 @@ def _gaps(shares: Sequence[Share], tau: int) -> tuple[StoredGap, ...]:
         state = share.state
         for gap in state.met_gaps if state else ():
             assert state is not None  # noqa: S101 (it has gaps)
-            here = msgspec.structs.replace(gap, tau=gap.tau + tau - state.tau, arcs=())
+            here = msgspec.structs.replace(
+                gap, split_time_ms=gap.split_time_ms + split_time_ms - state.split_time_ms, arcs=()
+            )
             met.setdefault(here, []).extend(map(share.arc.common, gap.arcs or (share.arc,)))
     most: dict[tuple[str, Marker], StoredGap] = {}
     for gap in met:
@@ -312,13 +316,13 @@ def _gaps(shares: Sequence[Share], tau: int) -> tuple[StoredGap, ...]:
 
 
 def _order(gap: StoredGap) -> tuple[object, ...]:
-    return gap.tau, gap.node, gap.begin, gap.state, gap.end, gap.arcs, gap.noticed_ms
+    return gap.split_time_ms, gap.node, gap.begin, gap.state, gap.end, gap.arcs, gap.noticed_ms
 
 
 def _what_is_left(gap: StoredGap) -> tuple[int, int, Marker, str, str, int]:
     return (
         _PROGRESS.index(gap.state) if gap.state in _PROGRESS else 0,
-        -gap.tau,
+        -gap.split_time_ms,
         gap.end,
         gap.kind,
         gap.policy,
@@ -363,11 +367,11 @@ def all_tables(given: Sequence[tuple[str, ...] | None]) -> tuple[str, ...] | Non
     return tuple(sorted({t for tables in known for t in tables})) if all(known) else ()
 
 
-def all_topologies(states: Sequence[CdcState], tau: int) -> tuple[StoredTopology, ...]:
+def all_topologies(states: Sequence[CdcState], split_time_ms: int) -> tuple[StoredTopology, ...]:
     """Return the versions that any of the states uses, for as long as the last of them does.
 
-    *tau* is split time from now on. A version that is in force in any state is in force in the
-    merged one: the state that has seen the least of the topology counts.
+    *split_time_ms* is split time from now on. A version that is in force in any state is in force
+    in the merged one: the state that has seen the least of the topology counts.
     """
     found: dict[str, StoredTopology] = {}
     for state in states:
@@ -377,7 +381,7 @@ def all_topologies(states: Sequence[CdcState], tau: int) -> tuple[StoredTopology
             if known is not None and (since is None or known.superseded is None):
                 since = None
             elif since is not None:
-                since += tau - state.tau
+                since += split_time_ms - state.split_time_ms
                 since = max(since, known.superseded or since) if known else since
             found[each.chunk.name] = StoredTopology(each.chunk, since)
     return tuple(found[name] for name in sorted(found))

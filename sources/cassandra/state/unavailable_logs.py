@@ -17,12 +17,12 @@ RETURNS: Final = (GAP, PUBLISH)
 class Absence(msgspec.Struct, frozen=True, array_like=True):
     """A log that was not read to its end recently.
 
-    `unread_ms` is how long it could not be read, 0 once it can be; `tau` is the split time at which
-    it was last read to its end.
+    `unread_ms` is how long it could not be read, 0 once it can be; `split_time_ms` is when it was
+    last read to its end.
     """
 
     unread_ms: int
-    tau: int
+    split_time_ms: int
 
 
 class Patience(msgspec.Struct, frozen=True):
@@ -46,15 +46,15 @@ class Absences:
         self.stored = dict(stored)
         self._patience = patience
 
-    def missed(self, node: str, passed_ms: int, tau: int) -> None:
-        """Note that a log cannot be read, nor in the last *passed_ms*; *tau* is split time."""
-        before = self.stored.get(node, Absence(0, tau))
-        self.stored[node] = Absence(before.unread_ms + passed_ms, before.tau)
+    def missed(self, node: str, passed_ms: int, split_time_ms: int) -> None:
+        """Note at *split_time_ms* that a log cannot be read, nor in the last *passed_ms*."""
+        before = self.stored.get(node, Absence(0, split_time_ms))
+        self.stored[node] = Absence(before.unread_ms + passed_ms, before.split_time_ms)
 
     def found(self, node: str) -> None:
         """Note that a log can be read: if it fails again, the wait starts over."""
         if node in self.stored:
-            self.stored[node] = Absence(0, self.stored[node].tau)
+            self.stored[node] = Absence(0, self.stored[node].split_time_ms)
 
     def read(self, node: str) -> None:
         """Note that a log was read to its end, or that the rest of it is booked as a gap."""
@@ -66,16 +66,18 @@ class Absences:
         waited_ms = -1 if known is None else known.unread_ms
         return node in self._patience.named or waited_ms >= self._patience.after_ms
 
-    def is_late(self, node: str, tau: int) -> bool:
+    def is_late(self, node: str, split_time_ms: int) -> bool:
         """Return whether a log may hold copies of forgotten records."""
         known = self.stored.get(node)
         if known is None or self._patience.publishes:
             return False
-        return tau - known.tau > self._patience.memory_ms
+        return split_time_ms - known.split_time_ms > self._patience.memory_ms
 
-    def unread_since(self, tau: int) -> frozenset[str]:
-        """Return the logs that were not read to their ends after *tau*."""
-        return frozenset(node for node, each in self.stored.items() if each.tau <= tau)
+    def unread_since(self, split_time_ms: int) -> frozenset[str]:
+        """Return the logs that were not read to their ends after *split_time_ms*."""
+        return frozenset(
+            node for node, each in self.stored.items() if each.split_time_ms <= split_time_ms
+        )
 
 
 def together(given: Collection[tuple[Mapping[str, Absence], int]]) -> dict[str, Absence]:
@@ -88,5 +90,5 @@ def together(given: Collection[tuple[Mapping[str, Absence], int]]) -> dict[str, 
     for node in sorted({node for absences, _ in given for node in absences}):
         told = [(absences[node], shift) for absences, shift in given if node in absences]
         waited_ms = min(each.unread_ms for each, _ in told) if len(told) == len(given) else 0
-        found[node] = Absence(waited_ms, min(each.tau + shift for each, shift in told))
+        found[node] = Absence(waited_ms, min(each.split_time_ms + shift for each, shift in told))
     return found

@@ -94,9 +94,9 @@ class Record:
         """Lines 4 and 23."""
         return RINGS[self.keyspace].of(self.token) <= self.seen
 
-    def publish(self, place: Location, tau: int) -> None:
+    def publish(self, place: Location, split_time_ms: int) -> None:
         """Become published; of the copies only the one whose bytes went out is remembered."""
-        self.kind, self.since, self.born = constants.PUBLISHED, tau, place[1]
+        self.kind, self.since, self.born = constants.PUBLISHED, split_time_ms, place[1]
         self.locations = [place]
 
 
@@ -104,7 +104,7 @@ class Record:
 class Model:
     """Lines 11 to 17, 20, 22 and 23, in dictionaries."""
 
-    tau: int = 0
+    split_time_ms: int = 0
     number: int = 0
     records: dict[Digest, Record] = field(default_factory=dict)
     counts: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -123,16 +123,16 @@ class Model:
                 constants.PENDING,
                 keyspace,
                 token,
-                self.tau,
-                self.tau,
-                self.tau,
+                self.split_time_ms,
+                self.split_time_ms,
+                self.split_time_ms,
                 {host},
                 [place],
             )
             self.records[digest] = record
             self._count(host, FIRST)
             return self._decide(record, place)
-        record.last = self.tau
+        record.last = self.split_time_ms
         if host in record.seen:  # Line 15.
             self._count(host, REPEAT)
             return 0
@@ -145,7 +145,7 @@ class Model:
             self._count(host, COUNTED)
             if not record.is_met():
                 return 0
-            record.publish(place, self.tau)
+            record.publish(place, self.split_time_ms)
             self.expired -= not record.no_replica
             self.not_replica -= record.no_replica
             self.agreed += 1
@@ -156,7 +156,7 @@ class Model:
     def _decide(self, record: Record, place: Location) -> int:
         if not record.is_met():
             return 0
-        record.publish(place, self.tau)
+        record.publish(place, self.split_time_ms)
         self.agreed += 1
         return len(record.seen)
 
@@ -168,16 +168,16 @@ class Model:
         gone = []
         for digest, record in self.records.items():
             if record.kind == constants.PENDING:
-                if self.tau >= record.born + WAIT:
-                    record.kind, record.since = constants.EXPIRED_DROPPED, self.tau
+                if self.split_time_ms >= record.born + WAIT:
+                    record.kind, record.since = constants.EXPIRED_DROPPED, self.split_time_ms
                     replicas = RINGS[record.keyspace].of(record.token)
                     record.no_replica = not record.seen & replicas
                     self.expired += not record.no_replica
                     self.not_replica += record.no_replica
             elif record.kind != constants.EXPIRED_DROPPED and record.is_complete():
-                if self.tau >= record.last + COMPLETE:
+                if self.split_time_ms >= record.last + COMPLETE:
                     gone.append(digest)
-            elif self.tau >= record.since + MEMORY:
+            elif self.split_time_ms >= record.since + MEMORY:
                 gone.append(digest)
         for digest in gone:
             del self.records[digest]

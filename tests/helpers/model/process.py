@@ -188,7 +188,7 @@ class WatchedReader(Reader):
         self._process = process
         self._reader = reader
         self._line = line
-        self._unwatched_ms = line.tau - process.watched_ms
+        self._unwatched_ms = line.split_time_ms - process.watched_ms
 
     def read(self, demand: Demand) -> Batch | Idle | Done:
         """Read on."""

@@ -225,7 +225,7 @@ class Job:
 
     def _times(self) -> dict[str, int]:
         """Return the split time that each split has committed."""
-        return {split: CdcState.decode(at).tau for split, at in self.committed.items()}
+        return {split: CdcState.decode(at).split_time_ms for split, at in self.committed.items()}
 
     def _batch(self, split: str) -> Batch | None:
         bytes_max = self.random.choice([50_000, 200_000, 1 << 22])

@@ -16,16 +16,16 @@ def waits_for_no_log(patch: Patch) -> None:
 
 def reads_on_after_too_long(patch: Patch) -> None:
     """Read a log that returned as if nothing had been forgotten meanwhile."""
-    patch.setattr(Absences, "is_late", lambda _self, _node, _tau: False)
+    patch.setattr(Absences, "is_late", lambda _self, _node, _split_time_ms: False)
 
 
 def forgets_when_a_log_was_read(patch: Patch) -> None:
     """Take the time at which a log could not be read for the one at which it was."""
     real = Absences.missed
 
-    def missed(self: Absences, node: str, passed_ms: int, tau: int) -> None:
-        real(self, node, passed_ms, tau)
-        self.stored[node] = unavailable_logs.Absence(self.stored[node].unread_ms, tau)
+    def missed(self: Absences, node: str, passed_ms: int, split_time_ms: int) -> None:
+        real(self, node, passed_ms, split_time_ms)
+        self.stored[node] = unavailable_logs.Absence(self.stored[node].unread_ms, split_time_ms)
 
     patch.setattr(Absences, "missed", missed)
 
@@ -36,7 +36,9 @@ def counts_an_absence_faster(patch: Patch) -> None:
     patch.setattr(
         Absences,
         "missed",
-        lambda self, node, passed_ms, tau: real(self, node, 10 * passed_ms, tau),
+        lambda self, node, passed_ms, split_time_ms: real(
+            self, node, 10 * passed_ms, split_time_ms
+        ),
     )
 
 

@@ -75,10 +75,10 @@ def counts_time_twice(patch: Patch) -> None:
     real = pump.Pump._grow_time
 
     def grow(self: pump.Pump) -> None:
-        before = {number: split.agreement.tau for number, split in self._owned.items()}
+        before = {number: split.agreement.split_time_ms for number, split in self._owned.items()}
         real(self)
         for number, split in self._owned.items():
-            split.agreement.tau += split.agreement.tau - before[number]
+            split.agreement.split_time_ms += split.agreement.split_time_ms - before[number]
 
     patch.setattr(pump.Pump, "_grow_time", grow)
 

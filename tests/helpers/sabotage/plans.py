@@ -72,7 +72,7 @@ def goes_on_with_old_books(patch: Patch) -> None:
 def merges_the_newest_ring_alone(patch: Patch) -> None:
     """Of what was seen of the topology, let the most count."""
 
-    def newest(states: Sequence[CdcState], _tau: int) -> tuple[StoredTopology, ...]:
+    def newest(states: Sequence[CdcState], _split_time_ms: int) -> tuple[StoredTopology, ...]:
         return tuple(each for each in states[-1].topologies if each.superseded is None)
 
     patch.setattr(resharding, "all_topologies", newest)

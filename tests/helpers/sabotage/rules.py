@@ -97,7 +97,7 @@ def ages_by_the_wall(patch: Patch) -> None:
     def grow(self: pump.Pump) -> None:
         now_ms = self._now_ms()
         for split in self._owned.values():
-            split.agreement.tau += now_ms - (self._caught_up_ms or now_ms)
+            split.agreement.split_time_ms += now_ms - (self._caught_up_ms or now_ms)
         self._caught_up_ms = now_ms
 
     real = pump.Pump.run_pass
@@ -357,7 +357,7 @@ def retires_no_ring(patch: Patch) -> None:
     patch.setattr(
         topology_versions.SplitVersions,
         "follow",
-        lambda self, tau, _ms, *rest: real(self, tau, 1 << 60, *rest),
+        lambda self, split_time_ms, _ms, *rest: real(self, split_time_ms, 1 << 60, *rest),
     )
 
 

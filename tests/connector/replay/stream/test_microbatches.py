@@ -80,7 +80,7 @@ def test_what_waits_too_long_expires(job: GapJob) -> None:
 
     assert [1] * (EXPIRY_STEPS - 1) + [0] == pending[:EXPIRY_STEPS]
     assert 1 == driver.state().books()["mutations.expired"]
-    assert driver.state().tau == STEP_MS * len(pending)
+    assert driver.state().split_time_ms == STEP_MS * len(pending)
 
 
 def test_a_batch_that_comes_again_is_as_old(job: GapJob) -> None:
@@ -101,12 +101,12 @@ def test_time_stands_still_while_logs_were_not_read_to_their_ends(job: GapJob) -
     driver = Driver(job)
     driver.clock.advance(STEP_MS)
     driver.look()
-    first = driver.state().tau
+    first = driver.state().split_time_ms
     job.log(3, range(5, 6))
     driver.clock.advance(100 * STEP_MS)
     driver.look()
 
-    assert (0, STEP_MS) == (first, driver.state().tau)
+    assert (0, STEP_MS) == (first, driver.state().split_time_ms)
 
 
 def test_no_time_passes_for_what_ends(job: GapJob) -> None:

@@ -48,7 +48,7 @@ class AbsenceJudge(RecordJudge):
     def _check_away(self, line: Line, parent: Line, log: NodeLog) -> None:
         """Check what a state says of a log that was away all the time since the state before."""
         if log.name not in line.gone_without:
-            grown_ms = line.tau - parent.tau
+            grown_ms = line.split_time_ms - parent.split_time_ms
             self.check(not grown_ms, f"line 8: τ grew by {grown_ms}, {log.name} is awaited")
         before, now = parent.unread.get(log.name), line.unread.get(log.name)
         is_same = before is None or (now is not None and now[1] == before[1])
@@ -58,10 +58,10 @@ class AbsenceJudge(RecordJudge):
         """Line 8: who was away for too long has a gap up to where it was logged meanwhile."""
         since, begin = parent.unread[node][1], parent.markers.get(node, NOWHERE)
         told = [g for g in line.gaps if g.node == node and g.kind == RETURNED and g.end > begin]
-        if line.markers.get(node, NOWHERE) > begin and parent.tau - since > _MEMORY_MS:
+        if line.markers.get(node, NOWHERE) > begin and parent.split_time_ms - since > _MEMORY_MS:
             known = told or self._publishes_returned
-            self.check(known, f"line 8: {node} was read on after {parent.tau - since} ms")
-        in_time = line.tau - since <= _MEMORY_MS
+            self.check(known, f"line 8: {node} was read on after {parent.split_time_ms - since} ms")
+        in_time = line.split_time_ms - since <= _MEMORY_MS
         self.check(not (told and in_time), f"line 8: {node} was away for no longer than M")
 
 

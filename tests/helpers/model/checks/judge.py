@@ -87,7 +87,9 @@ class Judge(AbsenceJudge):
         """Return where a reader resumes; it may know an older ring, and learn of a change anew."""
         course = self.courses[split]
         line = course.root if head is None else self._lines[course, head]
-        line.superseded = {v: (since, line.tau) for v, (since, _) in line.superseded.items()}
+        line.superseded = {
+            v: (since, line.split_time_ms) for v, (since, _) in line.superseded.items()
+        }
         return line
 
     def made(self, parent: Line, end: CdcState, *, now_ms: int, tau_max: int) -> Line:
@@ -104,10 +106,13 @@ class Judge(AbsenceJudge):
         self._look(line)
         self._lines[line.course, end.encode().head] = line
         self._ends[id(end)] = (end, line)
-        self.check(parent.tau <= line.tau, "split time went back")
+        self.check(parent.split_time_ms <= line.split_time_ms, "split time went back")
         old = superseded - line.possible_versions() - self.ring.versions_since(parent.made_ms)
         self.check(not old, f"line 9: {old} count")
-        self.check(line.tau <= tau_max, f"line 8: τ is {line.tau}, but was watched for {tau_max}")
+        self.check(
+            line.split_time_ms <= tau_max,
+            f"line 8: τ is {line.split_time_ms}, but was watched for {tau_max}",
+        )
         self.check_absences(line)
         self.check_records(line)
         self._check_books(line)
@@ -179,7 +184,9 @@ class Judge(AbsenceJudge):
         """Take a state that somebody put in the place of the committed one."""
         course = self.courses[split]
         before, end = course.committed, CdcState.decode(position)
-        course.committed = self.made(before, end, now_ms=before.made_ms, tau_max=before.tau)
+        course.committed = self.made(
+            before, end, now_ms=before.made_ms, tau_max=before.split_time_ms
+        )
 
     # ---- what reaches the sink (I2, I4, I6, lines 17, 36) ----
 

@@ -34,9 +34,9 @@ class Known:
     places: frozenset[tuple[str, int]]
     times: tuple[int, ...]
 
-    def ages(self, tau: int) -> tuple[int, ...]:
+    def ages(self, split_time_ms: int) -> tuple[int, ...]:
         """Return how long ago its times are."""
-        return tuple(tau - time for time in self.times)
+        return tuple(split_time_ms - time for time in self.times)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Line:
     course: Course
     version: Version
     parent: "Line | None" = None
-    tau: int = 0
+    split_time_ms: int = 0
     markers: Mapping[str, At] = field(default_factory=dict)
     ahead: Sequence[tuple[Part, Mapping[str, At]]] = ()
     records: Mapping[Digest, Known] = field(default_factory=dict)
@@ -156,7 +156,7 @@ class Line:
         while line is not None:
             yield line, shift
             origin = line.origin(key)
-            shift += line.tau - origin.tau if origin else 0
+            shift += line.split_time_ms - origin.split_time_ms if origin else 0
             line = origin or line.parent
 
     def origin(self, key: int) -> "Line | None":
@@ -190,7 +190,10 @@ class Line:
     def sure_versions(self) -> set[Version]:
         """Return the rings that count for certain (line 9)."""
         old = self.superseded.items()
-        return {self.version, *(v for v, (since, _) in old if self.tau < since + _RETIRE_MS)}
+        return {
+            self.version,
+            *(v for v, (since, _) in old if self.split_time_ms < since + _RETIRE_MS),
+        }
 
     def possible_versions(self) -> set[Version]:
         """Return those that may count: its own, and those of the state before."""
@@ -198,7 +201,7 @@ class Line:
         for line in filter(None, (self, self.parent)):
             old = line.superseded.items()
             found |= {line.version}
-            found |= {v for v, (_, since) in old if line.tau <= since + _RETIRE_MS}
+            found |= {v for v, (_, since) in old if line.split_time_ms <= since + _RETIRE_MS}
             found |= {v for v in line.rings if line.unread.keys() & {*v.members}}
         return found
 
@@ -207,7 +210,7 @@ class Line:
         assert self.parent is not None
         self.superseded = dict(self.parent.superseded)
         if version != self.parent.version:
-            self.superseded[self.parent.version] = (self.parent.tau, self.tau)
+            self.superseded[self.parent.version] = (self.parent.split_time_ms, self.split_time_ms)
             self.superseded.pop(version, None)
 
 
@@ -264,13 +267,15 @@ def line_of(course: Course, version: Version, state: CdcState) -> Line:
     return Line(
         course,
         version,
-        tau=state.tau,
+        split_time_ms=state.split_time_ms,
         markers=_places(state.markers),
         ahead=[(Part(*each.arc), _places(each.markers)) for each in state.ahead],
         books=Counter(state.counters),
         gaps=gaps_in(state),
         is_stopped=any(gap.state == OPEN for gap in state.met_gaps),
-        unread={node: (each.unread_ms, each.tau) for node, each in state.absences.items()},
+        unread={
+            node: (each.unread_ms, each.split_time_ms) for node, each in state.absences.items()
+        },
     )
 
 

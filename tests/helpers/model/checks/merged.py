@@ -37,12 +37,12 @@ def _superseded(line: Line) -> Mapping[Version, tuple[int, int]]:
     """
     found: dict[Version, tuple[int, int]] = {}
     for each in line.origins:
-        shift = line.tau - each.tau
+        shift = line.split_time_ms - each.split_time_ms
         for version, span in each.superseded.items():
             shifted = span[0] + shift, span[1] + shift
             known = found.get(version, shifted)
             found[version] = max(known[0], shifted[0]), max(known[1], shifted[1])
-    found |= {each.version: (line.tau, line.tau) for each in line.origins}
+    found |= {each.version: (line.split_time_ms, line.split_time_ms) for each in line.origins}
     del found[line.version]
     return found
 
@@ -50,8 +50,11 @@ def _superseded(line: Line) -> Mapping[Version, tuple[int, int]]:
 def check_merged(line: Line, state: CdcState | None, judge: RecordJudge) -> None:
     """Of each place the state that counts counts whole; nothing is mixed field by field."""
     check, parts = judge.check, line.origins
-    tau = max(each.tau for each in parts)
-    check(line.tau == tau, f"line 33: τ is {line.tau} after a merge, not {tau}")
+    split_time_ms = max(each.split_time_ms for each in parts)
+    check(
+        line.split_time_ms == split_time_ms,
+        f"line 33: τ is {line.split_time_ms} after a merge, not {split_time_ms}",
+    )
     for node, log in judge.ring.nodes.items():
         for copy in log.copies:
             key = copy.mutation.key
@@ -88,7 +91,7 @@ def _check_records(line: Line, judge: RecordJudge) -> None:
             )
             judge.check(same, f"line 33: {mutation} was {before} and is {now}")
             if now is not None:
-                ages = now.ages(line.tau), before.ages(origin.tau)
+                ages = now.ages(line.split_time_ms), before.ages(origin.split_time_ms)
                 judge.check(ages[0] == ages[1], f"line 33: {mutation}: ages {ages} differ")
     judge.check(not left, f"line 33: {[*map(judge.mutation, left)]} came from nowhere")
 

@@ -89,7 +89,7 @@ class RecordJudge:
 
         After a log has returned the next sweep tries again.
         """
-        late = takewhile(lambda x: line.tau - x.tau <= _SWEEP_MS, line.back())
+        late = takewhile(lambda x: line.split_time_ms - x.split_time_ms <= _SWEEP_MS, line.back())
         away = {node for x in late for y in (x, x.parent) if y for node in y.unread}
         if all(place in lost or place[0] in away for place in record.places):
             return True
@@ -141,7 +141,7 @@ class RecordJudge:
             copies = self._copies_before(line, mutation)
             if not all(log.is_streamed(copy) for log, copy in copies):
                 continue
-            waited_ms = line.tau - self._born(line, mutation)
+            waited_ms = line.split_time_ms - self._born(line, mutation)
             unread = self._unread(line, mutation) if waited_ms < COMPARED_MS else None
             self.check(
                 unread is None, f"line 17: {mutation} of a stream went out, {unread} is unread"
@@ -170,7 +170,7 @@ class RecordJudge:
         """
         copies = self._copies_before(line, mutation)
         streamed = all(log.may_be_streamed(copy) for log, copy in copies if log.name in seen)
-        return streamed and line.tau - self._born(line, mutation) < 2 * COMPARED_MS
+        return streamed and line.split_time_ms - self._born(line, mutation) < 2 * COMPARED_MS
 
     def _copies_before(self, line: Line, mutation: Mutation) -> list[tuple[NodeLog, Copy]]:
         """Return the copies of a mutation's bytes before the markers, and their logs."""
@@ -186,7 +186,7 @@ class RecordJudge:
         name = self.name(mutation)
         has_it = [(x, s) for x, s in line.past(mutation.key) if name in x.records]
         first, shift = has_it[-1] if has_it else (line, 0)
-        return (first.parent.tau if first.parent else 0) + shift
+        return (first.parent.split_time_ms if first.parent else 0) + shift
 
     # ---- what is forgotten (lines 22, 23) ----
 
@@ -213,15 +213,17 @@ class RecordJudge:
         if record.kind != constants.EXPIRED_DROPPED and record.seen >= _expected(
             mutation, _sure(line)
         ):
-            came = [x.parent.tau + s for x, s in before if x.parent and mutation in x.came]
-            ages.append((line.tau - max(came), 1_000 * COMPLETE_S))
+            came = [
+                x.parent.split_time_ms + s for x, s in before if x.parent and mutation in x.came
+            ]
+            ages.append((line.split_time_ms - max(came), 1_000 * COMPLETE_S))
         if not ages or not record.seen >= _expected(mutation, line.possible_versions()):
             same = takewhile(
                 lambda x: name in x[0].records and x[0].records[name].kind == record.kind, before
             )
             first, shift = list(same)[-1]
-            since = (first.parent.tau if first.parent else 0) + shift
-            ages.append((line.tau - since, 1_000 * MEMORY_S))
+            since = (first.parent.split_time_ms if first.parent else 0) + shift
+            ages.append((line.split_time_ms - since, 1_000 * MEMORY_S))
         is_old = any(age_ms >= kept_ms for age_ms, kept_ms in ages)
         self.check(is_old, f"line 23: {mutation} is forgotten after {ages[0][0]} ms")
 

@@ -93,8 +93,8 @@ class Run:
 
     def tick(self, ms: int) -> None:
         """Let split time pass in both, and sweep."""
-        self.model.tau += ms
-        self.agreement.tau += ms
+        self.model.split_time_ms += ms
+        self.agreement.split_time_ms += ms
         assert self.model.sweep() == sweep(self.agreement)
 
     def end_batch(self) -> None:
@@ -116,7 +116,7 @@ class Run:
         restored = Agreement(groups())
         for chunk in self.chunks.chunks:
             restored.restore(chunk.words, list(range(HOSTS)), list(range(len(RINGS))))
-        restored.tau = self.agreement.tau
+        restored.split_time_ms = self.agreement.split_time_ms
         restored.number = max(restored.number, self.agreement.number)
         self.agreement = restored
         self.chunks = RecordChunks(self.chunks.chunks, parts=PARTS)
@@ -207,7 +207,7 @@ def test_a_late_copy_of_an_expired_mutation_publishes_it() -> None:
     """Expired without enough copies, it is emitted as late when the copy comes, once (line 16)."""
     agreement = Agreement(everyone())
     observe(agreement, 0, 1)
-    agreement.tau = WAIT
+    agreement.split_time_ms = WAIT
     sweep(agreement)
     assert (1, 0) == (agreement.expired, agreement.pending)
     assert {1} == set(agreement.unpublished(0, 1))
@@ -224,9 +224,9 @@ def test_a_late_copy_of_an_expired_mutation_publishes_it() -> None:
 def test_a_mutation_expires_at_its_time(late_ms: int, expired: int) -> None:
     """Not a millisecond of split time before (line 20)."""
     agreement = Agreement(everyone())
-    agreement.tau = 77
+    agreement.split_time_ms = 77
     observe(agreement, 0, 1)
-    agreement.tau += late_ms
+    agreement.split_time_ms += late_ms
 
     sweep(agreement)
 
@@ -240,7 +240,7 @@ def test_pending_records_are_never_dropped() -> None:
         observe(agreement, 0, number)
 
     assert 0 == agreement.shorten(10)
-    agreement.tau = WAIT - 1
+    agreement.split_time_ms = WAIT - 1
     assert 0 == agreement.forget_old(0, 0)
 
     assert (50, 50, 0) == (agreement.live, agreement.pending, agreement.memory_shortened)
@@ -306,7 +306,7 @@ def test_the_table_grows() -> None:
 
     assert 2 * count == sum(observe(agreement, 1, number) for number in range(count))
     assert (count, 0) == (agreement.agreed, agreement.pending)
-    agreement.tau = MEMORY
+    agreement.split_time_ms = MEMORY
 
     assert count == sweep(agreement)
     assert 0 == agreement.live
@@ -334,7 +334,7 @@ def test_a_slot_dropped_and_taken_again_is_stored_once() -> None:
     observe(agreement, 0, 1)
     observe(agreement, 1, 1)
     agreement.changed_rows()
-    agreement.tau = MEMORY
+    agreement.split_time_ms = MEMORY
     sweep(agreement)
     observe(agreement, 0, 2)
 
@@ -350,7 +350,7 @@ def test_dropped_and_born_again_between_two_batches() -> None:
     observe(agreement, 0, 1)
     observe(agreement, 1, 1)
     chunks = [agreement.changed_rows()]
-    agreement.tau = MEMORY
+    agreement.split_time_ms = MEMORY
     sweep(agreement)
     observe(agreement, 2, 1)
     chunks.append(agreement.changed_rows())
@@ -376,7 +376,7 @@ def test_copies_in_other_bytes_count_also_for_one_that_expired() -> None:
     """Expired or not, what a mutation was joined to gets the late copies that come in its bytes."""
     agreement = Agreement(everyone())
     pending_twice(agreement)
-    agreement.tau = WAIT
+    agreement.split_time_ms = WAIT
     sweep(agreement)
     assert (1, 1) == (agreement.expired, agreement.reencoded)
 
@@ -391,12 +391,12 @@ def test_what_was_joined_leads_there_as_long_as_it_waits() -> None:
     agreement = Agreement(everyone())
     older, younger = pending_twice(agreement)
     assert [younger] == agreement.joined(older)
-    agreement.tau = 10 * MEMORY
+    agreement.split_time_ms = 10 * MEMORY
 
     assert 0 == agreement.forget_old(MEMORY, COMPLETE)
     agreement.expire(older)
     assert 0 == agreement.forget_old(MEMORY, COMPLETE)
-    agreement.tau += MEMORY
+    agreement.split_time_ms += MEMORY
     assert 2 == agreement.forget_old(MEMORY, COMPLETE)
 
 
@@ -451,14 +451,14 @@ def test_copies_in_a_part_that_is_gone_can_be_assumed() -> None:
     """Up to the split time that is given, the host counts for what waits, and it is said (21)."""
     agreement = Agreement(everyone())
     observe(agreement, 0, 1)
-    agreement.tau = 100
+    agreement.split_time_ms = 100
     agreement.assume([(2, 100, 0, RING)])
     observe(agreement, 0, 2)
 
     assert [1] == [agreement.identity(slot)[1] for slot in agreement.ready()]
     (slot,) = agreement.ready()
     assert 1 | constants.ASSUMED == agreement.publish(slot, 0, 1, 1, 100)
-    agreement.tau = 99
+    agreement.split_time_ms = 99
     assert 1 | constants.ASSUMED == observe(agreement, 1, 3)
     agreement.assume([(2, 100, 0, place_of(0)), (0, 100, place_of(0) + 1, RING)])
     assert 0 == observe(agreement, 1, 4)

@@ -256,7 +256,7 @@ def test_time_alone_is_told_when_a_commit_is_due(tmp_path: Path) -> None:
         found = reader.read(replace(DEMAND, commit_due=turn % 4 == 0))
         if isinstance(found, Batch):
             assert isinstance(found.end, CdcState)
-            taus.append(found.end.tau)
+            taus.append(found.end.split_time_ms)
         clock.advance(300)
 
     assert [0, 1_200, 2_400] == taus
@@ -274,7 +274,7 @@ def test_split_time_is_committed_with_every_commit(tmp_path: Path, seconds: int)
     for _ in range(30_000 // TICK_MS):
         rig.passes(1)
         states = (quiet.decode_position(s.position) for s in rig.store.states() if s.position)
-        taus = [state.tau for state in states if isinstance(state, CdcState)] or [0]
+        taus = [state.split_time_ms for state in states if isinstance(state, CdcState)] or [0]
         behind_ms.append(rig.clock.monotonic_ms() - began_ms - min(taus))
 
     assert max(behind_ms) <= 1_000 * seconds + 2 * TICK_MS
@@ -293,7 +293,7 @@ def test_of_a_sleep_ten_seconds_count(tmp_path: Path) -> None:
     assert isinstance(before, CdcState)
     assert isinstance(after, CdcState)
 
-    assert before.tau + 10_000 == after.tau
+    assert before.split_time_ms + 10_000 == after.split_time_ms
     assert 0 == after.books()["mutations.expired"]
 
 
@@ -312,7 +312,7 @@ def test_time_that_another_owner_has_counted_is_not_counted_again(tmp_path: Path
     after = positions({split.split_id: again})[split.split_id]
     assert isinstance(after, CdcState)
 
-    assert 0 == after.tau
+    assert 0 == after.split_time_ms
 
 
 def test_what_waits_keeps_its_segment_over_a_restart(tmp_path: Path) -> None:

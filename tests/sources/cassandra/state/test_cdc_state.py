@@ -37,7 +37,7 @@ runs = st.lists(st.integers(0, (1 << 48) - 1), max_size=4).map(tuple)
 manifests = st.lists(st.tuples(st.integers(0, 9), runs), max_size=3).map(tuple)
 states = st.builds(
     CdcState,
-    tau=counts,
+    split_time_ms=counts,
     number=counts,
     hosts=st.lists(names, max_size=3).map(tuple),
     keyspaces=st.lists(names, max_size=3).map(tuple),
@@ -52,7 +52,7 @@ states = st.builds(
 def sample() -> CdcState:
     """Return a state with two chunks."""
     return CdcState(
-        tau=5,
+        split_time_ms=5,
         number=7,
         hosts=("node1", "node2"),
         keyspaces=("shop",),

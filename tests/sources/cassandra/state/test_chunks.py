@@ -32,7 +32,7 @@ def fill(agreement: Agreement, count: int, random: Random) -> list[tuple[int, in
     for i in range(count):
         digest = random.getrandbits(64), random.getrandbits(64)
         token = random.getrandbits(64) - (1 << 63)
-        agreement.tau += i % 1_000 == 0
+        agreement.split_time_ms += i % 1_000 == 0
         agreement.observe(i % 3, *digest, 0, token, 1763740800012 + i // 99_999, 330 * i, 280)
         made.append((*digest, token))
     return made

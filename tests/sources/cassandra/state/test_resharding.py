@@ -58,7 +58,7 @@ def agreed(events: Sequence[tuple[int, int, int]]) -> Agreement:
     groups.set([Group((((0b111, 2),),), 0b111)], [[(0, 0)], [(0, 0)]])
     made = Agreement(groups)
     for number, host, passed_ms in events:
-        made.tau += passed_ms
+        made.split_time_ms += passed_ms
         token = (PLACES[number % len(PLACES)] << 32) - (1 << 63) + number
         made.observe(host, number, number * 7, number % 2, token, 5, 10 * number + host, 70)
         for slot in made.due(500):
@@ -80,7 +80,7 @@ def state_of(
     more = (Ahead(ahead[0], {"b": Marker(5, ahead[1])}),) if ahead else ()
     versions = [StoredTopology(Chunk(b"ring%d" % n), None if n & flags else n) for n in (1, 2)]
     return CdcState(
-        tau=agreement.tau,
+        split_time_ms=agreement.split_time_ms,
         number=agreement.number,
         hosts=hosts,
         keyspaces=KEYSPACES[: 2 if flags & 4 else 3],
@@ -101,7 +101,7 @@ def state_of(
         tables=("one.t",) if flags & 8 else None,
         topologies=tuple(versions),
         ahead=left_ahead(more, low),
-        absences={"a": Absence(gap, agreement.tau - gap)} if flags & 2 else {},
+        absences={"a": Absence(gap, agreement.split_time_ms - gap)} if flags & 2 else {},
     )
 
 
@@ -130,9 +130,9 @@ SHARES = st.lists(
 def content(row: Row, state: CdcState) -> tuple[object, ...]:
     """Return what a row says, by names and by age, whichever numbers its state has for them."""
     seen = {host for n, host in enumerate(state.hosts) if row[constants.SEEN] >> n & 1}
-    ages = [state.tau - row[constants.SINCE], state.tau - row[constants.LAST]]
+    ages = [state.split_time_ms - row[constants.SINCE], state.split_time_ms - row[constants.LAST]]
     if kind_of(row) in (constants.PENDING, constants.EXPIRED_DROPPED):
-        ages.append(state.tau - row[constants.BORN])
+        ages.append(state.split_time_ms - row[constants.BORN])
     keyspace = state.keyspaces[row[constants.META] >> 32 & 0xFFFF]
     places = row[constants.RECORD_WORDS :]
     located = {(state.hosts[places[i]], *places[i + 1 : i + 4]) for i in range(0, len(places), 4)}
@@ -172,7 +172,7 @@ def test_of_each_place_the_latest_state_counts_whole(shares: list[Share]) -> Non
                 assert marker_at(share.state, node, place) == marker_at(made, node, place)
     assert expected == records_in(made, Arc())
     taken = [share.state for share in counting if share.state]
-    assert max(state.tau for state in taken) == made.tau
+    assert max(state.split_time_ms for state in taken) == made.split_time_ms
     pending = made.counters["mutations.pending"]
     assert pending == made.counters["mutations.opening"]
     assert () == made.contradictions()

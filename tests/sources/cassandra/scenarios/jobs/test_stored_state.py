@@ -85,15 +85,15 @@ def test_q02_markers_of_a_log_have_an_order_and_another_log_is_refused(tmp_path:
         state.moved({"node": "elsewhere"}, {"segment_id": 1, "position": 1})
 
 
-def stored(numbers: range, host: int, tau: int, at: int) -> CdcState:
+def stored(numbers: range, host: int, split_time_ms: int, at: int) -> CdcState:
     """Return a state in which *host* has logged some mutations, read up to an offset."""
     agreement = Agreement(everyone())
-    agreement.tau = tau
+    agreement.split_time_ms = split_time_ms
     for number in numbers:
         observe(agreement, host, number)
     markers = {node: Marker(SEGMENT_ID, at) for node in NODES}
     chunks = RecordChunks(()).take(agreement)
-    return CdcState(tau, agreement.number, NODES, ("shop",), markers, {}, chunks)
+    return CdcState(split_time_ms, agreement.number, NODES, ("shop",), markers, {}, chunks)
 
 
 def places(state: CdcState | None) -> list[int]:
@@ -120,7 +120,7 @@ def test_q03_of_states_that_overlap_the_latest_counts_whole() -> None:
     rows = latest_rows(both.chunks).values()
     assert {0b10} == {row[constants.SEEN] for row in rows if place_on_ring(row) >= half}
     assert {50} == {row[constants.BORN] for row in rows}  # Of either no time has passed.
-    assert 50 == both.tau
+    assert 50 == both.split_time_ms
     assert {Marker(SEGMENT_ID, 70)} == set(both.markers.values())
     assert [Arc(half)] == [each.arc for each in both.ahead]
     assert [70, 90] == [marker_at(both, "a", place).offset for place in (half - 1, half)]
@@ -151,7 +151,7 @@ def test_q05_memory_is_bounded_by_age_and_by_number() -> None:
 
     agreement.shorten(60)
     assert agreement.live <= 60
-    agreement.tau = MEMORY
+    agreement.split_time_ms = MEMORY
     agreement.forget_old(MEMORY, COMPLETE)
 
     assert (waiting, waiting) == (agreement.live, agreement.pending)

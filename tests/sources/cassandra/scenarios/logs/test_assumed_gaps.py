@@ -36,10 +36,10 @@ def job(folder: Path, splits: int) -> dict[str, object]:
     }
 
 
-def lost(tau: int) -> StoredGap:
+def lost(split_time_ms: int) -> StoredGap:
     """Return a gap in the log of node 1, passed by the policy."""
     begin, end = Marker(1, END_OFFSET), Marker(SEGMENT_ID, 0)
-    return StoredGap("n1", begin, end, VANISHED, PASSED, ASSUME, tau)
+    return StoredGap("n1", begin, end, VANISHED, PASSED, ASSUME, split_time_ms)
 
 
 def keys_of(readers: Mapping[str, Reader]) -> list[bytes]:
@@ -63,7 +63,9 @@ def test_what_one_split_assumes_the_other_does_not_when_they_merge(tmp_path: Pat
     """Only of the tokens of which the lost part was not read a copy is taken to have been in it."""
     low, high = states_of(job(tmp_path, 2)).values()
     merged = source(job(tmp_path, 1))
-    resplit = merged.resplit({"1-of-2": replace(low, met_gaps=(lost(low.tau),)), "2-of-2": high})
+    resplit = merged.resplit(
+        {"1-of-2": replace(low, met_gaps=(lost(low.split_time_ms),)), "2-of-2": high}
+    )
     assert resplit is not None
     state = resplit["1-of-1"]
     assert isinstance(state, CdcState)
@@ -80,7 +82,7 @@ def logged_around_w(folder: Path) -> list[list[bytes]]:
     (state,) = states_of(options).values()
     clock = DrivenClock()
     made = source(options, clock)
-    readers = open_all(made, {"1-of-1": replace(state, met_gaps=(lost(state.tau),))})
+    readers = open_all(made, {"1-of-1": replace(state, met_gaps=(lost(state.split_time_ms),))})
     assert sorted(KEYS) == keys_of(readers)
     came = []
     for turn, seconds in enumerate((W_S - 10, 10), start=1):

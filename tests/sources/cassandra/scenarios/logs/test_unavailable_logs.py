@@ -52,7 +52,7 @@ def log_away(job: Job, node: str, *mutations: bytes) -> None:
 
 def times(job: Job) -> set[int]:
     """Return the split times, in seconds."""
-    return {state.tau // 1_000 for state in states(job)}
+    return {state.split_time_ms // 1_000 for state in states(job)}
 
 
 def states(job: Job) -> list[CdcState]:
@@ -292,7 +292,7 @@ def test_a_version_waits_for_its_absent_log(tmp_path: Path) -> None:
 def test_how_far_each_log_was_read() -> None:
     """It is known by split time, until the log is read to its end again."""
     found = Absences(PATIENCE, {})
-    found.missed("n", 0, tau=50)
+    found.missed("n", 0, split_time_ms=50)
 
     assert {"n"} == found.unread_since(50) == found.unread_since(80)
     assert set() == found.unread_since(49)
@@ -304,7 +304,7 @@ def test_a_wait() -> None:
     """It is counted while the log cannot be read, and begins anew when it could be meanwhile."""
     found = Absences(PATIENCE, {"old": Absence(99, 7)})
     assert not found.is_absent("old")
-    found.missed("old", 1, tau=9)
+    found.missed("old", 1, split_time_ms=9)
     assert found.is_absent("old")
     assert found.is_absent("named")
     assert Absence(100, 7) == found.stored["old"]
@@ -335,7 +335,9 @@ def test_what_several_splits_know_is_one_in_any_order(
     for node, each in made.items():
         for absences, shift in told:
             assert each.unread_ms <= absences.get(node, Absence(0, 0)).unread_ms
-            assert node not in absences or each.tau <= absences[node].tau + shift
+            assert (
+                node not in absences or each.split_time_ms <= absences[node].split_time_ms + shift
+            )
 
 
 def test_a_worker_goes_on_without_a_directory(tmp_path: Path) -> None:
@@ -355,7 +357,7 @@ def test_a_worker_goes_on_without_a_directory(tmp_path: Path) -> None:
         for process in list(world.running.values()):
             process.kill(arrives=False)
         world.start()
-    assert any(line.tau > 50_000 for line in world.judge.committed)
+    assert any(line.split_time_ms > 50_000 for line in world.judge.committed)
     assert any(event["event"] == "log_absent" for event in world.events)
 
     (tmp_path / "away").rename(folder)
