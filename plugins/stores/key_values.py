@@ -10,33 +10,21 @@ A row has a partition and a name. There are two kinds of partitions, and no row 
   write counts. Rows that matter are written once, and removed once.
 """
 
-import json
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 _STAMP_BITS = 62  # A positive number that a signed integer of 64 bits holds.
 
 
-@dataclass(frozen=True)
-class Partition:
-    """Rows that a change can replace together. *names* say what they are and whose."""
+class Partition(NamedTuple):
+    """Rows that a change can replace together. No two partitions have the same text."""
 
-    names: tuple[str, ...]
+    text: str
     is_plain: bool = False
-
-    @cached_property
-    def text(self) -> str:
-        """How a backend may name it: no two partitions share a text."""
-        return json.dumps(self.names)
-
-    def at(self, name: str) -> "Key":
-        """Return the key of a row."""
-        return Key(self, name)
 
 
 class Key(NamedTuple):

@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import pytest
 
-from headrace.plugins.stores.key_values import Change, Entry, KeyValues, Partition, new_stamp
+from headrace.plugins.stores.key_values import Change, Entry, Key, KeyValues, Partition, new_stamp
 
-ROW = Partition(("suite", "row"))
-OTHER = Partition(("suite", "other"))
-PLAIN = Partition(("suite", "plain"), is_plain=True)
+ROW = Partition("suite/row")
+OTHER = Partition("suite/other")
+PLAIN = Partition("suite/plain", is_plain=True)
 Open = Callable[[], KeyValues]
 _LARGE = 256 * 1024
 
@@ -41,7 +41,7 @@ class KeyValueSuite:
             late = Change(partition=ROW, expected={"a": None}, rows={"a": b"2"})
 
             assert [False] == list(second.change([late]))
-            assert {ROW.at("a"): Entry(stamp, b"1")} == dict(second.read([ROW.at("a")]))
+            assert {Key(ROW, "a"): Entry(stamp, b"1")} == dict(second.read([Key(ROW, "a")]))
 
     def test_a_row_is_replaced_by_who_saw_it_last(self, opened: Open) -> None:
         """A change is refused when the row has another stamp, or is gone."""
@@ -52,10 +52,10 @@ class KeyValueSuite:
 
             assert [True] == list(values.change([change]))
             assert [False] == list(values.change([again]))
-            assert Entry(change.stamp, b"2") == values.read([ROW.at("a")])[ROW.at("a")]
+            assert Entry(change.stamp, b"2") == values.read([Key(ROW, "a")])[Key(ROW, "a")]
             gone = Change(partition=ROW, expected={"a": change.stamp}, rows={"a": None})
             assert [True] == list(values.change([gone]))
-            assert {} == dict(values.read([ROW.at("a")]))
+            assert {} == dict(values.read([Key(ROW, "a")]))
             assert [False] == list(values.change([replace(again, expected={"a": change.stamp})]))
 
     def test_a_row_that_came_back_has_another_stamp(self, opened: Open) -> None:
@@ -82,7 +82,7 @@ class KeyValueSuite:
             assert {"a", "b"} == {key.name for key in values.scan([ROW])}
             assert [True] == list(values.change([applied]))
             assert {"a": b"2", "b": b"1", "c": b"3"} == _values(values, ROW)
-            assert second == values.read([ROW.at("b")])[ROW.at("b")].stamp
+            assert second == values.read([Key(ROW, "b")])[Key(ROW, "b")].stamp
             assert [True] == list(values.change([absent]))
             assert b"5" == _values(values, ROW)["e"]
 
@@ -102,40 +102,40 @@ class KeyValueSuite:
     def test_plain_rows(self, opened: Open) -> None:
         """The last write counts; names come in order; nothing is removed twice with an error."""
         with closing(opened()) as values, closing(opened()) as other:
-            values.put({PLAIN.at("b"): b"1", PLAIN.at("a"): b"", PLAIN.at("c\0é/1"): b"3"})
-            other.put({PLAIN.at("b"): b"2", PLAIN.at("none"): None})
+            values.put({Key(PLAIN, "b"): b"1", Key(PLAIN, "a"): b"", Key(PLAIN, "c\0é/1"): b"3"})
+            other.put({Key(PLAIN, "b"): b"2", Key(PLAIN, "none"): None})
             values.put({})
 
             assert ["a", "b", "c\0é/1"] == list(values.names(PLAIN))
             assert {"a": b"", "b": b"2", "c\0é/1": b"3"} == _values(values, PLAIN)
-            other.put({PLAIN.at("b"): None})
+            other.put({Key(PLAIN, "b"): None})
             assert ["a", "c\0é/1"] == list(values.names(PLAIN))
-            assert [] == list(values.names(Partition(("suite",), is_plain=True)))
+            assert [] == list(values.names(Partition("suite", is_plain=True)))
 
     def test_plain_rows_of_a_change(self, opened: Open) -> None:
         """Those before it are there with it; those after it are gone with it, and else stay."""
         with closing(opened()) as values:
-            values.put({PLAIN.at("old"): b"0"})
+            values.put({Key(PLAIN, "old"): b"0"})
             change = Change(
                 partition=ROW,
                 expected={"a": 7},
                 rows={"a": b"1"},
-                first={PLAIN.at("new"): b"x" * _LARGE},
-                then=[PLAIN.at("old")],
+                first={Key(PLAIN, "new"): b"x" * _LARGE},
+                then=[Key(PLAIN, "old")],
             )
             assert [False] == list(values.change([change]))
             assert "old" in values.names(PLAIN)
             assert [True] == list(values.change([replace(change, expected={"a": None})]))
 
-            found = values.read([PLAIN.at("new"), ROW.at("a"), PLAIN.at("gone")])
+            found = values.read([Key(PLAIN, "new"), Key(ROW, "a"), Key(PLAIN, "gone")])
             assert {"new": b"x" * _LARGE, "a": b"1"} == {k.name: e.value for k, e in found.items()}
 
     def test_rows_before_all_changes(self, opened: Open) -> None:
         """They are written whatever becomes of the changes, and without any."""
         with closing(opened()) as values:
             refused = Change(partition=ROW, expected={"a": 7}, rows={"a": b"1"})
-            assert [False] == list(values.change([refused], {PLAIN.at("a"): b"1"}))
-            assert [] == list(values.change([], {PLAIN.at("b"): b"2"}))
+            assert [False] == list(values.change([refused], {Key(PLAIN, "a"): b"1"}))
+            assert [] == list(values.change([], {Key(PLAIN, "b"): b"2"}))
 
             assert {"a": b"1", "b": b"2"} == _values(values, PLAIN)
 
@@ -144,12 +144,12 @@ class KeyValueSuite:
         with closing(opened()) as values:
             names = {f"{number:03}": bytes([number]) * 1000 for number in range(100)}
             change = Change(partition=ROW, expected=dict.fromkeys(names), rows=names)
-            values.put({PLAIN.at(f"{n}"): bytes([n]) * _LARGE for n in range(12)})
+            values.put({Key(PLAIN, f"{n}"): bytes([n]) * _LARGE for n in range(12)})
 
             assert [True] == list(values.change([change]))
             assert names == _values(values, ROW)
             assert [bytes([n]) * _LARGE for n in range(12)] == [
-                values.read([PLAIN.at(f"{n}")])[PLAIN.at(f"{n}")].value for n in range(12)
+                values.read([Key(PLAIN, f"{n}")])[Key(PLAIN, f"{n}")].value for n in range(12)
             ]
 
     def test_of_many_at_once_each_counts(self, opened: Open) -> None:
@@ -157,7 +157,7 @@ class KeyValueSuite:
         each, threads = 10, 3
 
         def add() -> None:
-            key, done = ROW.at("n"), 0
+            key, done = Key(ROW, "n"), 0
             with closing(opened()) as values:
                 while done < each:
                     entry = values.read([key]).get(key)

@@ -82,14 +82,14 @@ class MemoryValues(KeyValues):
             for key, value in (before or {}).items():
                 self._put(key, 0, value)
             for change in changes:
-                there = {n: rows.get(change.partition.at(n)) for n in change.expected}
+                there = {n: rows.get(Key(change.partition, n)) for n in change.expected}
                 stamps = {name: entry and entry.stamp for name, entry in there.items()}
                 applied.append(stamps == dict(change.expected))
                 if applied[-1]:
                     for key, value in change.first.items():
                         self._put(key, 0, value)
                     for name, new in change.rows.items():
-                        self._put(change.partition.at(name), change.stamp, new)
+                        self._put(Key(change.partition, name), change.stamp, new)
                     for key in change.then:
                         self._put(key, 0, None)
         return applied

@@ -66,7 +66,7 @@ class CassandraValues(KeyValues):
             of = [each for each in partitions if each.is_plain is is_plain]
             answers = self.session.results(_SCAN[is_plain], [(each.text,) for each in of])
             for partition, rows in zip(of, answers, strict=True):
-                found |= {partition.at(row["name"]): _entry(row) for row in rows}
+                found |= {Key(partition, row["name"]): _entry(row) for row in rows}
         return found
 
     def names(self, partition: Partition) -> Sequence[str]:
@@ -106,9 +106,9 @@ class CassandraValues(KeyValues):
 
         Another process may have replaced its rows since: a caller that gets False reads again.
         """
-        found = self.read([change.partition.at(name) for name in change.rows])
+        found = self.read([Key(change.partition, name) for name in change.rows])
         for name, value in change.rows.items():
-            entry = found.get(change.partition.at(name))
+            entry = found.get(Key(change.partition, name))
             stamp = entry.stamp if entry else None
             if value is not None and stamp == change.stamp:
                 return True

@@ -130,19 +130,19 @@ class Heads(StateCopies):
         self, split: str, head: Head, names: Collection[str] | None = None
     ) -> dict[str, Key]:
         """Return where the chunks of a head are, or of them *names*."""
-        at = self._rows.chunks(split).at
+        of = self._rows.chunks(split)
         listed = head.chunks or {}
-        return {n: at(_chunk(n, listed[n][0])) for n in (listed if names is None else names)}
+        return {n: Key(of, _chunk(n, listed[n][0])) for n in (listed if names is None else names)}
 
     def _sweep(self, split: str, head: Head) -> None:
         """Remove chunks that earlier owners left in no state."""
         partition = self._rows.chunks(split)
         listed = {key.name for key in self.chunk_keys(split, head).values()}
         gone = {
-            partition.at(name): None
+            Key(partition, name): None
             for name in self._values.names(partition)
             if name not in listed
-            and named(partition.at(name), _token_of, self._values) < head.token
+            and named(Key(partition, name), _token_of, self._values) < head.token
         }
         if gone:
             self._values.put(gone)
@@ -268,8 +268,8 @@ class Heads(StateCopies):
         """
         before = head.chunks or {}
         listed = {n: before.get(n) or (token, len(position.chunks[n])) for n in position.names}
-        at = self._rows.chunks(split).at
-        new = {at(_chunk(n, token)): c for n, c in position.chunks.items() if n not in before}
+        of = self._rows.chunks(split)
+        new = {Key(of, _chunk(n, token)): c for n, c in position.chunks.items() if n not in before}
         gone = self.chunk_keys(split, head, before.keys() - listed.keys())
         return listed, new, list(gone.values())
 
@@ -308,7 +308,7 @@ class Heads(StateCopies):
         chunks = position.chunks if position else {}
         listed = {name: (head.token, len(content)) for name, content in chunks.items()}
         partition = self._rows.chunks(split)
-        first = {partition.at(_chunk(n, head.token)): chunks[n] for n in chunks}
+        first = {Key(partition, _chunk(n, head.token)): chunks[n] for n in chunks}
         head = msgspec.structs.replace(
             head,
             position=position.head if position else None,
@@ -368,7 +368,7 @@ class Heads(StateCopies):
     def drop_chunks(self, split: str) -> None:
         """Remove all chunks of a split."""
         partition = self._rows.chunks(split)
-        gone = {partition.at(name): None for name in self._values.names(partition)}
+        gone = {Key(partition, name): None for name in self._values.names(partition)}
         if gone:
             self._values.put(gone)
 

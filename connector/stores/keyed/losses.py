@@ -84,9 +84,9 @@ class Losses:
                 headers=loss.headers,
                 origin=json.dumps(loss.origin),
             )
-            found[partition.at(name)] = pack(row)
+            found[Key(partition, name)] = pack(row)
             content = self._rows.content(commit.split, name)
-            found |= {content.at(str(n)): piece for n, piece in enumerate(pieces)}
+            found |= {Key(content, str(n)): piece for n, piece in enumerate(pieces)}
         return found
 
     def forget_after(self, split: str, seq: int, token: int) -> None:
@@ -127,7 +127,7 @@ class Losses:
         """Note that the topic for dead letters has them."""
         self._values.put(
             {
-                self._rows.losses(kept.split).at(kept.name): pack(
+                Key(self._rows.losses(kept.split), kept.name): pack(
                     msgspec.structs.replace(kept.row, sent=True)
                 )
                 for kept in self._seen(committed, numbers)
@@ -143,7 +143,7 @@ class Losses:
         split, mine = commit.split, (commit.seq, commit.token)
         if self._numbers.get(split, (0, 0, 0))[:2] == mine:
             return self._numbers[split][2]
-        key = NUMBERS.at(_NUMBER)
+        key = Key(NUMBERS, _NUMBER)
         for _ in range(TRIES_MAX):
             entry = self._values.row(key)
             last = unpack(int, key, entry, self._values) if entry else 0
@@ -200,12 +200,12 @@ class Losses:
     def _pieces(self, kept: _Kept) -> Sequence[bytes] | None:
         """Return the content of a loss; None if the loss is gone."""
         content = self._rows.content(kept.split, kept.name)
-        keys = [content.at(str(n)) for n in range(kept.row.pieces)]
+        keys = [Key(content, str(n)) for n in range(kept.row.pieces)]
         found = self._values.read(keys)
         missing = [key.name for key in keys if key not in found]
         if not missing:
             return [found[key].value for key in keys]
-        loss = self._rows.losses(kept.split).at(kept.name)
+        loss = Key(self._rows.losses(kept.split), kept.name)
         if loss not in self._values.read([loss]):
             return None
         what = f"of loss {kept.row.number}, piece {missing[0]} is missing"
@@ -214,9 +214,9 @@ class Losses:
     def _remove(self, losses: Sequence[_Kept]) -> None:
         """Remove losses before their content: one without content was spoilt."""
         if losses:
-            self._values.put({self._rows.losses(x.split).at(x.name): None for x in losses})
+            self._values.put({Key(self._rows.losses(x.split), x.name): None for x in losses})
         pieces = {
-            self._rows.content(kept.split, kept.name).at(str(n)): None
+            Key(self._rows.content(kept.split, kept.name), str(n)): None
             for kept in losses
             for n in range(kept.row.pieces)
         }

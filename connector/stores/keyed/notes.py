@@ -40,7 +40,8 @@ class KeyedNotes(Notes):
     def __init__(self, values: KeyValues, space: str, store: Callable[[str], Store]) -> None:
         """Own *values*; *store* returns that of a job over the same connection."""
         self._values = values
-        self._partition = Partition(("notes", space))
+        self._partition = Partition(json.dumps(["notes", space]))
+        self._version_key = Key(self._partition, _VERSION)
         self._store = store
 
     @property
@@ -50,7 +51,7 @@ class KeyedNotes(Notes):
 
     def version(self) -> int:
         """See `Notes.version`."""
-        return self._seen(self._values.read([self._partition.at(_VERSION)]))[1]
+        return self._seen(self._values.read([self._version_key]))[1]
 
     def rows(self) -> tuple[int, Mapping[NoteKey, str]]:
         """See `Notes.rows`."""
@@ -67,7 +68,7 @@ class KeyedNotes(Notes):
 
     def replace(self, seen: int, changes: Mapping[NoteKey, str | None]) -> bool:
         """See `Notes.replace`."""
-        stamp, version = self._seen(self._values.read([self._partition.at(_VERSION)]))
+        stamp, version = self._seen(self._values.read([self._version_key]))
         if version != seen:
             return False
         rows = {
@@ -84,7 +85,7 @@ class KeyedNotes(Notes):
         return applied
 
     def _seen(self, rows: Mapping[Key, Entry]) -> tuple[int | None, int]:
-        key = self._partition.at(_VERSION)
+        key = self._version_key
         entry = rows.get(key)
         return (entry.stamp, unpack(int, key, entry, self._values)) if entry else (None, 0)
 
@@ -153,7 +154,7 @@ class KeyedPublications(Publications):
 
     def _key(self, each: Publication) -> Key:
         name = json.dumps([each.subject, each.schema_id.hex(), each.part])
-        return self._rows.publications.at(name)
+        return Key(self._rows.publications, name)
 
     def _replace(
         self, key: Key, replaced: Callable[[PublicationRow | None], PublicationRow | None]
@@ -210,7 +211,7 @@ def see(rows: JobRows, told: Sequence[Seen], owners: Mapping[str, str | None]) -
             since_ms=since_ms,
             seen_ms=now_ms,
         )
-        found[rows.seen.at(_SPLIT + each.split)] = pack(row)
+        found[Key(rows.seen, _SPLIT + each.split)] = pack(row)
     if found:
         rows.values.put(found)
 

@@ -4,6 +4,7 @@ A document is MessagePack with a CRC-32 behind it: what is read is what was writ
 StateLostError names the row.
 """
 
+import json
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
@@ -21,8 +22,8 @@ BUCKETS: Final = 16  # Partitions of a job's leases: few to read, and seldom two
 JOB: Final = "job"  # The name of the job's own row; those of its plans are numbers.
 HEAD: Final = "head"
 PROBLEM: Final = "problem"
-SCHEMAS: Final = Partition(("schemas",), is_plain=True)
-NUMBERS: Final = Partition(("numbers",))
+SCHEMAS: Final = Partition(json.dumps(["schemas"]), is_plain=True)
+NUMBERS: Final = Partition(json.dumps(["numbers"]))
 _CHECK_BYTES: Final = 4
 
 Counts = dict[str, tuple[int, int, int, int, int, int, int, int]]
@@ -149,39 +150,39 @@ class JobRows:
         """Look at nothing yet."""
         self.values = values
         self.name = job
-        self.job = Partition(("job", job))
-        self.publications = Partition(("publications", job))
-        self.seen = Partition(("seen", job), is_plain=True)
-        self.workers = Partition(("workers", job), is_plain=True)
-        self.buckets = [Partition(("leases", job, str(n))) for n in range(BUCKETS)]
+        self.job = _decided("job", job)
+        self.publications = _decided("publications", job)
+        self.seen = _plain("seen", job)
+        self.workers = _plain("workers", job)
+        self.buckets = [_decided("leases", job, str(n)) for n in range(BUCKETS)]
         self._heads: dict[str, Key] = {}
         self._chunks: dict[str, Partition] = {}
 
     def lease(self, split: str) -> Key:
         """Return the key of a split's lease."""
-        return self.buckets[zlib.crc32(split.encode()) % BUCKETS].at(split)
+        return Key(self.buckets[zlib.crc32(split.encode()) % BUCKETS], split)
 
     def head(self, split: str) -> Key:
         """Return the key of a split's head."""
         found = self._heads.get(split)
         if found is None:
-            found = self._heads[split] = Partition(("head", self.name, split)).at(HEAD)
+            found = self._heads[split] = Key(_decided("head", self.name, split), HEAD)
         return found
 
     def chunks(self, split: str) -> Partition:
         """Return where the chunks of a split are; one is named by token and name."""
         found = self._chunks.get(split)
         if found is None:
-            found = self._chunks[split] = Partition(("chunks", self.name, split), is_plain=True)
+            found = self._chunks[split] = _plain("chunks", self.name, split)
         return found
 
     def losses(self, split: str) -> Partition:
         """Return where the losses of a split are."""
-        return Partition(("losses", self.name, split), is_plain=True)
+        return _plain("losses", self.name, split)
 
     def content(self, split: str, loss: str) -> Partition:
         """Return where the content of a loss is."""
-        return Partition(("content", self.name, split, loss), is_plain=True)
+        return _plain("content", self.name, split, loss)
 
     def lost(self, what: str, split: str = "") -> StateLostError:
         """Return an error that says what of the job, or of a split, is lost."""
@@ -192,6 +193,14 @@ class JobRows:
     def unpack(self, kind: type[T], key: Key, entry: Entry) -> T:
         """Return the document in a row. Raises StateLostError."""
         return unpack(kind, key, entry, self.values)
+
+
+def _decided(*names: str) -> Partition:
+    return Partition(json.dumps(names))
+
+
+def _plain(*names: str) -> Partition:
+    return Partition(json.dumps(names), is_plain=True)
 
 
 def named(key: Key, parsed: Callable[[str], T], values: KeyValues) -> T:

@@ -199,7 +199,7 @@ class KeyedStore(CopyingStore):
     def plans(self) -> Plans:
         """See `Store.plans`."""
         rows = self._values.scan([self._rows.job])
-        key = self._rows.job.at(JOB)
+        key = Key(self._rows.job, JOB)
         in_force = JobRow(key=b"", plan=PLAN, splits=[])
         if key in rows:
             in_force = self._rows.unpack(JobRow, key, rows[key])
@@ -346,7 +346,7 @@ class KeyedStore(CopyingStore):
 
     def _found_job(self) -> tuple[Entry, JobRow] | None:
         """Return the job's row; None if the job does not exist."""
-        key = self._rows.job.at(JOB)
+        key = Key(self._rows.job, JOB)
         entry = self._values.row(key)
         return None if entry is None else (entry, self._rows.unpack(JobRow, key, entry))
 
@@ -360,14 +360,14 @@ class KeyedStore(CopyingStore):
         """See `Store.enroll`."""
         facts = {name: value for name, value in asdict(owner).items() if name != "worker"}
         worker = Worker(**facts, beat=0, beat_ms=_now_ms(), places=tuple(places))
-        self._values.put({self._rows.workers.at(owner.worker): pack(worker)})
+        self._values.put({Key(self._rows.workers, owner.worker): pack(worker)})
 
     def dismiss(self, worker: str) -> None:
         """See `Store.dismiss`."""
         for row in self.leases():
             if row.owner == worker:
                 self._free(worker, row.split, row.token, row.problem)
-        self._values.put({self._rows.workers.at(worker): None})
+        self._values.put({Key(self._rows.workers, worker): None})
 
     def workers(self) -> Sequence[WorkerRow]:
         """See `Store.workers`; a worker notices here that its store is gone."""
@@ -407,7 +407,7 @@ class KeyedStore(CopyingStore):
 
     def _beat(self, worker: str, **fields: tuple[str, ...]) -> dict[Key, bytes]:
         """Return what moves the beat of a worker, and replaces *fields*, if it has enrolled."""
-        key = self._rows.workers.at(worker)
+        key = Key(self._rows.workers, worker)
         entry = self._values.row(key)
         if entry is None:
             return {}
@@ -642,7 +642,7 @@ class KeyedStore(CopyingStore):
         """Give the job a key and a plan, and forget those that it had."""
         there = self._values.scan([self._rows.job])
         gone: dict[str, bytes | None] = {key.name: None for key in there}
-        entry = there.get(self._rows.job.at(JOB))
+        entry = there.get(Key(self._rows.job, JOB))
         if not self._change_job(entry.stamp if entry else None, {**gone, JOB: pack(row)}):
             raise StoreUnavailableError("another process wrote to it", place=f"job {self._job}")
         self._splits = frozenset(row.splits)
@@ -661,7 +661,7 @@ class KeyedStore(CopyingStore):
     def put_schemas(self, schemas: Sequence[RecordSchema]) -> None:
         """See `Store.put_schemas`."""
         new = {
-            SCHEMAS.at(x.schema_id.hex()): pack(
+            Key(SCHEMAS, x.schema_id.hex()): pack(
                 SchemaRow(
                     table=x.table, text=x.text, key=json.dumps(x.key), value=json.dumps(x.value)
                 )
@@ -675,7 +675,7 @@ class KeyedStore(CopyingStore):
 
     def schema(self, schema_id: bytes) -> RecordSchema | None:
         """See `Store.schema`."""
-        key = SCHEMAS.at(schema_id.hex())
+        key = Key(SCHEMAS, schema_id.hex())
         entry = self._values.row(key)
         return None if entry is None else self._schema(key, entry)
 
@@ -733,11 +733,11 @@ class KeyedStore(CopyingStore):
 
     def report(self, problem: str) -> None:
         """See `Store.report`."""
-        self._values.put({self._rows.seen.at(PROBLEM): pack(problem)})
+        self._values.put({Key(self._rows.seen, PROBLEM): pack(problem)})
 
     def problem(self) -> str:
         """See `Store.problem`."""
-        key = self._rows.seen.at(PROBLEM)
+        key = Key(self._rows.seen, PROBLEM)
         entry = self._values.row(key)
         return "" if entry is None else self._rows.unpack(str, key, entry)
 

@@ -82,7 +82,7 @@ class SqliteValues(KeyValues):
         with named_errors(self._connection):
             for partition in partitions:
                 for name, stamp, value in self._connection.execute(_ROWS, (partition.text,)):
-                    key = partition.at(_name(partition, name))
+                    key = Key(partition, _name(partition, name))
                     found[key] = _entry(key, stamp, value)
         return found
 
@@ -160,7 +160,7 @@ class SqliteValues(KeyValues):
         if self._connection.in_transaction:  # What it would show is not durable.
             return False
         written = [
-            (change.partition.at(name), change.stamp)
+            (Key(change.partition, name), change.stamp)
             for change, done in zip(changes, applied, strict=True)
             for name, value in change.rows.items()
             if done and value is not None

@@ -15,7 +15,7 @@ from headrace.connector.stores.keyed.notes import KeyedNotes
 from headrace.connector.stores.keyed.rows import JobRows
 from headrace.connector.stores.keyed.store import KeyedStore
 from headrace.connector.stores.sqlite.store import SqliteConfig, SqliteStore, SqliteValues
-from headrace.plugins.stores.key_values import Change, KeyValues
+from headrace.plugins.stores.key_values import Change, Key, KeyValues
 from headrace.plugins.testing import StoreDriver
 from helpers.servers.cql_node import TEXT, TEXT_MAP, pieces, rows
 
@@ -62,7 +62,7 @@ class KeyedDriver(StoreDriver):
                 self._replace(split, position=None)
             elif what == "chunks":
                 chunks = rows.chunks(split)
-                values.put({chunks.at(name): None for name in values.names(chunks)})
+                values.put({Key(chunks, name): None for name in values.names(chunks)})
             else:
                 key = rows.lease(split) if what == "lease" else rows.head(split)
                 stamp = values.read([key])[key].stamp

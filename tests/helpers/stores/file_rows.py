@@ -64,9 +64,8 @@ def _documents(path: Path, kind: str, document: type[T]) -> Iterator[tuple[Key, 
     with _values(path) as (connection, values):
         rows = connection.execute("SELECT partition, name, stamp, value FROM rows").fetchall()
         for text, name, stamp, value in rows:
-            names = json.loads(text)
-            if names[0] == kind:
-                key = Partition(tuple(names)).at(name)
+            if json.loads(text)[0] == kind:
+                key = Key(Partition(text), name)
                 yield key, unpack(document, key, Entry(stamp, value), values)
 
 
@@ -77,5 +76,5 @@ def _values(path: Path) -> Iterator[tuple[sqlite3.Connection, SqliteValues]]:
 
 
 def _of(key: Key) -> Of:
-    _, job, split = key.partition.names
-    return Of(job, key.name if key.partition.names[0] == "leases" else split)
+    kind, job, split = json.loads(key.partition.text)
+    return Of(job, key.name if kind == "leases" else split)

@@ -3,6 +3,7 @@
 import pytest
 
 from headrace.plugins.stores.contract import StoreUnavailableError
+from headrace.plugins.stores.key_values import Key
 from headrace.plugins.testing import KeyValueSuite
 from headrace.plugins.testing.key_value_suite import PLAIN, Open
 from headrace.plugins.testing.memory_values import Memory, MemoryConfig, MemoryValues
@@ -22,9 +23,9 @@ def test_a_memory_has_a_name(request: pytest.FixtureRequest) -> None:
     """Connections that name the same memory share its rows."""
     name = request.node.nodeid
     first, second = (MemoryValues.open(MemoryConfig(name=name)) for _ in range(2))
-    first.put({PLAIN.at("a"): b"1"})
+    first.put({Key(PLAIN, "a"): b"1"})
 
-    assert [PLAIN.at("a")] == list(second.scan([PLAIN]))
+    assert [Key(PLAIN, "a")] == list(second.scan([PLAIN]))
 
 
 def test_a_memory_that_is_away_does_not_answer() -> None:
