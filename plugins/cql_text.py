@@ -63,22 +63,18 @@ class TokenKind(StrEnum):
 
 
 class Token(NamedTuple):
-    """One token; *value* has its quotes removed, *start* and *end* bound it in the text."""
+    """One token; *value* has its quotes removed, *start* and *end* bound it in the text.
+
+    *folded* is the value as Cassandra takes it: in lower case where it has no quotes. *keyword* is
+    the word in lower case, or the symbol; empty for other tokens.
+    """
 
     kind: TokenKind
     value: str
     start: int
     end: int
-
-    @property
-    def folded(self) -> str:
-        """The value as Cassandra takes it: in lower case where it has no quotes."""
-        return self.value.lower() if self.kind is TokenKind.WORD else self.value
-
-    @property
-    def keyword(self) -> str:
-        """The word in lower case, or the symbol; empty for other tokens."""
-        return self.folded if self.kind in (TokenKind.WORD, TokenKind.SYMBOL) else ""
+    folded: str
+    keyword: str
 
 
 _KINDS: Final = {kind.name.lower(): kind for kind in TokenKind}
@@ -91,7 +87,10 @@ def pieces(text: str, at: int = 0) -> Iterator[Token]:
         if form in ("string", "name"):
             quote = value[0]
             value = value[2:-2] if quote == "$" else value[1:-1].replace(quote * 2, quote)
-        yield Token(_KINDS[form], value, *found.span())
+        kind = _KINDS[form]
+        folded = value.lower() if kind is TokenKind.WORD else value
+        keyword = folded if kind in (TokenKind.WORD, TokenKind.SYMBOL) else ""
+        yield Token(kind, value, *found.span(), folded, keyword)
 
 
 def tokens(text: str) -> list[Token]:
@@ -99,7 +98,7 @@ def tokens(text: str) -> list[Token]:
     skipped = (TokenKind.SPACE, TokenKind.COMMENT)
     found = [token for token in pieces(text) if token.kind not in skipped]
     end = found[-1].end if found else 0
-    return [*found, Token(TokenKind.END, "", end, end)]
+    return [*found, Token(TokenKind.END, "", end, end, "", "")]
 
 
 class Cursor:
@@ -110,11 +109,8 @@ class Cursor:
         self.text = text
         self._tokens = tokens(text)
         self._index = 0
-
-    @property
-    def token(self) -> Token:
+        self.token = self._tokens[0]
         """The token that is read next."""
-        return self._tokens[self._index]
 
     @property
     def at_end(self) -> bool:
@@ -126,6 +122,7 @@ class Cursor:
         token = self.token
         if not self.at_end:
             self._index += 1
+            self.token = self._tokens[self._index]
         return token
 
     def at(self, *keywords: str) -> bool:
