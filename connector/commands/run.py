@@ -180,7 +180,8 @@ def verify_main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     job = enter(given.job_file, given.job)
     books, failed = _committed(job)
-    sources = failed_sources(job.notes, job.name)
+    with contextlib.closing(open_notes(job.notes, create=False)) as notes:
+        sources = failed_sources(notes, job.name)
     wrong = books_differences(books)
     if given.json:
         verdict = verdict_of(job.name, books, failed, sources)

@@ -247,7 +247,11 @@ def job_parts(notes: NoteCopy, job: str) -> JobParts:
         JobUndefinedError: there are no such sources, or they write into more than one sink.
 
     """
-    catalogue = Catalogue(notes)
+    with notes.snapshot():
+        return _parts(Catalogue(notes), job)
+
+
+def _parts(catalogue: Catalogue, job: str) -> JobParts:
     if service := catalogue.service_of(job):
         return JobParts(dict(service.sink), None, service=service)
     mine = _sources_for(catalogue, job)
@@ -284,9 +288,10 @@ def job_parts(notes: NoteCopy, job: str) -> JobParts:
 def adopt_sources(notes: NoteCopy, job: str) -> None:
     """Record in the target state that *job* runs its sources, also those that name no job."""
     catalogue = Catalogue(notes)
-    if any(route.source == ROUTE for route in catalogue.board.routes(job)):
-        return
-    mine = _sources_for(catalogue, job)
+    with notes.snapshot():
+        if any(route.source == ROUTE for route in catalogue.board.routes(job)):
+            return
+        mine = _sources_for(catalogue, job)
     if len({source.sink for source in mine}) == 1:
         catalogue.board.adopt(job, [source.name for source in mine])
 

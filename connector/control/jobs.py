@@ -22,6 +22,7 @@ from headrace.connector.stores.job import (
     place_and_name,
     store_class,
 )
+from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.plugins import (
     ConfigError,
@@ -75,8 +76,17 @@ class JobText:
     """The bounds of a sink that a statement created; None for a sink of the job file itself."""
 
 
-def job_text(path: Path, job: str | None = None) -> JobText:
+def job_text(
+    path: Path,
+    job: str | None = None,
+    *,
+    written: JobFile | None = None,
+    notes: NoteCopy | None = None,
+) -> JobText:
     """Read the job file at *path*, and the parts that it leaves out from its state.
+
+    A process that has read the file, or opened its control store, gives what was *written* in it,
+    and the *notes*.
 
     Raises:
         ConfigError: the file cannot be read, or is not a job file.
@@ -85,12 +95,12 @@ def job_text(path: Path, job: str | None = None) -> JobText:
             see `check_references`.
 
     """
-    written = read_job_file(path)
-    notes, name = place_and_name(path, written, job)
+    written = written or read_job_file(path)
+    place, name = place_and_name(path, written, job)
     source, sink, runtime_given = dict(written.source), written.sink, dict(written.runtime)
     start = written.start
     if sink is None:
-        parts = _from_statements(notes, name)
+        parts = _from_statements(notes, place, name)
         sink, start = parts.sink, start or parts.start
         source = _source_of(path, written, parts.cluster)
         parts.name_tables(source)
@@ -102,7 +112,7 @@ def job_text(path: Path, job: str | None = None) -> JobText:
         name=name,
         directory=path.absolute().parent,
         state=path.absolute().parent / written.state,
-        notes=notes,
+        notes=place,
         source=source,
         sink=sink,
         runtime=runtime_given,
@@ -112,10 +122,16 @@ def job_text(path: Path, job: str | None = None) -> JobText:
     )
 
 
-def read_job(path: Path, job: str | None = None) -> Job:
+def read_job(
+    path: Path,
+    job: str | None = None,
+    *,
+    written: JobFile | None = None,
+    notes: NoteCopy | None = None,
+) -> Job:
     """Read and check the job file at *path*, and the parts that it leaves out from its state.
 
-    *job* replaces the name in the file.
+    *job* replaces the name in the file. For *written* and *notes* see `job_text`.
 
     Raises:
         ConfigError: with all mistakes found, each under its key.
@@ -123,7 +139,7 @@ def read_job(path: Path, job: str | None = None) -> Job:
         SecretUnavailableError: a secret that the file refers to is missing here.
 
     """
-    text = job_text(path, job)
+    text = job_text(path, job, written=written, notes=notes)
     problems: list[Problem] = []
     source_class, source_config = plugin_part("source", text.source, problems)
     sink_class, sink_config = plugin_part("sink", text.sink, problems, text.bounds)
@@ -184,14 +200,19 @@ def _bounds_of(path: Path, written: JobFile) -> Bounds:
     return Bounds(file=path.absolute(), state=state, roots=written.sink_files_roots)
 
 
-def _from_statements(state: Path, job: str) -> "JobParts":
-    """Return the sink and the tables that statements define for *job*."""
+def _from_statements(notes: NoteCopy | None, place: Path, job: str) -> "JobParts":
+    """Return the sink and the tables that statements define for *job*.
+
+    Without *notes*, the control store at *place* is opened.
+    """
     # Imported here because jobs without statements do not need them.
     from headrace.connector.control.catalogue import job_parts  # noqa: PLC0415
     from headrace.connector.stores.open_control_store import open_notes  # noqa: PLC0415
 
-    with closing(open_notes(state, create=False)) as notes:
+    if notes is not None:
         return job_parts(notes, job)
+    with closing(open_notes(place, create=False)) as opened:
+        return job_parts(opened, job)
 
 
 def _of_service(source: dict[str, Any], wishes: ServiceWishes) -> dict[str, Any]:

@@ -17,16 +17,14 @@ import structlog
 
 from headrace.connector.control.catalogue import adopt_sources, resumes_of
 from headrace.connector.control.job_files import note_job_file
-from headrace.connector.control.jobs import read_job
 from headrace.connector.control.status import live_workers
 from headrace.connector.foundation import crash
 from headrace.connector.foundation.clock import SystemClock
-from headrace.connector.foundation.job_file import FILE_SUFFIXES
 from headrace.connector.foundation.processes import is_dead
 from headrace.connector.foundation.states import Desired
+from headrace.connector.hosting.opened_job import OpenedJob
 from headrace.connector.replay.stream.checkpoint import checkpoint_of
 from headrace.connector.runtime.books.report import Outcome, Report
-from headrace.connector.runtime.failures.refusals import failed_sources
 from headrace.connector.runtime.failures.retry import Retry
 from headrace.connector.runtime.finishing import not_idle
 from headrace.connector.runtime.making import made_source
@@ -36,8 +34,7 @@ from headrace.connector.runtime.worker import Worker
 from headrace.connector.stores import StateLockedError, Store
 from headrace.connector.stores.job import Job, state_of
 from headrace.connector.stores.job_forks import forks_of, separate
-from headrace.connector.stores.open_control_store import open_notes
-from headrace.connector.stores.target_state import FORK_MARK, Board, Wanted
+from headrace.connector.stores.target_state import Board, Wanted
 from headrace.plugins import ConfigError, Context, HeadraceError, JobTraces, Problem
 from headrace.plugins.metrics import Measure
 
@@ -110,49 +107,42 @@ class Host:
                     raise
 
     def _run_all(self, *, until_idle: bool) -> tuple[str, Report | None]:
-        state, name = state_of(self._path, self._name)
-        with contextlib.ExitStack() as stack:
-            if state.suffix in FILE_SUFFIXES:  # Kept, so that to open it again costs nothing.
-                stack.enter_context(contextlib.closing(open_notes(state)))
-            return self._run(state, name, until_idle=until_idle)
+        with contextlib.closing(OpenedJob(self._path, self._name)) as opened:
+            whole = self._run_while_wanted(opened, until_idle=until_idle)
+            if not until_idle or opened.is_over():
+                return opened.name, whole
+            failed = opened.failed_sources()
+            if whole is None:
+                why = "it was to stop, or the job is paused or stopped"
+                raise next(iter(failed), not_idle(opened.name, why))
+            return opened.name, replace(whole, failures=[*failed, *whole.failures])
 
-    def _run(self, state: Path, name: str, *, until_idle: bool) -> tuple[str, Report | None]:
-        whole = self._run_while_wanted(state, name, until_idle=until_idle)
-        if not until_idle or _is_over(state, name):
-            return name, whole
-        failed = failed_sources(state, name) if state.exists() else []
-        if whole is None:
-            why = "it was to stop, or the job is paused or stopped"
-            raise next(iter(failed), not_idle(name, why))
-        return name, replace(whole, failures=[*failed, *whole.failures])
-
-    def _run_while_wanted(self, state: Path, name: str, *, until_idle: bool) -> Report | None:
+    def _run_while_wanted(self, opened: OpenedJob, *, until_idle: bool) -> Report | None:
         """Run the job until it has ended or is to stop; return what all runs came to."""
         whole: Report | None = None
         while True:
-            wanted = self._wait_until_wanted(state, name, until_idle=until_idle)
+            wanted = self._wait_until_wanted(opened, until_idle=until_idle)
             if wanted is None:
                 return whole
-            report = self._run_once(name, wanted, until_idle=until_idle)
+            report = self._run_once(opened, wanted, until_idle=until_idle)
             whole = report if whole is None else _together(whole, report)
             if report.outcome is Outcome.ENDED or self._stopped.is_set():
                 return whole
-            self._log.info("run_again", job=name, reason=report.outcome.value)
+            self._log.info("run_again", job=opened.name, reason=report.outcome.value)
 
-    def _run_once(self, name: str, wanted: Wanted, *, until_idle: bool) -> Report:
-        job = self._read(name)
-        if checkpoint_of(job.state, name).spark.exists():
+    def _run_once(self, opened: OpenedJob, wanted: Wanted, *, until_idle: bool) -> Report:
+        job = opened.read()
+        if checkpoint_of(job.state, job.name).spark.exists():
             hint = "run it with --engine spark, or give it another name"
-            said = f"{name} runs on Spark, whose checkpoint has its position"
+            said = f"{job.name} runs on Spark, whose checkpoint has its position"
             raise ConfigError([Problem("job", said, hint)])
         os.chdir(job.directory)  # To which the paths in options are relative.
-        # Made once: if it was removed meanwhile, a new one would not have what was committed.
-        with contextlib.closing(open_notes(job.notes, create=not self._has_run)) as notes:
-            self._has_run = True
-            note_job_file(notes, name, self._path)
-            for fork in forks_of(Board(notes), name):
-                self._log.info("forked_job", job=name, source=fork.source, forked=fork.job)
-                self._reserve(job, fork.job, notes.store(fork.job))
+        self._has_run = True
+        notes = opened.notes()
+        note_job_file(notes, job.name, self._path)
+        for fork in forks_of(Board(notes), job.name):
+            self._log.info("forked_job", job=job.name, source=fork.source, forked=fork.job)
+            self._reserve(job, fork.job, notes.store(fork.job))
         self._worker = Worker(
             job,
             log=self._log,
@@ -163,7 +153,7 @@ class Host:
         )
         if self._stopped.is_set():
             self._worker.stop()
-        return self._worker.run(until_idle=until_idle)
+        return self._worker.run(notes, until_idle=until_idle)
 
     def _reserve(self, job: Job, fork: str, store: Store) -> None:
         """Keep what a forked job needs before this one, which has read it, disposes of it."""
@@ -172,19 +162,12 @@ class Host:
             if isinstance(source, JobTraces):
                 source.reserve(store.plans().in_force.splits)
 
-    def _read(self, name: str) -> Job:
-        try:
-            return read_job(self._path, name)
-        except HeadraceError as error:
-            _record(self._path, name, error)
-            raise
-
-    def _wait_until_wanted(self, state: Path, name: str, *, until_idle: bool) -> Wanted | None:
+    def _wait_until_wanted(self, opened: OpenedJob, *, until_idle: bool) -> Wanted | None:
         """Wait while the job is to stop, or others still run what must be separated first."""
         told = False
         while not self._stopped.is_set():
-            wanted = self._separated(state, name, until_idle=until_idle)
-            if self._has_run and wanted is not None and _is_over(state, name):
+            wanted = self._separated(opened, until_idle=until_idle)
+            if self._has_run and wanted is not None and opened.is_over():
                 return None
             if wanted is not None and not _must_rest(wanted, until_idle=until_idle):
                 return wanted
@@ -192,40 +175,43 @@ class Host:
                 return None
             if not told:
                 told = True
-                self._log.info("waiting", job=name, wanted=wanted.state if wanted else "")
+                state = wanted.state if wanted else ""
+                self._log.info("waiting", job=opened.name, wanted=state)
+            opened.forget_file()
             self._wait(self._stopped, LOOK_EVERY_SECONDS)
         return None
 
-    def _separated(self, state: Path, name: str, *, until_idle: bool) -> Wanted | None:
+    def _separated(self, opened: OpenedJob, *, until_idle: bool) -> Wanted | None:
         """Return what is wanted of the job, or None while its parts cannot be separated yet."""
-        if not state.exists():
+        notes, name = opened.look(), opened.name
+        if notes is None:
             return Wanted()  # There is no file yet: the run makes it.
-        with contextlib.closing(open_notes(state)) as notes:
-            adopt_sources(notes, name)
-            store, wanted = notes.store(name), Board(notes).wanted(name)
-            busy = live_workers(store, is_dead)
-            # A job that runs finds out by itself.
-            if (wanted.mixed or wanted.state is Desired.STOPPED) and notes.behind(name):
-                is_owned = any(row.owner in busy for row in store.leases())
-                if not is_owned and not self._caught_up(name, wanted, until_idle=until_idle):
-                    return None
-            if not separate(notes, name, busy=busy):
+        adopt_sources(notes, name)
+        store, wanted = notes.store(name), Board(notes).wanted(name)
+        if not wanted.mixed and wanted.state is not Desired.STOPPED:
+            return wanted
+        busy = live_workers(store, is_dead)
+        if notes.behind(name):  # A job that runs finds out by itself.
+            is_owned = any(row.owner in busy for row in store.leases())
+            if not is_owned and not self._caught_up(opened, wanted, until_idle=until_idle):
                 return None
-            if wanted.mixed:
-                crash.reached("fork_made")
-            return Board(notes).wanted(name)
+        if not separate(notes, name, busy=busy):
+            return None
+        if wanted.mixed:
+            crash.reached("fork_made")
+        return Board(notes).wanted(name)
 
-    def _caught_up(self, name: str, wanted: Wanted, *, until_idle: bool) -> bool:
+    def _caught_up(self, opened: OpenedJob, wanted: Wanted, *, until_idle: bool) -> bool:
         """Have the file know what the sink has; a job that is stopped waits for it in peace."""
         if time.monotonic() < self._next_catch_up:
             return False
         try:
-            return catch_up(self._read(name), self._log)
+            return catch_up(opened.read(), self._log)
         except HeadraceError as error:
-            _record(self._path, name, error)
+            opened.report(error)
             if wanted.mixed or until_idle:
                 raise
-            self._log.warning("catch_up_failed", job=name, error=str(error))
+            self._log.warning("catch_up_failed", job=opened.name, error=str(error))
             self._next_catch_up = time.monotonic() + CATCH_UP_PAUSE_SECONDS
             return False
 
@@ -233,24 +219,6 @@ class Host:
 def _must_rest(wanted: Wanted, *, until_idle: bool) -> bool:
     """Say whether a job is not to run: one that is paused could not take all there is."""
     return wanted.state is Desired.STOPPED or (until_idle and wanted.state is Desired.PAUSED)
-
-
-def _is_over(state: Path, name: str) -> bool:
-    """Say whether this is a forked job whose source was dropped."""
-    if FORK_MARK not in name or not state.exists():
-        return False
-    with contextlib.closing(open_notes(state)) as notes:
-        return not Board(notes).routes(name)
-
-
-def _record(path: Path, name: str, error: HeadraceError) -> None:
-    """Let others see why the job cannot even be read; a courtesy, the error itself is raised."""
-    with contextlib.suppress(HeadraceError):
-        place, _ = state_of(path, name)
-        with contextlib.closing(open_notes(place, create=False)) as notes:
-            store = notes.store(name)
-            store.job_key()
-            store.report(f"{error.code}: {error}")
 
 
 def _together(first: Report, second: Report) -> Report:

@@ -137,17 +137,16 @@ def _raise_first(refusals: Iterable[HeadraceError]) -> None:
         raise refusal
 
 
-def has_opened_sink(job: Job, store: Store, board: Board) -> bool:
-    """Say whether *job* has opened its sink here before; without a note, whether it has books."""
+def opened_sink(job: Job, store: Store, board: Board) -> tuple[bool, bool]:
+    """Say whether *job* has opened its sink here before, and whether that is noted.
+
+    Without a note it has if it has books. Where it is noted, `note_sink` is not needed.
+    """
     mark = board.opened_sink(job.name, this_process().host)
     if mark is None:
-        return any(state.counters for state in store.states())
-    return mark == _mark_of(job)
-
-
-def is_sink_noted(job: Job, board: Board) -> bool:
-    """Say whether `note_sink` has nothing to note, so that a start need not open the notes."""
-    return board.opened_sink(job.name, this_process().host) == _mark_of(job)
+        return any(state.counters for state in store.states()), False
+    is_noted = mark == _mark_of(job)
+    return is_noted, is_noted
 
 
 def note_sink(job: Job) -> None:

@@ -50,13 +50,12 @@ from headrace.connector.runtime.starting import (
     check_sink,
     check_state,
     errors_of,
-    has_opened_sink,
     in_ms,
-    is_sink_noted,
     job_key_of,
     lease_times,
     limits_of,
     note_sink,
+    opened_sink,
     store_of,
     watch_of,
 )
@@ -64,7 +63,7 @@ from headrace.connector.runtime.unread import Lacking, Unread, unread_errors
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.stores import Owner, Store, StoreUnavailableError
 from headrace.connector.stores.job import Job
-from headrace.connector.stores.open_control_store import open_notes
+from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.target_state import LOG_LEVEL, WHOLE_JOB, Board, Wanted
 from headrace.plugins import Context, HeadraceError, Locality, Nearness, Sink, Source
 from headrace.plugins.metrics import Measure
@@ -128,44 +127,46 @@ class Worker:
         """Ask for a clean stop. Any thread, and a signal handler, may call it at any time."""
         self._inbox.put(_Stopped())
 
-    def run(self, *, until_idle: bool) -> Report:
+    def run(self, notes: NoteCopy, *, until_idle: bool) -> Report:
         """Run the job until it is stopped or, with *until_idle*, until everything is delivered.
+
+        *notes* are the control store of `job.notes`, on whose connection the leases are kept.
 
         Raises:
             HeadraceError: the job as a whole cannot run. What stops single splits is reported.
 
         """
         started = time.monotonic()
-        with contextlib.closing(open_notes(self._job.notes)) as notes:
-            mine = notes.store(self._job.name)
-            job_key_of(self._job, mine)
-            self._refusals = Refusals(
-                notes,
-                self._job.name,
-                self._wanted,
-                resumes=self._resumes,
-                clock=self._clock,
-                log=self._log,
-            )
-            try:
-                with contextlib.closing(self._job.open_store()) as store:
-                    report = self._run(store, Board(notes), started, until_idle=until_idle)
-            except HeadraceError as error:
-                _record_problem(mine, f"{error.code}: {error}")
-                raise
-            _record_problem(mine, "")
-            return report
+        store = notes.store(self._job.name)
+        job_key = job_key_of(self._job, store)
+        self._refusals = Refusals(
+            notes,
+            self._job.name,
+            self._wanted,
+            resumes=self._resumes,
+            clock=self._clock,
+            log=self._log,
+        )
+        try:
+            report = self._run(store, job_key, Board(notes), started, until_idle=until_idle)
+        except HeadraceError as error:
+            _record_problem(store, f"{error.code}: {error}")
+            raise
+        _record_problem(store, "")
+        return report
 
-    def _run(self, store: Store, board: Board, started: float, *, until_idle: bool) -> Report:
+    def _run(
+        self, store: Store, job_key: bytes, board: Board, started: float, *, until_idle: bool
+    ) -> Report:
         cpu_before = time.process_time()  # Of all threads; a run does not include start-up.
+        resumes, self._sink_noted = opened_sink(self._job, store, board)
         context = Context(
             job=self._job.name,
             clock=self._clock,
-            job_key=job_key_of(self._job, store),
+            job_key=job_key,
             log=self._log,
-            resumes=has_opened_sink(self._job, store, board),
+            resumes=resumes,
         )
-        self._sink_noted = is_sink_noted(self._job, board)
         source: Source = made_source(self._job, context)
         try:
             sink: Sink = made_sink(self._job, context)

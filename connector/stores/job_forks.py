@@ -41,10 +41,10 @@ def separate(notes: NoteCopy, job: str, *, busy: Collection[str]) -> bool:
     split, or a sink may have committed more (see `NoteCopy.behind`): repeat it then.
     """
     board = Board(notes)
+    if not differ(board.routes(job)):  # No other process is to wait for this one.
+        return True
     with notes.transaction():
         routes = board.routes(job)
-        if not differ(routes):
-            return True
         leaving = [route for route in routes if route.wish != leading(routes)]
         return all(_fork(notes, board, route, busy=busy) for route in leaving)
 

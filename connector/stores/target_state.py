@@ -177,7 +177,8 @@ class Board:
 
     def wanted(self, job: str) -> Wanted:
         """Return the target state of *job*; a job without routes runs."""
-        wish, routes = self._wish(job), self.routes(job)
+        with self._notes.snapshot():
+            wish, routes = self._wish(job), self.routes(job)
         state = leading(routes)[0] if routes else Desired.RUNNING
         return Wanted(state, wish.generation, wish.restarts, differ(routes))
 

@@ -4,9 +4,7 @@ The worker that meets the refusal notes it as a failure of the source. A failed 
 so it gets a forked job, as a stopped source does. It keeps what was committed.
 """
 
-import contextlib
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import structlog
 
@@ -15,7 +13,6 @@ from headrace.connector.foundation.states import Desired
 from headrace.connector.serde.schemas.publishing import NOTHING_LOST, SchemaIncompatibleError
 from headrace.connector.stores.job_forks import forks_of
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.target_state import FORK_MARK, WHOLE_JOB, Board, Failure, Wanted
 from headrace.plugins import Clock, FatalError, HeadraceError
 
@@ -108,11 +105,10 @@ class Refusals:
         return [route.source for route in mine]
 
 
-def failed_sources(place: Path, job: str) -> list[SourceFailedError]:
+def failed_sources(notes: NoteCopy, job: str) -> list[SourceFailedError]:
     """Return the errors of the sources of *job* that failed, also of those forked from it."""
-    with contextlib.closing(open_notes(place, create=False)) as notes:
-        board = Board(notes)
-        routes = [*board.routes(job), *forks_of(board, job)]
+    board = Board(notes)
+    routes = [*board.routes(job), *forks_of(board, job)]
     return [
         SourceFailedError(
             route.failure.problem, place=f"data source {route.source}", hint=route.failure.hint

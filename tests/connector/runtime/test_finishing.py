@@ -21,7 +21,6 @@ from headrace.connector.language.statements import CreateSink
 from headrace.connector.runtime.books.report import Report
 from headrace.connector.runtime.failures.retry import RetriesExhaustedError
 from headrace.connector.runtime.finishing import NotIdleError
-from headrace.connector.runtime.worker import Worker
 from headrace.connector.stores import LeaseRow, StoreUnavailableError
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.open_control_store import open_notes
@@ -40,6 +39,7 @@ from headrace.plugins.testing.doubles import (
 )
 from helpers.jobs import toys
 from helpers.jobs.children import RUN, SECONDS_MAX, lines_job, until
+from helpers.jobs.live_worker import LoneWorker
 
 ROWS = 10
 RUNTIME = RuntimeConfig(tick_min_ms=5, commit_max_seconds=0.02, lease_seconds=6)
@@ -94,7 +94,7 @@ def job_of(folder: Path, source: type[MemorySource] = MemorySource, **runtime: A
 
 def run(job: Job) -> Report:
     """Take all there is."""
-    return Worker(job, log=context().log).run(until_idle=True)
+    return LoneWorker(job, log=context().log).run_alone(until_idle=True)
 
 
 def delivered(report: Report) -> list[int]:
@@ -193,9 +193,9 @@ def test_a_reader_that_is_stuck_is_not_idle(tmp_path: Path) -> None:
 
 def test_a_run_that_is_stopped_has_not_finished(tmp_path: Path) -> None:
     """A run until idle that gets SIGTERM does not report that everything is delivered."""
-    worker = Worker(job_of(tmp_path, StuckSource), log=context().log)
+    worker = LoneWorker(job_of(tmp_path, StuckSource), log=context().log)
     worker.stop()
-    report = worker.run(until_idle=True)
+    report = worker.run_alone(until_idle=True)
 
     assert ["not_idle"] == [failure.code for failure in report.failures]
     assert "it was asked to stop" in str(report.failures[0])
@@ -224,9 +224,9 @@ def test_a_job_that_is_not_to_run_has_not_finished(
 
 def test_a_job_that_is_paused_on_the_way_has_not_finished(tmp_path: Path) -> None:
     """The run ends at once and says so; what was delivered is committed."""
-    worker = Worker(job_of(tmp_path, StuckSource), log=context().log)
+    worker = LoneWorker(job_of(tmp_path, StuckSource), log=context().log)
     reports: list[Report] = []
-    thread = threading.Thread(target=lambda: reports.append(worker.run(until_idle=True)))
+    thread = threading.Thread(target=lambda: reports.append(worker.run_alone(until_idle=True)))
     thread.start()
     until((tmp_path / "state.db").exists, "it never began")
     with contextlib.closing(open_notes(tmp_path / "state.db")) as connection:

@@ -13,7 +13,6 @@ import structlog
 
 from headrace.connector.foundation.job_file import RuntimeConfig
 from headrace.connector.runtime.books.report import Report
-from headrace.connector.runtime.worker import Worker
 from headrace.connector.stores import Commit, SplitState, StoreUnavailableError
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.sqlite import file as sqlite_file
@@ -28,6 +27,7 @@ from headrace.plugins.testing.doubles import (
     sample_records,
 )
 from helpers.jobs.children import SECONDS_MAX, next_line, until
+from helpers.jobs.live_worker import LoneWorker
 
 COUNT: Final = 4_000
 LEASE_S: Final = 0.6
@@ -100,7 +100,7 @@ class Running:
         )
         self.refusals: list[float] = []
         log = structlog.wrap_logger(structlog.ReturnLogger(), processors=[self._logged])
-        self.worker = Worker(job, log=log)
+        self.worker = LoneWorker(job, log=log)
         self.reports: list[Report] = []
         self._thread = threading.Thread(target=self._run)
 
@@ -114,7 +114,7 @@ class Running:
         until(lambda: more <= sum(at > after for at in self.refusals), "the store is not asked")
 
     def _run(self) -> None:
-        self.reports.append(self.worker.run(until_idle=True))
+        self.reports.append(self.worker.run_alone(until_idle=True))
 
     @property
     def sink(self) -> TimedSink:

@@ -15,7 +15,6 @@ from headrace.connector.foundation.job_file import RuntimeConfig
 from headrace.connector.foundation.states import Observed
 from headrace.connector.runtime.books.report import PluginHungError, Report
 from headrace.connector.runtime.starting import limits_of
-from headrace.connector.runtime.worker import Worker
 from headrace.connector.stores import Seen
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.sqlite.store import SqliteStore
@@ -32,6 +31,7 @@ from headrace.plugins.testing.doubles import (
     sample_records,
 )
 from helpers.jobs.children import SECONDS_MAX, until
+from helpers.jobs.live_worker import LoneWorker
 
 LATE_S = 5  # Much longer than the time-outs that tests wait for.
 RUNTIME = RuntimeConfig(tick_min_ms=5, commit_max_seconds=0.02, lease_seconds=60)
@@ -90,14 +90,14 @@ def job_of(folder: Path, sink: type[ChaosSink], *, records: int = 10) -> Job:
     )
 
 
-def worker_of(job: Job) -> Worker:
+def worker_of(job: Job) -> LoneWorker:
     """Return a worker that logs nothing."""
-    return Worker(job, log=context().log)
+    return LoneWorker(job, log=context().log)
 
 
 def test_reports_what_it_did(tmp_path: Path) -> None:
     """The report holds the committed books of all splits and what this run did."""
-    report = worker_of(job_of(tmp_path, JsonlessSink)).run(until_idle=True)
+    report = worker_of(job_of(tmp_path, JsonlessSink)).run_alone(until_idle=True)
 
     assert ((), 20) == (tuple(report.failures), report.changes)
     assert ["a", "b"] == [books.split for books in report.books]
@@ -108,7 +108,7 @@ def test_stops_when_asked(tmp_path: Path) -> None:
     """A stop from any thread ends a run that tails, with everything committed and given back."""
     worker = worker_of(job_of(tmp_path, JsonlessSink))
     reports: list[Report] = []
-    thread = threading.Thread(target=lambda: reports.append(worker.run(until_idle=False)))
+    thread = threading.Thread(target=lambda: reports.append(worker.run_alone(until_idle=False)))
     thread.start()
     until((tmp_path / "state.db").exists, "it never began")
     store = SqliteStore.open(tmp_path / "state.db", "job")
@@ -151,13 +151,13 @@ def test_bounded_source_ends(tmp_path: Path) -> None:
     job = job_of(tmp_path, JsonlessSink)
     job = replace(job, source_config=replace(job.source_config, bounded=True))
 
-    assert 20 == worker_of(job).run(until_idle=False).changes
+    assert 20 == worker_of(job).run_alone(until_idle=False).changes
 
 
 def test_sink_that_cannot_be_opened(tmp_path: Path) -> None:
     """What opening the sink raises ends the run, frees the leases and stays visible."""
     with pytest.raises(MissingRequirementError, match="nobody listens"):
-        worker_of(job_of(tmp_path, ClosedSink)).run(until_idle=True)
+        worker_of(job_of(tmp_path, ClosedSink)).run_alone(until_idle=True)
     store = SqliteStore.open(tmp_path / "state.db", "job")
 
     assert [None, None] == [row.owner for row in store.leases()]
@@ -171,7 +171,7 @@ def test_hanging_plugin_ends_the_process(tmp_path: Path) -> None:
     late = threading.Timer(LATE_S, HangingWriter.over.set)
     late.start()
     with pytest.raises(PluginHungError, match="split a: a call has not returned"):
-        worker_of(job).run(until_idle=True)
+        worker_of(job).run_alone(until_idle=True)
 
     late.cancel()
     HangingWriter.over.set()
@@ -192,14 +192,14 @@ def test_plugins_are_lent_the_job_key(tmp_path: Path) -> None:
             lent.append(context)
 
     for _ in range(2):
-        worker_of(job_of(tmp_path, Curious)).run(until_idle=True)
+        worker_of(job_of(tmp_path, Curious)).run_alone(until_idle=True)
 
     assert 16 == len(lent[0].job_key)
     assert lent[0].job_key == lent[1].job_key
     assert ["job", "job"] == [context.job for context in lent]
 
 
-def scripted(folder: Path, *script: Verdict, **runtime: Any) -> Worker:  # noqa: ANN401 (each option has its type)
+def scripted(folder: Path, *script: Verdict, **runtime: Any) -> LoneWorker:  # noqa: ANN401 (each option has its type)
     """Return a worker of a job whose sink errs as *script* says."""
     job = job_of(folder, ChaosSink)
     bounds = replace(RUNTIME, **runtime)
@@ -207,9 +207,9 @@ def scripted(folder: Path, *script: Verdict, **runtime: Any) -> Worker:  # noqa:
 
 
 @contextmanager
-def running(worker: Worker, folder: Path) -> Iterator[SqliteStore]:
+def running(worker: LoneWorker, folder: Path) -> Iterator[SqliteStore]:
     """Let the worker tail; give its store."""
-    thread = threading.Thread(target=lambda: worker.run(until_idle=False))
+    thread = threading.Thread(target=lambda: worker.run_alone(until_idle=False))
     thread.start()
     until((folder / "state.db").exists, "it never began")
     store = SqliteStore.open(folder / "state.db", "job")
@@ -227,7 +227,9 @@ def test_a_sink_without_a_verdict_fails_its_split(tmp_path: Path) -> None:
     late = threading.Timer(LATE_S, worker.stop)
     late.start()
 
-    assert ["settle_timeout"] == [error.code for error in worker.run(until_idle=True).failures]
+    assert ["settle_timeout"] == [
+        error.code for error in worker.run_alone(until_idle=True).failures
+    ]
     late.cancel()
 
 
@@ -236,7 +238,7 @@ def test_quarantine_is_bounded(tmp_path: Path, bytes_max: int, failures: int) ->
     """A dead letter that does not fit in the quarantine stops its split."""
     worker = scripted(tmp_path, Verdict.REJECT_FIRST, quarantine_bytes_max=bytes_max)
 
-    assert failures == len(worker.run(until_idle=True).failures)
+    assert failures == len(worker.run_alone(until_idle=True).failures)
 
 
 def test_restarts_are_counted(tmp_path: Path) -> None:

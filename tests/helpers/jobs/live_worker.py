@@ -2,23 +2,40 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import structlog
 
 from headrace.connector.control.jobs import read_job
+from headrace.connector.runtime.books.report import Report
 from headrace.connector.runtime.worker import Worker
+from headrace.connector.stores.job import Job
+from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.sqlite.store import SqliteStore
 
 SECONDS_MAX = 60  # To end in.
 
 
+class LoneWorker(Worker):
+    """A worker without a host: it opens the control store itself."""
+
+    def __init__(self, job: Job, *, log: structlog.stdlib.BoundLogger) -> None:
+        """Open nothing yet."""
+        super().__init__(job, log=log)
+        self._place = job.notes
+
+    def run_alone(self, *, until_idle: bool) -> Report:
+        """Do what `run` does."""
+        with closing(open_notes(self._place)) as notes:
+            return self.run(notes, until_idle=until_idle)
+
+
 @contextmanager
 def working(job: Path, log: structlog.stdlib.BoundLogger) -> Iterator[None]:
     """Run the worker of a job file on a thread while the block runs."""
-    worker = Worker(read_job(job), log=log)
-    thread = threading.Thread(target=worker.run, kwargs={"until_idle": False})
+    worker = LoneWorker(read_job(job), log=log)
+    thread = threading.Thread(target=worker.run_alone, kwargs={"until_idle": False})
     thread.start()
     try:
         yield

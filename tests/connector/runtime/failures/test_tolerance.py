@@ -16,7 +16,6 @@ from headrace.connector.runtime.failures.tolerance import (
     ErrorBudget,
     ErrorPolicy,
 )
-from headrace.connector.runtime.worker import Worker
 from headrace.connector.stores.job import Job
 from headrace.plugins import ConfigError, SinkOptions, parse_config
 from headrace.plugins.testing.doubles import (
@@ -26,6 +25,7 @@ from headrace.plugins.testing.doubles import (
     Verdict,
     sample_records,
 )
+from helpers.jobs.live_worker import LoneWorker
 
 
 def policy_of(**options: object) -> ErrorPolicy:
@@ -151,7 +151,7 @@ def test_what_a_run_comes_to(
         None, processors=[capture], wrapper_class=structlog.stdlib.BoundLogger
     )
 
-    report = Worker(job, log=log).run(until_idle=True)
+    report = LoneWorker(job, log=log).run_alone(until_idle=True)
 
     assert failures == [error.code for error in report.failures]
     assert events == [e["event"] for e in capture.entries if e["event"] == "record_dead_lettered"]

@@ -1,0 +1,78 @@
+"""A job file with its control store open: a process opens it once, and passes it on."""
+
+import contextlib
+from pathlib import Path
+
+from headrace.connector.control.jobs import read_job
+from headrace.connector.foundation.job_file import JobFile, read_job_file
+from headrace.connector.runtime.failures.refusals import SourceFailedError, failed_sources
+from headrace.connector.stores.job import Job, place_and_name
+from headrace.connector.stores.note_copy import NoteCopy
+from headrace.connector.stores.open_control_store import open_notes
+from headrace.connector.stores.target_state import FORK_MARK, Board
+from headrace.plugins import HeadraceError
+
+
+class OpenedJob:
+    """The job of the file at `path`. Belongs to the thread that opened it, which closes it."""
+
+    def __init__(self, path: Path, name: str | None) -> None:
+        """Read the job file, whose job is *name*, if given. Raises as `place_and_name` does."""
+        self.path = path
+        self._written: JobFile | None = read_job_file(path)
+        self.state, self.name = place_and_name(path, self._written, name)
+        self._notes: NoteCopy | None = None
+
+    def look(self) -> NoteCopy | None:
+        """Return the control store; None while it is a state file that no run has made yet."""
+        if self._notes is None and self.state.exists():
+            self._notes = open_notes(self.state)
+        return self._notes
+
+    def notes(self) -> NoteCopy:
+        """Return the control store, which is made if it is missing."""
+        if self._notes is None:
+            self._notes = open_notes(self.state)
+        return self._notes
+
+    def read(self) -> Job:
+        """Return the job as its file and the statements configure it now.
+
+        What was read of the file when the job was opened counts for the first call only, and not
+        after `forget_file`. The status of the job shows an error. Raises as `read_job` does.
+        """
+        notes, written = self.look(), self._written
+        self._written = None
+        try:
+            return read_job(self.path, self.name, written=written, notes=notes)
+        except HeadraceError as error:
+            self.report(error)
+            raise
+
+    def forget_file(self) -> None:
+        """Read the file again in the next `read`: it may have changed."""
+        self._written = None
+
+    def is_over(self) -> bool:
+        """Say whether this is a forked job whose source was dropped."""
+        notes = self.look() if FORK_MARK in self.name else None
+        return notes is not None and not Board(notes).routes(self.name)
+
+    def failed_sources(self) -> list[SourceFailedError]:
+        """Return the errors of those of its sources that failed."""
+        notes = self.look()
+        return [] if notes is None else failed_sources(notes, self.name)
+
+    def report(self, error: HeadraceError) -> None:
+        """Let the status show *error*; where the store fails too, *error* is what counts."""
+        with contextlib.suppress(HeadraceError):
+            notes = self.look()
+            if notes is not None:
+                store = notes.store(self.name)
+                store.job_key()
+                store.report(f"{error.code}: {error}")
+
+    def close(self) -> None:
+        """Close the control store."""
+        if self._notes is not None:
+            self._notes.close()
