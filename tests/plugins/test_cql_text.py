@@ -60,7 +60,10 @@ def test_forms_of_ddl() -> None:
 
 def test_end() -> None:
     """The end is where the last token ended."""
-    assert [Token(TokenKind.WORD, "a", 0, 1), Token(TokenKind.END, "", 1, 1)] == tokens("a  -- b")
+    word, end = tokens("A  -- b")
+
+    assert Token(TokenKind.WORD, "A", 0, 1, folded="a", keyword="a") == word
+    assert Token(TokenKind.END, "", 1, 1, folded="", keyword="") == end
 
 
 @pytest.mark.parametrize("opened", ["'it''s", '"a""b', "/* a * /", "$$ a $"])
