@@ -1,4 +1,4 @@
-"""A stranger's plugins, for commands that list plugins or make them."""
+"""Third-party plugins, for commands that list plugins or create them."""
 
 import pytest
 
@@ -7,5 +7,5 @@ from helpers.jobs import toys
 
 @pytest.fixture(autouse=True)
 def installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Install a stranger's plugins."""
+    """Install third-party plugins."""
     toys.install(tmp_path_factory.mktemp("toys"), monkeypatch)

@@ -1,4 +1,4 @@
-"""The audit can be read, and says whether it is whole."""
+"""`headrace audit` prints the audit log, and says whether it is complete."""
 
 import contextlib
 from pathlib import Path
@@ -12,7 +12,7 @@ from headrace.plugins import ConfigError
 
 
 def test_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is there is printed; what was changed is named by its line."""
+    """The lines are printed; a line that was changed is named."""
     state = tmp_path / "state.db"
     with contextlib.closing(Commands.open(state)) as commands:
         commands.create_sink(CreateSink(name="k", uri="bus://a"))
@@ -26,6 +26,6 @@ def test_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_missing(tmp_path: Path) -> None:
-    """A state file without an audit is a named error."""
+    """A state file without an audit log is a named error."""
     with pytest.raises(ConfigError, match="cannot be read"):
         main(["--state", str(tmp_path / "none.db")])

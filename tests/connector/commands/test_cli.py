@@ -73,7 +73,7 @@ def test_help_survives_a_broken_plugin(
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """`headrace COMMAND --help` works for every command."""
+    """`--help` works for every command."""
     with pytest.raises(SystemExit, match="0"):
         main([command, "--help"])
 
@@ -88,7 +88,7 @@ def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_run_until_idle(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All there is arrives once, however often the job runs; the summary says what happened."""
+    """All lines arrive once, however often the job runs; the summary says what happened."""
     summary = folder / "summary.json"
 
     assert 0 == run(folder, "--summary-json", str(summary))
@@ -104,7 +104,7 @@ def test_run_until_idle(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_changes_are_what_was_delivered(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The run's line counts no record that was set aside."""
+    """The summary of a run does not count dead letters as changes."""
     with (folder / "in1.jsonl").open("a") as file:
         file.write("no JSON\n")
 
@@ -118,7 +118,7 @@ def test_changes_are_what_was_delivered(folder: Path, capsys: pytest.CaptureFixt
 def test_a_run_that_set_records_aside_ends_with_a_warning(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It has the number of this run and the command that shows them; the next run is silent."""
+    """A run with dead letters ends with a warning that has their number and the `dlq` command."""
     with (folder / "in1.jsonl").open("a") as file:
         file.write("no JSON\nnor this\n")
     summary = folder / "summary.json"
@@ -138,7 +138,7 @@ def test_a_run_that_set_records_aside_ends_with_a_warning(
 def test_verify_tells_of_splits_that_failed(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The first line says how many, which and why; the last one is no plain "balance"."""
+    """The first line has number, split and reason; the last line is not a plain "balance"."""
     run(folder)
     (folder / "in1.jsonl").write_text("")
     assert 1 == run(folder)
@@ -160,7 +160,7 @@ def test_verify_tells_of_splits_that_failed(
 
 
 def test_verify(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The committed books are printed; nothing is started and nothing is made."""
+    """`verify` prints the committed books; it starts nothing and creates no file."""
     assert 3 == main(["verify", str(folder / "job.yaml")])
     assert "there is no state file" in capsys.readouterr().err
     run(folder)
@@ -176,7 +176,7 @@ def test_verify(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_verify_of_books_that_differ(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Books that do not balance give exit status 4 and say which equation."""
+    """`verify` of books that do not balance ends with status 4 and names the equation."""
     run(folder)
     wrong = {"counters": {"lines": (9, 8, 0, 0, 0, 0, 0, 0)}}
     replace_heads(folder / "state.db", lambda of: wrong if "1" in of.split else {})
@@ -204,7 +204,7 @@ def test_errors_have_one_form(folder: Path, capsys: pytest.CaptureFixture[str]) 
 def test_failed_split_gives_its_exit_status(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One split fails, the other is delivered and committed; the run fails with the reason (I8)."""
+    """One split fails, the others are committed; the run ends with the status of the error (I8)."""
     run(folder)
     (folder / "in1.jsonl").write_text("")
     with (folder / "in2.jsonl").open("a") as file:
@@ -218,7 +218,7 @@ def test_failed_split_gives_its_exit_status(
 
 
 def test_sink_that_cannot_be_opened(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What the machine lacks gives exit status 3, and can be read from the state."""
+    """A sink that cannot be opened ends the run with status 3, of the environment."""
     (folder / "job.yaml").write_text(JOB.replace("out.jsonl", "none/out.jsonl"))
 
     assert 3 == run(folder)
@@ -228,7 +228,7 @@ def test_sink_that_cannot_be_opened(folder: Path, capsys: pytest.CaptureFixture[
 def test_bug_is_reported_as_one(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error without a name is internal: its place and its trace are told, its text is not."""
+    """An error of another class is internal: place and trace are printed, its message is not."""
     monkeypatch.setattr("headrace.connector.commands.run.books_text", "secret")
 
     assert 1 == run(folder)

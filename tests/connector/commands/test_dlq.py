@@ -1,4 +1,4 @@
-"""`headrace dlq`: what was set aside, in words and forms that are not Python's."""
+"""`headrace dlq` shows dead letters as text, JSON or hex digits, never as Python literals."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ def shown(folder: Path, line: bytes, capsys: pytest.CaptureFixture[str]) -> dict
 def test_content_is_text_or_hex_digits(
     tmp_path: Path, line: bytes, content: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A line that is no JSON is shown as it stands in the file; nothing is Python's form."""
+    """The line that is not JSON is shown as it is in the file, not as a Python literal."""
     found = shown(tmp_path, line, capsys)
 
     assert content == found["content"]
@@ -51,7 +51,7 @@ def test_content_is_text_or_hex_digits(
 def test_a_long_content_is_cut_between_characters(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is left out is counted; the half of a character does not make hex digits of the rest."""
+    """Omitted bytes are counted; a cut inside a character does not make hex digits of the rest."""
     found = shown(tmp_path, b"x" + "é".encode() * 4_000 + b"\n", capsys)
 
     assert found["content"].startswith("xéé")

@@ -1,4 +1,4 @@
-"""`headrace exec` executes statements one by one, prints answers, and says where it stopped."""
+"""`headrace exec` executes statements one by one, prints answers, and reports where it stopped."""
 
 import io
 import json
@@ -20,7 +20,7 @@ CREATE = "CREATE DATA_SINK k WITH bus://a?line=2; CREATE DATA_SOURCE flow ON TAB
 
 @pytest.fixture
 def state(tmp_path: Path) -> str:
-    """Return where the state file goes."""
+    """Return the path of the state file."""
     return str(tmp_path / "state.db")
 
 
@@ -32,7 +32,7 @@ def test_silent(state: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_formats(state: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Answers are JSON lines where no terminal is, and a table or an array when asked."""
+    """Answers are JSON lines without a terminal, and a table or a JSON array on request."""
     text = f"{CREATE} DESC DATA_SOURCE flow ON TABLE a.b AS CONFIG"
     config = {
         "name": "flow.a.b",
@@ -64,7 +64,7 @@ def test_file_and_standard_input(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The same statements do the same from a file, with or without a mark, and from a pipe."""
+    """A file, with or without a byte order mark, and a pipe give the same result."""
     file = tmp_path / "some.cql"
     file.write_text(f"{CREATE}\nDESC DATA_SINKS;\n-- é\n", encoding="utf-8-sig")
 
@@ -78,7 +78,7 @@ def test_file_and_standard_input(
 
 
 def test_stops_at_an_error(state: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Statements before the one in error stay executed, those after it are not run."""
+    """Statements before the one in error stay executed; those after it are not executed."""
     text = "CREATE DATA_SINK k WITH bus://a;\nDROP DATA_SINK x;\nCREATE DATA_SINK y WITH bus://a"
 
     assert 2 == main(["--state", state, "-e", text])
@@ -108,7 +108,7 @@ def test_syntax_error(state: str, tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_options_in_error(state: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every option in error is shown where it stands, one that the URI gives at the URI."""
+    """Every option in error is shown at its place, an option of the URI at the URI."""
     text = "CREATE DATA_SINK k WITH bus://a?lnie=1 AND seats = 'many'\n  AND password = 'canary'"
 
     assert 2 == main(["--state", state, "-e", text])
@@ -138,7 +138,7 @@ def test_options_in_error(state: str, capsys: pytest.CaptureFixture[str]) -> Non
     ids=["not UTF-8", "too long", "missing"],
 )
 def test_unreadable_file(state: str, tmp_path: Path, content: bytes | None, message: str) -> None:
-    """A file that is no text, too long or missing is a named error."""
+    """A file that is not text, is too long or does not exist is a named error."""
     file = tmp_path / "some.cql"
     if content is not None:
         file.write_bytes(content)
@@ -150,7 +150,7 @@ def test_unreadable_file(state: str, tmp_path: Path, content: bytes | None, mess
 
 @pytest.mark.parametrize("text", ["DESC DATA_SINKS", "SHOW STATUS", "DROP DATA_SINK k", ""])
 def test_only_create_makes_a_state_file(state: str, text: str) -> None:
-    """A name gone wrong is told, and no file of it is made."""
+    """A state file that does not exist is an error, and only CREATE makes it."""
     with pytest.raises(ConfigError, match="--state: there is no state file") as caught:
         main(["--state", state, "-e", text])
 
@@ -159,7 +159,7 @@ def test_only_create_makes_a_state_file(state: str, text: str) -> None:
 
 
 def test_state_unusable(tmp_path: Path) -> None:
-    """A state file that cannot be made is the environment's fault."""
+    """A state file that cannot be created is an error of the environment."""
     with pytest.raises(StateFileError) as caught:
         main(["--state", str(tmp_path / "no" / "state.db"), "-e", CREATE])
 
@@ -168,7 +168,7 @@ def test_state_unusable(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [[], ["--state", "s", "-e", "x", "-f", "y"]])
 def test_usage(arguments: list[str]) -> None:
-    """A wrong command line is status 2."""
+    """A wrong command line ends with status 2."""
     with pytest.raises(SystemExit) as caught:
         main(arguments)
 
@@ -176,7 +176,7 @@ def test_usage(arguments: list[str]) -> None:
 
 
 def test_processes(state: str) -> None:
-    """Of two processes that create the same sink one is told that it exists."""
+    """When two processes create the same sink, one gets the error that it exists."""
     code = (
         "import sys; from headrace.connector.commands.exec import main;"
         " sys.exit(main(sys.argv[1:]))"
@@ -217,7 +217,7 @@ UNDECLARED = ("sasl.jaas.config", "sasl.oauthbearer.client.secret", "basic.auth.
 def test_no_undeclared_value_is_repeated(
     state: str, text: str, key: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The value of a secret or of an undeclared key is in no error, and in no audit."""
+    """The value of a secret or of an undeclared key is in no error and not in the audit log."""
     assert 0 == main(["--state", state, "-e", CREATE])
     assert 2 == main(["--state", state, "-e", text.format(key)])
     out, err = capsys.readouterr()
@@ -227,7 +227,7 @@ def test_no_undeclared_value_is_repeated(
 
 
 def test_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A warning goes to standard error, between answers, and the status stays 0."""
+    """A warning is written to standard error, between the answers, and the status stays 0."""
     text = (
         "CREATE DATA_SINK k WITH bus://a; CREATE DATA_SOURCE cdc ON TABLE shop.orders WITH k;"
         "CREATE DATA_SOURCE cdc ON TABLE shop.items WITH k; DESC DATA_SOURCES"

@@ -1,4 +1,4 @@
-"""Passwords become hashes that a file of users may hold."""
+"""`headrace hash-password` makes the hashes that a file of users contains."""
 
 import io
 
@@ -10,7 +10,7 @@ from headrace.plugins import ConfigError
 
 
 def test_hash(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The hash is of the first line, and of nothing else."""
+    """Only the first line of the input is hashed."""
     monkeypatch.setattr("sys.stdin", io.StringIO("pass word\nmore\n"))
     assert 0 == main([])
 
@@ -18,7 +18,7 @@ def test_hash(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
 
 
 def test_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No password is no password."""
+    """An empty password is refused."""
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
     with pytest.raises(ConfigError, match="expected a password"):
         main([])

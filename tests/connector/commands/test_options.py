@@ -1,4 +1,4 @@
-"""What can be configured is told by the declarations themselves."""
+"""`headrace options` prints what the options declare about themselves."""
 
 import json
 
@@ -24,7 +24,7 @@ def test_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_source_has_two_places(capsys: pytest.CaptureFixture[str]) -> None:
-    """A source's options in a job file stand apart from those of its statement, each once."""
+    """A source's job-file options and statement options are listed separately, each once."""
     assert 0 == main(["cassandra"])
     out = capsys.readouterr().out
     in_file, _, others = out.partition("## job file, `store` with `plugin: cassandra`")
@@ -52,7 +52,7 @@ def test_a_source_has_two_places(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_places(name: str, places: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever has options says where they are written."""
+    """Each kind of options says where they are written."""
     assert 0 == main([name])
     lines = capsys.readouterr().out.splitlines()
     titles = [line.removeprefix("## ") for line in lines if line.startswith("## ")]
@@ -62,7 +62,7 @@ def test_places(name: str, places: list[str], capsys: pytest.CaptureFixture[str]
 
 
 def test_schema_of_several_places(capsys: pytest.CaptureFixture[str]) -> None:
-    """With several places, the JSON Schema has an alternative for each."""
+    """Options that may be written in several places have a JSON Schema with alternatives."""
     assert 0 == main(["cassandra", "--format", "json-schema"])
     source, store, statement = json.loads(capsys.readouterr().out)["anyOf"]
 
@@ -80,6 +80,6 @@ def test_schema(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_unknown() -> None:
-    """What has no options is a named error."""
+    """A name without options is a named error."""
     with pytest.raises(ConfigError, match="nothing named 'Nope'"):
         main(["Nope"])

@@ -1,4 +1,4 @@
-"""`headrace shell` without a terminal: the same from a file, a pipe and the command line."""
+"""`headrace shell` without a terminal: a file, a pipe and the command line give the same result."""
 
 import io
 import re
@@ -40,7 +40,7 @@ hint: did you mean DATA_SINK?
 
 @pytest.fixture(autouse=True)
 def _alone(tmp_path: Path, installed: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001 (for its effect)
-    """Be somebody with no files of their own."""
+    """Run as a user without configuration files."""
     for name in ("CQLSH_HOST", "CQLSH_PORT", "HEADRACE_STATE", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -53,14 +53,14 @@ def start(tmp_path: Path, *arguments: str) -> int:
 
 
 def pipe(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let standard input hold *text*."""
+    """Make *text* the standard input."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
 
 def test_the_same_from_everywhere(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A script does the same from a file, a pipe, `-e` and SOURCE; errors make status 2."""
+    """A file, a pipe, `-e` and SOURCE execute the same; errors end with status 2."""
     file = tmp_path / "a.cql"
     file.write_text(SCRIPT)
     ways = {
@@ -82,12 +82,12 @@ def test_the_same_from_everywhere(
 
 
 def test_status(tmp_path: Path) -> None:
-    """Nothing wrong is 0, and EXIT leaves at once."""
+    """Without errors the status is 0, and EXIT ends at once."""
     assert 0 == start(tmp_path, "-e", "DESC DATA_SINKS; EXIT; DROP nothing")
 
 
 def test_formats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where no terminal is, answers are JSON lines; each form can be asked for."""
+    """Without a terminal, answers are JSON lines; each form can be requested."""
     text = "CREATE DATA_SINK k WITH bus://a; DESC DATA_SINKS"
     beginnings = {
         None: '{"name": "k"',
@@ -118,7 +118,7 @@ def test_plain_prompt(
 def test_yes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With `--yes` nothing is asked."""
+    """With `--yes` nothing is confirmed."""
     pipe("DROP DATA_SINK IF EXISTS k;\n", monkeypatch)
 
     assert 0 == start(tmp_path, "--tty", "--yes")
@@ -126,7 +126,7 @@ def test_yes(
 
 
 def test_refused(tmp_path: Path) -> None:
-    """What it cannot begin without is named."""
+    """An argument that cannot be used is named."""
     with pytest.raises(ConfigError, match="--state"):
         main([])
     with pytest.raises(ShellError, match="Could not open"):
@@ -149,7 +149,7 @@ def test_unreachable(tmp_path: Path) -> None:
 def test_no_undeclared_value_is_repeated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The value of a key that nobody declared is in nothing that the shell prints."""
+    """The shell prints no value of a key that is not declared."""
     pipe(
         """
         CREATE DATA_SINK k WITH bus://a AND sasl.jaas.config = 'canary';

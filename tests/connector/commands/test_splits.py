@@ -15,7 +15,7 @@ from helpers.logs.gap_jobs import GapJob
 
 
 def test_splits_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each split has its range of the ring, its last token, its commits and what is left."""
+    """Each split has its token range, its last token, its commits and its lag."""
     made = GapJob(tmp_path)
     made.log(1, range(5))
     assert 0 == made.run()
@@ -39,7 +39,7 @@ def test_splits_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_splits_of_a_process_that_was_killed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What a dead process saw last is no state: its splits are owned by nobody."""
+    """After a process was killed its splits have no state and no owner."""
     made = GapJob(tmp_path)
     made.log(1, range(5))
     assert 0 == made.run()

@@ -1,4 +1,4 @@
-"""A ring of which one replica is not read: what waits is told at the end, and can be looked at."""
+"""Mutations that wait for copies, because one replica is not read, are reported and listed."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ FIRST_LINE = f"{WAITING} mutations wait for copies: `headrace waiting job.yaml` 
 def test_what_waits_for_copies_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The first line of `run` and `verify` counts it; `waiting` has token, place and what lacks."""
+    """`run` and `verify` count them in the first line; `waiting` has token, place, missing log."""
     job = ring_job(tmp_path, "5.0-ring")
     document = yaml.safe_load((job.path / "job.yaml").read_text())
     del document["source"]["nodes"]["node2"]
@@ -43,7 +43,7 @@ def test_what_waits_for_copies_is_told(
 def test_nothing_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where every copy is read nothing is said, and nothing listed."""
+    """When every replica is read, nothing is reported and nothing is listed."""
     ring_job(tmp_path, "5.0-ring")
     monkeypatch.chdir(tmp_path)
 

@@ -1,4 +1,4 @@
-"""The worker as a process: it runs jobs, serves, mends what dies, and ends cleanly."""
+"""The worker as a process: it runs jobs, serves HTTP, restarts processes, and stops cleanly."""
 
 import contextlib
 import os
@@ -66,11 +66,11 @@ class Process:
         until(self.client.answers, "it never answered")
 
     def state(self) -> Observed:
-        """Return what is seen of the connector."""
+        """Return the status of the connector."""
         return self.commands.status("o").state
 
     def metrics(self) -> bytes:
-        """Return what it tells of its jobs."""
+        """Return its metrics of its jobs."""
         return self.client("GET", "/metrics").body
 
     def job_pid(self) -> int:
@@ -78,9 +78,9 @@ class Process:
         return int(self.commands.status("o").worker.partition(":")[2] or 0)
 
     def sharers(self, *, without: int = 0) -> list[int]:
-        """Wait until two processes, none of them *without*, share all splits; return them.
+        """Wait until two processes, none of them *without*, own all splits; return them.
 
-        They are those of one look: at another moment a split may be on its way between them.
+        Both are read from one answer: between two answers a split may move from one to the other.
         """
         found: list[int] = []
 
@@ -93,7 +93,7 @@ class Process:
         return found
 
     def end(self) -> None:
-        """End it, if it still lives."""
+        """Kill it, if it still runs."""
         self.child.kill()
         self.child.wait(SECONDS_MAX)
         self.commands.close()
@@ -101,7 +101,7 @@ class Process:
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[Process]:
-    """Return a worker that is ended when the test is over."""
+    """Return a worker that is killed after the test."""
     made = Process(tmp_path)
     try:
         yield made
@@ -111,7 +111,7 @@ def process(tmp_path: Path) -> Iterator[Process]:
 
 @pytest.fixture
 def pumps(tmp_path: Path) -> Iterator[Process]:
-    """Return a worker with two pumps, which is ended when the test is over."""
+    """Return a worker with two pumps, which is killed after the test."""
     made = Process(tmp_path, "--pumps", "2", splits=4)
     try:
         yield made
@@ -120,7 +120,7 @@ def pumps(tmp_path: Path) -> Iterator[Process]:
 
 
 def test_life_of_a_worker(process: Process, tmp_path: Path) -> None:
-    """It runs what is created, replaces what is killed, tells of it, and settles all at the end."""
+    """The worker runs a new job, replaces a killed process, reports it, and stops cleanly."""
     made = process.client("POST", "/connectors", {"name": "o", "config": CONFIG})
     assert 201 == made.status
     assert process.client("GET", "/", None, Host="changes.example").status == 200
@@ -145,9 +145,9 @@ def test_life_of_a_worker(process: Process, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_pumps_share_the_splits_of_a_job(pumps: Process) -> None:
-    """One that is killed leaves its splits to the other, and gets some of them back when it lives.
+    """The other pump takes over the splits of a killed one, and gives some back when it returns.
 
-    A second SIGTERM ends all at once, also one that cannot hear.
+    A second SIGTERM ends all processes at once, also one that handles no signals.
     """
     pumps.client("POST", "/connectors", {"name": "o", "config": CONFIG})
 
@@ -159,7 +159,7 @@ def test_pumps_share_the_splits_of_a_job(pumps: Process) -> None:
     os.kill(other, signal.SIGSTOP)
 
     def has_ended() -> bool:
-        pumps.child.send_signal(signal.SIGTERM)  # Two that come at once would be one.
+        pumps.child.send_signal(signal.SIGTERM)  # Two signals that arrive together would be one.
         return pumps.child.poll() is not None
 
     until(has_ended, "it did not hear the second one")
@@ -168,12 +168,12 @@ def test_pumps_share_the_splits_of_a_job(pumps: Process) -> None:
 
 
 def test_a_spoilt_state_ends_a_worker(process: Process, tmp_path: Path) -> None:
-    """A worker that cannot know any more which jobs there are ends, and says what is lost."""
+    """A worker that can no longer read its jobs from the state file ends, and says what is lost."""
     with contextlib.closing(sqlite3.connect(tmp_path / "state.db")) as raw:
         raw.execute("DROP TABLE rows")
 
     assert 1 == process.child.wait(SECONDS_MAX)
-    # Whoever meets it first: a statement on an open file, or a look at one that is opened.
+    # Either error may come first: from a statement on an open file, or from opening the file.
     (line,) = re.findall(r"^error \[state_lost\]: .*", process.log.read_text(), re.MULTILINE)
     assert f"{tmp_path}/state.db: " in line
     assert "no such table" in line
@@ -181,7 +181,7 @@ def test_a_spoilt_state_ends_a_worker(process: Process, tmp_path: Path) -> None:
 
 
 def test_killed_worker_takes_its_jobs_along(process: Process) -> None:
-    """A worker that dies at once leaves no job running behind."""
+    """A worker that dies at once leaves no running job behind."""
     process.client("POST", "/connectors", {"name": "o", "config": CONFIG})
     until(lambda: process.job_pid() != 0, "the job never ran")
     job = process.job_pid()
@@ -201,7 +201,7 @@ def test_killed_worker_takes_its_jobs_along(process: Process) -> None:
     ],
 )
 def test_refused(tmp_path: Path, text: str, message: str) -> None:
-    """A worker's file that is wrong starts nothing."""
+    """A worker does not start with an invalid file."""
     file = tmp_path / "worker.yaml"
     file.write_text("state: state.db\nsource: {plugin: files, path: x}\n" + text)
     with pytest.raises(ConfigError, match=message):
@@ -209,7 +209,7 @@ def test_refused(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_taken_address(tmp_path: Path) -> None:
-    """An address that is taken ends the worker with its status, and a line that says so."""
+    """A port that is in use ends the worker with its status and a message."""
     (tmp_path / "worker.yaml").write_text(WORKER.format(folder=recording("5.0-ops"), splits=1))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ended = subprocess.run(  # noqa: S603 (headrace itself)
@@ -227,7 +227,7 @@ def test_taken_address(tmp_path: Path) -> None:
 
 
 def test_a_worker_whose_state_file_goes_ends(process: Process, tmp_path: Path) -> None:
-    """So does its job; neither makes the file anew, in which nobody would find what was done."""
+    """A worker and its job end when the state file is deleted, and do not create an empty one."""
     assert 201 == process.client("POST", "/connectors", {"name": "o", "config": CONFIG}).status
     until(lambda: process.state() is Observed.RUNNING, "the job never ran")
     job = process.job_pid()

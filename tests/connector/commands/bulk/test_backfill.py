@@ -53,19 +53,19 @@ class Filled:
     """A job whose contact point is a node that holds rows of its tables, and its backfills."""
 
     def __init__(self, folder: Path, node: CqlNode) -> None:
-        """Let the node hold nothing yet."""
+        """Start with a node without rows."""
         self.job = GapJob(folder, contact_points=[node.point])
         self.node = node
         self._schema = parse_schema((folder / "schema.cql").read_text())
 
     def statement(self, table: str, place: int) -> str:
-        """Return the query of one of the ranges."""
+        """Return the query for one of the token ranges."""
         found = self._schema.table(table)
         assert found is not None
         return Selected(found, times_of_elements=True).statement() % _TOKENS[place]
 
     def hold(self, table: str, count: int, *, refused: int | None = None) -> None:
-        """Let the node hold so many rows, in one range after the other; one range it refuses."""
+        """Give the node *count* rows, spread over its ranges; it rejects the query of *refused*."""
         answers = {"SELECT release_version": _VERSION, **self.node.answers}
         for place, (after, _) in enumerate(_TOKENS):
             found = [_row(after, n) for n in range(place, count, RANGES)]
@@ -75,7 +75,7 @@ class Filled:
         self.node.answers = answers
 
     def asked(self) -> Counter[str]:
-        """Return how many ranges of each table the node was asked for since this was last asked."""
+        """Return how many ranges of each table were queried since the last call."""
         found = [statement for statement in self.node.levels if "token(" in statement]
         self.node.levels.clear()
         return Counter(s.split(" FROM ")[1].split(" ")[0].replace('"', "") for s in found)
@@ -129,7 +129,7 @@ def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Filled]:
     ("options", "passes"), [(["--mode", "always"], 5), ([], 1), (["--plan"], 0)]
 )
 def test_modes(filled: Filled, options: list[str], passes: int) -> None:
-    """N01: of five calls all read the table, or the first one does, or none that only plans."""
+    """N01: of five calls all read the table, or only the first, or none because each plans."""
     filled.hold(T, ROWS)
     asked = []
     for _ in range(5):
@@ -141,7 +141,7 @@ def test_modes(filled: Filled, options: list[str], passes: int) -> None:
 
 
 def test_another_target_is_another_backfill(filled: Filled) -> None:
-    """N01: what was read into one target, or of some tokens, was not read for another."""
+    """N01: a table that was read into another target, or for some tokens, is read again."""
     filled.hold(T, ROWS)
     others: Sequence[Sequence[str]] = (
         [],
@@ -157,7 +157,7 @@ def test_another_target_is_another_backfill(filled: Filled) -> None:
 
 
 def test_an_empty_table(filled: Filled) -> None:
-    """N02: an empty table is done too; a row that the logs have afterwards comes, once."""
+    """N02: the backfill of an empty table is DONE; a row that is logged afterwards arrives once."""
     filled.hold(T, 0)
 
     assert 0 == filled.backfill(T)
@@ -174,7 +174,7 @@ def test_an_empty_table(filled: Filled) -> None:
 
 
 def test_a_table_without_cdc(filled: Filled, capsys: pytest.CaptureFixture[str]) -> None:
-    """N03: a table that the job does not deliver is named, and nothing is read, of others too."""
+    """N03: a table that the job does not deliver is named, and no table is read."""
     path = filled.job.folder / "schema.cql"
     path.write_text("cdc = false".join(path.read_text().rsplit("cdc = true", 1)))
     filled.hold(T, ROWS)
@@ -187,7 +187,7 @@ def test_a_table_without_cdc(filled: Filled, capsys: pytest.CaptureFixture[str])
 
 
 def test_two_tables(filled: Filled, capsys: pytest.CaptureFixture[str]) -> None:
-    """N04: of two tables with five rows ten records come; the end of each table is marked."""
+    """N04: two tables with five rows each give ten records; the end of each table is marked."""
     filled.hold(T, ROWS)
     filled.hold(OTHER, ROWS)
 
@@ -201,7 +201,7 @@ def test_two_tables(filled: Filled, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_range_that_is_refused(filled: Filled, capsys: pytest.CaptureFixture[str]) -> None:
-    """N05: a range that fails is named and not done; the others are, also of the next table."""
+    """N05: a range that fails is named and stays undone; the others are done, in both tables."""
     filled.hold(T, ROWS, refused=1)
     filled.hold(OTHER, ROWS)
 
@@ -217,7 +217,7 @@ def test_a_range_that_is_refused(filled: Filled, capsys: pytest.CaptureFixture[s
 
 
 def test_nobody_answers(filled: Filled, capsys: pytest.CaptureFixture[str]) -> None:
-    """N05: what cannot be begun fails at once, and leaves no run."""
+    """N05: a backfill that cannot start fails at once and leaves no run."""
     filled.job.change(contact_points=["127.0.0.1:1"])
 
     assert 3 == filled.backfill(T)
@@ -226,7 +226,7 @@ def test_nobody_answers(filled: Filled, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_sink_that_takes_nothing(filled: Filled, capsys: pytest.CaptureFixture[str]) -> None:
-    """N05: no range is done that the sink did not take; once it does, all of them come."""
+    """N05: a range that the sink rejected stays undone; once the sink works, all rows arrive."""
     filled.hold(T, ROWS)
     out = filled.job.folder / "out.jsonl"
     out.mkdir()
@@ -240,9 +240,10 @@ def test_a_sink_that_takes_nothing(filled: Filled, capsys: pytest.CaptureFixture
 
 
 def test_interrupted(filled: Filled) -> None:
-    """N06: what SIGKILL ends goes on when it is called again, and asks for no range a second time.
+    """N06: after SIGKILL, the next call continues, and queries no range again that is done.
 
-    The range in which it was killed is read again; what had been sent of it comes twice.
+    The range in which it was killed is read again; the records of it that were already sent arrive
+    twice.
     """
     filled.hold(T, ROWS)
     filled.node.slow = filled.statement(T, 1)
@@ -287,7 +288,7 @@ def transform(filled: Filled, **options: str) -> None:
 def test_what_is_left_out(
     filled: Filled, type_: str, option: dict[str, str], tables: tuple[str, ...]
 ) -> None:
-    """N08: a table or an operation that the sink leaves out comes neither way."""
+    """N08: neither backfill nor logs deliver a table or an operation that the sink leaves out."""
     dropped = {"transforms": "drop", "transforms_drop_type": "Filter"}
     some = {"transforms_drop_predicate": "some", "predicates": "some"}
     transform(filled, **dropped, **some, predicates_some_type=type_, **option)
@@ -305,7 +306,7 @@ def test_what_is_left_out(
 
 @pytest.mark.parametrize("excluded", ["", "v"])
 def test_a_column_that_is_left_out(filled: Filled, excluded: str) -> None:
-    """N08: a column that the sink leaves out comes neither way; without that it does."""
+    """N08: neither backfill nor logs deliver a column that the sink leaves out."""
     sink = {"plugin": "kafka", "bootstrap.servers": "nowhere:1", "topic": "orders"}
     sink |= {"format": "json", "envelope": "flat", "transforms": "drop"}
     sink |= {"transforms.drop.type": "ReplaceField$Value", "transforms.drop.exclude": excluded}
@@ -320,7 +321,7 @@ def test_a_column_that_is_left_out(filled: Filled, excluded: str) -> None:
 
 
 def encoded(spec: SourceSpec, sink: Mapping[str, str]) -> Iterator[bytes]:
-    """Yield what a sink would get of a source; it is not opened."""
+    """Yield the values that a sink would get of a source; the sink is not opened."""
     with sink_and_encoder(sink, "r1", NO_ORIGIN) as (_, encoder):
         for shard in planned(spec, Selection(), shards=RANGES).shards:
             with opened(shard) as source:

@@ -26,7 +26,7 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 
 def job_into(folder: Path, broker: EmbeddedBroker, **sink: str) -> GapJob:
-    """Return a job into the topic `t`, of rows that are logged; *sink* are more options."""
+    """Return a job that delivers forged rows to the topic `t`; *sink* are more options."""
     job = GapJob(folder)
     job.log(1, range(ROWS))
     deliver(job, broker, topic="t", **sink)
@@ -60,7 +60,7 @@ def reconcile(job: GapJob) -> int:
 def test_numbers_out_of_bounds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, said: str
 ) -> None:
-    """They are refused by their option before anything is read."""
+    """A number out of bounds is refused by its option before anything is read."""
     assert 2 == GapJob(tmp_path).call("reconcile", "--master=none", option)
     assert f"error [config]: {said}" in capsys.readouterr().err
 
@@ -79,7 +79,7 @@ def test_messages_that_name_no_change(
     options: dict[str, str],
     message: str,
 ) -> None:
-    """Messages that cannot be compared are refused, and nothing is called missing."""
+    """Messages that do not identify their changes are refused; none is reported as missing."""
     job = job_into(tmp_path, broker, **options)
 
     assert 2 == reconcile(job)
@@ -98,7 +98,7 @@ def test_large_values_are_read_whole(
     codec: str,
     large: dict[str, str],
 ) -> None:
-    """In parts or kept elsewhere, they are there; a claim that is lost is missing."""
+    """Large values, split or stored elsewhere, are compared; a lost claim is a missing change."""
     job = GapJob(tmp_path)
     job.spread(1, insert(b"k", bytes(5_000)))
     job.spread(2, insert(b"l", b"small"))
@@ -126,7 +126,7 @@ def test_framed_messages(
     framing: str,
     options: dict[str, str],
 ) -> None:
-    """They are compared, and replayed, as others are."""
+    """Framed messages are compared and replayed like others."""
     with registry(tmp_path / "registry.db") as address:
         options |= {"schema.store": "registry", "schema.store.url": address}
         job = job_into(tmp_path, broker, **{**options, "schema.framing": framing})
@@ -143,7 +143,7 @@ def test_framed_messages(
 def test_messages_in_json(
     tmp_path: Path, broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of messages in JSON each change is known by its name: just what is not there is missing."""
+    """JSON messages are compared by the names of their changes: only missing ones are reported."""
     job = job_into(tmp_path, broker, format="json")
     assert 0 == job.run()
     assert 0 == reconcile(job)

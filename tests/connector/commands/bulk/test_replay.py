@@ -59,7 +59,7 @@ def execute(job: Path, run: str) -> int:
 
 
 def test_a_plan_does_nothing(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Planning says what there is, keeps it, and delivers nothing."""
+    """`plan` prints what it found, stores the run, and delivers nothing."""
     assert 0 == main(["replay", "plan", str(job), "--to-folder", "out"])
     text = capsys.readouterr().out
 
@@ -80,7 +80,7 @@ def test_a_plan_says_how_it_is_executed(job: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_plan_refuses_what_a_run_refuses(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Side topics of a sink without topics are refused by the plan, with options that there are."""
+    """Side topics are refused by the plan if the sink has no topics; options are suggested."""
     assert 2 == main(["replay", "plan", str(job)])
     told = capsys.readouterr().err
 
@@ -92,7 +92,7 @@ def test_a_plan_refuses_what_a_run_refuses(job: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_plan_checks_the_folder(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file where the folder should be is named by the plan."""
+    """A file in the place of the run's folder is named by the plan."""
     (job.parent / "out").write_text("in the way")
 
     assert 3 == main(["replay", "plan", str(job), "--to-folder", "out/below"])
@@ -102,7 +102,7 @@ def test_a_plan_checks_the_folder(job: Path, capsys: pytest.CaptureFixture[str])
 def test_a_plan_checks_the_options_of_every_sink(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Transforms that no shard could apply are refused by the plan."""
+    """A transform that does not exist is refused by the plan."""
     given = yaml.safe_load(job.read_text())
     given["sink"] |= {"transforms": "t", "transforms.t.type": "Nothing"}
     job.write_text(yaml.safe_dump(given))
@@ -112,7 +112,7 @@ def test_a_plan_checks_the_options_of_every_sink(
 
 
 def test_run_and_status(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All shards pass; the files have every line; the table tells so."""
+    """`verify` passes all shards when the files have every line, and its table says so."""
     run = planned(job, capsys, "--to-folder", "out")
 
     assert 0 == execute(job, run)
@@ -128,7 +128,7 @@ def test_run_and_status(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_failed_shard_is_named_and_the_others_are_done(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A shard that cannot be read fails by its number; once mended, only that one is done."""
+    """A shard that cannot be read fails by its number; after a repair only that shard runs."""
     run = planned(job, capsys, "--to-folder", "out")
     victim = job.parent / "in" / "2.jsonl"
     content = victim.read_text()
@@ -145,7 +145,7 @@ def test_a_failed_shard_is_named_and_the_others_are_done(
 
 
 def test_a_killed_run_goes_on(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A run that is killed in the middle of a shard leaves no half of it, and goes on there."""
+    """A run that is killed amid a shard leaves no half of it; the next call continues there."""
     run = planned(job, capsys, "--to-folder", "out", "--rate", "100")
     command = ["replay", "run", str(job), run, "--master", "none"]
     program = (
@@ -166,7 +166,7 @@ def test_a_killed_run_goes_on(job: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_verify_finds_what_is_missing(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file that lost rows is DIFF, and the exit status 4; running again mends it."""
+    """A file that lost rows is DIFF with exit status 4; another `run` repairs it."""
     run = planned(job, capsys, "--to-folder", "out")
     execute(job, run)
     verify = ["replay", "verify", str(job), run, "--master", "none"]
@@ -181,7 +181,7 @@ def test_verify_finds_what_is_missing(job: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_verify_finds_other_changes(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file with as many rows as it should have, one of them another, is DIFF."""
+    """A file with the right number of rows, one of them changed, is DIFF."""
     run = planned(job, capsys, "--to-folder", "out")
     execute(job, run)
     victim = next((job.parent / "out").rglob("*-00002.parquet"))
@@ -197,17 +197,17 @@ def test_verify_finds_other_changes(job: Path, capsys: pytest.CaptureFixture[str
 
 
 def half(path: Path) -> None:
-    """Cut a file off."""
+    """Truncate a file."""
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 def another(path: Path) -> None:
-    """Put a table of something else in the place of a file."""
+    """Replace a file by a table with other columns."""
     pq.write_table(pa.table({"table": ["t"]}), path)
 
 
 def scribbled(path: Path) -> None:
-    """Leave the end of a file as it is, by which it is read, and nothing else."""
+    """Overwrite 200 bytes near the start of a file; its footer stays."""
     content = path.read_bytes()
     path.write_bytes(content[:30] + bytes(200) + content[230:])
 
@@ -223,7 +223,7 @@ def scribbled(path: Path) -> None:
 def test_verify_names_a_broken_file(
     job: Path, capsys: pytest.CaptureFixture[str], spoil: Callable[[Path], None], said: str
 ) -> None:
-    """Its shard is FAIL, and the exit status 1; running again mends it."""
+    """A shard with a damaged file is FAIL with exit status 1; another `run` repairs it."""
     run = planned(job, capsys, "--to-folder", "out")
     execute(job, run)
     victim = next((job.parent / "out").rglob("*-00002.parquet"))
@@ -241,7 +241,7 @@ def test_verify_names_a_broken_file(
 def test_a_shard_that_cannot_be_compared_is_no_difference(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A shard whose source is gone is FAIL, and the exit status 1; the reason is told."""
+    """A shard whose source was deleted is FAIL with exit status 1 and the reason."""
     run = planned(job, capsys, "--to-folder", "out")
     execute(job, run)
     victim = job.parent / "in" / "2.jsonl"
@@ -255,7 +255,7 @@ def test_a_shard_that_cannot_be_compared_is_no_difference(
 
 
 def test_one_process_executes_a_run(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A second process is told that a first one executes the run."""
+    """A second process that executes a run fails, because the first one still executes it."""
     run = planned(job, capsys, "--to-folder", "out")
     with closing(RunTable(job.parent / "state.db")) as table, table.executing(run):
         assert 1 == execute(job, run)
@@ -294,7 +294,7 @@ def test_wrong_plans(
     status: int,
     message: str,
 ) -> None:
-    """What cannot be planned is named with its option, and leaves no run."""
+    """A plan that cannot be made names its option, and leaves no run."""
     assert status == main(["replay", "plan", str(job), *options])
     assert message in capsys.readouterr().err
     assert 0 == main(["replay", "status", str(job)])
@@ -304,7 +304,7 @@ def test_wrong_plans(
 def test_an_empty_suffix_is_not_the_live_topics(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A suffix from a variable that is not set does not turn a side topic into the live one."""
+    """An empty suffix, as of a variable that is not set, is refused: it would be the live topic."""
     assert 2 == main(["replay", "plan", str(job), "--suffix", ""])
     assert "--suffix: expected a value, found nothing" in capsys.readouterr().err
     assert 0 == main(["replay", "status", str(job)])
@@ -312,7 +312,7 @@ def test_an_empty_suffix_is_not_the_live_topics(
 
 
 def test_unknown_run(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A run that was never planned is a mistake of the command line."""
+    """`run` of an unknown run is an error of the command line."""
     assert 2 == execute(job, "replay-1")
     assert "there is no run 'replay-1'" in capsys.readouterr().err
 
@@ -320,7 +320,7 @@ def test_unknown_run(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_records_that_cannot_be_made_are_told(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run of which a line is no JSON delivers the others, and ends with their number."""
+    """A run delivers the lines that are JSON, and ends with the number of the others."""
     with (job.parent / "in" / "0.jsonl").open("a") as file:
         file.write("no JSON\nnor this\n")
     run = planned(job, capsys, "--into-live")

@@ -1,4 +1,4 @@
-"""A job on Spark before Spark starts, and what is made of what Spark says of a failure."""
+"""A job on Spark: what is refused before Spark starts, and how failures of Spark are reported."""
 
 from pathlib import Path
 
@@ -13,14 +13,14 @@ from helpers.logs.gap_jobs import GapJob
 
 @pytest.fixture
 def job(tmp_path: Path) -> GapJob:
-    """Return a job with a segment."""
+    """Return a job over one segment."""
     made = GapJob(tmp_path, splits=1)
     made.log(1, range(3))
     return made
 
 
 def on_spark(job: GapJob, *arguments: str) -> int:
-    """Return the exit status of the job on Spark, which must not start."""
+    """Return the exit status of the job on Spark, which must end before Spark starts."""
     return job.call("run", "--engine", "spark", "--master", "no such master", *arguments)
 
 
@@ -30,7 +30,7 @@ def on_spark(job: GapJob, *arguments: str) -> int:
 def test_arguments(
     job: GapJob, capsys: pytest.CaptureFixture[str], arguments: tuple[str, str]
 ) -> None:
-    """What is a worker's, and a batch of nothing, is refused."""
+    """Options of workers, and batches without records, are refused."""
     assert 2 == on_spark(job, *arguments)
     assert f"{arguments[0]}: " in capsys.readouterr().err
 
@@ -61,7 +61,7 @@ def test_what_is_left_to_workers(
     options: dict[str, object],
     said: str,
 ) -> None:
-    """What a stream cannot do is refused by its option, and nothing is written."""
+    """An option that a stream does not support is refused by name, and nothing is written."""
     document = yaml.safe_load(job.path.read_text())
     changed = document[section] | options
     document[section] = {name: each for name, each in changed.items() if each is not None}
@@ -73,7 +73,7 @@ def test_what_is_left_to_workers(
 
 
 def test_a_job_is_a_workers_or_sparks(job: GapJob, capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither goes on where the other one stands: it would not know what was delivered."""
+    """Neither continues the other's job: it would not know what was delivered."""
     assert 0 == job.run()
     assert 2 == on_spark(job)
     assert "a worker ran orders" in capsys.readouterr().err
@@ -85,7 +85,7 @@ def test_a_job_is_a_workers_or_sparks(job: GapJob, capsys: pytest.CaptureFixture
 
 
 def test_one_driver_at_a_time(job: GapJob, capsys: pytest.CaptureFixture[str]) -> None:
-    """A second driver of a job is told so."""
+    """A second driver of a job is refused."""
     checkpoint = checkpoint_of(job.folder / "state.db", "orders")
     with checkpoint.running():
         assert 1 == on_spark(job)
@@ -103,7 +103,7 @@ def test_one_driver_at_a_time(job: GapJob, capsys: pytest.CaptureFixture[str]) -
     ],
 )
 def test_what_failed_is_named(said: str, code: str, status: int) -> None:
-    """An error of ours in Spark's report keeps what it says and its exit status."""
+    """A headrace error in Spark's report keeps its message and its exit status."""
     failure = failure_of(said)
 
     assert (code, status) == (failure.code, failure.exit_status)
@@ -111,7 +111,7 @@ def test_what_failed_is_named(said: str, code: str, status: int) -> None:
 
 
 def test_hints_are_kept() -> None:
-    """What to do about it is told as the task told it."""
+    """The hint of a task's error is printed as the task wrote it."""
     failure = failure_of("headrace.connector.replay.errors.LogShortError: a\nhint: b\n\tat java")
 
     assert ("log_short: a", "b") == (failure.message, failure.hint)

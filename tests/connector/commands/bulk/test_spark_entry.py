@@ -36,7 +36,7 @@ def child(program: str) -> subprocess.CompletedProcess[str]:
     "command", [["replay", "status", "job.yaml"], ["backfill", "j", "a.b"], ["reconcile", "j"]]
 )
 def test_what_is_missing_is_named(command: list[str]) -> None:
-    """Without the extra each command says what to install; the core needs nothing of it."""
+    """Without the extra each command says what to install; the core does not need it."""
     done = child(
         "import sys; sys.modules['pyarrow'] = sys.modules['pyspark'] = None\n"
         "from headrace.connector.commands.cli import main\n"
