@@ -1,4 +1,4 @@
-"""A state file and a stranger's plugins for the tests of the control service."""
+"""A state file and third-party plugins for the tests of the control service."""
 
 import contextlib
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def _toys(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def connection(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[NoteCopy]:
-    """Return a connection to a new state file, or to notes that machines share."""
+    """Return a connection to a new state file, or to a store that machines share."""
     path = tmp_path / "state.db"
     shared = getattr(request, "param", "file") == "shared"
     opened = shared_notes(Kept(path)) if shared else open_notes(path)

@@ -1,4 +1,4 @@
-"""What somebody with bad intentions would type is a named error, soon, and changes nothing."""
+"""Malicious input gives a named error, in bounded time, and changes nothing."""
 
 import time
 
@@ -16,7 +16,7 @@ SECONDS_MAX = 20  # On a busy machine; it takes less than one.
 
 
 def code_of(service: ControlService, text: str) -> str:
-    """Execute *text*; return the code of its error, which tells no secret, or nothing."""
+    """Execute *text*; return the code of its error, whose message has no secret, or ""."""
     code, said = "", ""
     try:
         for parsed in parse_script(text):
@@ -77,7 +77,7 @@ def rows_of(connection: NoteCopy) -> list[object]:
     ids=lambda text: repr(text[:60]),
 )
 def test_statement(service: ControlService, connection: NoteCopy, text: str) -> None:
-    """A statement that cannot be is refused in bounded time, whole."""
+    """A statement that is too large, too deep or wrong is refused as a whole, in bounded time."""
     before, started = rows_of(connection), time.process_time()
 
     assert code_of(service, text)
@@ -94,7 +94,7 @@ def test_statement(service: ControlService, connection: NoteCopy, text: str) -> 
     ],
 )  # fmt: skip
 def test_names(service: ControlService, connection: NoteCopy, name: str) -> None:
-    """A name is of plain characters, however it is quoted; none is another one in disguise."""
+    """A name has plain characters, also in quotes, so that no two names look the same."""
     before = rows_of(connection)
     for text in (
         f"CREATE DATA_SINK \"{name}\" WITH 'bus://a'",
@@ -107,7 +107,7 @@ def test_names(service: ControlService, connection: NoteCopy, name: str) -> None
 
 @pytest.mark.parametrize("name", ["table", "SELECT", "data_sink", "null", "If", "status", "k-1"])
 def test_words_as_names(service: ControlService, name: str) -> None:
-    """A keyword is a name like any other where it is quoted, and is found again."""
+    """A quoted keyword is a name like any other."""
     assert "" == code_of(service, f"CREATE DATA_SINK \"{name}\" WITH 'bus://a'")
     (row,) = service.execute(next(parse_script("DESC DATA_SINKS")).statement).rows
     assert "" == code_of(service, f'DROP DATA_SINK "{name}"; {row[2]}')
@@ -126,7 +126,7 @@ def test_words_as_names(service: ControlService, name: str) -> None:
     ],
 )  # fmt: skip
 def test_uris(service: ControlService, connection: NoteCopy, uri: str) -> None:
-    """A URI that two programs could read in two ways is read in none."""
+    """A URI that two programs could read in two ways is refused."""
     before = rows_of(connection)
 
     quoted = uri.replace("'", "''")
@@ -135,7 +135,7 @@ def test_uris(service: ControlService, connection: NoteCopy, uri: str) -> None:
 
 
 def test_nothing_is_half_applied(service: ControlService, connection: NoteCopy) -> None:
-    """A statement with one mistake among many good parts changes nothing at all."""
+    """A statement with one mistake among many valid parts changes nothing."""
     assert "" == code_of(service, "CREATE DATA_SINK k WITH 'bus://a' AND seats = 7")
     before = rows_of(connection)
     good = " ".join(f"AND bus.x{number} = '1'" for number in range(200))

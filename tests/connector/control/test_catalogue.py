@@ -1,4 +1,4 @@
-"""A job without sink and tables takes them from the statements in its state file."""
+"""A job file without sink and tables takes them from the statements in its state file."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def execute(connection: NoteCopy, *texts: str) -> None:
     ids=["one", "two", "mine first", "mine among many", "not theirs", "their sink is no matter"],
 )
 def test_parts(connection: NoteCopy, texts: list[str], stop: str, tables: list[str]) -> None:
-    """The job has the sources that name it, or else those that name no job."""
+    """A job has the sources that name it, or else those that name no job."""
     execute(connection, SINKS, *texts)
 
     sink, found, *_ = job_parts(connection, "mine")
@@ -51,7 +51,7 @@ def test_parts(connection: NoteCopy, texts: list[str], stop: str, tables: list[s
 
 
 def test_sink_is_usable(connection: NoteCopy) -> None:
-    """The sink's part is what the plugin's own declaration accepts; secrets stay references."""
+    """The sink's options are those that the plugin declares; secrets stay references."""
     execute(connection, SINKS, FREE_A)
 
     sink, *_ = job_parts(connection, "mine")
@@ -83,13 +83,13 @@ def test_undefined(connection: NoteCopy, texts: list[str], message: str, hint: s
 
 
 def test_untouched_state(connection: NoteCopy) -> None:
-    """A state file in which nothing was ever executed has no sources."""
+    """A state file without statements has no sources."""
     with pytest.raises(JobUndefinedError):
         job_parts(connection, "mine")
 
 
 def test_a_source_that_begins_elsewhere_runs_beside(connection: NoteCopy) -> None:
-    """It gets a job of its own, named after both; those that begin together share one."""
+    """A source with a start of its own gets a job named after both; equal starts share a job."""
     late = "CREATE DATA_SOURCE flow ON TABLE ks.z WITH k AND start = 'latest'"
     same = "CREATE DATA_SOURCE flow ON TABLE ks.y WITH k AND start = 'latest'"
     execute(connection, SINKS, FREE_A, late)
@@ -107,7 +107,7 @@ def test_a_source_that_begins_elsewhere_runs_beside(connection: NoteCopy) -> Non
 
 
 def test_a_job_reads_one_cluster(connection: NoteCopy) -> None:
-    """Sources of a sink share a job when they read the same cluster; one job cannot read two."""
+    """Sources of a sink share a job if they read the same cluster; a job reads one cluster."""
     east = "CREATE DATA_SOURCE flow ON TABLE ks.b WITH k AND cluster = 'east'"
     more = "CREATE DATA_SOURCE flow ON TABLE ks.c WITH k AND cluster = 'east'"
     forced = "CREATE DATA_SOURCE flow ON TABLE ks.d WITH k AND cluster = 'east' AND job = 'k'"

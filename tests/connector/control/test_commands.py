@@ -1,4 +1,4 @@
-"""The verbs behind every door: each wholly or not at all, and noted for the workers."""
+"""The verbs of the command service: each takes effect wholly or not at all, and is stored."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def config(name: str, table: str = "t", **more: str) -> dict[str, str]:
 
 @pytest.fixture
 def commands(connection: NoteCopy) -> Commands:
-    """Return the command service over a sink and two sources, `x` and `y`."""
+    """Return the command service with a sink and two sources, `x` and `y`."""
     made = Commands(connection)
     made.create_sink(SINK)
     made.create_source(config("x", "t"))
@@ -41,7 +41,7 @@ def commands(connection: NoteCopy) -> Commands:
 
 @pytest.fixture
 def store(connection: NoteCopy) -> Store:
-    """Return the store of the job that runs both, with a split at 5 that nobody owns."""
+    """Return the store of the job that runs both, with a split at 5 that has no owner."""
     store = connection.store("k")
     store.register(["a"])
     store.enroll(OWNER)
@@ -62,14 +62,14 @@ def store(connection: NoteCopy) -> Store:
 
 
 def test_one_job_for_a_sink(commands: Commands) -> None:
-    """Sources of one sink share its job, unless one names another."""
+    """Sources of one sink share its job, unless a source names another."""
     commands.create_source(config("z", "v", job="mine"))
 
     assert {"x": "k", "y": "k", "z": "mine"} == {n: s.job for n, s in commands.statuses().items()}
 
 
 def test_a_name_of_its_own(commands: Commands) -> None:
-    """A connector may have any name; its statement makes it again under that name."""
+    """A connector may have any name; its statement creates it under that name."""
     source = commands.source_on("flow", TableName("s", "t"))
 
     assert "x" == source.name
@@ -77,7 +77,7 @@ def test_a_name_of_its_own(commands: Commands) -> None:
 
 
 def test_twice(commands: Commands) -> None:
-    """A name is taken once."""
+    """A name can be used once."""
     with pytest.raises(AlreadyExistsError):
         commands.create_source(config("x"))
     with pytest.raises(AlreadyExistsError):
@@ -89,7 +89,7 @@ def test_twice(commands: Commands) -> None:
 
 
 def test_a_name_that_another_table_has(commands: Commands) -> None:
-    """Who has a name already is told by its own table, and statements of a table mean its own."""
+    """The error for a name that is in use has its table; statements of a table mean its source."""
     odd = config("flow.S.T") | {"table": "odd"}
     commands.create_source(odd)
     taken = config("flow.S.T") | {"keyspace": "S", "table": "T"}
@@ -105,7 +105,7 @@ def test_a_name_that_another_table_has(commands: Commands) -> None:
 
 
 def test_alter_sink(commands: Commands) -> None:
-    """What is not named stays; the generation of the job grows."""
+    """Options that ALTER does not name stay; the job's generation grows."""
     before = commands.status("x").generation
     commands.alter_sink(AlterSink(name="k", options=(("line", "9"),)))
 
@@ -115,7 +115,7 @@ def test_alter_sink(commands: Commands) -> None:
 
 
 def test_alter_nothing_by_halves(commands: Commands) -> None:
-    """A wrong option leaves sink and generation as they were."""
+    """An invalid option leaves sink and generation as they were."""
     before = commands.sink("k"), commands.statuses()
     with pytest.raises(ConfigError, match="seats"):
         commands.alter_sink(AlterSink(name="k", options=(("seats", "many"),)))
@@ -124,7 +124,7 @@ def test_alter_nothing_by_halves(commands: Commands) -> None:
 
 
 def test_alter_source(commands: Commands) -> None:
-    """A source may get another sink; what it keeps is its name."""
+    """A source can be moved to another sink, and keeps its name."""
     commands.create_sink(CreateSink(name="k2", uri="bus://b"))
     assert "k2" == commands.alter_source("x", {"sink": "k2"}).sink
     assert "k2" == commands.source("x").config["sink"]
@@ -135,7 +135,7 @@ def test_alter_source(commands: Commands) -> None:
 
 
 def test_wanted_states(commands: Commands) -> None:
-    """What is asked for is noted at once, twice as well as once; nobody has done it yet."""
+    """A target state is stored at once, twice as well as once; no worker has acted on it."""
     for ask, expected in (
         (commands.pause, Desired.PAUSED),
         (commands.stop, Desired.STOPPED),
@@ -150,7 +150,7 @@ def test_wanted_states(commands: Commands) -> None:
 
 
 def test_restart(commands: Commands, store: Store, connection: NoteCopy) -> None:
-    """A restart concerns the job, what failed of it, or one split."""
+    """RESTART is stored for the job, for what failed of it, or for one split."""
     board = Board(connection)
     assert [0] == list(commands.restart("x"))
     assert [] == list(commands.restart("x", only_failed=True))
@@ -166,7 +166,7 @@ def test_restart(commands: Commands, store: Store, connection: NoteCopy) -> None
 
 
 def test_offsets(commands: Commands, store: Store) -> None:
-    """Positions are shown as committed, and moved only while the source is stopped."""
+    """Positions are shown as committed, and can be moved only while the source is stopped."""
     moved = [Offset({"split": "a"}, {"offset": 3})]
     assert [Offset({"split": "a"}, {"offset": 5})] == list(commands.offsets("x"))
     with pytest.raises(NotStoppedError, match="not STOPPED"):
@@ -187,7 +187,7 @@ def test_offsets(commands: Commands, store: Store) -> None:
 
 
 def test_offsets_of_one_of_two(commands: Commands, store: Store) -> None:
-    """Moving a source that shares a job does not move the others."""
+    """Moving one of two sources of a job does not move the other."""
     assert store.leases()
     commands.stop("x")
     commands.alter_offsets("x", [Offset({"split": "a"}, {"offset": 3})])
@@ -198,7 +198,7 @@ def test_offsets_of_one_of_two(commands: Commands, store: Store) -> None:
 
 
 def test_offsets_while_stopping(commands: Commands, store: Store) -> None:
-    """A source that a worker still owns is not stopped yet."""
+    """A source whose splits a worker still owns is not stopped yet, and cannot be moved."""
     store.claim("w", store.leases(), 1_000)
     commands.stop("x")
     commands.stop("y")
@@ -225,7 +225,7 @@ def test_offsets_refused(
     offset: dict[str, int | str],
     message: str,
 ) -> None:
-    """What is not a position changes nothing, and is named."""
+    """An invalid position is named, and changes nothing."""
     assert store.leases()
     commands.stop("x")
     commands.stop("y")

@@ -1,4 +1,4 @@
-"""Statements compile to connector configs, and every mistake in them is named at once."""
+"""Statements become connector configs, and every mistake in them is reported at once."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def source(
 
 
 def test_sink() -> None:
-    """Host, query and options become keys, in this order, as texts; defaults are left out."""
+    """Host, query and options become keys, in this order, as strings, without defaults."""
     statement = sink("bus://a:1,b:2?line=9", ("seats", "7"), ("bus.driver", "true"))
 
     plugin, config = compile_sink(statement)
@@ -42,12 +42,12 @@ def test_sink() -> None:
 
 
 def test_second_scheme() -> None:
-    """A sink is found by each of its schemes, in any case."""
+    """A sink is found by each of its schemes, in upper or lower case."""
     assert "bus" == compile_sink(sink("TRAM+TLS://a"))[0]
 
 
 def test_source() -> None:
-    """A source's config names keyspace, table and sink, and holds the options given."""
+    """A source's config has keyspace, table, sink and the given options."""
     assert {
         "name": "flow.Shop.orders",
         "connector.class": "RiverFlowSource",
@@ -59,7 +59,7 @@ def test_source() -> None:
 
 
 def test_source_of_a_config() -> None:
-    """The entry, and the statement that makes it again, say what the config does."""
+    """The statement that a config becomes gives the same config."""
     config = {"name": "mine", "connector.class": "RiverFlowSource", "sink": "k"}
     config |= {"keyspace": "Shop", "table": "orders", "tasks.max": "2", "start": "latest"}
 
@@ -81,7 +81,7 @@ def test_source_of_a_config() -> None:
     ],
 )
 def test_connector_class(plugin: str, suffix: str, expected: str) -> None:
-    """The class that Connect's clients see is made of the plugin's name."""
+    """The connector class that Connect's clients see is made of the plugin's name."""
     assert expected == connector_class(plugin, suffix)
 
 
@@ -116,7 +116,7 @@ def test_connector_class(plugin: str, suffix: str, expected: str) -> None:
 def test_sink_refused(
     statement: CreateSink, code: str, problems: dict[str, str], hint: str
 ) -> None:
-    """Each mistake is under its key, and no error repeats a secret."""
+    """Each mistake is reported under its key, and no error repeats a secret."""
     with pytest.raises(ConfigError) as caught:
         compile_sink(statement)
 
@@ -148,7 +148,7 @@ def test_sink_refused(
 def test_source_refused(
     statement: CreateSource, code: str, problems: dict[str, str], hint: str
 ) -> None:
-    """Each mistake is under its key."""
+    """Each mistake is reported under its key."""
     with pytest.raises(ConfigError) as caught:
         compile_source(statement)
 
@@ -160,7 +160,7 @@ def test_source_refused(
 
 @pytest.mark.parametrize("table", [TableName("systems", "a"), TableName("a" * 48, "b" * 222)])
 def test_names_at_the_bound(table: TableName) -> None:
-    """The longest names, and one that only resembles Cassandra's own, are accepted."""
+    """The longest names, and a keyspace that only resembles a system keyspace, are accepted."""
     assert table.name == compile_source(source(table))["table"]
 
 
@@ -187,7 +187,7 @@ def test_names_at_the_bound(table: TableName) -> None:
 )
 @pytest.mark.parametrize("in_uri", [False, True])
 def test_secret(key: str, value: str, *, accepted: bool, in_uri: bool) -> None:
-    """A secret, by its declaration or else by its name, is a reference or refused."""
+    """A secret, declared as one or named like one, must be a reference."""
     statement = sink(f"bus://a?{key}={value}") if in_uri else sink("bus://a", (key, value))
 
     if accepted:
@@ -218,7 +218,7 @@ def test_secret(key: str, value: str, *, accepted: bool, in_uri: bool) -> None:
     ],
 )
 def test_what_a_run_would_refuse(uri: str, expected: str) -> None:
-    """What can be known without a connection is told at the statement, in the words of a run."""
+    """What is wrong without asking a server is refused by the statement, as a run would do it."""
     with pytest.raises(ConfigError) as caught:
         compile_sink(sink(uri))
 
@@ -226,14 +226,14 @@ def test_what_a_run_would_refuse(uri: str, expected: str) -> None:
 
 
 def test_references_are_left_to_the_run() -> None:
-    """What stands behind a reference is not guessed at."""
+    """A value behind a reference is not checked before the run."""
     options = ("schema.store", "registry"), ("schema.store.url", "${env:URL}")
 
     assert "${env:URL}" == compile_sink(sink("file://x", *options))[1]["schema.store.url"]
 
 
 def test_a_start_is_a_place() -> None:
-    """What the source knows to be no place is refused under the key that names it."""
+    """A start that the source cannot parse is refused under its key."""
     config = {"name": "x", "connector.class": "RiverFlowSource", "sink": "k"}
     config |= {"keyspace": "shop", "table": "orders"}
 

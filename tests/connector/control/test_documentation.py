@@ -1,4 +1,4 @@
-"""The page about statements says what is so."""
+"""The page on statements is right."""
 
 import re
 from pathlib import Path
@@ -28,7 +28,7 @@ def test_examples() -> None:
 
 
 def test_errors() -> None:
-    """Every error of a statement is in the table, under the name it is shown by."""
+    """Every error of a statement is in the table, under the name that users see."""
     kinds = errors.StatementError.__subclasses__()
     assert kinds
     for kind in kinds:

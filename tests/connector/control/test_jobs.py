@@ -1,4 +1,4 @@
-"""The job file: what is accepted, and that every mistake is named at its place."""
+"""The job file: what is accepted, and that every mistake is reported at its place."""
 
 import contextlib
 from pathlib import Path
@@ -34,7 +34,7 @@ def write(folder: Path, text: str) -> Path:
 
 
 def test_reads_a_job(tmp_path: Path) -> None:
-    """Options reach the plugins' configurations; the state lies beside the job file."""
+    """Options reach the plugins' configurations; the state file is beside the job file."""
     job = read_job(write(tmp_path, GOOD + "runtime: {tick_min_ms: 5, commit_max_seconds: 0.5}\n"))
 
     assert ("orders", tmp_path, tmp_path / "state.db") == (job.name, job.directory, job.state)
@@ -64,7 +64,7 @@ def test_reads_a_job(tmp_path: Path) -> None:
     ],
 )
 def test_names_every_mistake(tmp_path: Path, text: str, key: str, message: str, hint: str) -> None:
-    """A mistake is told under its key, with a hint where one helps."""
+    """A mistake is reported under its key, with a hint where one helps."""
     with pytest.raises(ConfigError) as caught:
         read_job(write(tmp_path, text))
     found = {problem.key: problem for problem in caught.value.problems}
@@ -107,7 +107,7 @@ def test_names_all_mistakes_at_once(tmp_path: Path) -> None:
     ids=["open", "twice", "number", "object", "list", "empty", "deep", "date", "large", "nul"],
 )
 def test_names_what_is_no_job_file(tmp_path: Path, text: str, place: str, message: str) -> None:
-    """What is not the YAML we take is told with line and column where there are any."""
+    """Invalid YAML is reported with line and column, where there are any."""
     path = write(tmp_path, text)
     with pytest.raises(ConfigError, match=message) as caught:
         read_job(path)
@@ -132,7 +132,7 @@ def test_names_what_is_no_job_file(tmp_path: Path, text: str, place: str, messag
     ids=lambda value: str(value)[:24],
 )
 def test_names_that_cannot_be(tmp_path: Path, text: str, message: str) -> None:
-    """A name of a job or of a file that nothing could be kept under is a mistake with a name."""
+    """A name of a job or of a file under which nothing can be stored is a named error."""
     section = text.partition(":")[0]
     kept = [known for known in GOOD.splitlines() if not known.startswith(f"{section}:")]
     path = write(tmp_path, "\n".join([text, *kept, ""]))
@@ -143,20 +143,20 @@ def test_names_that_cannot_be(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_a_name_in_halves_is_whole(tmp_path: Path) -> None:
-    """A character that JSON writes as two escapes is one."""
+    """A character that JSON writes as a pair of escapes is one character."""
     path = write(tmp_path, GOOD.replace("job: orders", 'job: "\\ud83d\\ude00"'))
 
     assert "😀" == read_job(path).name
 
 
 def test_names_a_missing_file(tmp_path: Path) -> None:
-    """A job file that is not there is a mistake of the configuration."""
+    """A missing job file is a configuration error."""
     with pytest.raises(ConfigError, match="cannot be read"):
         read_job(tmp_path / "none.yaml")
 
 
 def test_a_secret_is_referred_to(tmp_path: Path) -> None:
-    """A password that stands in the file itself is refused, and is in no message."""
+    """A password that is written in the job file is refused, and no message repeats it."""
     sink = "sink: {plugin: kafka, bootstrap.servers: h:9, topic: t, sasl.password: canary}\n"
     text = "".join(line for line in GOOD.splitlines(keepends=True) if "sink:" not in line) + sink
     with pytest.raises(ConfigError) as caught:
@@ -199,7 +199,7 @@ def test_a_secret_is_referred_to(tmp_path: Path) -> None:
     ],
 )
 def test_no_undeclared_value_is_repeated(tmp_path: Path, line: str) -> None:
-    """What stands under a key that nobody declared is in no message about a job file."""
+    """No message about a job file repeats the value of a key that is not declared."""
     section = line.partition(":")[0]
     kept = [known for known in GOOD.splitlines() if not known.startswith(f"{section}:")]
     path = write(tmp_path, "\n".join([*kept, line, ""]))
@@ -210,7 +210,7 @@ def test_no_undeclared_value_is_repeated(tmp_path: Path, line: str) -> None:
 
 
 def test_resolves_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reference becomes what it refers to on this machine; one that leads nowhere is named."""
+    """A reference is resolved on this machine; one that cannot be resolved is named."""
     path = write(tmp_path, GOOD.replace("out.jsonl", "'${env:OUT_PATH}'"))
     monkeypatch.setenv("OUT_PATH", "there.jsonl")
     assert "there.jsonl" == read_job(path).sink_config.path
@@ -222,7 +222,7 @@ def test_resolves_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_takes_sink_and_tables_from_the_statements(tmp_path: Path) -> None:
-    """What CREATE DATA_SINK and CREATE DATA_SOURCE stored completes the job file."""
+    """The sink and tables of CREATE DATA_SINK and CREATE DATA_SOURCE complete the job file."""
     statements = """
         CREATE DATA_SINK out WITH 'file://out.jsonl';
         CREATE DATA_SOURCE cdc ON TABLE shop.orders WITH out;
@@ -236,7 +236,7 @@ def test_takes_sink_and_tables_from_the_statements(tmp_path: Path) -> None:
 
 
 def of_statements(folder: Path, sink: str, more: str = "") -> Path:
-    """Return a job file whose sink a statement defines."""
+    """Return a job file whose sink was created by a statement."""
     statements = f"""
         CREATE DATA_SINK out WITH {sink};
         CREATE DATA_SOURCE cdc ON TABLE shop.orders WITH out;
@@ -268,7 +268,7 @@ CLAIMS = "'file://x' AND large.policy = 'claim-check' AND large.store.path = "
     ],
 )
 def test_statements_write_below_the_roots(tmp_path: Path, sink: str, more: str, key: str) -> None:
-    """A sink of statements may not write elsewhere, also through dots and links."""
+    """A sink of a statement may not write outside the roots, also through `..` and links."""
     folder = tmp_path / "job"
     folder.mkdir()
     (folder / "link").symlink_to(tmp_path)
@@ -288,7 +288,7 @@ def test_statements_write_below_the_roots(tmp_path: Path, sink: str, more: str, 
     ],
 )
 def test_statements_may_write_below_the_roots(tmp_path: Path, sink: str, more: str) -> None:
-    """By default that is the folder of the file, or else what the file names."""
+    """The roots are the folder of the job file, unless the job file names others."""
     folder = tmp_path / "job"
     folder.mkdir()
 
@@ -296,7 +296,7 @@ def test_statements_may_write_below_the_roots(tmp_path: Path, sink: str, more: s
 
 
 def test_a_job_file_may_write_anywhere(tmp_path: Path) -> None:
-    """What the job file itself says is trusted."""
+    """A sink in the job file itself may write anywhere."""
     path = write(tmp_path, GOOD.replace("out.jsonl", "/elsewhere/out.jsonl"))
 
     assert "/elsewhere/out.jsonl" == read_job(path).sink_config.path
@@ -305,7 +305,7 @@ def test_a_job_file_may_write_anywhere(tmp_path: Path) -> None:
 def test_who_only_reads_the_text_checks_references(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a replay makes of a statement's sink refers to no more than its job may."""
+    """A replay into a statement's sink resolves only the references that its job may resolve."""
     monkeypatch.setenv("CANARY", "canary")
     sink = "'kafka://h?topic=t' AND sasl.password = '${env:CANARY}'"
     with pytest.raises(SecretUnavailableError, match="may not refer to"):
@@ -313,7 +313,7 @@ def test_who_only_reads_the_text_checks_references(
 
 
 def test_asks_the_state_for_a_missing_sink(tmp_path: Path) -> None:
-    """Without `sink` the state file is needed, and is not made by asking."""
+    """Without `sink` a state file must exist; reading the job does not create it."""
     text = GOOD.replace("sink: {plugin: files, path: out.jsonl}\n", "")
     with pytest.raises(StateFileError, match="there is no state file"):
         read_job(write(tmp_path, text))
@@ -323,7 +323,7 @@ def test_asks_the_state_for_a_missing_sink(tmp_path: Path) -> None:
 
 @given(text=st.text(max_size=200))
 def test_any_text_gives_a_named_error(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
-    """Whatever stands in the file, the error is one of ours (I9)."""
+    """Any text in the file gives an error of headrace (I9)."""
     path = tmp_path_factory.mktemp("job") / "job.yaml"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(ConfigError):
@@ -331,7 +331,7 @@ def test_any_text_gives_a_named_error(tmp_path_factory: pytest.TempPathFactory, 
 
 
 def test_a_store_is_opened(tmp_path: Path) -> None:
-    """Leases and positions are kept where the job file says, and else in the state file."""
+    """Leases and positions are in the store that the job file names, or else in the state file."""
     file = write(tmp_path, GOOD)
     read_job(file).open_store().close()
     assert (tmp_path / "state.db").exists()
@@ -342,7 +342,7 @@ def test_a_store_is_opened(tmp_path: Path) -> None:
 
 
 def test_a_source_of_another_cluster(tmp_path: Path) -> None:
-    """A worker's file has more sources, and statements say which of them a job reads."""
+    """A worker's file may have several clusters, and statements choose the one a job reads."""
     path = tmp_path / "worker.yaml"
     path.write_text(
         "state: s.db\nsource: {plugin: files, path: here}\n"

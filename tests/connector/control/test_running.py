@@ -1,4 +1,4 @@
-"""Statements that ask a plugin: in a process of its own, within bounds, and without traces."""
+"""Statements that ask a plugin, in another process, in bounded time, and leave nothing behind."""
 
 import contextlib
 import json
@@ -43,7 +43,7 @@ TABLE = "brook ON TABLE s.t"
 
 @pytest.fixture(autouse=True)
 def _children(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the processes that are started find the toys too."""
+    """Let child processes find the third-party plugins too."""
     folders = [
         FOLDER,
         *map(str, tmp_path_factory.getbasetemp().glob("toys*")),
@@ -52,7 +52,7 @@ def _children(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 
 def ask_here(question: Mapping[str, object]) -> Answer:
-    """Ask in this process, as the one that is started otherwise would answer."""
+    """Answer in this process as a child process would."""
     return unpacked(answer_to(question))
 
 
@@ -63,7 +63,7 @@ def run(service: ControlService, text: str) -> ResultTable:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder with a job of five lines, in which the process stays."""
+    """Return a folder with a job of five lines, and make it the working folder."""
     (tmp_path / "in.jsonl").write_bytes(LINE * LINES)
     source = "{plugin: brook, path: in.jsonl}"
     (tmp_path / "job.yaml").write_text(f"job: j\nstate: state.db\nsource: {source}\n")
@@ -84,12 +84,12 @@ def service(folder: Path, connection: NoteCopy) -> ControlService:
 
 
 def run_job(folder: Path) -> None:
-    """Run the job until it has taken what is there."""
+    """Run the job until it has read everything."""
     Host(folder / "job.yaml", log=structlog.stdlib.get_logger()).run(until_idle=True)
 
 
 def test_never_run(service: ControlService) -> None:
-    """Before its job ran nobody knows where a source reads; of all, that is said in a row."""
+    """Before its job ran a source has no position; in the list of all a row says so."""
     with pytest.raises(NotAvailableError, match="has never run") as caught:
         run(service, f"SHOW LAG FOR DATA_SOURCE {TABLE}")
 
@@ -98,7 +98,7 @@ def test_never_run(service: ControlService) -> None:
 
 
 def test_lag(service: ControlService, folder: Path) -> None:
-    """LAG is what is left to read, now."""
+    """LAG is what is still to be read now."""
     run_job(folder)
     assert ("brook.s.t", "", "0", "0", "", "0.0", "") == run(service, "SHOW LAG").rows[0]
 
@@ -110,7 +110,7 @@ def test_lag(service: ControlService, folder: Path) -> None:
 
 
 def test_another_process(service: ControlService, folder: Path) -> None:
-    """What is answered here is answered by a process of its own alike."""
+    """An answer of another process is the same as an answer of this one."""
     del service
     run_job(folder)
     for verb, more in [("lag", {}), ("locate", {"split": None, "target": "earliest"})]:
@@ -119,7 +119,7 @@ def test_another_process(service: ControlService, folder: Path) -> None:
 
 
 def test_lag_in_a_line(service: ControlService, folder: Path) -> None:
-    """The shell's lookout has the worst lag in a line."""
+    """The shell's status line has the largest lag."""
     del service
     lookout = lookout_on(folder / "state.db")
     run_job(folder)
@@ -128,12 +128,12 @@ def test_lag_in_a_line(service: ControlService, folder: Path) -> None:
 
 
 def test_preview(service: ControlService, folder: Path) -> None:
-    """PREVIEW shows what comes next, as often as it is asked, and takes nothing."""
+    """PREVIEW shows the next records, as often as it is called, and commits nothing."""
     run_job(folder)
     with (folder / "in.jsonl").open("ab") as file:
         file.write(b'{"n": 2}\n{"n": 3}\n')
     for limit, expected in [("", 0), (" LIMIT 1", 0)]:
-        # The toy's lines are of no table.
+        # The lines of this source have no table.
         assert expected == len(run(service, f"PREVIEW DATA_SOURCE {TABLE}{limit}").rows)
     answer = ask_here({
         "verb": "preview", "job": "j", "job_file": str(folder / "job.yaml"),
@@ -146,7 +146,7 @@ def test_preview(service: ControlService, folder: Path) -> None:
 
 
 def test_set_position(service: ControlService, folder: Path) -> None:
-    """A dry run tells what the move then does, which needs a source that is stopped."""
+    """A dry run shows what the move will do; the move needs a stopped source."""
     run_job(folder)
     move = f"ALTER DATA_SOURCE {TABLE} SET POSITION = 'earliest'"
     size = LINES * len(LINE)
@@ -165,7 +165,7 @@ def test_set_position(service: ControlService, folder: Path) -> None:
 
 
 def test_what_was_never_read_can_be_moved(service: ControlService, folder: Path) -> None:
-    """A position may be given before the first run, which then begins there."""
+    """A position can be set before the first run, which then starts there."""
     with contextlib.closing(open_notes(folder / "state.db")) as connection:
         note_job_file(connection, "j", folder / "job.yaml")
     run(service, f"STOP DATA_SOURCE {TABLE}")
@@ -189,14 +189,14 @@ def test_what_was_never_read_can_be_moved(service: ControlService, folder: Path)
 def test_no_such_place(
     service: ControlService, folder: Path, rest: str, error: type[Exception], message: str
 ) -> None:
-    """A place or a split that is not there is a named error."""
+    """An unknown place or split is a named error."""
     run_job(folder)
     with pytest.raises(error, match=message):
         run(service, f"ALTER DATA_SOURCE {TABLE} {rest}")
 
 
 def test_validate(service: ControlService, monkeypatch: pytest.MonkeyPatch) -> None:
-    """VALIDATE shows what the sink found; secrets are resolved where it is asked."""
+    """VALIDATE shows what the sink found; secrets are resolved in the process that checks."""
     monkeypatch.setenv("HEADRACE_SECRET_BUS", "a canary")
     run(service, "CREATE DATA_SINK k WITH bus://a AND password = '${env:HEADRACE_SECRET_BUS}'")
     columns = ("check", "result", "message", "hint")
@@ -230,7 +230,7 @@ def test_validate_says_what_would_happen(  # noqa: PLR0913, PLR0917 (fixtures an
     result: str,
     message: str,
 ) -> None:
-    """VALIDATE looks where the job would write, whatever the folder of the one that asks is."""
+    """VALIDATE checks where the job would write, whatever the caller's working folder."""
     (folder / "folder").mkdir()
     os.mkfifo(folder / "pipe")
     service = ControlService(connection, ask=ask_here, file=folder / "job.yaml")
@@ -243,7 +243,7 @@ def test_validate_says_what_would_happen(  # noqa: PLR0913, PLR0917 (fixtures an
 
 
 def test_validate_of_a_job_that_has_run(service: ControlService, folder: Path) -> None:
-    """A sink whose job has run is looked at as that job's file says; of others nobody knows."""
+    """VALIDATE of a sink whose job ran uses that job's file; without one the place is unknown."""
     assert ("path", "unknown") == run(service, "VALIDATE DATA_SINK f").rows[0][:2]
     run_job(folder)
     assert ("file", "passed") == run(service, "VALIDATE DATA_SINK f").rows[0][:2]
@@ -265,7 +265,7 @@ def test_validate_of_a_job_that_has_run(service: ControlService, folder: Path) -
     ],
 )
 def test_a_plugin_that_does_not_answer(line: str, seconds_max: float, message: str) -> None:
-    """A plugin that hangs, or ends its process, is a named error soon."""
+    """A plugin that hangs, or ends its process, gives a named error soon."""
     options = {"bus.stops": "a", "line": line}
     with pytest.raises(NotAvailableError, match=message):
         ask({"verb": "validate", "plugin": "bus", "options": options}, seconds_max=seconds_max)
@@ -279,7 +279,7 @@ def state(tmp_path: Path) -> Iterator[NoteCopy]:
 
 
 def test_job_files(state: NoteCopy) -> None:
-    """The last file counts; a job that was separated has that of the one it comes from."""
+    """The latest job file counts; a forked job has that of the job that it left."""
     with pytest.raises(NotAvailableError):
         job_file(state, "j")
     for path in ("/a", "/a", "/b"):
@@ -298,7 +298,7 @@ def test_job_files(state: NoteCopy) -> None:
     ],
 )
 def test_who_may(service: ControlService, folder: Path, text: str, role: Role) -> None:
-    """Who may do no more than look sees no rows, has nobody asked and moves nothing."""
+    """A read-only user sees no rows, starts no process and moves nothing."""
     run(service, f"STOP DATA_SOURCE {TABLE}")
     with contextlib.closing(open_notes(folder / "state.db")) as connection:
         note_job_file(connection, "j", folder / "job.yaml")
@@ -314,7 +314,7 @@ def test_who_may(service: ControlService, folder: Path, text: str, role: Role) -
     assert "SET POSITION" in text or "unauthorized" == caught.value.code
 
 
-# What a source does not deliver of its table.
+# What the source does not deliver of its table.
 
 SKIPPED = StatementWarning("table_skipped", ORDERS, HINT)
 CDC = "DATA_SOURCE cdc ON TABLE shop"
@@ -322,7 +322,7 @@ CDC = "DATA_SOURCE cdc ON TABLE shop"
 
 @pytest.fixture
 def worker(tmp_path: Path, connection: NoteCopy) -> ControlService:
-    """Return a service that knows its worker's file, with a sink."""
+    """Return a service that has the worker's file, and a sink."""
     made = ControlService(connection, ask=ask_here, file=worker_file(tmp_path))
     run(made, "CREATE DATA_SINK k WITH bus://a")
     return made
@@ -330,12 +330,12 @@ def worker(tmp_path: Path, connection: NoteCopy) -> ControlService:
 
 @pytest.fixture(autouse=True)
 def _stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the process come back from where a question leads it."""
+    """Restore the working folder, which a question changes."""
     monkeypatch.chdir(tmp_path)
 
 
 def test_create_warns(worker: ControlService) -> None:
-    """CREATE accepts a table whose writes are in no commit log, and warns; so does ALTER."""
+    """CREATE and ALTER accept a table whose writes are not in commit logs, and warn."""
     found = run(worker, f"CREATE {CDC}.orders WITH k")
 
     assert ResultTable(warnings=(SKIPPED,)) == found
@@ -344,7 +344,7 @@ def test_create_warns(worker: ControlService) -> None:
 
 
 def test_nothing_to_warn_of(worker: ControlService) -> None:
-    """A table that is logged, or not there yet, gives no warning; nor does what made nothing."""
+    """A logged or missing table gives no warning, nor does a statement that created nothing."""
     for statement in (
         f"CREATE {CDC}.items WITH k",
         f"CREATE {CDC}.later WITH k",
@@ -359,7 +359,7 @@ def test_nothing_to_warn_of(worker: ControlService) -> None:
 
 
 def test_another_process_warns(worker: ControlService, tmp_path: Path) -> None:
-    """A process of its own gives the same warning, of the cluster that is named."""
+    """Another process gives the same warning, for the cluster that the statement names."""
     del worker
     with (tmp_path / "worker.yaml").open("a") as file:
         file.write("clusters: {far: {plugin: brook, path: in.jsonl}}\n")
@@ -376,7 +376,7 @@ def test_another_process_warns(worker: ControlService, tmp_path: Path) -> None:
 
 
 def test_whoever_cannot_be_asked(worker: ControlService, tmp_path: Path) -> None:
-    """The source is created, and one warning says that its table was not checked, and why."""
+    """When the cluster does not answer, the source is created, with a warning and the reason."""
     worker_file(tmp_path, "contact_points: ['127.0.0.1:1']")
 
     (found,) = run(worker, f"CREATE {CDC}.orders WITH k").warnings
@@ -393,7 +393,7 @@ def test_whoever_cannot_be_asked(worker: ControlService, tmp_path: Path) -> None
 def test_the_statement_waits_within_a_bound(
     connection: NoteCopy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The question about tables has a bound of its own, after which the table is not checked."""
+    """The check of the table has its own time limit, after which the table is not checked."""
     monkeypatch.setitem(probing.SECONDS_MAX_OF, "tables", 0.001)
     service = ControlService(connection, file=worker_file(tmp_path))
 
@@ -404,7 +404,7 @@ def test_the_statement_waits_within_a_bound(
 
 
 def test_nobody_to_ask(connection: NoteCopy, tmp_path: Path) -> None:
-    """With a state file alone nothing is asked or said, until a job of it ran with its file."""
+    """Without a worker's file, tables are not checked until a job ran with a file."""
     asked: list[object] = []
 
     def note(question: Mapping[str, object]) -> Answer:
@@ -434,7 +434,7 @@ def test_a_plugin_without_an_answer_is_not_asked(connection: NoteCopy, tmp_path:
 
 
 def test_warnings_are_audited(worker: ControlService, tmp_path: Path) -> None:
-    """A line of the audit has the code of what somebody was warned of."""
+    """A line of the audit log has the codes of the warnings that the user saw."""
     run(worker, f"CREATE {CDC}.items WITH k; CREATE {CDC}.orders WITH k")
     lines = [json.loads(line) for line in (tmp_path / "state.db.audit").read_text().splitlines()]
 

@@ -1,4 +1,4 @@
-"""Statements change the catalogue wholly or not at all, and DESCRIBE says what is in it."""
+"""Statements change the catalogue wholly or not at all, and DESCRIBE shows it."""
 
 import contextlib
 import tempfile
@@ -36,7 +36,7 @@ def run(service: ControlService, text: str) -> ResultTable:
 
 
 def test_describe(service: ControlService) -> None:
-    """The lists show names and the statements that make their objects again."""
+    """The lists show names, and the statements that create the objects."""
     assert ResultTable() == run(service, TWO)
 
     assert ResultTable(
@@ -65,7 +65,7 @@ def test_describe(service: ControlService) -> None:
 
 
 def test_describe_one(service: ControlService) -> None:
-    """One object is shown as its statement, or as its connector config, one column a key."""
+    """One object is shown as its statement, or as its config with a column for each key."""
     run(service, TWO)
 
     assert (("CREATE DATA_SOURCE flow ON TABLE shop.orders WITH k;",),) == run(
@@ -82,7 +82,7 @@ def test_describe_one(service: ControlService) -> None:
 
 
 def test_recreate(service: ControlService, tmp_path: Path) -> None:
-    """The statements that DESCRIBE shows make the same catalogue elsewhere."""
+    """The statements that DESCRIBE shows create the same catalogue elsewhere."""
     run(service, TWO)
     lists = ("DESC DATA_SINKS", "DESC DATA_SOURCES")
     shown = [run(service, text) for text in lists]
@@ -116,7 +116,7 @@ def test_recreate(service: ControlService, tmp_path: Path) -> None:
 def test_refused(
     service: ControlService, text: str, error: type[ConfigError], message: str, hint: str
 ) -> None:
-    """A statement that does not fit what is there changes nothing and says what would."""
+    """A statement that conflicts with the catalogue changes nothing; the error suggests another."""
     run(service, TWO)
     before = run(service, "DESC DATA_SINKS"), run(service, "DESC DATA_SOURCES")
 
@@ -130,7 +130,7 @@ def test_refused(
 
 
 def test_drop(service: ControlService) -> None:
-    """What was dropped is gone, and a sink can be dropped after its last source."""
+    """A dropped object is gone; a sink can be dropped after its last source."""
     run(
         service,
         """
@@ -145,7 +145,7 @@ def test_drop(service: ControlService) -> None:
 
 
 def test_if_not_exists_is_checked(service: ControlService) -> None:
-    """IF NOT EXISTS keeps what is there, and still refuses what is wrong."""
+    """IF NOT EXISTS keeps an existing object, and still checks the statement."""
     run(service, TWO)
     run(service, "CREATE DATA_SINK IF NOT EXISTS k WITH bus://other")
 
@@ -155,7 +155,7 @@ def test_if_not_exists_is_checked(service: ControlService) -> None:
 
 
 def test_alter(service: ControlService) -> None:
-    """What was altered is described as it is now; what cannot be leaves everything as it was."""
+    """DESCRIBE shows what ALTER changed; an ALTER that is refused changes nothing."""
     run(service, f"{TWO} CREATE DATA_SINK z WITH bus://z")
     run(service, "ALTER DATA_SINK k WITH line = 3; ALTER DATA_SINK IF EXISTS none WITH line = 3")
     run(service, "ALTER DATA_SOURCE flow ON TABLE shop.orders WITH z AND job = 'other'")
@@ -180,14 +180,14 @@ def test_alter(service: ControlService) -> None:
 
 
 class Catalogued(RuleBasedStateMachine):
-    """CREATE and DROP, with and without their conditions, against a dictionary."""
+    """CREATE and DROP, with and without conditions, compared with a dictionary."""
 
     names = st.sampled_from(["a", "b", "C"])
     tables = st.sampled_from(["ks.t", "ks.u", '"Ks".t'])
 
     @initialize()
     def open(self) -> None:
-        """Start with nothing."""
+        """Start with an empty catalogue."""
         self.folder = tempfile.TemporaryDirectory()
         self.connection = open_notes(Path(self.folder.name) / "state.db")
         self.service = ControlService(self.connection)
@@ -200,13 +200,13 @@ class Catalogued(RuleBasedStateMachine):
         self.folder.cleanup()
 
     def attempt(self, text: str, *, allowed: bool) -> None:
-        """Execute *text*, which succeeds or is refused as *allowed* says."""
+        """Execute *text*, which succeeds or is refused, as *allowed* says."""
         with contextlib.nullcontext() if allowed else pytest.raises(ConfigError):
             self.service.execute(parse_statement(text))
 
     @rule(name=names, conditional=st.booleans())
     def create_sink(self, name: str, *, conditional: bool) -> None:
-        """Create a sink, which is refused or ignored when there is one of its name."""
+        """Create a sink; if the name is in use it is refused, or ignored with IF NOT EXISTS."""
         condition = "IF NOT EXISTS " if conditional else ""
         text = f'CREATE DATA_SINK {condition}"{name}" WITH bus://a'
         self.attempt(text, allowed=conditional or name not in self.sinks)
@@ -214,7 +214,7 @@ class Catalogued(RuleBasedStateMachine):
 
     @rule(name=names, conditional=st.booleans())
     def drop_sink(self, name: str, *, conditional: bool) -> None:
-        """Drop a sink, which is refused when it is used, refused or ignored when it is missing."""
+        """Drop a sink; it is refused while it is used, and refused or ignored if it is missing."""
         used = name in self.sources.values()
         text = f'DROP DATA_SINK {"IF EXISTS " if conditional else ""}"{name}"'
         self.attempt(text, allowed=not used and (conditional or name in self.sinks))
@@ -222,7 +222,7 @@ class Catalogued(RuleBasedStateMachine):
 
     @rule(table=tables, sink=names, conditional=st.booleans())
     def create_source(self, table: str, sink: str, *, conditional: bool) -> None:
-        """Create a source, which needs its sink; for a table there is one."""
+        """Create a source, which needs its sink; a table has one source."""
         condition = "IF NOT EXISTS " if conditional else ""
         text = f'CREATE DATA_SOURCE {condition}flow ON TABLE {table} WITH "{sink}"'
         if table in self.sources:
@@ -233,14 +233,14 @@ class Catalogued(RuleBasedStateMachine):
 
     @rule(table=tables, conditional=st.booleans())
     def drop_source(self, table: str, *, conditional: bool) -> None:
-        """Drop a source, which is refused or ignored when it is missing."""
+        """Drop a source; it is refused or ignored if it is missing."""
         text = f"DROP DATA_SOURCE {'IF EXISTS ' if conditional else ''}flow ON TABLE {table}"
         self.attempt(text, allowed=conditional or table in self.sources)
         self.sources.pop(table, None)
 
     @rule(table=tables, sink=names)
     def alter_source(self, table: str, sink: str) -> None:
-        """Let a source write elsewhere, which needs both."""
+        """Let a source write to another sink, which must exist."""
         text = f'ALTER DATA_SOURCE flow ON TABLE {table} WITH "{sink}"'
         allowed = table in self.sources and sink in self.sinks
         self.attempt(text, allowed=allowed)
@@ -262,7 +262,7 @@ TestCatalogued.settings = settings(max_examples=40, stateful_step_count=20)
 
 @pytest.mark.parametrize(("condition", "winners"), [("", 1), ("IF NOT EXISTS ", 8)])
 def test_race(tmp_path: Path, condition: str, winners: int) -> None:
-    """Of several that create the same sink at once one succeeds, and the others are told."""
+    """Of several statements that create the same sink at once one succeeds, the others fail."""
     start = threading.Barrier(8)
     outcomes: list[str] = []
 
@@ -287,7 +287,7 @@ def test_race(tmp_path: Path, condition: str, winners: int) -> None:
 
 
 def test_locked(service: ControlService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state file that another keeps locked is a named error, and nothing is changed."""
+    """A state file that another process locks is a named error, and nothing is changed."""
     monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_MS", 1)
     with contextlib.closing(open_notes(tmp_path / "state.db")) as mine:
         impatient = ControlService(mine)

@@ -1,4 +1,4 @@
-"""The Sidecar's keys mean what its users expect, or are refused; together they make one job."""
+"""The Sidecar's keys do what its users expect, or are refused; its services make one job."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def test_effects(key: str, value: str, shows: Any) -> None:  # noqa: ANN401 (a q
 
 
 def test_every_key_has_an_effect() -> None:
-    """O09: no key is taken without a word about what it does."""
+    """O09: every accepted key has a documented effect."""
     assert set(declared_options(CdcService)) == {key for key, _, _ in EFFECTS}
 
 
@@ -64,12 +64,12 @@ def test_every_key_has_an_effect() -> None:
     ],
 )
 def test_topics(kind: str, topic: str, expected: str) -> None:
-    """A topic with placeholders is a pattern."""
+    """A topic with placeholders becomes a pattern."""
     assert expected == asked(topic_format_type=kind, topic=topic).sink["topic"]
 
 
 def test_serializers_are_left_out() -> None:
-    """What the Sidecar says of serializers is not handed to the sink; its other keys are."""
+    """The Sidecar's serializer keys are not given to the sink; its other keys are."""
     expected = {"plugin": "kafka", "topic": "changes", "bootstrap.servers": "h:9092"}
 
     assert expected | {"acks": "all"} == asked().sink
@@ -95,7 +95,7 @@ def test_serializers_are_left_out() -> None:
     ],
 )
 def test_refused(commands: Commands, service: str, config: dict[str, str], message: str) -> None:
-    """A key that is unknown, or cannot be honoured, changes nothing."""
+    """A key that is unknown, or that cannot be applied, changes nothing."""
     with pytest.raises(ConfigError, match=message) as caught:
         commands.put_service(service, config)
 
@@ -110,7 +110,7 @@ def commands(connection: Any) -> Commands:  # noqa: ANN401 (SQLite's)
 
 
 def test_one_job(commands: Commands, connection: Any) -> None:  # noqa: ANN401 (SQLite's)
-    """Both services make a job of all tables; taking one away stops it, and keeps its place."""
+    """The services make one job of all tables; deleting one stops it and keeps its position."""
     commands.put_service("cdc", CDC)
     assert ROUTE not in commands.statuses()
     commands.put_service("kafka", KAFKA)
@@ -137,7 +137,7 @@ def test_one_job(commands: Commands, connection: Any) -> None:  # noqa: ANN401 (
 
 
 def test_another_job(commands: Commands) -> None:
-    """Another `jobid` is another job, which begins anew."""
+    """Another `jobid` is another job, which starts without positions."""
     commands.put_service("kafka", KAFKA)
     commands.put_service("cdc", CDC)
     commands.put_service("cdc", {**CDC, "jobid": "b"})

@@ -1,4 +1,4 @@
-"""SHOW tells of all sources, or of one, what the state file knows."""
+"""SHOW lists what the state file has about all sources, or about one."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def run(service: ControlService, text: str) -> ResultTable:
 
 @pytest.fixture
 def shown(connection: NoteCopy, service: ControlService) -> ControlService:
-    """Return a service of two sources; the job of one has committed, lost a change and failed."""
+    """Return a service of two sources; their job has committed, has lost a change, and failed."""
     run(service, MADE)
     store = connection.store("j")
     store.register(["a", "b"])
@@ -55,7 +55,7 @@ def shown(connection: NoteCopy, service: ControlService) -> ControlService:
 
 
 def test_status(shown: ControlService) -> None:
-    """STATUS says what is wanted, what is seen, and why."""
+    """STATUS has the target state, the actual state, and the reason."""
     found = run(shown, "SHOW STATUS")
 
     expected = ("flow.s.t", "k", "j", "RUNNING", "FAILED", "1/2", "1", "h:1", "fatal: it broke")
@@ -64,7 +64,7 @@ def test_status(shown: ControlService) -> None:
 
 
 def test_verbs_are_seen(shown: ControlService) -> None:
-    """What a source is told to do is what is wanted of it."""
+    """PAUSE and STOP change the target state that STATUS shows."""
     for verb, expected in [("PAUSE", "PAUSED"), ("STOP", "STOPPED"), ("RESUME", "RUNNING")]:
         assert ResultTable() == run(shown, f"{verb} DATA_SOURCE flow ON TABLE s.u")
         assert expected == run(shown, "SHOW STATUS FOR DATA_SOURCE flow ON TABLE s.u").rows[0][3]
@@ -82,12 +82,12 @@ def test_splits(shown: ControlService) -> None:
 
 
 def test_offsets(shown: ControlService) -> None:
-    """OFFSETS has what is committed, in the source's own words."""
+    """OFFSETS has the committed positions in the source's own words."""
     assert (("flow.s.t", "a", "", "offset=5"),) == run(shown, "SHOW OFFSETS").rows
 
 
 def test_errors(shown: ControlService) -> None:
-    """ERRORS has what stopped a split and what was lost, also of one source."""
+    """ERRORS has what stopped a split and what was lost; it can be limited to one source."""
     expected = (
         ("j", "a", "failed", "", "", "fatal", "it broke", ""),
         ("j", "a", "quarantined", "s.t", "here", "bad_record", "torn", "0"),
@@ -98,7 +98,7 @@ def test_errors(shown: ControlService) -> None:
 
 
 def test_a_table_that_lacks(connection: NoteCopy, shown: ControlService) -> None:
-    """STATUS and ERRORS tell of a table that lacks at its source, not at others of the job."""
+    """STATUS and ERRORS show a missing table at its source, and not at other sources of the job."""
     run(shown, "CREATE DATA_SOURCE flow ON TABLE s.v WITH k AND job = 'other'")
     row = Seen(split="~table s.v", state=Observed.FAILED, generation=1, reason="config: no s.v")
     connection.store("other").see([row])
@@ -113,7 +113,7 @@ def test_a_table_that_lacks(connection: NoteCopy, shown: ControlService) -> None
 
 
 def test_a_part_that_cannot_be_read(connection: NoteCopy, shown: ControlService) -> None:
-    """STATUS and ERRORS say which, since when and what follows, as long as its worker lives."""
+    """STATUS and ERRORS name the part, since when, and what follows, while its worker lives."""
     store = connection.store("j")
     why = "agent_unavailable: the log of node2 cannot be read; QUORUM can be met without it"
     row = Seen(split="~unread node2", state=Observed.STALLED, generation=1, worker="w", reason=why)

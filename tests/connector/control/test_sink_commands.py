@@ -1,4 +1,4 @@
-"""ALTER changes what it names and leaves the rest; what it leaves can be made again."""
+"""ALTER changes the options that it names and no others; the new statement can be executed."""
 
 import pytest
 from hypothesis import given
@@ -25,7 +25,7 @@ from headrace.connector.language.statements import AlterSink, CreateSink
     ],
 )
 def test_sink(before: str, change: str, after: str) -> None:
-    """Options given either way are replaced either way; null takes one away."""
+    """Options are replaced wherever they were given; null removes one."""
     made = parse_statement(f"CREATE DATA_SINK k WITH {before}")
     altering = parse_statement(f"ALTER DATA_SINK k WITH {change}")
     assert isinstance(made, CreateSink)
@@ -44,7 +44,7 @@ def test_nothing_is_given_twice(
     new: dict[str, str] | None,
     changes: dict[str, str],
 ) -> None:
-    """A sink that gave each option once gives each once when it was altered, as it was told."""
+    """A sink that had each option once has each once after ALTER, as ALTER gave it."""
     before = CreateSink(
         name="k",
         uri=_uri("h", in_uri),

@@ -1,4 +1,4 @@
-"""What the state file knows of a source's job is what its status shows."""
+"""The status of a source is what the state file has about its job."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -45,18 +45,18 @@ def shown(
 
 
 def seen(split: str, state: Observed, reason: str = "", **more: int) -> Seen:
-    """Return what a worker saw."""
+    """Return a report of a worker."""
     return Seen(split=split, state=state, generation=1, worker="w1", reason=reason, **more)
 
 
 def release(store: SqliteStore, problem: str = "") -> None:
-    """Give back all leases."""
+    """Release all leases."""
     for row in store.leases():
         store.release("w1", row.split, row.token, problem)
 
 
 def test_running(store: SqliteStore, tmp_path: Path) -> None:
-    """A source runs while its splits are owned; each shows its number, owner and generation."""
+    """A source is RUNNING while its splits have owners; each shows number, owner, generation."""
     assert store.leases()
     status = shown(tmp_path, seen("a", Observed.RUNNING), seen("b", Observed.RUNNING))
 
@@ -67,7 +67,7 @@ def test_running(store: SqliteStore, tmp_path: Path) -> None:
 
 
 def test_stalled(store: SqliteStore, tmp_path: Path) -> None:
-    """One split that should flow and does not is what the source shows."""
+    """One stalled split makes the source stalled."""
     assert store.leases()
     reason = "the sink reported no result for 12 s"
     status = shown(tmp_path, seen("a", Observed.RUNNING), seen("b", Observed.STALLED, reason))
@@ -76,7 +76,7 @@ def test_stalled(store: SqliteStore, tmp_path: Path) -> None:
 
 
 def test_dead_owner(store: SqliteStore, tmp_path: Path) -> None:
-    """What a worker saw that is dead now counts for nothing."""
+    """The report of a dead worker does not count."""
     assert store.leases()
     status = shown(tmp_path, seen("a", Observed.RUNNING), dead=True)
 
@@ -85,7 +85,7 @@ def test_dead_owner(store: SqliteStore, tmp_path: Path) -> None:
 
 
 def test_what_another_worker_saw(store: SqliteStore, tmp_path: Path) -> None:
-    """What the owner before saw of a split does not count: whoever has it now has not told yet."""
+    """The report of a previous owner does not count, also before the new owner reports."""
     before = replace(seen("a", Observed.STALLED, "the sink reported no result"), worker="w0")
     row = store.leases()[0]
     store.release("w1", "a", row.token)
@@ -97,7 +97,7 @@ def test_what_another_worker_saw(store: SqliteStore, tmp_path: Path) -> None:
 
 
 def test_job_problem(store: SqliteStore, tmp_path: Path) -> None:
-    """An unreachable broker shows with its named error, without its hint."""
+    """An unreachable broker shows as its named error, without the hint."""
     release(store)
     store.report("kafka_unreachable: h:9092: no answer\nhint: is it running?")
     status = shown(tmp_path)
@@ -109,7 +109,7 @@ def test_job_problem(store: SqliteStore, tmp_path: Path) -> None:
 
 
 def test_job_tried_again(store: SqliteStore, tmp_path: Path) -> None:
-    """A job that is tried again shows cause, attempt and when."""
+    """A job that is retried shows the cause, the attempt and the time."""
     release(store)
     store.report("kafka_unreachable: h:9092: no answer")
     whole = seen(WHOLE_JOB, Observed.RESTARTING, attempt=2, next_attempt_ms=17)
@@ -121,7 +121,7 @@ def test_job_tried_again(store: SqliteStore, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("state", [Observed.RESTARTING, Observed.FAILED])
 def test_split_problem(store: SqliteStore, tmp_path: Path, state: Observed) -> None:
-    """A split that stopped shows though nothing stopped the job, and whether it is tried again."""
+    """A failed split shows although the job runs, and whether it is retried."""
     row = store.leases()[0]
     store.release("w1", row.split, row.token, "segment: byte 7")
     status = shown(tmp_path, seen("a", state, attempt=3))
@@ -131,13 +131,13 @@ def test_split_problem(store: SqliteStore, tmp_path: Path, state: Observed) -> N
 
 
 def test_stopped(store: SqliteStore, tmp_path: Path) -> None:
-    """A source that shall stop is not stopped while somebody owns a split."""
+    """A source with target state STOPPED is not STOPPED while a split has an owner."""
     assert store.leases()
     assert Observed.RUNNING == shown(tmp_path, desired=Desired.STOPPED).state
 
 
 def test_stopped_at_last(store: SqliteStore, tmp_path: Path) -> None:
-    """Without owners it is stopped, whatever happened before."""
+    """Without owners it is STOPPED, whatever happened before."""
     release(store, "segment: byte 7")
     status = shown(tmp_path, desired=Desired.STOPPED)
 
@@ -145,7 +145,7 @@ def test_stopped_at_last(store: SqliteStore, tmp_path: Path) -> None:
 
 
 def test_never_ran(tmp_path: Path) -> None:
-    """A source whose job never ran is unassigned and has no splits."""
+    """A source whose job never ran is UNASSIGNED and has no splits."""
     status = shown(tmp_path)
 
     assert (Observed.UNASSIGNED, []) == (status.state, list(status.splits))

@@ -1,4 +1,4 @@
-"""Every attempt leaves a line that holds no secret, and that cannot be changed unseen."""
+"""Every attempt adds a line to the audit log, without secrets; a changed line is detected."""
 
 import json
 import threading
@@ -29,7 +29,7 @@ def audit(tmp_path: Path) -> Path:
 
 
 def test_attempts(connection: NoteCopy, audit: Path) -> None:
-    """What was done, refused and denied is there, with hashes of what changed."""
+    """Attempts that succeeded, failed or were denied have lines, with hashes of the change."""
     commands = Commands(connection)
     commands.create_sink(CreateSink(name="k", uri="bus://a?password=${env:CANARY}"))
     commands.alter_sink(AlterSink(name="k", options=(("line", "2"),)))
@@ -64,7 +64,7 @@ def test_attempts(connection: NoteCopy, audit: Path) -> None:
 
 
 def test_chain(connection: NoteCopy, audit: Path) -> None:
-    """A line that was changed, taken out or put in shows."""
+    """A line that was changed, removed or inserted is detected."""
     commands = Commands(connection)
     for name in "abcd":
         commands.create_sink(CreateSink(name=name, uri="bus://a"))
@@ -83,7 +83,7 @@ def test_chain(connection: NoteCopy, audit: Path) -> None:
 
 
 def test_many_at_once(tmp_path: Path) -> None:
-    """Lines of several processes and threads are one chain."""
+    """Lines of several processes and threads form one chain of hashes."""
     path = tmp_path / "audit"
 
     def write() -> None:
@@ -100,7 +100,7 @@ def test_many_at_once(tmp_path: Path) -> None:
 
 
 def test_no_audit_no_change(connection: NoteCopy, audit: Path) -> None:
-    """What cannot be audited is not done."""
+    """A change that cannot be audited is not made."""
     audit.mkdir()
     commands = Commands(connection)
     with pytest.raises(StoreUnavailableError, match="audit"):

@@ -1,4 +1,4 @@
-"""What Cassandra answers about roles is understood, and names cannot break out of a statement."""
+"""Cassandra's answers about roles are understood, and names in the queries are quoted."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,12 +9,12 @@ from headrace.connector.language.statements import TableName
 
 
 class Answers:
-    """A connection whose answers were written down from a Cassandra with authentication."""
+    """A connection with the recorded answers of a Cassandra that has authentication."""
 
     cluster = "test"
 
     def __init__(self) -> None:
-        """Know a superuser, a role that has CDC by another one, and one with nothing."""
+        """Have a superuser, a role that inherits CDC, and a role without permissions."""
         self.asked: list[tuple[str, ...]] = []
         self.roles = {
             '"root"': [{"role": "root", "super": True, "login": True, "options": {}}],
@@ -30,7 +30,7 @@ class Answers:
         }
 
     def rows(self, text: str, *values: str) -> Sequence[Mapping[str, object]]:
-        """Answer."""
+        """Return the recorded rows."""
         self.asked.append((text, *values))
         if text.startswith("LIST ROLES OF "):
             return self.roles[text.removeprefix("LIST ROLES OF ")]
@@ -44,7 +44,7 @@ class Answers:
     [("root", True, False, False), ("bob", False, True, True), ("alice", False, False, False)],
 )
 def test_roles(role: str, *, is_superuser: bool, has_cdc: bool, may_select: bool) -> None:
-    """Superusers, permissions on the cluster, also of granted roles, and SELECT on a table."""
+    """Superusers, permissions on the cluster, inherited or not, and SELECT on a table are read."""
     authority = CassandraAuthority(Answers())
 
     assert (is_superuser, has_cdc, may_select, "test") == (
@@ -56,7 +56,7 @@ def test_roles(role: str, *, is_superuser: bool, has_cdc: bool, may_select: bool
 
 
 def test_names_are_quoted() -> None:
-    """A role or a table with quotes in its name is a name."""
+    """A role or a table with quotes in its name is quoted."""
     answers = Answers()
     answers.roles['"a""; DROP ROLE x; --"'] = []
     authority = CassandraAuthority(answers)

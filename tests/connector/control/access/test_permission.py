@@ -1,4 +1,4 @@
-"""Who may do what: every verb and role, Cassandra's words, and no when nobody can be asked."""
+"""Which role may do what; and nothing is allowed while Cassandra does not answer."""
 
 from collections.abc import Callable, Iterator
 
@@ -54,7 +54,7 @@ CHANGES: list[Callable[[Commands], object]] = [
 
 @pytest.fixture(autouse=True)
 def _caller() -> Iterator[None]:
-    """Let each test say who calls, and forget it."""
+    """Let each test set the caller, and reset it afterwards."""
     token = CALLER.set(Caller())
     yield
     CALLER.reset(token)
@@ -70,7 +70,7 @@ def commands(connection: NoteCopy) -> Commands:
 
 
 def attempt(verb: Callable[[Commands], object], commands: Commands) -> bool:
-    """Say whether *verb* was allowed."""
+    """Return whether *verb* was allowed."""
     try:
         verb(commands)
     except UnauthorizedError:
@@ -87,7 +87,7 @@ def attempt(verb: Callable[[Commands], object], commands: Commands) -> bool:
     ],
 )
 def test_roles(commands: Commands, role: Role, allowed: tuple[bool, bool, bool]) -> None:
-    """Each role may do what is its, and all of that."""
+    """Each role may use its own verbs, and no others."""
     CALLER.set(Caller(name="alice", role=role))
 
     for verbs, expected in zip((READS, STEERS, CHANGES), allowed, strict=True):
@@ -95,7 +95,7 @@ def test_roles(commands: Commands, role: Role, allowed: tuple[bool, bool, bool])
 
 
 def test_denied_changes_nothing(commands: Commands) -> None:
-    """What is denied leaves everything as it was."""
+    """A denied verb changes nothing."""
     before = commands.sinks(), commands.sources(), commands.statuses()
     CALLER.set(Caller(name="alice", role=Role.VIEWER))
     for verb in (*STEERS, *CHANGES):
@@ -105,12 +105,12 @@ def test_denied_changes_nothing(commands: Commands) -> None:
 
 
 class Cluster:
-    """What Cassandra would answer."""
+    """The answers of a Cassandra about roles."""
 
     cluster = "test"
 
     def __init__(self) -> None:
-        """Know nobody."""
+        """Start without roles."""
         self.superusers: set[str] = set()
         self.cdc: set[str] = set()
         self.readers: set[tuple[str, str]] = set()
@@ -118,7 +118,7 @@ class Cluster:
         self.asked = 0
 
     def is_superuser(self, role: str) -> bool:
-        """Answer, or be down."""
+        """Answer, or fail like a node that is down."""
         self.asked += 1
         if self.down:
             raise ConnectionError("secret detail")
@@ -135,7 +135,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster() -> Cluster:
-    """Return a cluster with a superuser, one with the permission, and one with neither."""
+    """Return a cluster with a superuser, a role with the permission, and a role without it."""
     made = Cluster()
     made.superusers = {"root"}
     made.cdc = {"operator"}
@@ -143,13 +143,13 @@ def cluster() -> Cluster:
 
 
 def guarded(connection: NoteCopy, cluster: Cluster, name: str) -> Commands:
-    """Return the verbs as *name* would have them."""
+    """Return the verbs as they are for the user *name*."""
     CALLER.set(Caller(name=name, role=Role.NOBODY, door="shell"))
     return Commands(connection, guard=CassandraGuard(cluster))
 
 
 def test_cassandra_decides(commands: Commands, connection: NoteCopy, cluster: Cluster) -> None:
-    """A superuser may, a role with the permission may, another one is told why in its words."""
+    """A superuser and a role with the permission are allowed; the error names what others miss."""
     del commands
     for name in ("root", "operator"):
         guarded(connection, cluster, name).pause("x")
@@ -162,7 +162,7 @@ def test_cassandra_decides(commands: Commands, connection: NoteCopy, cluster: Cl
 
 
 def test_a_source_needs_select(commands: Commands, connection: NoteCopy, cluster: Cluster) -> None:
-    """Who may not read a table may not have its changes published, by any way round."""
+    """A user without SELECT on a table cannot publish its changes, by any statement."""
     verbs = guarded(connection, cluster, "operator")
     new = {**CONFIG, "name": "y", "table": "u"}
     for attempt_ in (
@@ -179,7 +179,7 @@ def test_a_source_needs_select(commands: Commands, connection: NoteCopy, cluster
 
 
 def test_nobody_can_be_asked(commands: Commands, connection: NoteCopy, cluster: Cluster) -> None:
-    """When Cassandra does not answer nothing is allowed, and no detail leaks."""
+    """While Cassandra does not answer nothing is allowed, and the error has no details."""
     del commands
     cluster.down = True
     with pytest.raises(UnauthorizedError, match="could not be read") as caught:
@@ -189,7 +189,7 @@ def test_nobody_can_be_asked(commands: Commands, connection: NoteCopy, cluster: 
 
 
 def test_answers_are_kept_for_a_while(cluster: Cluster) -> None:
-    """A revoked permission counts for a minute at most."""
+    """A revoked permission is effective within a minute."""
     now = [0.0]
     guard = CassandraGuard(cluster, clock=lambda: now[0])
     caller = Caller(name="root", role=Role.NOBODY)

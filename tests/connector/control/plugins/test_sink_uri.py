@@ -1,4 +1,4 @@
-"""A sink URI is read strictly: what could be read in two ways is refused."""
+"""A sink URI is parsed strictly: what two programs could read in two ways is refused."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ from headrace.connector.control.plugins.sink_uri import URI_CHARS_MAX, SinkUri, 
     ],
 )  # fmt: skip
 def test_parts(text: str, expected: SinkUri) -> None:
-    """Path and query have their escapes resolved; the host is left as it stands."""
+    """Escapes in path and query are resolved; the host stays as it is written."""
     assert expected == parse_sink_uri(text)
 
 
@@ -54,7 +54,7 @@ def test_parts(text: str, expected: SinkUri) -> None:
     ],
 )
 def test_refused(text: str, message: str, hint: str) -> None:
-    """What is wrong is named, without repeating what may be a secret."""
+    """The error names the wrong part, without repeating what may be a secret."""
     with pytest.raises(BadUriError) as caught:
         parse_sink_uri(text)
 
@@ -64,7 +64,7 @@ def test_refused(text: str, message: str, hint: str) -> None:
 
 
 def test_length() -> None:
-    """A URI of the greatest length is read; one character more is not."""
+    """A URI of the maximal length is accepted; one more character is refused."""
     fits = "a://" + "x" * (URI_CHARS_MAX - 4)
 
     assert "a" == parse_sink_uri(fits).scheme
@@ -74,7 +74,7 @@ def test_length() -> None:
 
 @given(st.text() | st.text("ab:/?#[]@!$&%=25c ").map("a://".__add__))
 def test_any_text(text: str) -> None:
-    """Any text is a URI or our named error."""
+    """Any text is a URI or gives a named error."""
     try:
         parse_sink_uri(text)
     except BadUriError as error:
