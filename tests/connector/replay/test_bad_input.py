@@ -1,4 +1,4 @@
-"""Bad input to a replay: named by option, file or shard; what is not touched by it is done."""
+"""Bad input to a replay is named by option, file or shard; all other shards are done."""
 
 import json
 import shutil
@@ -28,18 +28,18 @@ class Replays:
     """Replays of a job into a folder, without Spark."""
 
     def __init__(self, job: GapJob, capsys: pytest.CaptureFixture[str]) -> None:
-        """Plan nothing yet."""
+        """Start without a run."""
         self.job = job
         self._capsys = capsys
 
     def plan(self, *options: str) -> tuple[int, str]:
-        """Plan; return the exit status, and the run or what was said."""
+        """Plan; return the exit status, and the run or the error."""
         status = self.job.replay("plan", "--json", "--to-folder", "out", *options)
         said = self._capsys.readouterr()
         return status, json.loads(said.out)["run"] if status == 0 else said.err
 
     def said(self) -> str:
-        """Return what was said on standard error since the last plan."""
+        """Return the lines of standard error since the last plan."""
         return self._capsys.readouterr().err
 
     def execute(self, run: str) -> int:
@@ -52,7 +52,7 @@ class Replays:
             return list(table.shards(run))
 
     def states(self, run: str) -> Counter[ShardState]:
-        """Return how many shards are in which state."""
+        """Return the number of shards by state."""
         return Counter(row.state for row in self.rows(run))
 
     def keys(self) -> list[bytes]:
@@ -63,7 +63,7 @@ class Replays:
 
 @pytest.fixture
 def replays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Replays:
-    """Return replays of a job, whose nodes have segments of names of their own."""
+    """Return replays of a job, whose nodes have segments with different names."""
     job = GapJob(tmp_path)
     for number in (1, 2, 3):
         job.spread(number, insert(b"k%d" % number, b"v", table=TABLE))
@@ -71,7 +71,7 @@ def replays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Replays:
 
 
 def test_an_unknown_table(replays: Replays) -> None:
-    """A plan refuses it by its name, with the nearest one, and nothing is kept."""
+    """A plan refuses an unknown table, suggests the nearest name, and stores nothing."""
     status, said = replays.plan("--tables", "forged.t,forged.tt,nowhere.at_all")
 
     assert 2 == status
@@ -85,7 +85,7 @@ def test_an_unknown_table(replays: Replays) -> None:
 def test_a_schema_that_changed_within_the_range(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each change has the schema of its place, in every shard: as a worker delivers it."""
+    """Each change has the schema of its place in the log, in every shard, as from a worker."""
     folder = recording("5.0-schema")
     source = {
         "nodes": {"node1": str(folder / "segments")},
@@ -111,13 +111,13 @@ def test_a_schema_that_changed_within_the_range(
 
 
 def columns_of(rows: list[dict[str, object]]) -> Iterator[tuple[object, ...]]:
-    """Yield what a change is."""
+    """Yield the columns of changes."""
     for row in rows:
         yield tuple(row[n] for n in ("table", "schema_id", "operation", "mutation", "index", "key"))
 
 
 def test_a_range_outside_retention(replays: Replays) -> None:
-    """What lies before all that is kept is refused; where a part is kept, that is told."""
+    """A range before all kept segments is refused; one that is partly kept gives a warning."""
     status, said = replays.plan("--from", "1999-01-01", "--to", "2000-01-01")
     assert (1, True) == (status, "error [archive_gap]" in said)
     assert "the log of n1 begins at 2023-11-14T22:13:20.001000+00:00, behind all" in said
@@ -128,7 +128,7 @@ def test_a_range_outside_retention(replays: Replays) -> None:
 
 
 def test_a_missing_archive(replays: Replays) -> None:
-    """A node's folder that is not there, or is empty, is named before anything is done."""
+    """A node's folder that is missing or empty is named before anything is done."""
     folder = replays.job.folder / "n2"
     folder.rename(replays.job.folder / "away")
     status, said = replays.plan()
@@ -141,7 +141,7 @@ def test_a_missing_archive(replays: Replays) -> None:
 
 
 def test_an_archive_that_goes_after_the_plan(replays: Replays) -> None:
-    """Shards fail by name while it is away, and pass once it is there again."""
+    """Shards fail by name while the archive is missing, and pass when it is back."""
     _, run = replays.plan("--shards", "3")
     folder = replays.job.folder / "n2"
     folder.rename(replays.job.folder / "away")
@@ -155,7 +155,7 @@ def test_an_archive_that_goes_after_the_plan(replays: Replays) -> None:
 
 
 def test_overlapping_segments(replays: Replays) -> None:
-    """A segment in the logs of two nodes would count twice: refused, unless that is accepted."""
+    """A segment in the logs of two nodes would count twice: it is refused, unless accepted."""
     for path in (replays.job.folder / "n1").glob(f"*-{SEGMENT_ID + 2}*"):
         shutil.copy(path, replays.job.folder / "n3")
     status, said = replays.plan()
@@ -166,7 +166,7 @@ def test_overlapping_segments(replays: Replays) -> None:
 
 
 def test_gapped_segments(replays: Replays) -> None:
-    """A segment of which only the index is there is refused; ids that are left out are told."""
+    """A segment with an index but without data is refused; missing segment ids are reported."""
     (log,) = (replays.job.folder / "n1").glob(f"*-{SEGMENT_ID + 2}.log")
     log.rename(replays.job.folder / log.name)
     status, said = replays.plan()
@@ -183,7 +183,7 @@ def test_gapped_segments(replays: Replays) -> None:
 
 
 def test_poisoned_segments_of_a_thousand(replays: Replays) -> None:
-    """Damage of one node, and a row that nobody can decode, are named; all else is done."""
+    """Damage of one node, and a row that cannot be decoded, are named; all else is done."""
     job = replays.job
     for number in range(4, SEGMENTS):
         job.spread(number, insert(b"k%d" % number, b"v", table=TABLE))

@@ -1,4 +1,4 @@
-"""A run in a store that machines share: seen by all of them, executed by one at a time."""
+"""A run in a store that machines share: all machines see it, and one at a time executes it."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -26,10 +26,10 @@ SHARDS = 120  # More than one write has.
 
 
 class Machines:
-    """Machines that share a run table; waiting is noted, and somebody may do something."""
+    """Machines that share a run table; while one waits, the test may run something."""
 
     def __init__(self, folder: Path) -> None:
-        """Begin with a run of some shards."""
+        """Start with a run of some shards."""
         self.kept = Kept(folder / "state.db")
         self.other = this_process()
         self.waited = 0.0
@@ -43,11 +43,11 @@ class Machines:
             table.add(run, shards)
 
     def table(self) -> RunTable:
-        """Return the run table as one more machine has it."""
+        """Return the run table as another machine opens it."""
         return RunTable(self.kept.path, opened=self._opened, pause=self._pause)
 
     def claimed(self, beat: int = 0, *, pid: int | None = None) -> None:
-        """Let a process hold the run: of another machine, or of this one."""
+        """Let a process of another machine, or of this one, claim the run."""
         other = replace(self.other, boot="another") if pid is None else replace(self.other, pid=pid)
         with closing(self._opened()) as notes:
             row = json.dumps([json.dumps(asdict(other)), beat])
@@ -63,7 +63,7 @@ class Machines:
 
 @pytest.fixture
 def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
-    """Return some; what a copy of the notes says is always compared."""
+    """Return some machines; each copy of the control store is compared with the store."""
     monkeypatch.setattr("headrace.connector.stores.note_copy.FRESH_SECONDS", 0.0)
     return Machines(tmp_path)
 
@@ -77,7 +77,7 @@ def tables(machines: Machines) -> Iterator[tuple[RunTable, RunTable]]:
 
 
 def perform(works: Sequence[Work], *, begun: Begun, ended: Ended, bad: int = 0) -> None:
-    """Work shards off, all but number *bad*."""
+    """Execute shards, all but number *bad*."""
     for work in works:
         begun(work)
         problem = "lost" if work.shard.number == bad else ""
@@ -85,7 +85,7 @@ def perform(works: Sequence[Work], *, begun: Begun, ended: Ended, bad: int = 0) 
 
 
 def test_another_machine_sees_a_run_and_goes_on(tables: tuple[RunTable, RunTable]) -> None:
-    """What one machine executed another shows, and executes what is left of it."""
+    """Another machine sees which shards are done, and executes the others."""
     here, there = tables
     run = there.run(RUN)
     with pytest.raises(ShardFailedError, match=f"1 of {SHARDS} shards failed; the first: lost"):
@@ -102,7 +102,7 @@ def test_another_machine_sees_a_run_and_goes_on(tables: tuple[RunTable, RunTable
 
 
 def test_one_machine_at_a_time(machines: Machines, tables: tuple[RunTable, RunTable]) -> None:
-    """Whoever comes second is refused at once on the same machine, and given way afterwards."""
+    """A second process on the same machine is refused at once, and may run afterwards."""
     here, there = tables
     with here.executing(RUN), pytest.raises(RunBusyError), there.executing(RUN):
         pass
@@ -113,7 +113,7 @@ def test_one_machine_at_a_time(machines: Machines, tables: tuple[RunTable, RunTa
 
 
 def test_who_beats_on_another_machine_is_left_alone(machines: Machines) -> None:
-    """A process elsewhere that says that it is there keeps its run."""
+    """A process on another machine that renews its claim keeps its run."""
     machines.claimed()
     machines.meanwhile = lambda: machines.claimed(beat=int(machines.waited) // 10)
 
@@ -128,7 +128,7 @@ def test_who_beats_on_another_machine_is_left_alone(machines: Machines) -> None:
 
 @pytest.mark.parametrize(("pid", "waited"), [(None, WATCH_SECONDS), (1 << 30, 0)])
 def test_who_is_gone_is_replaced(machines: Machines, pid: int | None, waited: int) -> None:
-    """At once where its process is seen to be gone, elsewhere when it did not beat for long."""
+    """A dead process loses its run: at once on its machine, elsewhere when its claim expired."""
     machines.claimed(pid=pid)
 
     with closing(machines.table()) as table, table.executing(RUN):
@@ -138,7 +138,7 @@ def test_who_is_gone_is_replaced(machines: Machines, pid: int | None, waited: in
 def test_who_was_taken_for_dead_stops(
     machines: Machines, tables: tuple[RunTable, RunTable], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process whose run another one took begins no more shards."""
+    """A process whose run was taken over starts no more shards."""
     monkeypatch.setattr(claims, "BEAT_SECONDS", 0.01)
     here, _ = tables
 
@@ -152,7 +152,7 @@ def test_who_was_taken_for_dead_stops(
 
 
 def test_a_store_that_is_away(machines: Machines) -> None:
-    """Without the store nothing is executed, and the error is the store's."""
+    """Without the store no shard is executed, and the error is the store's."""
     with closing(machines.table()) as table:
         machines.kept.memory.away = True
         with pytest.raises(StoreUnavailableError), table.executing(RUN):

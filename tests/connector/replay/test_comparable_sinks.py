@@ -1,4 +1,4 @@
-"""Sinks whose messages can be compared with logs, and what is told of the others."""
+"""Which sinks have messages that can be compared with logs, and the errors of the others."""
 
 import pytest
 
@@ -10,7 +10,7 @@ SINK = {"plugin": "kafka", "bootstrap.servers": "localhost:1", "topic": "t"}
 
 
 def refusal(options: dict[str, str]) -> str:
-    """Return what is told of a sink with these options; nothing, if it can be compared."""
+    """Return the error of a sink with these options, or "" if it can be compared."""
     try:
         with sink_and_encoder({**SINK, **options}, "test", NO_ORIGIN) as (sink, _):
             check_comparable(sink)
@@ -29,7 +29,7 @@ def refusal(options: dict[str, str]) -> str:
     ],
 )
 def test_comparable(options: dict[str, str]) -> None:
-    """Messages in cep44, in Avro or JSON, with keys that leave them their names."""
+    """Messages in cep44, in Avro or JSON, with keys that identify their rows, can be compared."""
     assert not refusal(options)
 
 
@@ -49,5 +49,5 @@ def test_comparable(options: dict[str, str]) -> None:
     ],
 )
 def test_not_comparable(options: dict[str, str], message: str) -> None:
-    """The option that is in the way is named."""
+    """The error names the option that prevents a comparison."""
     assert message in refusal(options)

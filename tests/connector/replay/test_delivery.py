@@ -1,4 +1,4 @@
-"""What a task does with a shard, over the source of files: any source will do."""
+"""What a task does with a shard; the source of files stands for any source."""
 
 import json
 import time
@@ -22,7 +22,7 @@ ROWS = 30
 
 
 class LateSink(ChaosSink):
-    """Settles nothing before it is drained; `most` is what was outstanding then."""
+    """Settles nothing before it is drained; `most` is the largest number of outstanding batches."""
 
     most = 0
 
@@ -32,7 +32,7 @@ class LateSink(ChaosSink):
 
 
 class LateWriter(ChaosWriter):
-    """Lets go when it is drained."""
+    """Settles batches when it is drained."""
 
     def __init__(self, sink: LateSink) -> None:
         """Write for *sink*."""
@@ -40,7 +40,7 @@ class LateWriter(ChaosWriter):
         self._late = sink
 
     def drain(self, deadline_ms: int) -> bool:
-        """Count what is held, and settle it."""
+        """Count the outstanding batches, and settle them."""
         self._late.most = max(self._late.most, sum(len(d.encoded) for d, _ in self._late.held))
         self._late.let_go()
         return super().drain(deadline_ms)
@@ -48,7 +48,7 @@ class LateWriter(ChaosWriter):
 
 @pytest.fixture
 def shard(tmp_path: Path) -> Shard:
-    """Return the one shard of a folder with a file of lines."""
+    """Return the only shard of a folder with one file of lines."""
     (tmp_path / "in").mkdir()
     lines = [json.dumps({"id": number % 3, "n": number}) for number in range(ROWS)]
     (tmp_path / "in" / "orders.jsonl").write_text("".join(f"{line}\n" for line in lines))
@@ -64,7 +64,7 @@ def to_parquet(shard: Shard, folder: Path, run: str = "r1") -> ShardReport:
 
 
 def test_parquet(shard: Shard, tmp_path: Path) -> None:
-    """A shard becomes a file for each table; what it comes to is told."""
+    """A shard becomes a file for each table; its row counts are returned."""
     report = to_parquet(shard, tmp_path)
 
     (file,) = (tmp_path / "out").rglob("*.parquet")
@@ -74,7 +74,7 @@ def test_parquet(shard: Shard, tmp_path: Path) -> None:
 
 
 def test_a_shard_that_is_done_again_replaces_its_files(shard: Shard, tmp_path: Path) -> None:
-    """Twice the same shard of a run leaves its rows once; of another run, beside them."""
+    """A repeated shard of a run replaces its rows; another run adds rows."""
     to_parquet(shard, tmp_path)
     to_parquet(shard, tmp_path)
     once = pq.read_table(tmp_path / "out").num_rows
@@ -84,7 +84,7 @@ def test_a_shard_that_is_done_again_replaces_its_files(shard: Shard, tmp_path: P
 
 
 def test_a_failed_shard_leaves_nothing(shard: Shard, tmp_path: Path) -> None:
-    """A shard that fails is told by its error's name, and nobody sees half of it."""
+    """A failed shard reports its error's name, and no part of its file is visible."""
     with (tmp_path / "in" / "orders.jsonl").open("a") as file:
         file.write("not JSON\n")
     (tmp_path / "out").write_text("in the way")
@@ -96,7 +96,7 @@ def test_a_failed_shard_leaves_nothing(shard: Shard, tmp_path: Path) -> None:
 
 
 def test_sink(shard: Shard, tmp_path: Path) -> None:
-    """Any sink takes a replay."""
+    """A replay can deliver into any sink."""
     target = Target(directory=str(tmp_path), sink={"plugin": "files", "path": "out.jsonl"})
 
     report = deliver(shard, target, run="r1", attempt=1)
@@ -107,7 +107,7 @@ def test_sink(shard: Shard, tmp_path: Path) -> None:
 
 
 def test_side_topics_need_topics(shard: Shard, tmp_path: Path) -> None:
-    """A sink without topics has no side topic: nothing goes to where live records go."""
+    """A sink without topics has no side topics: a run must not write to its live target."""
     given = {"plugin": "files", "path": "out.jsonl"}
     target = Target(directory=str(tmp_path), sink=given, suffix=".replay")
 
@@ -118,7 +118,7 @@ def test_side_topics_need_topics(shard: Shard, tmp_path: Path) -> None:
 
 
 def test_missing_directory(shard: Shard, tmp_path: Path) -> None:
-    """A machine that lacks the job's directory is told so."""
+    """A machine without the job's folder gives an error that says so."""
     lost = SourceSpec(given=shard.source.given, directory=str(tmp_path / "nowhere"))
 
     with pytest.raises(ConfigError, match="on every machine"):
@@ -126,7 +126,7 @@ def test_missing_directory(shard: Shard, tmp_path: Path) -> None:
 
 
 def test_the_rate_is_kept(shard: Shard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task waits after each second's worth of changes, so that it is never ahead of its rate."""
+    """A task waits after each second's worth of changes, so that it never exceeds its rate."""
     slept: list[float] = []
     monkeypatch.setattr(time, "monotonic", lambda: sum(slept))
     monkeypatch.setattr(time, "sleep", slept.append)
@@ -141,7 +141,7 @@ def test_the_rate_is_kept(shard: Shard, tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_target_is_begun_with_the_first_rows(
     shard: Shard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder that cannot be written is told then, not when all of a long shard was read."""
+    """A folder that cannot be written fails the first batch, not the end of a long shard."""
     begun: list[bool] = []
     out = tmp_path / "out"
     monkeypatch.setattr(time, "sleep", lambda _: begun.append(any(out.rglob("*.part"))))
@@ -154,7 +154,7 @@ def test_a_target_is_begun_with_the_first_rows(
 
 
 def test_what_is_outstanding_is_bounded(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """N05: a sink that settles late holds a batch more than the bound, however long the shard."""
+    """N05: a sink that settles late holds at most one batch beyond the bound, in any shard."""
     monkeypatch.setattr(sending, "OUTSTANDING_RECORDS_MAX", 6)
     sink = LateSink(ChaosConfig(script=deque([Verdict.HOLD] * ROWS)), context())
     outlet = Sending(sink, Encoder(Encoding(codec="json")))

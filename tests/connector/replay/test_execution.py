@@ -1,4 +1,4 @@
-"""How a run is worked off: who shares its rate, and how it tells how far it is."""
+"""How a run is executed: how tasks share its rate, and how progress is printed."""
 
 import io
 import json
@@ -19,10 +19,10 @@ SHARDS = 6
 
 
 class Terminal(io.StringIO):
-    """Text that goes to a person."""
+    """A text stream that is a terminal."""
 
     def isatty(self) -> bool:
-        """Say so."""
+        """Return True."""
         return True
 
 
@@ -30,7 +30,7 @@ class Terminal(io.StringIO):
 def test_tasks_share_the_rate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], width: int, rate: float
 ) -> None:
-    """As many as run at once share what is allowed: not all shards, of which most wait."""
+    """The rate is divided by the number of concurrent tasks, not by the number of shards."""
     job = GapJob(tmp_path)
     job.log(1, range(3))
     options = ("--json", "--accept-gaps", "--shards", str(SHARDS), "--rate", "12")
@@ -51,7 +51,7 @@ def test_tasks_share_the_rate(
 
 
 def test_a_shard_that_fails_for_ever(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each run tries it once and names its error; the others are done once, and all in the end."""
+    """A shard that fails is tried once in each run, which names the error; the others run once."""
     job = GapJob(tmp_path)
     job.log(1, range(3))
     options = ("--json", "--accept-gaps", "--shards", str(SHARDS), "--to-folder", "out")
@@ -78,7 +78,7 @@ def test_a_shard_that_fails_for_ever(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_an_index_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What nobody writes to any more is indexed; a second time there is nothing new."""
+    """Completed segments are indexed once; the second time there is nothing to do."""
     job = GapJob(tmp_path)
     job.log(1, range(3))
     job.log(2, range(3, 5))
@@ -99,7 +99,7 @@ def test_an_index_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_no_rate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], rate: str, message: str
 ) -> None:
-    """What is no number of changes per second is refused."""
+    """A rate that is not a number is refused."""
     job = GapJob(tmp_path)
     job.log(1, range(3))
 
@@ -108,7 +108,7 @@ def test_no_rate(
 
 
 def test_progress_on_a_terminal_and_elsewhere() -> None:
-    """A person sees a bar that grows in its line; a log gets lines, the last one always."""
+    """A terminal shows one line that grows; a log gets lines, and always the last one."""
     bar, log = Progress(2, Terminal()), Progress(2, io.StringIO())
     for shown in (bar, log):
         shown.step(ShardReport(number=1, delivered=5))

@@ -68,7 +68,7 @@ def rows(folder: Path, kind: str) -> list[int]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_into_tables(kind: str, job: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each shard is a commit to its table; another run adds its rows; `verify` reads the tables."""
+    """Each shard is one commit; another run adds its rows; `verify` reads the tables."""
     run = planned(job, capsys, kind)
     assert 0 == execute(job, run)
     once = rows(job.parent, kind)
@@ -83,11 +83,11 @@ def test_a_run_into_tables(kind: str, job: Path, capsys: pytest.CaptureFixture[s
 def test_a_shard_that_is_done_again(
     kind: str, job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run killed after a commit, or before it, leaves nothing twice when it is done again."""
+    """A run that was killed before or after a commit adds no row twice when it is repeated."""
     run = planned(job, capsys, kind)
     assert 0 == execute(job, run)
     table = RunTable(job.parent / "state.db")
-    table.begin(run, 1, 1)  # As if it had been killed before it could note the end.
+    table.begin(run, 1, 1)  # As if it had been killed before it stored the end.
     table.close()
     orphan = next((job.parent / "out").glob("*/*-00001-001.parquet"))
     orphan.with_name(orphan.name.replace("-001.", "-009.")).write_bytes(orphan.read_bytes())
@@ -103,7 +103,7 @@ def test_a_shard_that_is_done_again(
 def test_to_commit_again_changes_nothing(
     kind: str, job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What belongs to a table already is not added once more."""
+    """Committing the same shard again changes nothing."""
     run = planned(job, capsys, kind)
     execute(job, run)
     folder = job.parent / "out"
@@ -134,13 +134,13 @@ def test_what_cannot_be_committed_fails_its_shard(
 
 
 def test_a_lake_needs_a_folder(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Tables are of files, not of topics."""
+    """`--lake` needs a folder, not topics."""
     assert 2 == main(["replay", "plan", str(job), "--lake", "delta"])
     assert "give --to-folder" in capsys.readouterr().err
 
 
 def test_a_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the extra its name is told."""
+    """Without the extra the error names it."""
     monkeypatch.setattr(lakehouse_tables, "find_spec", lambda _: None)
 
     with pytest.raises(LakeMissingError, match="deltalake is not installed") as error:

@@ -1,4 +1,4 @@
-"""Measures of bulk work: in a file, and served while it runs."""
+"""Metrics of bulk work: in a file, and over HTTP while it runs."""
 
 import json
 import urllib.request
@@ -18,7 +18,7 @@ Samples = dict[tuple[str, ...], float]
 
 
 def samples(text: str) -> Samples:
-    """Return what a text says, by name and the labels that tell."""
+    """Return the samples of a text, by name and labels."""
     return {
         (each.name, *(v for k, v in sorted(each.labels.items()) if k != "job")): each.value
         for family in text_string_to_metric_families(text)
@@ -27,7 +27,7 @@ def samples(text: str) -> Samples:
 
 
 def test_a_run_writes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It says in the end how many shards are in which state, and how many changes went out."""
+    """The file has the number of shards by state, and the number of changes."""
     job, place = GapJob(tmp_path), tmp_path / "run.prom"
     job.log(1, range(30))
     assert 0 == job.replay("plan", "--json", "--accept-gaps", "--shards", "3", "--to-folder", "out")
@@ -44,7 +44,7 @@ def test_a_run_writes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_catching_up_writes_a_file(tmp_path: Path) -> None:
-    """It says what was committed of each split."""
+    """The file has what was committed of each split."""
     job, place = GapJob(tmp_path), tmp_path / "lag.prom"
     job.log(1, range(10))
     assert 0 == job.run()
@@ -59,7 +59,7 @@ def test_catching_up_writes_a_file(tmp_path: Path) -> None:
 
 
 def test_served_while_it_runs() -> None:
-    """The same is served, until the work ends."""
+    """The same metrics are served until the work ends."""
     told, port = RunMeasures("r1"), free_port()
     given = Metered(metrics=f"127.0.0.1:{port}")
     with telling(given, "orders", told):
@@ -81,7 +81,7 @@ def test_served_while_it_runs() -> None:
 def test_what_cannot_be_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], option: tuple[str, str]
 ) -> None:
-    """An address that others can reach, and a file that cannot be written, are refused."""
+    """An address that other machines can reach, and a file that cannot be written, are refused."""
     job = GapJob(tmp_path)
     job.log(1, range(1))
     assert 0 == job.run()

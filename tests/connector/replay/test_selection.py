@@ -46,7 +46,7 @@ def encoded() -> EncodedRecords:
     ],
 )
 def test_apply(selection: Selection, taken: list[int]) -> None:
-    """All columns of the records lose what is not selected."""
+    """All columns of the records are reduced to what is selected."""
     left = selection.apply(encoded())
 
     assert taken == [int(value) for value in left.values]
@@ -59,7 +59,7 @@ def test_apply(selection: Selection, taken: list[int]) -> None:
 
 
 def test_what_has_no_times_cannot_be_selected_by_them() -> None:
-    """Records that do not tell their times are refused, not left out."""
+    """Records without write times are refused, not dropped, when times are selected."""
     records = EncodedRecords([b"k"], [b"v"], [()], ["t"])
 
     with pytest.raises(ConfigError, match="do not tell their times"):
@@ -67,7 +67,7 @@ def test_what_has_no_times_cannot_be_selected_by_them() -> None:
 
 
 def test_json() -> None:
-    """A selection survives being written down."""
+    """A selection in JSON is read back unchanged."""
     selection = Selection(
         tables=frozenset({"ks.t"}),
         operations=frozenset({OPERATIONS[0].value}),
@@ -95,7 +95,7 @@ def test_time(text: str, us: int) -> None:
 
 
 def test_bad_time() -> None:
-    """What is no time is named with its option."""
+    """An invalid time is named with its option."""
     with pytest.raises(ConfigError, match="--from: expected a time, found 'noon'"):
         time_us("noon", "--from")
 
@@ -109,12 +109,12 @@ def test_bad_time() -> None:
     ],
 )
 def test_token_range(text: str, tokens: tuple[int, int]) -> None:
-    """An open side is the ring's end."""
+    """A missing bound is the end of the ring."""
     assert tokens == token_range(text)
 
 
 @pytest.mark.parametrize("text", ["", "5", "a:b", "1:9223372036854775808"])
 def test_bad_token_range(text: str) -> None:
-    """What is no range of tokens is named with its option."""
+    """An invalid token range is named with its option."""
     with pytest.raises(ConfigError, match="--token-range"):
         token_range(text)

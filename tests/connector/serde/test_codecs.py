@@ -1,4 +1,4 @@
-"""Records to bytes, judged by reading the bytes back."""
+"""Codecs turn records into bytes that readers of the format read back."""
 
 import io
 import json
@@ -115,7 +115,7 @@ def test_headers_are_one_shared_object_per_schema(name: str) -> None:
 
 
 def test_a_record_without_key_has_none() -> None:
-    """A missing key stays missing."""
+    """A record without a key has no key bytes."""
     assert [None] == list(codec("avro").encode(batch_of(record_of(None, "a"))).keys)
     assert [None] == list(codec("json").encode(batch_of(record_of(None, "a"))).keys)
 
@@ -126,7 +126,7 @@ def test_a_record_without_key_has_none() -> None:
     ids=["number", "bytes", "decimal", "infinity", "object", "mapping"],
 )
 def test_a_record_that_does_not_fit_is_quarantined_alone(name: object) -> None:
-    """The others go on, and what failed is kept with its place but without its values (I8)."""
+    """A record that does not fit fails alone, and is kept with its place, without values (I8)."""
     batch = batch_of(record_of(1, "a"), record_of(2, name), record_of(3, "c"))
 
     encoded = codec("avro").encode(batch)
@@ -140,14 +140,14 @@ def test_a_record_that_does_not_fit_is_quarantined_alone(name: object) -> None:
 
 
 def test_a_document_that_is_not_json_is_quarantined() -> None:
-    """A value that JSON cannot express fails its record only."""
+    """A value that JSON cannot express fails only its record."""
     encoded = codec("json").encode(batch_of(record_of(1, object()), record_of(2, "b")))
 
     assert (1, 1) == (len(encoded), len(encoded.quarantined))
 
 
 def test_a_record_without_a_document_is_quarantined_alone() -> None:
-    """A record that cannot make its document keeps its own code and place; the next goes on."""
+    """A record that cannot make its document keeps its own code and place; the next one is made."""
 
     class Torn(Record):
         def document(self) -> Document:
@@ -163,7 +163,7 @@ def test_a_record_without_a_document_is_quarantined_alone() -> None:
 
 
 def test_an_unknown_codec_is_named_with_its_neighbours() -> None:
-    """A typo in a codec's name brings the right one as a hint."""
+    """A misspelt codec is refused, with the nearest name as a hint."""
     with pytest.raises(ConfigError) as caught:
         codec("arvo")
 

@@ -1,4 +1,4 @@
-"""Values that are too large for a message, and their way back."""
+"""Values too large for a message: policies, claims and chunks, and how they are read back."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def change(number: int, note: str = "", blob: bytes = b"") -> Record:
 
 
 def encoded(*records: Record, folder: Path = Path("nowhere"), **options: str) -> EncodedRecords:
-    """Return records in JSON of at most so many bytes; underscores in options stand for dots."""
+    """Return records in JSON of at most BYTES_MAX bytes; `_` in option names stands for `.`."""
     given = {key.replace("_", "."): value for key, value in options.items()}
     parsed = parse_config(SinkOptions, given)
     encoder = Encoder(
@@ -86,14 +86,14 @@ def documents(found: EncodedRecords) -> Sequence[Document]:
 
 
 def test_by_default_the_sink_decides() -> None:
-    """O06: it rejects what it does not take, and that is a dead letter."""
+    """O06: by default the sink rejects a value that is too large, which is dead-lettered."""
     small, large = change(1), change(2, "x" * 5_000)
 
     assert 5_000 < len(encoded(small, large).values[1])
 
 
 def test_a_split_can_stop_at_a_large_value() -> None:
-    """With the table, what was found and what is allowed; other values pass."""
+    """`fail` stops the split; the error has the table, the size, and the limit."""
     assert 1 == len(encoded(change(1), large_policy="fail"))
     with pytest.raises(ValueTooLargeError, match="allowed are 2000") as caught:
         encoded(change(1, "x" * 5_000), large_policy="fail")
@@ -102,7 +102,7 @@ def test_a_split_can_stop_at_a_large_value() -> None:
 
 
 def test_a_table_can_have_a_policy_of_its_own() -> None:
-    """O06: which overrules the one for all."""
+    """O06: a table's own policy overrides the default policy."""
     found = encoded(change(1, "x" * 5_000), large_policy="fail", large_policy_ks_t="dlq")
 
     assert 1 == len(found)
@@ -119,7 +119,7 @@ def test_a_table_can_have_a_policy_of_its_own() -> None:
     ids=["text", "bytes", "both", "characters of two bytes"],
 )
 def test_what_is_cut_off_is_named(note: str, blob: bytes, names: Sequence[str]) -> None:
-    """O06: the longest columns are cut until the value fits; their beginnings stay."""
+    """O06: the longest columns are truncated until the value fits, and are named."""
     small, cut = documents(encoded(change(1), change(2, note, blob), large_policy="truncate"))
 
     assert ([], names) == (small["truncatedFields"], cut["truncatedFields"])
@@ -128,7 +128,7 @@ def test_what_is_cut_off_is_named(note: str, blob: bytes, names: Sequence[str]) 
 
 
 def test_what_was_left_out_moves_no_cut(tmp_path: Path) -> None:
-    """What is cut is the record that the value was made of, where a transform left out others."""
+    """After a filter, the truncated columns are those of the record itself."""
     records = [change(n, "x" * 2_000 + str(n) * 2_000) for n in range(4)]
     for index in (0, 2):
         records[index].schema = OTHER
@@ -150,7 +150,7 @@ def test_what_was_left_out_moves_no_cut(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_made_to_fit_stays_whole() -> None:
-    """As a dead letter has it: nothing is cut in vain."""
+    """A value that cannot be made small enough is not truncated, and is dead-lettered whole."""
     wide = {"name": "rest", "type": ["null", {"type": "array", "items": "string"}]}
     fields = [
         VALUE["fields"][0],
@@ -164,14 +164,14 @@ def test_what_cannot_be_made_to_fit_stays_whole() -> None:
 
 
 def test_bytes_keep_what_fits() -> None:
-    """In JSON they take four bytes for three: no more of them is cut than must be."""
+    """In JSON three bytes take four characters: no more bytes are removed than necessary."""
     (value,) = encoded(change(1, "", bytes(5_000)), large_policy="truncate").values
 
     assert BYTES_MAX - 150 < len(value) <= BYTES_MAX
 
 
 def test_a_key_is_never_cut_off() -> None:
-    """Rows of other keys stay others: what has only its key to be cut stays too large."""
+    """Keys are never truncated, so that rows stay distinct; the value stays too large."""
     keyed = {**PAYLOAD, "partitionKey": ["note"], "clustering": ["blob"]}
     fields = [VALUE["fields"][0], {"name": "payload", "type": keyed}]
     schema = RecordSchema.of("ks.t", SCHEMA.text, key=KEY, value={**VALUE, "fields": fields})
@@ -184,7 +184,7 @@ def test_a_key_is_never_cut_off() -> None:
 
 
 def test_a_claim_leads_back_to_the_value(tmp_path: Path) -> None:
-    """The message names where it is, its size and checksum; the key stays."""
+    """A claim has the path of the value, its size and checksum; the message keeps its key."""
     whole = encoded(change(7, "x" * 5_000)).values[0]
     found = encoded(change(6), change(7, "x" * 5_000), large_policy="claim-check", folder=tmp_path)
     headers = dict(found.headers[1])
@@ -198,7 +198,7 @@ def test_a_claim_leads_back_to_the_value(tmp_path: Path) -> None:
 
 
 def test_old_claims_are_removed(tmp_path: Path) -> None:
-    """With the first value after a start, those that were not sent within the retention."""
+    """The first value after a start deletes claims that are older than the retention."""
     large = {"large_policy": "claim-check", "folder": tmp_path}
     old, young = (encoded(change(n, "x" * 5_000), **large) for n in (1, 2))  # type: ignore[arg-type]
     paths = [tmp_path / json.loads(each.values[0])["claim"] for each in (old, young)]
@@ -211,7 +211,7 @@ def test_old_claims_are_removed(tmp_path: Path) -> None:
 
 
 def test_a_claim_that_holds_something_else_is_refused(tmp_path: Path) -> None:
-    """A file that was changed, is gone, or lies elsewhere is no value."""
+    """A claim whose file was changed, deleted, or is elsewhere gives an error."""
     found = encoded(change(7, "x" * 5_000), large_policy="claim-check", folder=tmp_path)
     value, headers = found.values[0], dict(found.headers[0])
     path = tmp_path / json.loads(value)["claim"]
@@ -229,13 +229,13 @@ def test_a_claim_that_holds_something_else_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [b"", b"\xff", b"[]", b"{}", b'{"claim": 1, "sha256": ""}'])
 def test_a_claim_that_is_none_is_named(tmp_path: Path, value: bytes) -> None:
-    """Whatever stands in a message that has the header."""
+    """A message with the header of a claim, but without a claim, gives a named error."""
     with pytest.raises(ClaimLostError, match="no claim"):
         resolved(value, {"claimCheck": b"x"}, tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
-    """The split pauses: nothing is sent without its value."""
+    """A folder that cannot be written is retried: no claim is sent without its value."""
     (tmp_path / "file").write_text("")
 
     with pytest.raises(ClaimLostError):
@@ -249,14 +249,14 @@ def chunk(whole: bytes, number: int, count: int) -> Mapping[str, bytes]:
 
 
 def parts(whole: bytes, size: int) -> Sequence[tuple[bytes, Mapping[str, bytes]]]:
-    """Return a value in parts of a size, with their headers."""
+    """Return the chunks of a value, with their headers."""
     cut = [whole[begin : begin + size] for begin in range(0, len(whole), size)]
     return [(part, chunk(whole, number, len(cut))) for number, part in enumerate(cut)]
 
 
 @given(order=st.permutations([(n, i) for n in (b"a", b"b") for i in range(3)]), again=st.booleans())
 def test_chunks_are_joined_in_any_order(order: list[tuple[bytes, int]], *, again: bool) -> None:
-    """Those of several values at once, and those that come again after a resend."""
+    """Chunks of several values may be mixed, in any order, and repeated."""
     joiner = Reassembler()
     found = []
     for name, number in order:
@@ -269,7 +269,7 @@ def test_chunks_are_joined_in_any_order(order: list[tuple[bytes, int]], *, again
 
 
 def test_what_stays_incomplete_is_forgotten() -> None:
-    """Beyond the bound what got nothing for longest goes; what comes whole later is whole."""
+    """Above the bound the value that waited longest is dropped; complete ones are returned."""
     joiner = Reassembler(bytes_max=10)
     old, new = b"123456780", b"123456789"
     assert joiner.add(old[:8], chunk(old, 0, 2)) is None
@@ -280,7 +280,7 @@ def test_what_stays_incomplete_is_forgotten() -> None:
 
 
 def test_what_still_comes_is_kept() -> None:
-    """Although it began first: what is left of another one goes before it."""
+    """The value that got no chunk for the longest time is dropped, not the oldest value."""
     joiner = Reassembler(bytes_max=10)
     first, *rest = parts(b"123456789", 3)
     joiner.add(*first)
@@ -297,7 +297,7 @@ def test_what_still_comes_is_kept() -> None:
 def test_a_value_sent_again_in_other_parts_is_the_same(
     whole: bytes, sizes: list[int], died: int
 ) -> None:
-    """A producer that died in the middle may begin again with another `large.bytes`."""
+    """After a crash the producer may send the value again with another `large.bytes`."""
     joiner = Reassembler()
     *before, last = (parts(whole, size) for size in sizes)
     found = [joiner.add(*each) for attempt in before for each in attempt[:died]]
@@ -318,7 +318,7 @@ def test_a_value_sent_again_in_other_parts_is_the_same(
     ],
 )
 def test_a_part_that_does_not_say_which(place: Mapping[str, bytes]) -> None:
-    """It is refused by name, and nothing of it is kept."""
+    """A chunk with invalid headers is refused, and nothing of it is kept."""
     joiner = Reassembler(bytes_max=0)
 
     with pytest.raises(BrokenChunkError):

@@ -33,7 +33,7 @@ ROWS = 40  # Of a segment.
 
 @pytest.fixture
 def job(tmp_path: Path) -> GapJob:
-    """Return a job that has run, and has a backlog since; some copies came late."""
+    """Return a job that ran, and has a backlog of segments since; some copies arrived late."""
     made = GapJob(tmp_path, splits=2)
     made.log(1, range(10))
     assert 0 == made.run()
@@ -42,7 +42,7 @@ def job(tmp_path: Path) -> GapJob:
 
 
 def backlog(job: GapJob) -> None:
-    """Log what is behind: copies of a row are in different segments of the nodes."""
+    """Log the backlog: the copies of a row are in different segments of the nodes."""
     for number in range(2, 2 + SEGMENTS):
         first = 10 + (number * 30) % 200
         job.log(number, range(first, first + ROWS), nodes=("n1", "n2"))
@@ -50,13 +50,13 @@ def backlog(job: GapJob) -> None:
 
 
 def told(document: Mapping[str, object]) -> str:
-    """Return what is the same whoever read it."""
+    """Return what does not depend on the process that read it."""
     varies = ("copies", "node", "segment", "position")
     return json.dumps({k: v for k, v in document.items() if k not in varies}, sort_keys=True)
 
 
 def by_a_worker(job: GapJob) -> Counter[str]:
-    """Return what a worker makes of the same logs, from their beginning."""
+    """Return what a worker makes of the same logs, read from their start."""
     before = (job.folder / "out.jsonl").rename(job.folder / "before.jsonl")
     text = job.path.read_text()
     job.path.write_text(text.replace("job: orders", "job: others"))
@@ -73,7 +73,7 @@ def catch_up(job: GapJob, *arguments: str) -> int:
 
 
 def owners(job: GapJob) -> list[str | None]:
-    """Return who owns the splits."""
+    """Return the owners of the splits."""
     store = SqliteStore.open(job.folder / "state.db", "orders")
     try:
         return [row.owner for row in store.leases()]
@@ -82,7 +82,7 @@ def owners(job: GapJob) -> list[str | None]:
 
 
 def test_what_a_worker_delivers(job: GapJob) -> None:
-    """The sink gets what a worker gives it; the books balance, and nothing comes again."""
+    """The sink gets the same as from a worker; the books balance, and a worker adds nothing."""
     assert 0 == catch_up(job, "--split", "1-of-2,2-of-2", "--chunk-bytes", "20000")
 
     assert by_a_worker(job) == Counter(map(told, job.documents()))
@@ -95,7 +95,7 @@ def test_what_a_worker_delivers(job: GapJob) -> None:
 
 @pytest.fixture
 def inside(job: GapJob, monkeypatch: pytest.MonkeyPatch) -> GapJob:
-    """Return the job, whose directory is the current one."""
+    """Return the job, with its folder as the working folder."""
     monkeypatch.chdir(job.folder)
     return job
 
@@ -107,19 +107,19 @@ def driver(job: GapJob, *splits: str, chunk_bytes: int = 1 << 40) -> Driver:
 
 
 def several(tasks: Sequence[Callable[[], T]]) -> Sequence[T]:
-    """Do tasks as other processes do: each is sent there, and its result back."""
+    """Run tasks as on other machines: each task and its result are pickled."""
     sent = pickle.loads(pickle.dumps(list(tasks)))  # noqa: S301 (our own)
     done: Sequence[T] = pickle.loads(pickle.dumps([task() for task in sent]))  # noqa: S301 (likewise)
     return done
 
 
 def by_hand(width: int, gather: Gatherer = several) -> Engine:
-    """Return what runs so many tasks at once, but one after another."""
+    """Return an engine that reports *width* tasks at once, and runs them one after the other."""
     return Engine(perform=lambda *_, **__: None, gather=gather, width=width)
 
 
 def test_parts_of_a_split(inside: GapJob) -> None:
-    """A split that is read in parts by several tasks becomes one again, chunk by chunk."""
+    """A split that several tasks read in parts is joined again, chunk by chunk."""
     job = inside
     with closing(driver(job, "1-of-2", "2-of-2", chunk_bytes=20_000)) as made:
         came_to = made.run(["1-of-2", "2-of-2"], by_hand(6))
@@ -133,7 +133,7 @@ def test_parts_of_a_split(inside: GapJob) -> None:
 
 
 def test_one_split_beside_others(job: GapJob) -> None:
-    """Only the split that is named is read; a worker reads the other, and what comes later."""
+    """Only the named split is read; a worker reads the other one, and all later segments."""
     assert 0 == catch_up(job, "--split", "2-of-2")
     half = len(job.documents())
     job.log(20, range(100, 120))
@@ -144,7 +144,7 @@ def test_one_split_beside_others(job: GapJob) -> None:
 
 
 def test_what_lags_less_is_left_alone(job: GapJob, capsys: pytest.CaptureFixture[str]) -> None:
-    """The threshold decides; a plan only says what lags, and takes nothing."""
+    """Splits below the threshold are left to the worker; a plan lists lags and reads nothing."""
     assert 0 == catch_up(job, "--lag-bytes", str(1 << 30))
     assert "no split lags so much" in capsys.readouterr().out
     assert 0 == catch_up(job, "--lag-bytes", "0", "--plan")
@@ -166,7 +166,7 @@ def test_up_to_a_place(job: GapJob) -> None:
 
 
 def test_a_killed_driver_repeats_a_chunk_at_most(inside: GapJob) -> None:
-    """What it had not committed is delivered again, and nothing else is doubled or lost."""
+    """Only what a killed driver had not committed is delivered again; nothing is lost."""
     job = inside
     calls: list[int] = []
 
@@ -193,7 +193,7 @@ def test_a_killed_driver_repeats_a_chunk_at_most(inside: GapJob) -> None:
 
 
 def test_a_running_worker_hands_over_and_goes_on(job: GapJob) -> None:
-    """The worker lets go of the split that is wanted, and takes it back when it is done."""
+    """The worker releases the requested split, and takes it back when the driver is done."""
     command = [sys.executable, "-c", RUN, "run", str(job.path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as worker:  # noqa: S603 (our own interpreter)
         assert worker.stderr is not None
@@ -212,12 +212,12 @@ def test_a_running_worker_hands_over_and_goes_on(job: GapJob) -> None:
 
 
 def told_of(heard: Iterator[str], event: str, split: str) -> None:
-    """Read what a worker logs up to a line of an event and a split."""
+    """Read the worker's log up to a line with an event and a split."""
     assert any(event in line and split in line for line in heard)
 
 
 def test_a_split_that_is_not_given_back(inside: GapJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After some leases it is said who was waited for; nothing was taken from him."""
+    """If the owner does not release the split for several leases, the driver names it and ends."""
     monkeypatch.setattr(Driver, "_patience_ms", lambda _: 0)
     store = SqliteStore.open(inside.folder / "state.db", "orders")
     owner = replace(this_process(), worker="other")
@@ -231,7 +231,7 @@ def test_a_split_that_is_not_given_back(inside: GapJob, monkeypatch: pytest.Monk
 
 
 def test_tasks_that_fail(job: GapJob, capsys: pytest.CaptureFixture[str]) -> None:
-    """Their splits are given back with the reason, and the status is 1; mended, all is done."""
+    """Splits of failed tasks are released with the reason, and the status is 1; a retry works."""
     (job.folder / "out.jsonl").rename(job.folder / "kept.jsonl")
     (job.folder / "out.jsonl").mkdir()
     assert 1 == catch_up(job, "--lag-bytes", "0")
@@ -260,7 +260,7 @@ def test_tasks_that_fail(job: GapJob, capsys: pytest.CaptureFixture[str]) -> Non
 def test_arguments(
     job: GapJob, capsys: pytest.CaptureFixture[str], arguments: Sequence[str], said: str
 ) -> None:
-    """What cannot be caught up is refused by its option, and nobody loses a split."""
+    """Invalid options are refused by name, and no worker loses a split."""
     assert 2 == catch_up(job, *arguments)
     assert said in capsys.readouterr().err
     assert 10 == len(job.documents())
@@ -289,7 +289,7 @@ def test_what_is_left_to_workers(
     options: dict[str, object],
     said: str,
 ) -> None:
-    """What only a worker can do is refused."""
+    """Jobs that only a worker can run are refused."""
     document = yaml.safe_load(job.path.read_text())
     changed = document[section] | options
     document[section] = {name: each for name, each in changed.items() if each is not None}
@@ -300,7 +300,7 @@ def test_what_is_left_to_workers(
 
 
 def test_a_job_that_never_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A job without splits is said to have none."""
+    """A job that never ran is reported to have no splits."""
     job = GapJob(tmp_path)
     SqliteStore.open(tmp_path / "state.db", "orders").close()
 

@@ -1,4 +1,4 @@
-"""What becomes of a change or a row that one side has and the other lacks."""
+"""How a change or a row that only one side has is classified."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ def differences(
 
 
 def test_nothing_differs() -> None:
-    """The same changes on both sides, in any order, are no difference."""
+    """The same changes on both sides, in any order, do not differ."""
     assert [] == differences([row(1), row(2)], [row(2), row(1)])
 
 
@@ -70,12 +70,12 @@ def test_classified(
     logged: list[ChangeRow],
     expected: list[tuple[Difference, int]],
 ) -> None:
-    """Each difference is named by what its consumer should know."""
+    """Each difference has the name that a consumer needs to know."""
     assert expected == differences(agreed, stored, logged)
 
 
 def test_what_lies_outside_the_logs_that_were_read() -> None:
-    """What the topic has beyond a part of the logs is not called extra."""
+    """If only a part of the logs was read, messages outside it are not called extra."""
     assert [] == classified({}, {}, {row(1).name: row(1)}, now_s=NOW_S, is_whole=False)
 
 
@@ -124,7 +124,7 @@ ROW_CASES = {
 
 @pytest.mark.parametrize(("table", "topic", "expected"), ROW_CASES.values(), ids=ROW_CASES)
 def test_rows(table: RowState | None, topic: RowState | None, expected: Difference | None) -> None:
-    """A row is judged column by column, by write time, and by what both show."""
+    """Rows are compared column by column, by write time, where both sides have the column."""
     span = Span(to_us=CUT_US, at_s=NOW_S - 10)
 
     found = differing_rows(
@@ -149,7 +149,7 @@ def test_rows(table: RowState | None, topic: RowState | None, expected: Differen
 def test_keys_touched_behind_the_cut(
     table: RowState | None, topic: RowState | None, expected: list[Difference]
 ) -> None:
-    """What the table lacks of a key that was written to lately is no difference."""
+    """A key that was written recently and is missing in the table is not a difference."""
     found = differing_rows(
         {} if table is None else {table.name: table},
         {} if topic is None else {topic.name: topic},
@@ -162,7 +162,7 @@ def test_keys_touched_behind_the_cut(
 
 
 def test_rows_of_a_time() -> None:
-    """Before the time that is compared nothing differs, nor do rows without values there."""
+    """Values from before the compared time are ignored, and rows that have only such values."""
     span = Span(from_us=50, to_us=CUT_US, at_s=NOW_S)
     pairs = [(state(v=cell(5)), None), (state(), None), (state(v=cell(50)), state(v=cell(5)))]
 

@@ -1,4 +1,4 @@
-"""Sums first, then only the buckets that differ; and what is a cause, what a consequence."""
+"""Sums are compared first, then the buckets that differ; causes and consequences are separated."""
 
 from collections.abc import Callable, Sequence
 
@@ -46,21 +46,21 @@ def row(time_us: int, *, key: bytes = b"k") -> RowState:
 
 
 def sums(*buckets: Bucket) -> dict[Bucket, Members]:
-    """Return sums of so many buckets."""
+    """Return sums of *buckets*."""
     return {bucket: Members(1, number) for number, bucket in enumerate(buckets)}
 
 
 class World:
-    """Sides that say what they are told to, and remember what they were asked for."""
+    """Sides that answer as the test says, and remember what was asked of them."""
 
     def __init__(self, **sides: Callable[[Task], SideReport]) -> None:
-        """Each of *sides* answers for one kind: `logs`, `one` (at level ONE), `topic`, `table`."""
+        """*sides* are answers by kind: `logs`, `one` (at level ONE), `topic`, `table`."""
         self._sides = sides
         self.asked: list[tuple[str, Wanted | None]] = []
         self.paused: list[float] = []
 
     def gather(self, tasks: Sequence[Task]) -> Sequence[SideReport]:
-        """Run tasks."""
+        """Run tasks in this process."""
         return [self._answer(task) for task in tasks]
 
     def _answer(self, task: Task) -> SideReport:
@@ -88,7 +88,7 @@ class World:
 
 
 def test_equal_sums_end_the_work() -> None:
-    """Nothing is looked into when all sums are equal."""
+    """If all sums are equal no bucket is read."""
     world = World(
         logs=lambda _: SideReport(sums=sums(FIRST)),
         topic=lambda _: SideReport(sums=sums(FIRST), row_sums=sums(SECOND)),
@@ -106,7 +106,7 @@ def test_equal_sums_end_the_work() -> None:
 
 
 def test_only_buckets_that_differ_are_looked_into() -> None:
-    """The tasks are asked for those buckets alone; the table first, the topic last."""
+    """Tasks read only the buckets that differ; the table first, the topic last."""
     world = World(
         logs=lambda t: SideReport(
             sums=sums(FIRST, SECOND), rows=[change(1)] if t.comparison.wanted else []
@@ -122,7 +122,7 @@ def test_only_buckets_that_differ_are_looked_into() -> None:
 
 
 def test_mutations_without_agreement_are_looked_for() -> None:
-    """What is on too few logs, and nowhere else, is found although agreed sums are equal."""
+    """Mutations on too few logs, and nowhere else, are found although agreed sums are equal."""
     world = World(
         logs=lambda _: SideReport(sums=sums(FIRST), waiting=1),
         one=lambda t: SideReport(
@@ -145,7 +145,7 @@ def rows_world(
     few: ChangeRow | None = None,
     touched: Sequence[bool] = (False, False),
 ) -> World:
-    """Return a world whose table and topic differ in one row; logs have two kinds of changes."""
+    """Return a world whose table and topic differ in one row, and whose logs have two changes."""
     visits = iter(touched)
 
     def of_rows(state: RowState | None, number: int) -> Callable[[Task], SideReport]:
@@ -174,7 +174,7 @@ def rows_world(
 
 
 def test_what_follows_from_the_logs_is_told_once() -> None:
-    """A row that lacks a missing change is no difference of its own: the logs repair it."""
+    """A row without a missing change is not a second difference: the logs repair it."""
     outcome = rows_world(row(5), None, missing=change(1, time_us=5)).outcome()
 
     assert ([Difference.MISSING], [], []) == (
@@ -186,7 +186,7 @@ def test_what_follows_from_the_logs_is_told_once() -> None:
 
 
 def test_what_no_log_has_is_repaired_from_the_table() -> None:
-    """A row that only the table has is missing, and its key is what the repair reads."""
+    """A row that only the table has is missing, and the repair reads its key."""
     outcome = rows_world(row(5), None).outcome()
 
     assert [Difference.MISSING] == [f.difference for f in outcome.rows]
@@ -194,7 +194,7 @@ def test_what_no_log_has_is_repaired_from_the_table() -> None:
 
 
 def test_too_few_copies_are_repaired_from_the_table() -> None:
-    """What too few logs have, and the table shows, is told once, and the table repairs it."""
+    """A mutation on too few logs, whose row the table has, is reported once; the table repairs."""
     outcome = rows_world(row(5), None, few=change(1, time_us=5)).outcome()
 
     assert ([Difference.UNDER_REPLICATED], []) == (
@@ -206,7 +206,7 @@ def test_too_few_copies_are_repaired_from_the_table() -> None:
 
 
 def test_too_few_copies_of_a_row_that_is_right() -> None:
-    """What too few logs have is told, and no difference any more, once the topic has the row."""
+    """A mutation on too few logs is reported, until the topic has the row."""
     outcome = rows_world(row(5), row(5), few=change(1, time_us=5)).outcome()
 
     assert (1, 1, False) == (outcome.counts()["under_replicated"], outcome.settled, outcome.differs)
@@ -223,7 +223,7 @@ def test_too_few_copies_of_a_row_that_is_right() -> None:
 def test_a_row_that_may_just_have_been_deleted(
     touched: tuple[bool, bool], expected: list[Difference], paused: list[float]
 ) -> None:
-    """What the table lacks is extra only when its deletion does not come within the grace."""
+    """A row that the table no longer has is extra only if no deletion arrives within the grace."""
     world = rows_world(None, row(5), touched=touched)
 
     assert expected == [f.difference for f in world.outcome().rows]

@@ -1,4 +1,4 @@
-"""Rows that messages fold to, in the form in which they are compared."""
+"""Rows that messages fold to, in the form that is compared."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -56,7 +56,7 @@ def folded(*changes: Change) -> list[RowState]:
 
 
 def test_any_order_gives_one_row() -> None:
-    """What was written folds to the same digest in any order, and once or twice."""
+    """The same changes fold to the same digest in any order, also if they arrive twice."""
     changes = [
         change("INSERT", 10, v="a", w="b"),
         change("UPDATE", 20, v="c"),
@@ -80,19 +80,19 @@ def test_any_order_gives_one_row() -> None:
     ],
 )
 def test_what_is_gone_is_not_shown(changes: list[Change]) -> None:
-    """What was deleted or has expired is in no sum."""
+    """Deleted and expired rows are in no sum."""
     assert [] == folded(*changes)
 
 
 def test_a_time_of_writing_changes_the_digest() -> None:
-    """The same value that was written again is another row to compare."""
+    """The same value at another write time gives another digest."""
     (row,), (later,) = folded(change("INSERT", 10, v="a")), folded(change("INSERT", 11, v="a"))
 
     assert digest(row) != digest(later)
 
 
 def test_what_counts() -> None:
-    """Only values of the time that is compared are summed up."""
+    """Only values of the compared time are in the sums."""
     (row,) = folded(change("INSERT", 10, v="a"), change("UPDATE", 20, w="b"))
 
     counted = Span(from_us=5, to_us=20, at_s=AT_S).within(row)

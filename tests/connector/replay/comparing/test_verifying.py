@@ -1,4 +1,4 @@
-"""A run into topics of its own, compared with what it is: lost, doubled and foreign messages."""
+"""A run into a topic of its own is compared with its shards: missing, extra, duplicate messages."""
 
 import json
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ SHARDS = 2
 
 
 class TopicRun:
-    """A job into a broker in this process, and a run of it that went to a topic of its own."""
+    """A job into a broker in this process, and a run of it into a topic of its own."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str], **sink: str) -> None:
-        """Deliver the run; *sink* are more options of the sink."""
+        """Plan and execute the run; *sink* are more options of the sink."""
         self.broker = EmbeddedBroker()
         self.job = GapJob(folder)
         self.job.log(1, range(ROWS))
@@ -34,7 +34,7 @@ class TopicRun:
         self.again()
 
     def again(self) -> None:
-        """Execute it."""
+        """Execute the run again."""
         assert 0 == self.job.replay("run", self.run, "--master", "none")
 
     def verify(self) -> int:
@@ -47,7 +47,7 @@ class TopicRun:
             return [row.state for row in table.shards(self.run)]
 
     def went_to(self, messages: Sequence[Message], others: Sequence[Message] = ()) -> None:
-        """Let the run have gone to another topic, which has these messages, and another run's."""
+        """Change the run's topic to one with these messages, and messages of another run."""
         producer = Producer({"bootstrap.servers": self.broker.bootstrap_servers})
         for each in messages:
             place = each.partition() or 0
@@ -70,12 +70,12 @@ class TopicRun:
 
 @pytest.fixture
 def made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> TopicRun:
-    """Return a run that was executed."""
+    """Return a run that is done."""
     return TopicRun(tmp_path, capsys)
 
 
 def test_all_is_there(made: TopicRun, capsys: pytest.CaptureFixture[str]) -> None:
-    """Shards pass; what another run sent to the same topic, or the same twice, changes nothing."""
+    """All shards pass; messages of another run in the same topic, and duplicates, do not matter."""
     assert 0 == made.verify()
     assert f"{SHARDS} PASS; {ROWS} changes" in capsys.readouterr().out
     messages = made.messages()
@@ -88,7 +88,7 @@ def test_all_is_there(made: TopicRun, capsys: pytest.CaptureFixture[str]) -> Non
 def test_messages_in_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], key: dict[str, str]
 ) -> None:
-    """A run of messages in JSON is read as one in Avro is, and what is missing is found."""
+    """Messages in JSON are compared like those in Avro, and missing ones are found."""
     made = TopicRun(tmp_path, capsys, format="json", **key)
 
     assert (0, [ShardState.PASS] * SHARDS) == (made.verify(), made.states())
@@ -110,7 +110,7 @@ def test_messages_in_json(
 def test_messages_that_name_no_change(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], sink: dict[str, str], message: str
 ) -> None:
-    """A run of messages that cannot be compared is refused, and its shards stay PASS."""
+    """A run whose messages cannot be compared is refused, and its shards stay PASS."""
     made = TopicRun(tmp_path, capsys, **sink)
 
     assert 2 == made.verify()
@@ -119,7 +119,7 @@ def test_messages_that_name_no_change(
 
 
 def test_what_is_missing_is_named(made: TopicRun, capsys: pytest.CaptureFixture[str]) -> None:
-    """Shards whose changes are not all there are DIFF, by name; run again, they pass."""
+    """Shards with missing changes are DIFF, by name; after another `run` they pass."""
     messages = made.messages()
     made.went_to(messages[:-3])
 
@@ -131,7 +131,7 @@ def test_what_is_missing_is_named(made: TopicRun, capsys: pytest.CaptureFixture[
 
 
 def test_what_is_in_no_shard_is_told(made: TopicRun, capsys: pytest.CaptureFixture[str]) -> None:
-    """Changes with the name of the run that it should not have sent are an extra, status 4."""
+    """Changes of the run that are in none of its shards are extra, with status 4."""
     with closing(RunTable(made.job.folder / "state.db")) as table:
         last = table.shards(made.run)[-1]
         lost = last.report["delivered"]

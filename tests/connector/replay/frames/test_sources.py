@@ -1,4 +1,4 @@
-"""What Spark's readers do before and after Spark: options, partitions, batches."""
+"""Spark's readers without Spark: options, partitions, batches."""
 
 import json
 import pickle
@@ -30,20 +30,20 @@ def job(tmp_path: Path) -> str:
 
 
 def test_spark_finds_the_source() -> None:
-    """The module that Spark looks for has the source."""
+    """Spark finds the source under the name of its module."""
     assert SegmentSource is pyspark_headrace_segments.DefaultSource
     assert "headrace.segments" == SegmentSource.name()
 
 
 def test_schemas_are_one() -> None:
-    """The columns have the same names and order in Spark's words and in Arrow's."""
+    """Columns have the same names and order in Spark's types and in Arrow's."""
     names = [part.split()[0].strip("`") for part in spark_schema(arrow_schema(ORIGIN)).split(", ")]
 
     assert arrow_schema(ORIGIN).names == names
 
 
 def test_partitions_travel(job: str) -> None:
-    """Each split is a task; a partition that was pickled reads the same records."""
+    """Each split is a task; a pickled partition reads the same records."""
     reader = SegmentSource({"job": job, "format": "json"}).reader(StructType())
     partitions = pickle.loads(pickle.dumps(reader.partitions()))  # noqa: S301 (our own)
 
@@ -54,7 +54,7 @@ def test_partitions_travel(job: str) -> None:
 
 
 def test_no_reader_takes_filters() -> None:
-    """Every reader leaves filters to Spark, which would keep them for the frame's next query."""
+    """No reader takes Spark's filters, which Spark would reuse for the next query of the frame."""
     readers = [
         each
         for each in DataSourceReader.__subclasses__()
@@ -85,6 +85,6 @@ def test_no_reader_takes_filters() -> None:
     ],
 )
 def test_wrong_options(options: dict[str, str], message: str) -> None:
-    """A mistake in the options is named before anything is read."""
+    """Invalid options are named before anything is read."""
     with pytest.raises(ConfigError, match=message):
         SegmentReader(options)

@@ -1,4 +1,4 @@
-"""Rows of Spark and what a sink wrote, in both directions, without Spark."""
+"""Rows of Spark and records of a sink, converted both ways, without Spark."""
 
 import json
 from contextlib import closing
@@ -52,7 +52,7 @@ def job(tmp_path: Path) -> str:
 
 
 def test_spark_finds_them() -> None:
-    """Each has the module that Spark looks for."""
+    """Spark finds each source under the name of its module."""
     modules = (pyspark_headrace_sink, pyspark_headrace_table, pyspark_headrace_topic)
 
     assert ["headrace.sink", "headrace.table", "headrace.topic"] == [
@@ -61,7 +61,7 @@ def test_spark_finds_them() -> None:
 
 
 def test_rows_are_records() -> None:
-    """What was made columns of is made of them again."""
+    """Records that became Arrow columns are the same when they are read back."""
     header = (("schemaId", b"id"),)
     records = EncodedRecords([b"k", None], [b"v", b"w"], [header, ()], ["t", "u"])
 
@@ -69,7 +69,7 @@ def test_rows_are_records() -> None:
 
 
 def test_a_tasks_rows_are_delivered(job: str) -> None:
-    """A task ends when its rows are settled, and says how many there were."""
+    """A task ends when its rows are settled, and returns their number."""
     writer = SinkTarget({"job": job}).writer(COLUMNS, overwrite=False)
     rows = pa.RecordBatch.from_pydict(
         {"table": ["t", "t"], "key": [b"a", b"b"], "value": [b"1", b"2"]}
@@ -82,7 +82,7 @@ def test_a_tasks_rows_are_delivered(job: str) -> None:
 
 
 def test_refused_records_fail_the_query(job: str) -> None:
-    """What a sink refused for good is told by the commit."""
+    """Commit fails with the records that the sink rejected permanently."""
     with pytest.raises(Exception, match="2 records were refused"):
         SinkWriter({"job": job}).commit(
             [Delivered({}), Delivered({"t": TableCounts(delivered=1, dead_lettered=2)})]
@@ -90,7 +90,7 @@ def test_refused_records_fail_the_query(job: str) -> None:
 
 
 def test_unknown_options(job: str) -> None:
-    """An option that a topic or a sink does not have is refused, not ignored."""
+    """Unknown options of a topic or a sink are refused, not ignored."""
     given = {"job": job, "operations": "UPDATE"}
 
     with pytest.raises(ConfigError, match=r"operations: is not an option of headrace\.topic"):
@@ -101,7 +101,7 @@ def test_unknown_options(job: str) -> None:
 
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_what_cannot_be_written(job: str, *, overwrite: bool) -> None:
-    """Columns must be there, and nothing is overwritten."""
+    """Missing columns and the mode overwrite are refused."""
     fields = COLUMNS if overwrite else StructType(COLUMNS.fields[:2])
 
     with pytest.raises(ConfigError, match="columns"):
@@ -110,9 +110,9 @@ def test_what_cannot_be_written(job: str, *, overwrite: bool) -> None:
 
 @pytest.mark.parametrize("name", ["5.0-ops", *(pytest.param(n, marks=LONG) for n in RECORDINGS)])
 def test_typed_columns_are_those_of_segments(name: str) -> None:
-    """What messages say of a table, read back, gives the rows that the logs give.
+    """Typed columns of a table are the same from its messages as from its logs.
 
-    One that cannot be read is not lost: it stands behind them, with its bytes only.
+    A message that cannot be read is kept: it follows the others, with its bytes only.
     """
     folder = recording(name)
     options = {"nodes": {"node1": str(folder / "segments")}, "schema": str(folder / "schema.cql")}
@@ -145,7 +145,7 @@ def test_typed_columns_are_those_of_segments(name: str) -> None:
 
 
 def messages_of(encoded: EncodedRecords) -> list[Stored]:
-    """Return records as they lie in a topic, each third one followed by a tombstone."""
+    """Return records as a topic has them, each third one followed by a tombstone."""
     found = []
     parts = zip(encoded.keys, encoded.values, encoded.headers, strict=True)
     for place, (key, value, headers) in enumerate(parts):
@@ -165,7 +165,7 @@ def messages_of(encoded: EncodedRecords) -> list[Stored]:
 def test_tables_that_are_not_typed(
     tmp_path: Path, table: str, sink: dict[str, str], message: str
 ) -> None:
-    """A table that is not there, and messages that do not tell enough, are named at once."""
+    """A missing table, and messages without the necessary fields, are named at once."""
     given = {"plugin": "kafka", "bootstrap.servers": "localhost:1", "topic": "t", **sink}
     nodes = forged_nodes(tmp_path, {"node1": [insert(b"1")]}, SCHEMA)
     job = {"job": "j", "state": "s.db", "source": {"plugin": "cassandra", **nodes}, "sink": given}

@@ -1,4 +1,4 @@
-"""Typed columns are what Arrow takes for valid, and Spark's types are the same."""
+"""Typed columns are valid Arrow, and Spark's types are the same."""
 
 import pyarrow as pa
 import pytest
@@ -30,7 +30,7 @@ def typed() -> list[tuple[TableType, pa.RecordBatch]]:
 
 
 def test_arrow_takes_them(typed: list[tuple[TableType, pa.RecordBatch]]) -> None:
-    """Every buffer, offset and length is as Arrow demands, of every type there is."""
+    """Buffers, offsets and lengths of every type pass Arrow's full validation."""
     for _, rows in typed:
         rows.validate(full=True)
 
@@ -41,7 +41,7 @@ def test_arrow_takes_them(typed: list[tuple[TableType, pa.RecordBatch]]) -> None
 
 
 def test_choice(typed: list[tuple[TableType, pa.RecordBatch]]) -> None:
-    """Operations and write times choose rows; the first time is in, the second one is not."""
+    """Operations and write times select rows; the start is included, the end is not."""
     _, rows = max(typed, key=lambda each: each[1].num_rows)
     times = rows.column("write_time").cast(pa.int64()).to_pylist()
     low, high = sorted(times)[len(times) // 4], sorted(times)[len(times) // 2]
@@ -59,7 +59,7 @@ def test_choice(typed: list[tuple[TableType, pa.RecordBatch]]) -> None:
 
 
 def test_a_value_that_no_column_holds() -> None:
-    """A number that is too large for its column is refused, and the message does not have it."""
+    """A number too large for its column is refused, and the message does not repeat it."""
     row = ColumnType(ColumnKind.STRUCT, (("n", ColumnType(ColumnKind.INT8)),))
     facts = FactColumns()
     facts.add(1, Operation.INSERT, origin={})
@@ -70,7 +70,7 @@ def test_a_value_that_no_column_holds() -> None:
 
 
 def test_a_name_with_a_quote() -> None:
-    """A field's name may hold what quotes it in Spark's words."""
+    """A field's name may contain Spark's quotation mark."""
     kind = ColumnType(ColumnKind.STRUCT, (("a`b c", ColumnType(ColumnKind.INT8)),))
 
     assert "struct<`a``b c`:tinyint>" == spark_type(kind)

@@ -1,4 +1,4 @@
-"""Time in micro-batches: it grows in steps that offsets tell of, and things get old by it."""
+"""Time in micro-batches: it passes in steps that offsets contain, and mutations expire by it."""
 
 from pathlib import Path
 
@@ -16,10 +16,10 @@ EXPIRY_STEPS = 3
 
 
 class Driver:
-    """Plans batches by a clock that is driven, and works them off in this process."""
+    """Plans batches by a clock that the test drives, and executes them in this process."""
 
     def __init__(self, job: GapJob) -> None:
-        """Begin where nothing was read."""
+        """Start before the first record."""
         text, store = job_text(job.path, None), read_job(job.path).open_store()
         try:
             key = store.job_key()
@@ -32,7 +32,7 @@ class Driver:
         self.at: Offset = self.course.initial()
 
     def look(self) -> bool:
-        """Take a batch, if there is one; say whether there was."""
+        """Take a batch, if there is one; return whether there was one."""
         end = self.course.ahead(self.at)
         if end == self.at:
             return False
@@ -42,7 +42,7 @@ class Driver:
         return True
 
     def work(self, part: Part) -> bytes:
-        """Work a part off; return what the split knows then."""
+        """Execute a part; return the split's state after it."""
         reading = Reading(part, self.checkpoint)
         for _ in reading.batches():
             pass
@@ -51,7 +51,7 @@ class Driver:
         return known.head + b"".join(known.chunks.values())
 
     def state(self) -> CdcState:
-        """Return what the one split knows by now."""
+        """Return the current state of the split."""
         known = self.checkpoint.states.load(self.at, "1-of-1").position
         assert known is not None
         return CdcState.decode(known)
@@ -59,7 +59,7 @@ class Driver:
 
 @pytest.fixture
 def job(tmp_path: Path) -> GapJob:
-    """Return a job with a mutation that waits for a second copy, and soon not any more."""
+    """Return a job with a mutation that waits for a second copy, and will expire soon."""
     seconds = EXPIRY_STEPS * STEP_MS // 1000
     made = GapJob(tmp_path, splits=1, expiry_seconds=seconds, dedup_window_seconds=seconds)
     made.log(1, range(3))
@@ -69,7 +69,7 @@ def job(tmp_path: Path) -> GapJob:
 
 
 def test_what_waits_too_long_expires(job: GapJob) -> None:
-    """While nothing is new, each step of time is a batch; a mutation expires by them."""
+    """While nothing is logged each step of time is a batch; mutations expire by these steps."""
     driver = Driver(job)
     assert driver.look()
     pending = []
@@ -84,7 +84,7 @@ def test_what_waits_too_long_expires(job: GapJob) -> None:
 
 
 def test_a_batch_that_comes_again_is_as_old(job: GapJob) -> None:
-    """How much time passes in a batch is said by its offsets, not by whoever works it off."""
+    """The offsets have the time that passes in a batch; a repeated batch has the same time."""
     driver = Driver(job)
     driver.look()
     driver.clock.advance(STEP_MS)
@@ -97,7 +97,7 @@ def test_a_batch_that_comes_again_is_as_old(job: GapJob) -> None:
 
 
 def test_time_stands_still_while_logs_were_not_read_to_their_ends(job: GapJob) -> None:
-    """Time in which something was there to read, or in which nobody looked, does not count."""
+    """While there is something to read, or while no driver runs, split time stops."""
     driver = Driver(job)
     driver.clock.advance(STEP_MS)
     driver.look()
@@ -110,7 +110,7 @@ def test_time_stands_still_while_logs_were_not_read_to_their_ends(job: GapJob) -
 
 
 def test_no_time_passes_for_what_ends(job: GapJob) -> None:
-    """A job that ends with what is there lets nothing expire."""
+    """With `--until-idle` no time passes and nothing expires."""
     driver = Driver(job)
     driver.course.end_here()
     driver.look()

@@ -1,4 +1,4 @@
-"""Micro-batches of a job, taken by hand as Spark takes them: planned, read, written, committed."""
+"""Micro-batches without Spark, called as Spark calls them: plan, read, write, commit."""
 
 import json
 import pickle
@@ -28,10 +28,10 @@ from helpers.logs.gap_jobs import GapJob
 
 
 class ByHand:
-    """A stream without Spark: it keeps the offset that was committed, as a checkpoint does."""
+    """A stream without Spark; it keeps the committed offset, as a checkpoint does."""
 
     def __init__(self, job: GapJob, *, batch_bytes: int = 1) -> None:
-        """Begin where nothing was read."""
+        """Start without a checkpoint."""
         self.options = {"job": str(job.path), "format": "sink", "batch_bytes": str(batch_bytes)}
         self.reader = self.started()
         self.at: Offset = self.reader.initialOffset()
@@ -39,22 +39,22 @@ class ByHand:
         self.folder = job.folder / "state.db.spark" / "orders"
 
     def started(self) -> SegmentStream:
-        """Return what Spark makes when a query starts."""
+        """Return the stream that Spark makes when a query starts."""
         return SegmentSource(self.options).streamReader(StructType())
 
     def begin_again(self) -> None:
-        """Start anew, as after a crash."""
+        """Restart, as after a crash."""
         self.reader.stop()
         self.reader = self.started()
 
     def next_end(self) -> Offset:
-        """Return where the next batch ends, as Spark keeps it."""
+        """Return the end of the next batch, as Spark stores it."""
         end = self.reader.latestOffset(self.at, self.reader.getDefaultReadLimit())
         kept: Offset = json.loads(json.dumps(end))
         return kept
 
     def deliver(self, end: Offset) -> None:
-        """Read and write a batch, each part as a task somewhere else does."""
+        """Read and write a batch, each part as a task on another machine does."""
         told = []
         for partition in self.reader.partitions(self.at, end):
             reader, mine = pickle.loads(pickle.dumps((self.started(), partition)))  # noqa: S301 (our own)
@@ -64,7 +64,7 @@ class ByHand:
         self.log("offsets", json.dumps(end))
 
     def step(self) -> bool:
-        """Take a batch; say whether there was one."""
+        """Take a batch; return whether there was one."""
         end = self.next_end()
         if end == self.at:
             return False
@@ -76,20 +76,20 @@ class ByHand:
         return True
 
     def log(self, kind: str, line: str) -> None:
-        """Note a batch as Spark does in its checkpoint."""
+        """Write a batch into the checkpoint, as Spark does."""
         path = self.folder / "offsets" / kind / str(self.batches)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"v1\n{line}")
 
     def run(self) -> None:
-        """Take all there is."""
+        """Take all batches."""
         while self.step():
             assert self.batches < 100
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> GapJob:
-    """Return a job of which the log of each node has four segments; some copies come late."""
+    """Return a job with four segments in the log of each node; some copies arrive late."""
     made = GapJob(tmp_path, splits=1)
     made.log(1, range(10))
     made.log(2, range(10, 14), nodes=("n1", "n2"))
@@ -99,12 +99,12 @@ def job(tmp_path: Path) -> GapJob:
     return made
 
 
-EXPECTED = [*range(14), *range(24, 34), *range(40, 44)]  # What two of three nodes have.
+EXPECTED = [*range(14), *range(24, 34), *range(40, 44)]  # The rows that two of three nodes have.
 
 
 @pytest.mark.parametrize(("batch_bytes", "batches"), [(1, 11), (1 << 40, 1)])
 def test_what_a_worker_delivers(job: GapJob, batch_bytes: int, batches: int) -> None:
-    """In batches of whatever size the sink gets what a worker gives it."""
+    """With batches of any size the sink gets the same as from a worker."""
     job.change(splits=2)
     stream = ByHand(job, batch_bytes=batch_bytes)
     stream.run()
@@ -119,12 +119,12 @@ def test_what_a_worker_delivers(job: GapJob, batch_bytes: int, batches: int) -> 
 
 @pytest.mark.parametrize("batch_bytes", [1, 1 << 40])
 def test_books(job: GapJob, batch_bytes: int) -> None:
-    """`headrace verify` proves what Spark committed by the books that a worker keeps (I3)."""
+    """`headrace verify` checks Spark's commits by the same books as a worker's (I3)."""
     job.change(splits=2)
     stream = ByHand(job, batch_bytes=batch_bytes)
     end = stream.next_end()
     stream.deliver(end)
-    stream.begin_again()  # A batch that comes again counts once.
+    stream.begin_again()  # A repeated batch counts once.
     stream.run()
     on_spark = job.verdict()
     job.path.write_text(job.path.read_text().replace("job: orders", "job: others"))
@@ -137,7 +137,7 @@ def test_books(job: GapJob, batch_bytes: int) -> None:
 
 
 def whoever_is_first(told: Mapping[str, dict[str, object]]) -> Mapping[str, object]:
-    """Return books without what depends on whose log was read first."""
+    """Return books without the counters that depend on the order of the logs."""
     fates = (".first", ".counted", ".surplus")
     return {
         **told,
@@ -150,7 +150,7 @@ def whoever_is_first(told: Mapping[str, dict[str, object]]) -> Mapping[str, obje
 
 
 def test_books_that_differ(job: GapJob, capsys: pytest.CaptureFixture[str]) -> None:
-    """What got lost between reading and writing shows in the books."""
+    """Records that are lost between reading and writing appear in the books."""
     stream = ByHand(job, batch_bytes=1 << 40)
     stream.step()
     SinkStream({"job": stream.options["job"]}).commit([Delivered({})], 0)
@@ -160,7 +160,7 @@ def test_books_that_differ(job: GapJob, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_measures(job: GapJob) -> None:
-    """The driver tells of its batches, and of the books as they were committed last."""
+    """The driver reports its batches, and the books of the last commit."""
     text, stream = job_text(job.path, None), ByHand(job)
     spec = SourceSpec(given=dict(text.source), directory=str(job.folder), job=text.name)
     measures = StreamMeasures(spec, bytes(16), checkpoint_of(text.state, text.name))
@@ -180,7 +180,7 @@ def test_measures(job: GapJob) -> None:
 
 
 def test_books_that_are_gone(job: GapJob, capsys: pytest.CaptureFixture[str]) -> None:
-    """A checkpoint that lacks what was delivered is no whole one."""
+    """A checkpoint without the books of what was delivered is refused."""
     stream = ByHand(job)
     stream.step()
     shutil.rmtree(stream.folder / "delivered")
@@ -192,13 +192,13 @@ def test_books_that_are_gone(job: GapJob, capsys: pytest.CaptureFixture[str]) ->
 
 
 def told(document: Mapping[str, object]) -> str:
-    """Return what is the same whoever read it."""
+    """Return what does not depend on the process that read it."""
     varies = ("copies", "node", "segment", "position")
     return json.dumps({k: v for k, v in document.items() if k not in varies}, sort_keys=True)
 
 
 def test_a_batch_that_is_cut_off_comes_again(job: GapJob) -> None:
-    """A batch that was delivered and not committed is repeated, and nothing besides it."""
+    """A batch that was delivered and not committed is repeated, and no other is."""
     stream = ByHand(job, batch_bytes=1 << 40)
     end = stream.next_end()
     stream.deliver(end)
@@ -212,7 +212,7 @@ def test_a_batch_that_is_cut_off_comes_again(job: GapJob) -> None:
 
 
 def test_a_live_segment_is_read_to_its_durable_end(job: GapJob) -> None:
-    """What is not durable yet is not read; what follows later is, once."""
+    """A segment is read to its durable end; what follows is read later, once."""
     job.log(5, range(60, 62), index="0\n")
     stream = ByHand(job)
     stream.run()
@@ -225,7 +225,7 @@ def test_a_live_segment_is_read_to_its_durable_end(job: GapJob) -> None:
 
 
 def test_until_idle_ends_at_what_was_there(job: GapJob) -> None:
-    """What is logged after the query began is left to the next one."""
+    """What is logged after the start of the query is left to the next query."""
     stream = ByHand(job)
     stream.reader.prepareForTriggerAvailableNow()
     job.log(5, range(50, 52))
@@ -236,7 +236,7 @@ def test_until_idle_ends_at_what_was_there(job: GapJob) -> None:
 
 
 def test_start_latest(job: GapJob) -> None:
-    """A job that begins at the end reads what comes then."""
+    """A job that starts at the end reads what is logged later."""
     job.begin_at("latest")
     stream = ByHand(job)
     stream.run()
@@ -249,7 +249,7 @@ def test_start_latest(job: GapJob) -> None:
 
 
 def test_states_are_kept_while_they_may_be_needed(job: GapJob) -> None:
-    """A batch can be repeated until the next one has begun; without its start nothing is read."""
+    """A batch can be repeated until the next one starts; if its start is lost nothing is read."""
     stream = ByHand(job)
     folder = job.folder / "state.db.spark" / "orders" / "states"
     counts = [len(list(folder.iterdir())) for _ in range(4) if stream.step()]
@@ -262,7 +262,7 @@ def test_states_are_kept_while_they_may_be_needed(job: GapJob) -> None:
 
 @pytest.mark.parametrize("damage", ["torn", "of another place"])
 def test_damaged_states_are_named(tmp_path: Path, damage: str) -> None:
-    """A state that is not whole, or not that of its place, is none."""
+    """A state that is damaged, or of another place, is refused."""
     states = States(tmp_path)
     here: Offset = {"parts": [[{"node": "n"}, {"at": 1}]]}
     there: Offset = {"parts": []}
@@ -281,7 +281,7 @@ def test_damaged_states_are_named(tmp_path: Path, damage: str) -> None:
 
 
 def test_a_gap_is_named(job: GapJob) -> None:
-    """A segment that vanished while it was half read stops the batch by the error of a worker."""
+    """A segment that vanished while it was half read fails the batch with a worker's error."""
     job.log(5, range(50, 52), index="150\n")
     stream = ByHand(job)
     stream.run()
@@ -294,7 +294,7 @@ def test_a_gap_is_named(job: GapJob) -> None:
 
 
 def test_a_log_that_is_short_is_named(job: GapJob) -> None:
-    """A log that shows less than the driver saw is no reason to end a batch early."""
+    """A log that is shorter than the driver saw fails the batch instead of ending it early."""
     stream = ByHand(job, batch_bytes=1 << 40)
     end = stream.next_end()
     job.lose("n3", 4)
@@ -304,7 +304,7 @@ def test_a_log_that_is_short_is_named(job: GapJob) -> None:
 
 
 def test_what_cannot_be_delivered_is_set_aside(job: GapJob) -> None:
-    """A record that fails is kept with its bytes; with `errors.tolerance: none` the batch fails."""
+    """A failed record is kept with its bytes; with `errors.tolerance: none` the batch fails."""
     document = yaml.safe_load(job.path.read_text())
     document["sink"] |= {"transforms": "t", "transforms.t.type": "ValueToKey"}
     document["sink"]["transforms.t.fields"] = "nobody"
@@ -332,7 +332,7 @@ def test_what_cannot_be_delivered_is_set_aside(job: GapJob) -> None:
     ],
 )
 def test_options(options: Mapping[str, str], job: GapJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream is of a job, and as its sink gets it."""
+    """A stream without a job, and options that only a batch query has, are refused."""
     monkeypatch.chdir(job.folder)
 
     with pytest.raises(ConfigError, match=r"is required|is not for|expected a number"):
@@ -340,7 +340,7 @@ def test_options(options: Mapping[str, str], job: GapJob, monkeypatch: pytest.Mo
 
 
 def test_a_stream_goes_to_the_sink_of_its_job(job: GapJob) -> None:
-    """Columns that only a batch has do not do for a stream."""
+    """A stream into the sink of a job needs the columns with the records' headers."""
     target = SinkTarget({"job": str(job.path)})
 
     with pytest.raises(ConfigError, match="columns headers are missing"):
@@ -351,7 +351,7 @@ def test_a_stream_goes_to_the_sink_of_its_job(job: GapJob) -> None:
 
 
 def test_nothing_is_lost_on_the_way_to_the_sink() -> None:
-    """Topics, headers and tombstones are what they were."""
+    """Topics, headers and tombstones arrive at the sink unchanged."""
     headers = (("schemaId", b"id"), ("op", b"INSERT"))
     records = EncodedRecords(
         [b"k", None, b"k"],

@@ -1,4 +1,4 @@
-"""Keys as text."""
+"""Keys as plain text."""
 
 import pytest
 from hypothesis import given
@@ -39,18 +39,18 @@ def text_of(*values: object) -> str:
     ],
 )
 def test_a_key_is_its_columns(values: tuple[object, ...], expected: str) -> None:
-    """One column stands as it is; between several stand colons."""
+    """A key of one column is the column; several columns are joined by colons."""
     assert expected == text_of(*values)
 
 
 @given(st.lists(st.tuples(st.none() | st.text(), st.text()), min_size=2, max_size=2, unique=True))
 def test_other_keys_are_other_texts(pairs: list[tuple[str | None, str]]) -> None:
-    """No two rows fall together under one key."""
+    """Different rows have different keys."""
     assert text_of(*pairs[0]) != text_of(*pairs[1])
 
 
 def test_a_value_is_no_text() -> None:
-    """Only keys can be asked for."""
+    """The codec is for keys only."""
     record = Record(key=None, value={}, operation=Operation.DELETE, timestamp_us=0, schema=SCHEMA)
 
     assert TextCodec().key(record) is None

@@ -1,4 +1,4 @@
-"""Finding a message's schema in the state file."""
+"""A message's schema is found in the state file."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ SCHEMA = RecordSchema("shop.orders", "CREATE TABLE …", bytes(16), {"type": "nu
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    """Return a state file that knows one schema."""
+    """Return a state file with one schema."""
     store = SqliteStore.open(tmp_path / "state.db", job="orders")
     store.put_schemas([SCHEMA])
     store.close()
@@ -22,7 +22,7 @@ def state(tmp_path: Path) -> Path:
 
 
 def test_a_schema_is_found_by_its_id(state: Path) -> None:
-    """What a worker stored is what a consumer gets, whatever the job."""
+    """A consumer gets the schema that any job's worker stored."""
     schemas = JobSchemas(state)
 
     found = schemas.get(SCHEMA.schema_id)
@@ -34,7 +34,7 @@ def test_a_schema_is_found_by_its_id(state: Path) -> None:
 
 
 def test_an_unknown_id_is_a_named_error(state: Path) -> None:
-    """The error shows the id and the file."""
+    """The error for an unknown id has the id and the file."""
     schemas = JobSchemas(state)
 
     with pytest.raises(SchemaUnknownError, match="01" * 16) as caught:
@@ -45,7 +45,7 @@ def test_an_unknown_id_is_a_named_error(state: Path) -> None:
 
 
 def test_a_missing_state_file_is_not_made(tmp_path: Path) -> None:
-    """A consumer never makes a state file."""
+    """A consumer does not create a missing state file."""
     with pytest.raises(StateFileError):
         JobSchemas(tmp_path / "state.db")
 

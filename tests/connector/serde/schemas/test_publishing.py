@@ -1,4 +1,4 @@
-"""Schemas reach a schema store behind the stream, whatever becomes of the store meanwhile."""
+"""Schemas are published while records flow, also when the schema store fails for a while."""
 
 import threading
 from collections.abc import Iterator
@@ -31,10 +31,10 @@ GUID = bytes(range(16))
 
 
 class MemoryStore(SchemaStore):
-    """Keeps schemas, when it is there, and refuses those under some subjects."""
+    """A schema store in memory, which can be down, and which rejects schemas of some subjects."""
 
     def __init__(self) -> None:
-        """Be there, and refuse nothing."""
+        """Be up, and reject nothing."""
         super().__init__(None, context())
         self.there = threading.Event()
         self.there.set()
@@ -43,7 +43,7 @@ class MemoryStore(SchemaStore):
         self.kept: list[str] = []
 
     def publish(self, subject: str, text: str, schema: RecordSchema) -> Published:
-        """Keep it."""
+        """Store it, unless the store is down or rejects it."""
         del text, schema
         self.asked += 1
         if not self.there.is_set():
@@ -58,7 +58,7 @@ class Desk:
     """A publisher and its store."""
 
     def __init__(self, path: Path) -> None:
-        """Begin when asked."""
+        """Do not start the publisher yet."""
         self.path = path
         self.store = MemoryStore()
         self.publisher: Publisher | None = None
@@ -72,7 +72,7 @@ class Desk:
         shared: bool = False,
         job: str = "job",
     ) -> Publisher:
-        """Start the publisher, again or for the first time; *topic* is of all tables."""
+        """Start or restart the publisher; *topic* is the topic of all tables."""
         self.close()
         self.publisher = Publisher(
             self.store,
@@ -87,7 +87,7 @@ class Desk:
         return self.publisher
 
     def close(self) -> None:
-        """Stop it."""
+        """Stop the publisher."""
         if self.publisher is not None:
             self.publisher.close()
             self.publisher = None
@@ -95,7 +95,7 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
-    """Return a desk whose publisher is ended with the test."""
+    """Return a desk whose publisher is stopped after the test."""
     made = Desk(tmp_path / "state.db")
     yield made
     made.close()
@@ -107,7 +107,7 @@ def framing_of(publisher: Publisher, form: str = "none", on_incompatible: str = 
 
 
 def published(publisher: Publisher, schema: RecordSchema = SCHEMA) -> None:
-    """Wait until the other thread has done with a schema."""
+    """Wait until the publisher's thread has tried every schema in its queue."""
     until(lambda: publisher.outcome(schema.schema_id, "value") is not None, "no outcome")
 
 
@@ -122,7 +122,7 @@ def encoded(*schemas: RecordSchema) -> EncodedRecords:
 
 
 def test_key_and_value_are_published_under_their_subjects(desk: Desk) -> None:
-    """Once, however often they are announced, also after a restart."""
+    """A schema is published once, however often it is announced, also after a restart."""
     publisher = desk.open()
     publisher.announce([SCHEMA])
     publisher.announce([SCHEMA])
@@ -137,7 +137,7 @@ def test_key_and_value_are_published_under_their_subjects(desk: Desk) -> None:
 
 
 def test_nothing_waits_for_a_store_that_is_away(desk: Desk) -> None:
-    """Records go out as they are; the schema is published when the store is back."""
+    """While the store is down records are sent; the schema is published when it is back."""
     desk.store.there.clear()
     publisher = desk.open()
     publisher.announce([SCHEMA])
@@ -149,7 +149,7 @@ def test_nothing_waits_for_a_store_that_is_away(desk: Desk) -> None:
 
 
 def test_what_was_queued_is_published_after_a_restart(desk: Desk) -> None:
-    """The queue is in the state file."""
+    """The queue is stored in the state file, so that a restart publishes it."""
     desk.store.there.clear()
     desk.open().announce([SCHEMA])
     desk.close()
@@ -161,7 +161,7 @@ def test_what_was_queued_is_published_after_a_restart(desk: Desk) -> None:
 
 
 def test_a_number_stands_before_key_and_value(desk: Desk) -> None:
-    """Confluent's five bytes: a zero, and the number, big-endian."""
+    """A framed message starts with Confluent's five bytes: zero, and the id, big-endian."""
     publisher = desk.open()
     publisher.announce([SCHEMA])
     published(publisher)
@@ -173,7 +173,7 @@ def test_a_number_stands_before_key_and_value(desk: Desk) -> None:
 
 
 def test_without_its_number_a_message_waits(desk: Desk) -> None:
-    """Only with framing, and only until the store is back."""
+    """With framing, a message waits while the store is down; without framing it does not."""
     desk.store.there.clear()
     publisher = desk.open()
     publisher.announce([SCHEMA])
@@ -187,7 +187,7 @@ def test_without_its_number_a_message_waits(desk: Desk) -> None:
 
 
 def test_guids_stand_in_headers(desk: Desk) -> None:
-    """A one and 16 bytes for each part; all records of a schema share the headers."""
+    """Each part has a header of a one and 16 bytes; records of a schema share the headers."""
     publisher = desk.open()
     publisher.announce([SCHEMA])
     published(publisher)
@@ -205,7 +205,7 @@ def test_guids_stand_in_headers(desk: Desk) -> None:
 def test_a_store_without_guids_cannot_serve_headers(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which is said with what to do instead."""
+    """Headers with a store that has no GUIDs are refused, with a hint what to do."""
     monkeypatch.setattr(desk.store, "publish", lambda *_: Published(7))
     publisher = desk.open()
     publisher.announce([SCHEMA])
@@ -216,7 +216,7 @@ def test_a_store_without_guids_cannot_serve_headers(
 
 
 def test_a_refused_schema_stops_its_records(desk: Desk) -> None:
-    """And no others; also after a restart."""
+    """Only records of a rejected schema fail, also after a restart."""
     desk.store.refused.add("cdc.shop.orders-value")
     publisher = desk.open()
     publisher.announce([SCHEMA, OTHER])
@@ -231,7 +231,7 @@ def test_a_refused_schema_stops_its_records(desk: Desk) -> None:
 
 
 def test_a_refused_schema_is_asked_for_again(desk: Desk) -> None:
-    """After a restart, when somebody has mended what the store refused; meanwhile records wait."""
+    """After a restart a rejected schema is sent again, and its records wait for the answer."""
     desk.store.refused.add("cdc.shop.orders-value")
     publisher = desk.open()
     publisher.announce([SCHEMA])
@@ -250,7 +250,7 @@ def test_a_refused_schema_is_asked_for_again(desk: Desk) -> None:
 
 
 def test_a_schema_that_options_changed_is_published_anew(desk: Desk) -> None:
-    """A table's schema id stays when another envelope is asked for; its number must not."""
+    """Another envelope keeps a table's schema id, but its schema is published as another one."""
     changed = RecordSchema(SCHEMA.table, SCHEMA.text, SCHEMA.schema_id, SCHEMA.key, {"type": "int"})
     numbers = []
     for schema in (SCHEMA, changed, SCHEMA):
@@ -266,7 +266,7 @@ def test_a_schema_that_options_changed_is_published_anew(desk: Desk) -> None:
 
 
 def test_records_of_a_refused_schema_are_set_aside(desk: Desk) -> None:
-    """With `dlq` the others go on, and these are kept with their bytes."""
+    """With `dlq` records of a rejected schema are dead-lettered; all others are delivered."""
     desk.store.refused.add("cdc.shop.orders-value")
     publisher = desk.open("dlq")
     publisher.announce([SCHEMA, OTHER])
@@ -280,7 +280,7 @@ def test_records_of_a_refused_schema_are_set_aside(desk: Desk) -> None:
 
 
 def test_a_refused_schema_begins_a_subject_of_its_own(desk: Desk) -> None:
-    """With `new_subject`, named by the schema's id."""
+    """With `new_subject` a rejected schema is published under a subject with its schema id."""
     desk.store.refused.add("cdc.shop.orders-value")
     publisher = desk.open("new_subject")
     publisher.announce([SCHEMA])
@@ -291,7 +291,7 @@ def test_a_refused_schema_begins_a_subject_of_its_own(desk: Desk) -> None:
 
 
 def table_schema(name: str) -> RecordSchema:
-    """Return the schema of a table, with names as the source gives them."""
+    """Return the schema of a table, with names as the source writes them."""
     document = {"type": "record", "namespace": f"headrace.s.{name}", "fields": []}
     return RecordSchema.of(
         f"s.{name}",
@@ -311,7 +311,7 @@ def table_schema(name: str) -> RecordSchema:
 def test_a_topic_of_many_tables_has_subjects_for_each(
     desk: Desk, *, shared: bool, subjects: list[str]
 ) -> None:
-    """Without a strategy, what the topic can hold decides; a topic of one table names both."""
+    """The default strategy depends on the topic: a topic of one table names both subjects."""
     publisher = desk.open(strategy=None, topic="t", shared=shared)
     publisher.announce([table_schema("a")])
     published(publisher, table_schema("a"))
@@ -320,7 +320,7 @@ def test_a_topic_of_many_tables_has_subjects_for_each(
 
 
 def test_a_table_keeps_its_subjects_when_others_come(desk: Desk) -> None:
-    """What was published by the topic alone stays so; a further table never takes its subject."""
+    """A subject named after the topic stays; another table of the topic never takes it."""
     first, second = table_schema("a"), table_schema("b")
     publisher = desk.open(topic="t")
     publisher.announce([first])
@@ -338,7 +338,7 @@ def test_a_table_keeps_its_subjects_when_others_come(desk: Desk) -> None:
 
 
 def test_a_table_keeps_its_subjects_in_a_job_that_parts(desk: Desk) -> None:
-    """Whatever stopped or paused it, its messages go on under the same subjects."""
+    """When a table moves to a forked job, its subjects stay the same."""
     first = table_schema("a")
     publisher = desk.open(strategy=None, topic="t", shared=False)
     publisher.announce([first])
@@ -351,7 +351,7 @@ def test_a_table_keeps_its_subjects_in_a_job_that_parts(desk: Desk) -> None:
 
 
 def test_tables_that_were_refused_for_sharing_a_subject_go_on(desk: Desk) -> None:
-    """Those that had the subject of another table get their own with the next start."""
+    """Tables that were rejected for sharing a subject get their own with the next start."""
     first, second = table_schema("a"), table_schema("b")
     publisher = desk.open(topic="t")
     publisher.announce([first])
@@ -376,7 +376,7 @@ def test_tables_that_were_refused_for_sharing_a_subject_go_on(desk: Desk) -> Non
     list(zip(STRATEGIES, ("t-value", "ns.Change", "t-ns.Change"), strict=True)),
 )
 def test_subjects_are_named_as_confluents(strategy: str, expected: str) -> None:
-    """By topic, by record, by both."""
+    """Subjects are named by topic, by record, or by both, as Confluent names them."""
     schema = {"type": "record", "name": "Change", "namespace": "ns", "fields": []}
 
     assert expected == subject_of(strategy, "value", topic="t", schema=schema)

@@ -1,4 +1,4 @@
-"""The schema store `registry`, against the embedded registry and against none."""
+"""The schema store `registry`, with the embedded registry and without one."""
 
 import http.server
 import json
@@ -32,7 +32,7 @@ def store_of(url: str, **options: object) -> RegistrySchemaStore:
 
 
 def test_a_schema_gets_the_registrys_number_and_guid(tmp_path: Path) -> None:
-    """The same twice has the same number, and subjects may have any name."""
+    """Publishing a schema again gives the same number, and subjects may have any name."""
     with registry(tmp_path / "registry.db") as address:
         store = store_of(address)
         text = json.dumps(SCHEMA.value)
@@ -47,7 +47,7 @@ def test_a_schema_gets_the_registrys_number_and_guid(tmp_path: Path) -> None:
 
 
 def test_an_incompatible_schema_is_refused(tmp_path: Path) -> None:
-    """With the registry's reason."""
+    """An incompatible schema is rejected, with the registry's reason."""
     with registry(tmp_path / "registry.db") as address:
         store = store_of(address)
         store.publish("s", '"long"', SCHEMA)
@@ -57,7 +57,7 @@ def test_an_incompatible_schema_is_refused(tmp_path: Path) -> None:
 
 
 def test_addresses_are_asked_in_turn(tmp_path: Path) -> None:
-    """One that does not answer is passed over; none that answers is an error to be repeated."""
+    """If an address does not answer the next one is tried; if none answers it is retried."""
     with registry(tmp_path / "registry.db") as address:
         assert 1 == store_of(f"{NOWHERE}, {address}/").publish("s", '"long"', SCHEMA).number
     with pytest.raises(RegistryUnavailableError):
@@ -65,23 +65,23 @@ def test_addresses_are_asked_in_turn(tmp_path: Path) -> None:
 
 
 def test_what_is_no_registry_is_told_apart(tmp_path: Path) -> None:
-    """An address that answers something else is not asked again and again without a word."""
+    """An address that is not a schema registry is an error that is not retried."""
     with registry(tmp_path / "registry.db") as address, pytest.raises(RegistryForbiddenError):
         store_of(f"{address}/nothing/here").publish("s", '"long"', SCHEMA)
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8081", "ftp://h", "http://", "http://user:pw@h"])
 def test_a_wrong_address_is_refused(url: str) -> None:
-    """Users and passwords have options of their own."""
+    """Invalid addresses are refused, also those with a password, which has its own option."""
     with pytest.raises(ConfigError):
         store_of(url)
 
 
 def registered(handler: http.server.BaseHTTPRequestHandler) -> None:
-    """Give every schema the number 7."""
+    """Answer every schema with the number 7."""
     handler.send_response(200)
     handler.end_headers()
-    with suppress(OSError):  # Who asked may have gone.
+    with suppress(OSError):  # The client may be gone.
         handler.wfile.write(b'{"id": 7}')
 
 
@@ -95,7 +95,7 @@ def registered(handler: http.server.BaseHTTPRequestHandler) -> None:
     ],
 )
 def test_users_show_a_password(login: dict[str, str], *, let_in: bool) -> None:
-    """By HTTP's basic authentication."""
+    """User and password are sent as HTTP basic authentication."""
 
     def ask_who(handler: http.server.BaseHTTPRequestHandler) -> None:
         if handler.headers["Authorization"] == f"Basic {b64encode(b'u:p').decode()}":
@@ -113,7 +113,7 @@ def test_users_show_a_password(login: dict[str, str], *, let_in: bool) -> None:
 
 
 def test_certificates_are_checked(tmp_path: Path) -> None:
-    """An authority that the system does not know is named."""
+    """A certificate of an unknown authority is refused and named."""
     authority = Authority(tmp_path, "ca")
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(*authority.issue("registry"))
@@ -125,7 +125,7 @@ def test_certificates_are_checked(tmp_path: Path) -> None:
 
 
 def test_an_answer_has_its_time() -> None:
-    """A registry that is too slow counts as one that does not answer."""
+    """A registry that answers too late counts as one that does not answer."""
     over = threading.Event()
 
     def late(handler: http.server.BaseHTTPRequestHandler) -> None:
@@ -140,7 +140,7 @@ def test_an_answer_has_its_time() -> None:
 
 
 def test_nothing_is_followed_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A redirection is no answer; an address where nothing may go is told nothing."""
+    """A redirect is not followed, so that no other address gets the request."""
     asked: list[str] = []
 
     def elsewhere(handler: http.server.BaseHTTPRequestHandler) -> None:

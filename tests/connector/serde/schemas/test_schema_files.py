@@ -21,7 +21,7 @@ def store_of(path: Path) -> FileSchemaStore:
 
 
 def test_each_schema_is_a_file(tmp_path: Path) -> None:
-    """Named by subject and schema id; the same twice is one file."""
+    """A file is named by subject and schema id; publishing again writes no second file."""
     store = store_of(tmp_path / "new" / "folder")
     for _ in range(2):
         store.publish("a/b-value", '"long"', SCHEMA)
@@ -32,7 +32,7 @@ def test_each_schema_is_a_file(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_is_tried_again(tmp_path: Path) -> None:
-    """It may be there later."""
+    """A folder that cannot be created is retried."""
     (tmp_path / "file").write_text("")
 
     with pytest.raises(SchemaFolderError):

@@ -1,4 +1,4 @@
-"""JSON that is written straight from Avro: the bytes are those that the codec makes."""
+"""JSON that is written directly from Avro has the same bytes as the codec's."""
 
 import math
 from io import BytesIO
@@ -92,7 +92,7 @@ def test_any_value(value: Any) -> None:  # noqa: ANN401 (likewise)
     ],
 )
 def test_edges(kind: str, value: Any) -> None:  # noqa: ANN401 (likewise)
-    """Control characters, long values, the largest numbers, and what is no number."""
+    """Control characters, long values, the largest numbers, and NaN have the codec's bytes."""
     out = BytesIO()
     fastavro.schemaless_writer(out, kind, value)
 
@@ -103,13 +103,13 @@ def test_edges(kind: str, value: Any) -> None:  # noqa: ANN401 (likewise)
     "content", [b"", b"\x02", b"\x00\x00", b"\x05", b"\x04a", b"\x01" * 20, b"\xff" * 12]
 )
 def test_what_is_not_of_the_schema(content: bytes) -> None:
-    """Bytes that are no such Avro are refused, by name."""
+    """Bytes that are not Avro of the schema are refused by name."""
     with pytest.raises(BadAvroError):
         JsonWriter().text(piece_of({"type": "array", "items": "string"}), content + b"\x07")
 
 
 def test_an_enum_has_no_such_number() -> None:
-    """A number without a symbol is refused."""
+    """An enum's number without a symbol is refused."""
     with pytest.raises(BadAvroError):
         JsonWriter().text(piece_of({"type": "enum", "name": "E", "symbols": ["a"]}), b"\x02")
 
@@ -118,7 +118,7 @@ def test_an_enum_has_no_such_number() -> None:
 @pytest.mark.parametrize("name", ["5.0-ops", "5.0-types"])
 @pytest.mark.parametrize("key_codec", ["", "avro"])
 def test_a_batch_is_written_as_its_records_are(name: str, envelope: str, key_codec: str) -> None:
-    """O05: all of a batch at once is what the codec makes record by record."""
+    """O05: a whole batch has the same bytes as its records one by one."""
     wanted = Encoding(codec="json", key_codec=key_codec, envelope=envelope, headers=("op",))
     (batch,) = recorded_batches(name)
     made = Encoder(wanted, ORIGIN).encode(batch, token=1)
@@ -136,7 +136,7 @@ def test_a_batch_is_written_as_its_records_are(name: str, envelope: str, key_cod
 
 
 def test_what_was_changed_is_written_anew() -> None:
-    """Of a record that a transform changed, the new value is written; others' bytes are used."""
+    """The value of a transformed record is encoded again; those of the others are copied."""
     wanted = Encoding(codec="json", envelope="flat")
     (batch,) = recorded_batches("5.0-ops")
     shaper = Shaper(wanted, ORIGIN)

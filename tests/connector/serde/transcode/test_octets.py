@@ -1,4 +1,4 @@
-"""The numbers and byte operations that compiled and interpreted code share."""
+"""Numbers and byte operations that compiled and interpreted code share."""
 
 import re
 from io import BytesIO
@@ -14,7 +14,7 @@ _LINE = re.compile(r"^    (\w+) = (-?\w+)$", re.MULTILINE)
 
 
 def test_compiled_code_has_the_same_numbers() -> None:
-    """octets.pxd says what octets.py says, name by name."""
+    """octets.pxd and octets.py define the same numbers under the same names."""
     text = Path(octets.__file__).with_suffix(".pxd").read_text()
 
     compiled = {name: int(number, 0) for name, number in _LINE.findall(text)}
@@ -25,7 +25,7 @@ def test_compiled_code_has_the_same_numbers() -> None:
 
 @given(number=st.integers(-(2**63), 2**63 - 1))
 def test_numbers_are_avros(number: int) -> None:
-    """As fastavro writes them, and back."""
+    """Numbers are written and read as fastavro does it."""
     out = BytesIO()
     fastavro.schemaless_writer(out, "long", number)
 

@@ -1,4 +1,4 @@
-"""Changes from envelope to envelope, on made-up schemas; real ones are in test_envelopes."""
+"""Changes from envelope to envelope, with generated schemas; real ones are in test_envelopes."""
 
 from io import BytesIO
 from typing import Any
@@ -83,7 +83,7 @@ UDT = {
         {"name": "fields", "type": UDT_FIELDS},
     ],
 }
-# A frozen UDT whose fields are called as those of what is written cell by cell.
+# A frozen UDT whose fields have the names of what is written cell by cell.
 FROZEN = {
     "type": "record",
     "name": "col_z",
@@ -208,7 +208,7 @@ udts = st.fixed_dictionaries({
 
 @st.composite
 def changes(draw: st.DrawFn) -> Record:
-    """Return a change of which anything may be the case."""
+    """Return a change with any combination of features."""
     written = draw(st.lists(st.sampled_from(["d", "m", "r", "f", "u", "z"]), unique=True))
     columns = {
         "d": draw(st.none() | decimals),
@@ -272,7 +272,7 @@ def batch_of(*records: Record) -> RecordBatch:
     types=st.sampled_from(["lossless", "cep44"]),
 )
 def test_any_change_is_what_the_model_says(made: list[Record], envelope: str, types: str) -> None:
-    """Byte for byte what fastavro writes of the model's dictionaries."""
+    """The result is, byte for byte, what fastavro writes of the model's dictionaries."""
     types = "lossless" if envelope == "debezium" else types
     wanted = Encoding(codec="avro", envelope=envelope, types=types, key="primary")
     schema = Shaper(wanted, ORIGIN).schema(SCHEMA)
@@ -296,7 +296,7 @@ def written(schema: Any, datum: Any) -> bytes:  # noqa: ANN401 (any Avro)
 def test_what_is_no_change_is_set_aside_alone(
     record: Record, envelope: str, data: st.DataObject
 ) -> None:
-    """Bytes that are cut short or were changed give an error or other bytes, and nothing worse."""
+    """Damaged bytes give an error or other bytes, and affect no other record."""
     shaper = Shaper(Encoding(codec="avro", envelope=envelope, tombstones=True), ORIGIN)
     shaper.schema(SCHEMA)
     whole = codec("avro").encode(batch_of(record, record))
@@ -315,7 +315,7 @@ def test_what_is_no_change_is_set_aside_alone(
 
 
 def test_readers_have_texts_for_uuids() -> None:
-    """So that every format can have them."""
+    """Readers return a UUID as a string, which every format can have."""
     schema = {"type": "string", "logicalType": "uuid"}
     text = "0e0e0d0c-3b1e-11ef-9d2b-0f1e2d3c4b5a"
 
@@ -324,7 +324,7 @@ def test_readers_have_texts_for_uuids() -> None:
 
 @given(record=changes(), size=st.sampled_from([0, 3, 5_000]))
 def test_a_source_says_what_debezium_has_of_it(record: Record, size: int) -> None:
-    """Fields are copied, also more than once, or written as digits; without one, empty."""
+    """Debezium's `source` fields are copied, also twice, or written as digits, or are empty."""
     record = record.changed(value={**record.value, "node": "n" * size})
     again = [SourceField(name=f"again{number}", of="node") for number in range(9)]
     told = DebeziumSource(
@@ -357,7 +357,7 @@ def test_a_source_says_what_debezium_has_of_it(record: Record, size: int) -> Non
 
 
 def test_a_field_that_changes_do_not_have_is_refused() -> None:
-    """A plugin that wants in `source` what its changes lack is told so, by its name."""
+    """If Debezium's `source` needs a field that changes do not have, the plugin is refused."""
     told = DebeziumSource(fields=(SourceField(name="pos", of="place"),))
     shaper = Shaper(Encoding(codec="avro", envelope="debezium"), Origin(debezium=told))
 

@@ -1,4 +1,4 @@
-"""Transforms as Kafka Connect configures them, on rows with a nested record."""
+"""Transforms with Kafka Connect's configuration, on rows with a nested record."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -62,7 +62,7 @@ def row(number: int, operation: Operation = Operation.INSERT, **other: object) -
 
 
 def chain_of(**options: Mapping[str, object]) -> Chain:
-    """Return a chain: by name, each transform's options without their prefix; `p_` predicates."""
+    """Return a chain: options of transforms by their names; names with `p_` are predicates."""
     given: dict[str, object] = {}
     for group, names in (
         ("transforms", [name for name in options if not name.startswith("p_")]),
@@ -74,7 +74,7 @@ def chain_of(**options: Mapping[str, object]) -> Chain:
 
 
 def encoded(chain: Chain, *records: Record) -> tuple[EncodedRecords, list[Any]]:
-    """Return records in Avro, and the values that a reader of the chain's schema finds."""
+    """Return records in Avro, and the values that a reader with the chain's schema reads."""
     encoder = Encoder(Encoding(codec="avro", envelope="flat"), chain=chain, topic_of=str.upper)
     batch = RecordBatch("all", NumberPosition(0), 0, list(records))
     found = encoder.encode(batch, token=1)
@@ -89,7 +89,7 @@ def _read(schema: Any, content: bytes) -> Any:  # noqa: ANN401 (any datum)
 
 
 def one(**options: object) -> tuple[EncodedRecords, Any]:
-    """Return what one transform makes of one row."""
+    """Return what one transform makes of a row."""
     found, (value,) = encoded(
         chain_of(t={k.replace("_", "."): v for k, v in options.items()}), row(1)
     )
@@ -195,7 +195,7 @@ BEFORE = row(1).value
 def test_values_are_changed_as_connect_changes_them(
     options: Mapping[str, object], expected: object
 ) -> None:
-    """The data and its schema fit each other, and are what Kafka Connect's transform makes."""
+    """The value fits the new schema, and is what Kafka Connect's transform makes."""
     assert expected == one(**options)[1]
 
 
@@ -205,7 +205,7 @@ def test_values_are_changed_as_connect_changes_them(
     ids=["nil", "no uuid"],
 )
 def test_a_masked_uuid_is_a_uuid_still(replacement: Mapping[str, str], left: object) -> None:
-    """A record whose schema would not allow the replacement is set aside."""
+    """A record whose field cannot have the replacement's type is dead-lettered."""
     of = {"type": "string", "logicalType": "uuid"}
     fields = [{"name": "who", "type": ["null", of]}]
     schema = RecordSchema.of(
@@ -221,28 +221,28 @@ def test_a_masked_uuid_is_a_uuid_still(replacement: Mapping[str, str], left: obj
 
 
 def test_connects_long_names_are_understood() -> None:
-    """As they stand in existing configurations."""
+    """Connect's class names of transforms are accepted."""
     name = "org.apache.kafka.connect.transforms.MaskField$Value"
 
     assert "" == one(type=name, fields="card")[1]["card"]
 
 
 def test_keys_are_transformed_too() -> None:
-    """With $Key."""
+    """A transform with `$Key` changes the key."""
     found, _ = one(type="InsertField$Key", static_field="s", static_value="x")
 
     assert [b"\x02\x02\x02x"] == list(found.keys)
 
 
 def test_the_key_can_be_made_of_the_value() -> None:
-    """With the types that the fields have there."""
+    """The key has the types that the fields have in the value."""
     found, _ = one(type="ValueToKey", fields="card,id")
 
     assert [b"\x02\x084711\x02"] == list(found.keys)
 
 
 def test_headers_come_and_go() -> None:
-    """From fields, which stay or not; and by name."""
+    """Headers are made of fields, which are copied or moved, and are dropped by name."""
     chain = chain_of(
         h={"type": "HeaderFrom", "fields": "id,card", "headers": "a,b", "operation": "move"},
         d={"type": "DropHeaders", "headers": "mine"},
@@ -257,7 +257,7 @@ def test_headers_come_and_go() -> None:
     ("operation", "home"), [("copy", HOME), ("move", {"zip": 7})], ids=["copy", "move"]
 )
 def test_headers_come_from_inner_fields(operation: str, home: object) -> None:
-    """A header has what stands inwards, and only what moves goes."""
+    """A header is made of a nested field; only a moved field is removed from its record."""
     options = {"fields": "home.street,work.street", "headers": "a,b", "operation": operation}
     found, value = one(type="HeaderFrom", **options)
 
@@ -267,14 +267,14 @@ def test_headers_come_from_inner_fields(operation: str, home: object) -> None:
 
 @pytest.mark.parametrize(("fields", "key"), [("home.zip", b"\x02\x0e"), ("work.zip", b"\x00")])
 def test_the_key_can_be_made_of_inner_fields(fields: str, key: bytes) -> None:
-    """One is null where its record is."""
+    """A key of nested fields is null where their record is null."""
     found, _ = one(type="ValueToKey", fields=fields)
 
     assert [key] == list(found.keys)
 
 
 def test_records_are_routed_by_their_topic() -> None:
-    """Groups are written with $; what does not match stays."""
+    """The router's replacement has groups as `$1`; topics that do not match stay."""
     found, _ = encoded(
         chain_of(
             r={"type": "RegexRouter", "regex": r"(\w+)\.(\w+)", "replacement": "$2-of-$1"},
@@ -287,7 +287,7 @@ def test_records_are_routed_by_their_topic() -> None:
 
 
 def test_a_predicate_asks_for_the_topic_that_a_router_gave() -> None:
-    """For the schema as for the records."""
+    """A predicate sees the topic that a router before it gave, for schemas and records."""
     chain = chain_of(
         r={"type": "RegexRouter", "regex": "SHOP.*", "replacement": "routed"},
         m={"type": "ReplaceField", "include": "id", "predicate": "p_x"},
@@ -307,7 +307,7 @@ def test_a_predicate_asks_for_the_topic_that_a_router_gave() -> None:
     ],
 )
 def test_a_record_without_a_topic_is_set_aside(regex: str, replacement: str) -> None:
-    """Kafka would take none of these names."""
+    """A record with a topic name that Kafka does not allow is dead-lettered."""
     found, _ = encoded(
         chain_of(r={"type": "RegexRouter", "regex": regex, "replacement": replacement}), row(1)
     )
@@ -331,7 +331,7 @@ def test_a_record_without_a_topic_is_set_aside(regex: str, replacement: str) -> 
 def test_predicates_say_which_records_are_meant(
     predicate: Mapping[str, object], negate: str, left: Sequence[int]
 ) -> None:
-    """What a filter leaves out is counted; the rest keeps its order."""
+    """Filtered records are counted; the others keep their order."""
     chain = chain_of(f={"type": "Filter", "predicate": "p_x", "negate": negate}, p_x=predicate)
     found, values = encoded(chain, row(1), row(2, Operation.DELETE), row(3))
 
@@ -340,7 +340,7 @@ def test_predicates_say_which_records_are_meant(
 
 
 def test_a_record_that_a_transform_fails_on_is_set_aside_alone() -> None:
-    """With its stage, and without its values in the message."""
+    """A record that a transform fails on is dead-lettered alone, with stage, without values."""
     chain = chain_of(t={"type": "TimestampConverter", "field": "at", "target.type": "string"})
     found, values = encoded(chain, row(1), row(2, at=1 << 62), row(3))
 
@@ -351,7 +351,7 @@ def test_a_record_that_a_transform_fails_on_is_set_aside_alone() -> None:
 
 
 def test_what_failed_is_told_with_table_and_transform() -> None:
-    """Also where the error is none of ours, and of a record that no transform meant."""
+    """The dead letter names table and transform, also when the error is not headrace's."""
     chain = chain_of(
         t={"type": "ValueToKey", "fields": "card.x", "predicate": "p_x"},
         p_x={"type": "OperationIs", "operations": "DELETE"},
@@ -377,7 +377,7 @@ def test_what_failed_is_told_with_table_and_transform() -> None:
     ],
 )
 def test_a_field_never_takes_anothers_name(options: Mapping[str, str]) -> None:
-    """The record is set aside: its schema would have the name twice."""
+    """A record is dead-lettered if the new schema would have a field's name twice."""
     chain = chain_of(t={k.replace("_", "."): v for k, v in options.items()})
 
     done = chain.apply([row(1)])
@@ -416,7 +416,7 @@ def test_a_field_never_takes_anothers_name(options: Mapping[str, str]) -> None:
     ],
 )
 def test_mistakes_are_named_by_their_keys(options: Mapping[str, object], key: str) -> None:
-    """As the user wrote them."""
+    """The error has the key as the user wrote it."""
     with pytest.raises(ConfigError) as caught:
         chain_of(t=options)
 
@@ -448,7 +448,7 @@ MEANT = {**FILTER, **BY_NAME, "transforms.t.predicate": "p"}
 def test_what_would_do_nothing_or_something_else_is_a_mistake(
     options: Mapping[str, object], key: str
 ) -> None:
-    """A text that is neither true nor false, and a plugin that is not listed, or listed twice."""
+    """Invalid booleans, and transforms that are not listed or listed twice, are refused."""
     with pytest.raises(ConfigError) as caught:
         Chain(parse_config(SinkOptions, options))
 
@@ -459,14 +459,14 @@ def test_what_would_do_nothing_or_something_else_is_a_mistake(
     ("negate", "left"), [(True, 0), (False, 1), ("TRUE", 0), ("false", 1)], ids=repr
 )
 def test_negate_is_true_or_false(negate: object, left: int) -> None:
-    """As YAML has them, or Connect's texts."""
+    """`negate` may be YAML's true and false, or Connect's strings."""
     chain = Chain(parse_config(SinkOptions, {**MEANT, "transforms.t.negate": negate}))
 
     assert left == len(chain.apply([row(1)]).records)
 
 
 def test_without_an_envelope_nothing_that_was_to_be_masked_goes_out() -> None:
-    """What a record is in JSON is its own affair: a transform of its value is refused."""
+    """Without an envelope a transform of the value dead-letters the record, sending nothing."""
     chain = chain_of(m={"type": "MaskField$Value", "fields": "card"})
     encoder = Encoder(Encoding(codec="json"), chain=chain)
 
@@ -477,7 +477,7 @@ def test_without_an_envelope_nothing_that_was_to_be_masked_goes_out() -> None:
 
 
 def test_records_without_an_envelope_are_filtered() -> None:
-    """Those that are left go out as they were."""
+    """Without an envelope a filter drops records, and does not change the others."""
     chain = chain_of(
         f={"type": "Filter", "predicate": "p_dead"},
         p_dead={"type": "OperationIs", "operations": "DELETE"},

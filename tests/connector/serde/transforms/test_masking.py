@@ -1,4 +1,4 @@
-"""Masked values are of their fields' types."""
+"""Masked values have the types of their fields."""
 
 import io
 from typing import Any
@@ -57,7 +57,7 @@ def test_what_stands_there_is_of_the_fields_type(
     value: object,
     expected: object,
 ) -> None:
-    """A reader of the schema, with its logical types, understands it."""
+    """A reader of the schema, with its logical types, reads the masked value."""
     found = masked(value, avro_type, definitions(avro_type), None)
 
     assert expected == found
@@ -68,7 +68,7 @@ def test_what_stands_there_is_of_the_fields_type(
 
 
 def test_the_digits_alone_of_a_decimal_become_zero() -> None:
-    """No bytes are no number, to Java; in another record they are what is empty."""
+    """Masked digits of a decimal are zero, because Java cannot read empty digits."""
     fields = [{"name": "d", "type": ["null", DECIMAL]}, {"name": "unscaled", "type": "bytes"}]
     row = {"type": "record", "name": "Row", "fields": fields}
     of_decimal, of_row, of_none = (
@@ -83,11 +83,11 @@ def test_the_digits_alone_of_a_decimal_become_zero() -> None:
 
 @pytest.mark.parametrize(("text", "expected"), [(None, NIL), ("", NIL), (SOME.upper(), SOME)])
 def test_a_uuid_is_replaced_by_another(text: str | None, expected: str) -> None:
-    """By the nil UUID unless another is given."""
+    """A UUID is replaced by the nil UUID, unless another one is given."""
     assert expected == masked(NIL.replace("0", "1"), UUID, {}, text)
 
 
 def test_a_replacement_that_does_not_fit_is_refused() -> None:
-    """Nobody could read the field."""
+    """A replacement that does not fit the field's type is refused: readers would fail."""
     with pytest.raises(TransformError, match="does not fit a field of UUIDs"):
         masked(SOME, UUID, {}, "***")

@@ -1,4 +1,4 @@
-"""A change of one field leaves the types of the others as they are."""
+"""Changing one field does not change the types of other fields."""
 
 from collections.abc import Mapping
 from io import BytesIO
@@ -71,7 +71,7 @@ OTHER = {"zip": 7, "place": {"at": "1970"}}
 def test_fields_of_one_type_are_changed_apart(
     kind: type[Transform], options: Mapping[str, str], changed: Document, names: set[str]
 ) -> None:
-    """What was changed has a type of its own, named after its place; the rest keeps its type."""
+    """A changed field has a type named after its path; the others keep the old type."""
     transform = kind(parse_config(kind.config_class, options), "value")
     value = {"home": SAME, "work": SAME, "others": [SAME]}
 
@@ -84,7 +84,7 @@ def test_fields_of_one_type_are_changed_apart(
 
 
 def test_a_type_that_is_used_once_keeps_its_name() -> None:
-    """And where nothing was changed, the schema is the one that it was."""
+    """A type that is used once keeps its name, and an unchanged schema stays the same."""
     kept = ReplaceField(
         parse_config(ReplaceField.config_class, {"exclude": "work,others"}), "value"
     )
@@ -100,7 +100,7 @@ def test_a_type_that_is_used_once_keeps_its_name() -> None:
 
 
 def record(value: Document) -> Record:
-    """Return a record of SCHEMA."""
+    """Return a record with the schema SCHEMA."""
     return Record(key=None, value=value, operation=Operation.INSERT, timestamp_us=0, schema=SCHEMA)
 
 

@@ -1,4 +1,4 @@
-"""What predicates are asked for is checked at once."""
+"""Options of predicates are checked when they are parsed."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from headrace.plugins import ConfigError, Operation
     ],
 )
 def test_an_unknown_operation_is_refused(operations: tuple[str, ...], hint: str) -> None:
-    """The mistake names the operations that there are."""
+    """An unknown operation is refused, with a list of the known ones."""
     with pytest.raises(ConfigError) as caught:
         OperationIsConfig(operations=operations)
 
@@ -26,5 +26,5 @@ def test_an_unknown_operation_is_refused(operations: tuple[str, ...], hint: str)
 
 
 def test_every_operation_is_known() -> None:
-    """By its name in messages."""
+    """Every operation is accepted under its name in messages."""
     assert len(Operation) == len(OperationIsConfig(operations=tuple(Operation)).operations)
