@@ -65,7 +65,7 @@ FROZEN_VALUES: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize("name", FROZEN_VALUES)
 def test_c01_frozen_collections(scene: Scene, name: str) -> None:
-    """C01: a frozen collection is told whole: inserted, updated, empty, null."""
+    """C01: a frozen collection is one value: inserted, updated, empty, null."""
     full, empty = FROZEN_VALUES[name]
     for value in (full, empty, None):
         for step in (
@@ -77,7 +77,7 @@ def test_c01_frozen_collections(scene: Scene, name: str) -> None:
 
 
 def test_c02_set_add_and_remove(scene: Scene) -> None:
-    """C02: what is added and what is removed are two lists; what was removed is no value."""
+    """C02: added and removed elements of a set are in two lists; a removed one has no value."""
     added = scene.columns(update(add={"s": ["a", "b"]}))["s"]
     removed = scene.columns(update(remove={"s": ["c"]}))["s"]
     assert ("merge", ["a", "b"], []) == (added["mode"], added["value"], added["removed"])
@@ -86,7 +86,7 @@ def test_c02_set_add_and_remove(scene: Scene) -> None:
 
 
 def test_c03_map_put_remove_overwrite(scene: Scene) -> None:
-    """C03: keys that are put, removed and overwritten are told apart, without an empty value."""
+    """C03: a map's keys that are put, removed and overwritten differ, without an empty value."""
     assert {
         "mode": "merge",
         "value": {"1": "a"},
@@ -108,7 +108,7 @@ def test_c03_map_put_remove_overwrite(scene: Scene) -> None:
 
 
 def test_c04_lists_append_prepend_and_remove(scene: Scene) -> None:
-    """C04: elements come in the order of their time-uuids, and a removed one by its id."""
+    """C04: elements are in the order of their time-uuids; a removed one has its id."""
     first, second, third, fourth = (element.replace("-", "") for element in ELEMENTS)
     step = raw_cells(
         "l", (first, 5, "00000009"), (second, 5, None), (third, 5, "00000007"), (fourth, 5, None)
@@ -123,7 +123,7 @@ def test_c04_lists_append_prepend_and_remove(scene: Scene) -> None:
 
 
 def test_c04_a_replaced_list_tells_the_ids_of_its_elements(scene: Scene) -> None:
-    """C04: the ids of a list's elements are told when it is set: later removals name them."""
+    """C04: a list that is set has the ids of its elements, because later removals name them."""
     found = scene.columns(update(set={"l": [4, 5]}))["l"]
     assert ("replace", [4, 5], []) == (found["mode"], found["value"], found["removed"])
     assert [4, 5] == [cell["value"] for cell in found["cells"]]
@@ -133,7 +133,7 @@ def test_c04_a_replaced_list_tells_the_ids_of_its_elements(scene: Scene) -> None
 
 @pytest.mark.parametrize("name", ["l", "s", "m", "u"])
 def test_c05_overwrite_and_append_are_told_apart(scene: Scene, name: str) -> None:
-    """C05: the same value set and added differ in mode, and in the deletion of what was there."""
+    """C05: setting and adding a value differ in mode, and in the deletion of old elements."""
     value: Any = {"l": [1], "s": ["a"], "m": {"1": "a"}, "u": {"no": 1}}[name]
     overwritten = scene.columns(update(set={name: value}))[name]
     added = scene.columns(update(add={name: value}))[name]
@@ -143,13 +143,13 @@ def test_c05_overwrite_and_append_are_told_apart(scene: Scene, name: str) -> Non
 
 
 def test_c06_removals_in_several_columns(scene: Scene) -> None:
-    """C06: elements removed from several columns of a row are each told with their column."""
+    """C06: elements removed from several columns of a row are listed under their columns."""
     found = scene.columns(update(remove={"s": ["x"], "e": ["x", "y"], "m": [3]}))
     assert {"s": ["x"], "e": ["x", "y"], "m": [3]} == {n: c["removed"] for n, c in found.items()}
 
 
 def test_c06_a_replaced_column_beside_a_merged_one(scene: Scene) -> None:
-    """C06: in a row with a replaced column another one is still merged, not replaced."""
+    """C06: a column that is replaced does not change how another column of the row is merged."""
     for messaging in (12, 13, 14):
         step = update(set={"s": ["a"]}, add={"m": {"1": "b"}})
         found = scene.columns(step, messaging=messaging)
@@ -158,7 +158,7 @@ def test_c06_a_replaced_column_beside_a_merged_one(scene: Scene) -> None:
 
 @pytest.mark.parametrize("name", ["l", "s", "m"])
 def test_c07_null_and_empty(scene: Scene, name: str) -> None:
-    """C07: frozen, null and empty differ; not frozen, Cassandra logs one thing for both."""
+    """C07: a frozen collection can be null or empty; of others Cassandra logs the same for both."""
     empty: Any = {"l": [], "s": [], "m": {}}[name]
     frozen = [
         scene.columns({"update": "s.f", "key": {"k": 1}, "set": {name: value}})[name]["value"]
@@ -171,21 +171,21 @@ def test_c07_null_and_empty(scene: Scene, name: str) -> None:
 
 
 def test_c08_keys_that_are_no_text(scene: Scene) -> None:
-    """C08: a key keeps its type as a cell's key, and is its text as a member's name."""
+    """C08: a key has its own type as the key of a cell, and is a string as a member's name."""
     found = scene.columns(update(add={"m": {"-5": "a"}, "mt": {"1970-01-01 00:00:00.000Z": []}}))
     assert ({"-5": "a"}, -5) == (found["m"]["value"], found["m"]["cells"][0]["key"])
     assert {"1970-01-01 00:00:00.000Z": []} == found["mt"]["value"]
 
 
 def test_c09_timestamps_inside(scene: Scene) -> None:
-    """C09: timestamps in collections are told as they are alone."""
+    """C09: timestamps in collections have the same form as elsewhere."""
     moment = "2023-11-14 22:13:20.123Z"
     found = scene.columns(update(add={"mt": {moment: [moment, "1969-12-31 23:59:59.999Z"]}}))
     assert {moment: [moment, "1969-12-31 23:59:59.999Z"]} == found["mt"]["value"]
 
 
 def test_c10_elements_with_their_own_ttl(scene: Scene) -> None:
-    """C10: an element that expires says so, beside one that does not."""
+    """C10: an element with a TTL has its expiry, beside an element without one."""
     step = raw_cells("m", ("00000001", 5, "61"), ("00000002", 5, "62"))
     cells = step["updates"][0]["items"][0]["columns"]["m"]["cells"]
     cells[0].update(ttl=60, ldt=NOW_S + 60)
@@ -203,7 +203,7 @@ def test_c10_elements_with_their_own_ttl(scene: Scene) -> None:
     [{"street": "Main", "no": 9}, {"street": None, "no": None}, {"street": "", "no": 1}, None],
 )
 def test_u01_frozen_udts(scene: Scene, value: object) -> None:
-    """U01: a frozen UDT is told by its fields: full, of nulls, with an empty text, null."""
+    """U01: a frozen UDT has all its fields: full, null, with an empty string; or is null."""
     for step in (
         {"insert": "s.f", "values": {"k": 1, "u": value}},
         {"update": "s.f", "key": {"k": 1}, "set": {"u": value}},
@@ -212,7 +212,7 @@ def test_u01_frozen_udts(scene: Scene, value: object) -> None:
 
 
 def test_u02_one_field(scene: Scene) -> None:
-    """U02: of a UDT that is not frozen only the written field is told; null removes one."""
+    """U02: of a UDT that is not frozen only the written field is shown; null removes it."""
     assert {
         "mode": "merge",
         "value": {"no": 9},
@@ -234,7 +234,7 @@ def test_u03_nested_udts(scene: Scene) -> None:
 
 
 def test_u04_a_field_is_added() -> None:
-    """U04: with a field more, old values are null in it, and new ones have it."""
+    """U04: after ADD to a type, old values have null in the new field, and new ones have it."""
     table = "CREATE TABLE s.t (k int PRIMARY KEY, f frozen<u>, u u)"
     before = Scene(UDT, table)
     after = Scene("CREATE TYPE s.u (street text, no int, zip text)", table)
@@ -252,9 +252,9 @@ def test_u04_a_field_is_added() -> None:
 
 
 def test_u05_a_type_that_the_reader_does_not_know(tmp_path: Path) -> None:
-    """U05: a value of a UDT that the reader's schema has otherwise is quarantined; others are told.
+    """U05: a value whose UDT the reader's schema has with other fields is quarantined.
 
-    A schema that lacks the type altogether is refused by the type's name.
+    Other values are delivered. A schema without the type is refused by the type's name.
     """
     ddl = "CREATE TYPE forged.u (a int{}); CREATE TABLE forged.o (k blob PRIMARY KEY, u frozen<u>)"
     ddl += " WITH cdc = true AND ID = 5f0e0d0c-3b1e-11ef-9d2b-0f1e2d3c4b5a;"

@@ -16,7 +16,7 @@ ROWS = ("INSERT", "UPDATE", "DELETE")
 @pytest.mark.parametrize("codec", ["avro", "json", "text"])
 @pytest.mark.parametrize("name", ["4.1-ops", "5.0-ops"])
 def test_key_stability(name: str, codec: str) -> None:
-    """O02: a row's insert, update and delete have one key, and another row has another."""
+    """O02: a row's insert, update and delete have the same key; another row has another key."""
     (batch,) = recorded_batches(name)
     wanted = Encoding(codec="json", key_codec=codec, envelope="flat", key="primary")
     made = Encoder(wanted, ORIGIN).encode(batch, token=1)

@@ -41,7 +41,7 @@ def static(**values: object) -> dict[str, Any]:
 
 
 def test_st01_static_with_a_row(scene: Scene) -> None:
-    """ST01: a static column written with a row is a change of its own, before the row's."""
+    """ST01: a static column written with a row is a change of its own, before the row's change."""
     first, second = scene.told({"insert": "s.t", "values": ROW | {"st": "s", "a": 5}})
     assert ("UPDATE", None, True, ["st"]) == (
         first["op"],
@@ -64,7 +64,7 @@ def test_st02_static_alone(scene: Scene) -> None:
 
 
 def test_st03_static_deletion_and_collection(scene: Scene) -> None:
-    """ST03: a static tombstone and a static collection are told as others are."""
+    """ST03: a static tombstone and a static collection have the same form as others."""
     assert {"value": None, "ts": NOW_US} == scene.columns(static(st=None))["st"]
     replaced = scene.columns(static(ss=["a"]))["ss"]
     cleared = scene.columns({"delete": "s.t", "key": {"p": 1}, "columns": ["ss"]})["ss"]
@@ -72,7 +72,7 @@ def test_st03_static_deletion_and_collection(scene: Scene) -> None:
 
 
 def test_st04_static_and_partition_deletion(scene: Scene) -> None:
-    """ST04: a partition's deletion comes before a newer static write of the same mutation."""
+    """ST04: a partition deletion comes before a newer static write of the same mutation."""
     told = scene.told([{"delete": "s.t", "key": {"p": 1}}, static(st="s")])
     assert [("DELETE_PARTITION", NOW_US), ("UPDATE", NOW_US + 1)] == [
         (document["op"], document["timestamp"]) for document in told
@@ -83,7 +83,7 @@ def test_st04_static_and_partition_deletion(scene: Scene) -> None:
 
 
 def test_l01_ttl_of_row_and_column(scene: Scene) -> None:
-    """L01: the row's TTL and a column's own are told with the exact second of expiry."""
+    """L01: the row's TTL and a column's own TTL are shown with the exact second of expiry."""
     liveness = {"ts": 5, "ttl": 60, "ldt": NOW_S + 60}
     columns = {
         "a": {"ts": 5, "ttl": 60, "ldt": NOW_S + 60, "value": "00000001"},
@@ -98,7 +98,7 @@ def test_l01_ttl_of_row_and_column(scene: Scene) -> None:
 
 
 def recorded_ttls() -> dict[int | None, set[int | None]]:
-    """Return the TTLs told of inserts into the recorded table with a default, by the one given."""
+    """Return the TTLs of inserts into the recorded table with a default TTL, by the given TTL."""
     folder = recording("5.0-ops")
     ddl = (folder / "schema.cql").read_text().splitlines()
     (name,) = {line.split()[2] for line in ddl if "default_time_to_live = 864000" in line}
@@ -112,12 +112,12 @@ def recorded_ttls() -> dict[int | None, set[int | None]]:
 
 
 def test_l02_default_ttl() -> None:
-    """L02: a table's default TTL is told: Cassandra writes it into every row."""
+    """L02: a table's default TTL is shown, because Cassandra writes it into every row."""
     assert {864_000} == recorded_ttls()[None]
 
 
 def test_l03_no_ttl(scene: Scene) -> None:
-    """L03: without a TTL none is told, nor where `USING TTL 0` took the table's default away."""
+    """L03: without a TTL none is shown, nor where `USING TTL 0` overrides the table's default."""
     found = scene.only({"insert": "s.t", "values": ROW | {"a": 1}})
     assert {"ttl", "expires"}.isdisjoint(found | found["columns"]["a"])
     assert {None} == recorded_ttls()[0]
@@ -133,7 +133,7 @@ LIMITS = {
 
 @pytest.mark.parametrize("name", LIMITS)
 def test_l04_2038(scene: Scene, name: str) -> None:
-    """L04: what expires or was deleted after 2038 has its second, which never overflows."""
+    """L04: an expiry or a deletion after 2038 has its exact second, without overflow."""
     messaging, second = LIMITS[name]
     ttl = 20
     step = {"insert": "s.t", "values": ROW | {"a": 1}, "now": second - ttl, "ttl": ttl}
@@ -145,7 +145,7 @@ def test_l04_2038(scene: Scene, name: str) -> None:
 
 
 def test_l05_expiry_is_never_an_event() -> None:
-    """L05: no recorded row that expired gave a change of its own: expiry writes nothing."""
+    """L05: no recorded row that expired has a change of its own: expiry writes nothing."""
     mutations = recorded_mutations(recording("5.0-ops"))
     expiring = [c for m in mutations for c in m.changes() if c.ttl_s is not None]
     assert expiring
@@ -161,7 +161,7 @@ def statements(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_b01_logged_batches_over_partitions() -> None:
-    """B01: of a logged batch over several partitions every row is told once, in its mutation."""
+    """B01: of a logged batch over several partitions every row is delivered once."""
     folder = recording("5.0-ops")
     times = Counter(c.timestamp_us for m in recorded_mutations(folder) for c in m.changes())
     batches: dict[int, list[dict[str, Any]]] = defaultdict(list)
@@ -174,7 +174,7 @@ def test_b01_logged_batches_over_partitions() -> None:
 
 
 def test_b02_unlogged_batch_of_mixed_operations(scene: Scene) -> None:
-    """B02: several operations on one partition are told in log order, each with its own row."""
+    """B02: several operations on one partition are in log order, each with its own row."""
     told = scene.told(
         [
             static(st="s"),
@@ -201,7 +201,7 @@ def read(tmp_path: Path, *raws: bytes) -> EncodedRecords | None:
 
 
 def test_b03_tables_with_and_without_cdc(tmp_path: Path) -> None:
-    """B03: of a mutation of a CDC table and another one the CDC part is delivered, once."""
+    """B03: of a mutation of a CDC table and of another table the CDC part is delivered, once."""
     both = [forged_update(b"k", b"1", table=OTHER), forged_update(b"k", b"2")]
     for number, parts in enumerate((both, both[::-1])):
         made = read(tmp_path / str(number), mutation(*parts), insert(b"k", b"3", table=OTHER))
@@ -223,7 +223,7 @@ B04 = {
 
 @pytest.mark.parametrize("name", B04)
 def test_b04_what_can_be_passed_over(tmp_path: Path, name: str) -> None:
-    """B04: what is foreign is passed over, the CDC part before it is not; bad CDC data is kept."""
+    """B04: data of foreign tables is skipped, CDC data before it is not; bad CDC data is kept."""
     raw, delivered, codes = B04[name]
     good = insert(b"good", b"1")
     made = read(tmp_path, raw, good)
@@ -242,7 +242,7 @@ def test_b05_batch_near_the_limit(name: str) -> None:
 
 
 def test_b06_replayed_batches_come_once(tmp_path: Path) -> None:
-    """B06: a mutation that the batch log replayed, twice on every replica, is delivered once."""
+    """B06: a mutation that the batch log replayed twice on every replica is delivered once."""
     raw = insert(b"k", b"1")
     logs = {node: [raw, insert(b"other", b"2"), raw] for node in ("n1", "n2", "n3")}
     found = everything(forged_nodes(tmp_path, logs, SCHEMA))
@@ -254,7 +254,7 @@ def test_b06_replayed_batches_come_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["4.0-ops", "5.0-ops", "6.0-v9-ops"])
 def test_w01_conditional_writes(name: str) -> None:
-    """W01: what was applied is one change, what was not is none."""
+    """W01: a conditional write that was applied is one change; one that was not is none."""
     folder = recording(name)
     expected: Counter[str] = Counter()
     for statement in statements(folder):
@@ -274,7 +274,7 @@ def test_w01_conditional_writes(name: str) -> None:
 
 
 def test_w02_paxos_is_never_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """W02: what Paxos proposes is passed over, and counted under its name; so is the batch log."""
+    """W02: Paxos proposals are skipped, and counted under their name; so is the batch log."""
     assert 0 == main(["--stats", str(recording("5.0-ops") / "segments")])
     found = json.loads(capsys.readouterr().out)
     assert found["skipped"]["paxos"]["system.paxos"] > 50
@@ -283,7 +283,7 @@ def test_w02_paxos_is_never_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_w03_counters_do_not_disturb_others(capsys: pytest.CaptureFixture[str]) -> None:
-    """W03: counters in the same log are passed over by name; other tables are told."""
+    """W03: counters in the same log are skipped by name; changes of other tables are delivered."""
     folder = recording("5.0-ops")
     assert 0 == main(["--stats", str(folder / "segments")])
     found = json.loads(capsys.readouterr().out)
@@ -308,7 +308,7 @@ _COMPACT = re.compile(r"INSERT INTO (\S+) \((.*)\) VALUES \((.*)\) USING TIMESTA
 
 
 def test_compact_storage() -> None:
-    """Rows of COMPACT STORAGE are cells alone; null, empty and given clustering values differ."""
+    """Rows of COMPACT STORAGE have cells only; null, empty and given clustering values differ."""
     folder = recording("5.0-compact")
     told = {}
     for change in (c for m in recorded_mutations(folder) for c in m.changes()):

@@ -20,13 +20,13 @@ Told = dict[str, Any]
 
 @cache
 def statements(name: str) -> list[Told]:
-    """Return the statements of a recording, each write with what is told of it."""
+    """Return the statements of a recording, each write with its changes."""
     lines = (recording(name) / "truth.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
 
 
 def told(name: str, capsys: pytest.CaptureFixture[str]) -> list[tuple[Told, Told]]:
-    """Return each write of a recording, and the one change that is told of it."""
+    """Return each write of a recording, with its only change."""
     assert 0 == main([str(recording(name) / "segments")])
     changes = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     writes = [statement for statement in statements(name) if statement["op"] in WRITES]
@@ -44,7 +44,7 @@ def ddl(name: str, part: str, *, last: bool = False) -> int:
 
 @every_release
 def test_m01_column_added(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """M01: rows from before ADD lack the column, rows from after have it, as it was written."""
+    """M01: rows from before ADD do not have the column; later rows have it, as it was written."""
     added = ddl(name, " ADD added bigint")
     for write, change in filled(told(name, capsys)):
         expected = write["set"].get("added", {}).get("value")
@@ -55,19 +55,19 @@ def test_m01_column_added(name: str, capsys: pytest.CaptureFixture[str]) -> None
 
 @every_release
 def test_m02_column_dropped(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """M02: rows from before DROP tell the column, whatever became of it; no row after tells it."""
+    """M02: rows from before DROP have the column, and rows from after DROP do not."""
     dropped, again = ddl(name, " DROP m"), ddl(name, " DROP y")
     pairs = told(name, capsys)
     before = [w["seq"] for w, change in pairs if "m" in change["columns"]]
     assert before == [w["seq"] for w, _change in pairs if "m" in w["set"] and w["seq"] < dropped]
     texts = [w["seq"] for w, change in pairs if "y" in change["columns"]]
-    # Written later at a time before the drop: Cassandra logs no cell, whoever asks.
+    # Written after the drop with an earlier write time: Cassandra logs no cell.
     assert texts == [w["seq"] for w, _change in pairs if "y" in w["set"] and w["seq"] < again]
 
 
 @every_release
 def test_m03_table_made_anew(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """M03: rows of a table that was dropped, and of another one under its name, are both right."""
+    """M03: rows of a dropped table and of a new table under its name are both right."""
     dropped = ddl(name, "DROP TABLE")
     table = next(s["cql"] for s in statements(name) if s["seq"] == dropped).split(".")[-1]
     rows = [
@@ -79,7 +79,7 @@ def test_m03_table_made_anew(name: str, capsys: pytest.CaptureFixture[str]) -> N
 
 @every_release
 def test_m04_key_column_renamed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """M04: a renamed key column has its old name before, and its new one after."""
+    """M04: a renamed key column has its old name before RENAME, and its new name after it."""
     renamed = ddl(name, " RENAME k TO kk")
     pairs = [(w, c) for w, c in told(name, capsys) if "c" in w["key"] or "kk" in w["key"]]
     assert len(pairs) > 30
@@ -89,14 +89,14 @@ def test_m04_key_column_renamed(name: str, capsys: pytest.CaptureFixture[str]) -
 
 @every_release
 def test_m05_type_altered(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """M05: a UDT's values have the fields of their time: one, then two, then renamed."""
+    """M05: a UDT's values have the fields that the type had: one, then two, then renamed."""
     udts = [c["columns"]["fu"]["value"] for _w, c in told(name, capsys) if "fu" in c["columns"]]
     assert [{"p": 1}, {"p": 2, "q": "two"}, {"p": 3, "q": None}, {"pp": 4, "q": "4"}] == udts
 
 
 @every_release
 def test_m07_schema_ids_are_deterministic(name: str) -> None:
-    """M07: the same statements give the same schema id, whoever reads them; ADD gives another."""
+    """M07: the same statements give the same schema id in any process; ADD gives another."""
     text = (recording(name) / "schema.cql").read_text()
     first, second = (parse_schema(text), parse_schema(text))
     ids = {table.schema_id for table in first.tables.values()}
@@ -108,9 +108,9 @@ def test_m07_schema_ids_are_deterministic(name: str) -> None:
 
 @every_release
 def test_m08_cdc_toggled(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """M08: rows written while `cdc` was off and on are all in the log, and told by inspect.
+    """M08: `inspect` shows rows written while `cdc` was off and on: the log has all of them.
 
-    What a job delivers of them is what was written while it was on.
+    A job delivers those that were written while it was on.
     """
     values = [
         change["columns"]["v"]["value"]
@@ -122,6 +122,6 @@ def test_m08_cdc_toggled(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 @every_release
 def test_m09_truncate_and_drop(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """M09: rows from before TRUNCATE and DROP TABLE are told as what was written; no more is."""
+    """M09: rows from before TRUNCATE and DROP TABLE stay as they were written; none are added."""
     values = [c["columns"]["v"]["value"] for w, c in told(name, capsys) if "v" in w["set"]]
     assert ["before truncate", "after truncate", "second life"] == values[:3]

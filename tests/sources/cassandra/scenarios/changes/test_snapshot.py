@@ -1,4 +1,4 @@
-"""N07: a table's rows, read while it is written to, and its changes fold to the table."""
+"""N07: rows read from a table while it is written to, and its changes, fold to the table."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -24,7 +24,7 @@ NOW_S: Final = 1_000
 TAKEN: Final = ("insert", "set", "add", "put")
 EVERY: Final = (*TAKEN, "unset", "remove", "take", "replace", "delete")
 Write = tuple[str, int, int]
-"""What is done, with which number, to which row."""
+"""A write: its kind, its number, its row."""
 
 
 def four(number: int) -> bytes:
@@ -33,7 +33,7 @@ def four(number: int) -> bytes:
 
 
 def change(write: Write, at_us: int) -> Change:
-    """Return a write of that time, as a log has it."""
+    """Return a write with that time, as a log has it."""
     kind, number, row = write
     path = b"%c" % (97 + number % 2)
     operation = Operation.UPDATE
@@ -78,7 +78,7 @@ def _column(
 
 
 def selected(row: int, applied: Sequence[Change]) -> list[bytes | None] | None:
-    """Return what a node sends of a row to which these changes came, in any order; None: no row."""
+    """Return what a node sends of a row with these changes, in any order; None without a row."""
     own = [each for each in applied if each.key == (four(row),)]
     deleted = max((c.timestamp_us for c in own if c.operation is Operation.DELETE), default=-1)
     inserted = [c.timestamp_us for c in own if c.operation is Operation.INSERT]
@@ -116,7 +116,7 @@ def _counted(parts: Sequence[bytes], count: int) -> bytes:
 
 
 def folded(changes: Sequence[Change]) -> dict[Value, dict[str, Value]]:
-    """Return the rows that have a value: CQL does not tell when a row without one was written."""
+    """Return the rows with a value, because CQL has no write time for rows without one."""
     fold = Fold(TABLE)
     for each in changes:
         fold.add(each)
@@ -125,7 +125,7 @@ def folded(changes: Sequence[Change]) -> dict[Value, dict[str, Value]]:
 
 
 def snapshots(changes: Sequence[Change], places: Sequence[int]) -> Iterator[Change]:
-    """Yield what is read of each row when so many of the changes have come to the table."""
+    """Yield each row as it is read after some of the changes were applied to the table."""
     for row, place in enumerate(places):
         found = selected(row, changes[:place])
         if found is not None:
@@ -143,10 +143,10 @@ def writes(kinds: Sequence[str], most: int) -> st.SearchStrategy[list[Write]]:
 def test_whatever_the_interleaving(
     before: list[Write], live: list[Write], choice: st.DataObject
 ) -> None:
-    """N07: who keeps the newest time of each value has the table, in whatever order all comes.
+    """N07: a consumer that keeps the newest value of each column has the table, in any order.
 
-    Writes come to the table in another order than their times; each row is read at some time after
-    the job began; and what was written before is in no log.
+    Writes are applied in another order than that of their times. Each row is read at some moment
+    after the start of the job. What was written before the start is in no log.
     """
     done = [*before, *live]
     times = choice.draw(st.permutations(range(1, len(done) + 1)))

@@ -1,4 +1,4 @@
-"""What recorded statements wrote is found again in changes, value for value, and nothing else."""
+"""Changes have what recorded statements wrote, value for value, and nothing else."""
 
 import json
 from collections import Counter
@@ -18,13 +18,13 @@ RECORDINGS = [
     "5.0-sizes",
     "5.0-v8-sizes",
 ]
-# Statements have times of 2023, but for the extremes; the recording nodes' own clocks had these.
+# Statements have times of 2023, but for the extremes; the nodes' own clocks had these times.
 NODE_CLOCKS_US = range(1_790_000_000_000_000, 1_900_000_000_000_000)
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_every_statement_is_found_again(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each effect of each statement is printed once, with its values, time and TTL; no other is."""
+    """Each effect of each statement is printed once, with values, time and TTL, and no other."""
     folder = recording(name)
     assert 0 == main([str(folder / "segments")])
     told = Told(parse_schema((folder / "schema.cql").read_text()))

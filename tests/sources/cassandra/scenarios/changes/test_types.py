@@ -1,4 +1,4 @@
-"""Scenarios T: every value of every type, wherever it stands, is told as it was written."""
+"""Scenarios T: every value of every type, in every place of a row, is read as it was written."""
 
 import json
 import struct
@@ -22,7 +22,7 @@ from helpers.logs.scenes import NOW_US, Scene
 
 UDT = "CREATE TYPE s.u (a int, b text, c frozen<list<int>>)"
 I8, I16, I32, I64 = ((-(1 << n - 1), (1 << n - 1) - 1) for n in (8, 16, 32, 64))
-# Values as SELECT JSON has them, by type.
+# Values as SELECT JSON returns them, by type.
 VALUES: dict[str, Sequence[Any]] = {
     "ascii": ["", "plain", "\x01\x7f'\""],
     "bigint": [*I64, 0, -1],
@@ -64,12 +64,12 @@ def one_column(cql_type: str) -> Scene:
 
 
 def exact(value: Any) -> str:  # noqa: ANN401 (JSON)
-    """Return JSON text, which tells -0.0 from 0.0 and an order from another."""
+    """Return JSON text, in which -0.0 and 0.0 differ, and the order of members counts."""
     return json.dumps(value)
 
 
 def written(scene: Scene, value: Any) -> Any:  # noqa: ANN401 (JSON)
-    """Return what is told of the column `v` when *value* is written to it."""
+    """Return the value of the column `v` of the change when *value* is written to it."""
     columns = scene.columns({"insert": "s.t", "values": {"k": 1, "v": value}, "timestamp": NOW_US})
     assert NOW_US == columns["v"]["ts"]
     return columns["v"]["value"]
@@ -77,12 +77,12 @@ def written(scene: Scene, value: Any) -> Any:  # noqa: ANN401 (JSON)
 
 @pytest.mark.parametrize(("cql_type", "value"), CASES, ids=IDS)
 def test_t01_scalar_round_trip(cql_type: str, value: object) -> None:
-    """T01: a value, the least, the most and an empty one are told as they were written."""
+    """T01: a value, the least, the greatest and an empty one are read as they were written."""
     assert exact(value) == exact(written(one_column(cql_type), value))
 
 
 def test_t01_null_is_told() -> None:
-    """T01: null is told as null, of every type."""
+    """T01: null of every type is read as null."""
     for cql_type in VALUES:
         assert written(one_column(cql_type), None) is None
 
@@ -98,7 +98,7 @@ DECIMALS = {
 
 @pytest.mark.parametrize("name", DECIMALS)
 def test_t02_decimals_are_exact(name: str) -> None:
-    """T02: a decimal keeps every digit and its scale, as text and as scale and digits."""
+    """T02: a decimal keeps every digit and its scale, as a string and as scale and digits."""
     unscaled, scale, expected = DECIMALS[name]
     raw = struct.pack(">i", scale) + unscaled.to_bytes(20, "big", signed=True)
     assert expected == to_json(parse_type("decimal"), raw)
@@ -128,7 +128,7 @@ YEARS = {
 
 @pytest.mark.parametrize("name", YEARS)
 def test_t04_dates_of_all_years(name: str) -> None:
-    """T04: a date is a text where CQL has one, and else the days that it stores."""
+    """T04: a date is a string where CQL can write it, and otherwise the number of days."""
     stored, expected = YEARS[name]
     raw = stored.to_bytes(4, "big")
     assert expected == to_json(parse_type("date"), raw)
@@ -136,12 +136,12 @@ def test_t04_dates_of_all_years(name: str) -> None:
 
 
 def test_t05_times_keep_nanoseconds() -> None:
-    """T05: the last nanosecond of a day is not cut off."""
+    """T05: a time keeps the last nanosecond of a day."""
     assert exact("23:59:59.999999999") == exact(written(one_column("time"), "23:59:59.999999999"))
 
 
 def test_t06_timestamps_keep_milliseconds() -> None:
-    """T06: before 1970 and far in the future a timestamp is exact."""
+    """T06: timestamps before 1970 and in the far future are exact."""
     for value in ("1969-12-31 23:59:59.999Z", "9999-12-31 23:59:59.999Z", *I64):
         assert exact(value) == exact(written(one_column("timestamp"), value))
 
@@ -154,14 +154,14 @@ def test_t07_uuids_are_canonical() -> None:
 
 
 def test_t08_addresses_have_no_names() -> None:
-    """T08: addresses of both kinds are the canonical text, never a host's name."""
+    """T08: addresses of both kinds are canonical strings, never host names."""
     scene = one_column("inet")
     assert exact("127.0.0.1") == exact(written(scene, "127.0.0.1"))
     assert exact("2001:db8::1") == exact(written(scene, "2001:0db8:0000:0000:0000:0000:0000:0001"))
 
 
 def test_t09_durations_keep_their_parts() -> None:
-    """T09: months, days and nanoseconds stay apart, and have one sign."""
+    """T09: months, days and nanoseconds stay separate, and have the same sign."""
     duration = parse_type("duration")
     assert (1, 2, 3) == to_python(duration, bytes.fromhex("020406"))
     assert (-1, -2, -3) == to_python(duration, bytes.fromhex("010305"))
@@ -169,7 +169,7 @@ def test_t09_durations_keep_their_parts() -> None:
 
 
 def test_t10_tuples_keep_positions() -> None:
-    """T10: a null within a tuple is at its place, also when it stands last."""
+    """T10: a null in a tuple keeps its position, also the last one."""
     scene = one_column("tuple<int, text, boolean>")
     for value in ([1, None, True], [None, None, None], [None, "x", None]):
         assert exact(value) == exact(written(scene, value))
@@ -194,7 +194,7 @@ WRAPPED: dict[str, tuple[str, Callable[[Any], Any]]] = {
 @pytest.mark.parametrize("name", WRAPPED)
 @pytest.mark.parametrize("cql_type", ["int", "text", "smallint", "duration", "frozen<u>"])
 def test_t11_eight_levels_deep(name: str, cql_type: str) -> None:
-    """T11: a value is the same under eight levels of any kind of nesting, and of all kinds."""
+    """T11: a value is the same under eight levels of any kind of nesting."""
     text, wrap = WRAPPED[name]
     value: Any = VALUES[cql_type][0]
     for _ in range(8):
@@ -203,7 +203,7 @@ def test_t11_eight_levels_deep(name: str, cql_type: str) -> None:
 
 
 def test_t11_eight_kinds_deep() -> None:
-    """T11: eight levels of different kinds, a map's key among them, are kept."""
+    """T11: eight levels of different kinds, with a map's key among them, keep the value."""
     cql_type: str = "int"
     value: Any = 7
     for text, wrap in (*WRAPPED.values(), WRAPPED["tuple"], WRAPPED["list"]):
@@ -238,10 +238,10 @@ EVERYWHERE = [
     ("cql_type", "value"), EVERYWHERE, ids=[f"{n} {str(v)[:20]}" for n, v in EVERYWHERE]
 )
 def test_t13_every_type_everywhere(cql_type: str, value: object) -> None:
-    """T13: a value is told as partition key (alone, composite), clustering, regular and static.
+    """T13: a value is the same as partition key, alone or composite, clustering, regular, static.
 
-    And as the element of a list, the element of a set, the key and the value of a map, and the
-    field of a UDT that are not frozen.
+    It is also the same as an element of a list or set, as key and value of a map, and as a field of
+    a UDT, where these are not frozen.
     """
     frozen = f"CREATE TYPE s.w (f {cql_type})"
     scene = Scene(
@@ -275,7 +275,7 @@ def test_t14_small_numbers_as_keys_keep_their_sign() -> None:
 
 
 def test_t15_vectors() -> None:
-    """T15: a vector is an array of its numbers, in their order, also one of vectors."""
+    """T15: a vector is an array of its numbers, in their order, also a vector of vectors."""
     assert exact([1.0, -2.0, 3.5]) == exact(
         written(one_column("vector<float, 3>"), [1.0, -2.0, 3.5])
     )
@@ -286,7 +286,7 @@ def test_t15_vectors() -> None:
 
 
 def test_t16_empty_null_and_missing_are_three_things() -> None:
-    """T16: an empty value, null and an absent column can be told apart, whatever the type."""
+    """T16: an empty value, null and a missing column are three different things in every type."""
     scene = Scene("CREATE TABLE s.t (k int PRIMARY KEY, a text, b blob, n int, u uuid)")
     update = scene.mutation({"update": "s.t", "key": {"k": 1}, "set": {"a": None, "b": "0x"}})
     (document,) = map(change_document, update.changes())
@@ -299,7 +299,7 @@ def test_t16_empty_null_and_missing_are_three_things() -> None:
 
 
 def test_t16_nan_keeps_its_bits() -> None:
-    """T16: what is no number is told as such, and its bytes stay in the form of mutations."""
+    """T16: NaN is shown as NaN, and the form of mutations keeps its bits."""
     scene = one_column("double")
     raw = "7ff8dead0000beef"
     row = {"clustering": [], "columns": {"v": {"ts": 5, "value": raw}}}
@@ -310,7 +310,7 @@ def test_t16_nan_keeps_its_bits() -> None:
 
 
 def test_t17_avro_schema_of_every_type() -> None:
-    """T17: a table with a column of every type, frozen and not, has a schema for fastavro."""
+    """T17: fastavro accepts the schema of a table with a column of every type, frozen and not."""
     columns = ", ".join(f"c{i} {cql_type}" for i, cql_type in enumerate(VALUES))
     several = "l list<duration>, m map<int, frozen<u>>, e set<inet>, w u"
     scene = Scene(UDT, f"CREATE TABLE s.t (k int PRIMARY KEY, {columns}, {several})")
@@ -324,7 +324,7 @@ def test_t17_avro_schema_of_every_type() -> None:
 
 @given(st.lists(st.integers(1, 31), min_size=1, max_size=30))
 def test_t18_types_without_number(depths: list[int]) -> None:
-    """T18: any number of distinct frozen types is read and written, none is mixed up."""
+    """T18: any number of distinct frozen types is read and written, each as its own type."""
     for number, depth in enumerate(depths):
         text = "int"
         for level in range(depth):
@@ -336,7 +336,7 @@ NAMES = ["Mixed", "select", "with space", "käse", 'quo"te', "日本語", "a.b"]
 
 
 def test_t19_names_are_kept() -> None:
-    """T19: quoted, reserved and non-ASCII names are told as they are, in every part of a row."""
+    """T19: quoted, reserved and non-ASCII names are unchanged, in every part of a row."""
     quoted = {name: '"' + name.replace('"', '""') + '"' for name in NAMES}
     columns = ", ".join(f"{name} int" for name in quoted.values())
     key, clustering, *others = NAMES

@@ -55,7 +55,7 @@ def test_i01_insert(scene: Scene) -> None:
 
 @pytest.mark.parametrize("ttl", [None, 42])
 def test_i02_update_of_some_columns(scene: Scene, ttl: int | None) -> None:
-    """I02: an update tells the written columns only, with the TTL if they have one."""
+    """I02: an update has the written columns only, with the TTL if they have one."""
     step: dict[str, Any] = {"update": "s.wide", "key": ROW, "set": {"b": "new"}}
     life = {} if ttl is None else {"ttl": ttl, "expires": NOW_S + ttl}
     found = scene.only(step if ttl is None else step | {"ttl": ttl})
@@ -74,20 +74,20 @@ def test_i03_insert_and_update_are_told_apart(scene: Scene, ttl: int | None) -> 
 
 
 def test_i04_column_set_to_null(scene: Scene) -> None:
-    """I04: null is a tombstone in the columns, which is not absence."""
+    """I04: a column set to null is null in the change; a column that was not set is missing."""
     columns = scene.columns({"update": "s.wide", "key": ROW, "set": {"a": None}})
     assert {"a": {"value": None, "ts": NOW_US}} == columns
 
 
 def test_i05_composite_keys(scene: Scene) -> None:
-    """I05: parts of a partition key and clustering columns are all there, in their order."""
+    """I05: all parts of a partition key and all clustering columns are in the key, in order."""
     found = scene.only(insert())
     assert [("p", 1), ("q", "x")] == list(found["key"].items())
     assert [("c", 2), ("d", "y")] == list(found["clustering"].items())
 
 
 def test_i06_table_of_keys_only(scene: Scene) -> None:
-    """I06: a row that has nothing but its key is inserted and deleted visibly."""
+    """I06: inserts and deletes of a row that has only its key are changes."""
     told = scene.told(
         {"insert": "s.bare", "values": {"k": 1}}, {"delete": "s.bare", "key": {"k": 1}}
     )
@@ -96,7 +96,7 @@ def test_i06_table_of_keys_only(scene: Scene) -> None:
 
 
 def test_i07_many_writes_to_one_key(scene: Scene) -> None:
-    """I07: two thousand writes to a key are as many changes, in the order of the log."""
+    """I07: two thousand writes to a key are two thousand changes, in the order of the log."""
     steps = [{"insert": "s.flat", "values": {"k": 1, "a": n}} for n in range(2_000)]
     told = scene.told(*steps)
     assert list(range(2_000)) == [document["columns"]["a"]["value"] for document in told]
@@ -105,7 +105,7 @@ def test_i07_many_writes_to_one_key(scene: Scene) -> None:
 
 
 def test_i08_equal_timestamps(scene: Scene) -> None:
-    """I08: two writes of the same time are both told, in the order of the log."""
+    """I08: two writes of the same time are two changes, in the order of the log."""
     steps = [{"insert": "s.flat", "values": {"k": 1, "a": n}, "timestamp": 7} for n in (2, 1)]
     told = scene.told(*steps)
     assert [(7, 2), (7, 1)] == [(d["timestamp"], d["columns"]["a"]["value"]) for d in told]
@@ -125,7 +125,7 @@ TIMES = {
 @pytest.mark.parametrize("name", TIMES)
 @pytest.mark.parametrize("messaging", [12, 13, 14])
 def test_i09_any_write_time(scene: Scene, name: str, messaging: int) -> None:
-    """I09: a write time anywhere in 64 bits is told as it was given, of rows and deletions."""
+    """I09: any write time of 64 bits is kept, for rows and for deletions."""
     at_us = TIMES[name]
     now = {"timestamp": at_us, "now": NOW_S}
     steps: list[Any] = [
@@ -143,7 +143,7 @@ def test_i09_any_write_time(scene: Scene, name: str, messaging: int) -> None:
 
 @pytest.mark.parametrize("name", ["5.0-sizes", "5.0-v8-sizes"])
 def test_i10_bulk(name: str) -> None:
-    """I10: of 1,500 rows in one mutation each is told once; so are mutations near the limit."""
+    """I10: each of 1,500 rows in one mutation is a change, also in mutations near the limit."""
     counted: Counter[int] = Counter()
     largest = 0
     for mutation in recorded_mutations(recording(name)):
@@ -153,7 +153,7 @@ def test_i10_bulk(name: str) -> None:
         counted[len(documents)] += 1
         largest = max(largest, mutation.size_bytes)
     assert 1_500 == max(counted)
-    assert 500_000 < largest <= 524_288 - 12  # Half of a segment of a MiB, with its frame.
+    assert 500_000 < largest <= 524_288 - 12  # Half of a segment of one MiB, without the frame.
 
 
 # --- deletions
@@ -190,7 +190,7 @@ def test_dl03_partition_deletion_without_clustering_columns(scene: Scene) -> Non
 
 
 def test_dl04_partition_deletion_of_a_composite_key(scene: Scene) -> None:
-    """DL04: all parts of the key are there."""
+    """DL04: a partition deletion has all parts of a composite key."""
     assert PARTITION == scene.only({"delete": "s.wide", "key": PARTITION})["key"]
 
 
@@ -202,7 +202,7 @@ def test_dl05_row_deletion_then_insert_in_one_mutation(scene: Scene) -> None:
 
 
 def test_dl06_partition_deletion_then_inserts(scene: Scene) -> None:
-    """DL06: a partition's deletion comes first, then the newer rows in clustering order."""
+    """DL06: a partition deletion comes first, then the newer rows in clustering order."""
     rows = [{**insert(a=c), "values": ROW | {"c": c, "a": c}, "ttl": 60} for c in (1, 2, 3)]
     told = scene.told([{"delete": "s.wide", "key": PARTITION}, *rows])
     assert ["DELETE_PARTITION", "INSERT", "INSERT", "INSERT"] == operations(told)
@@ -211,12 +211,12 @@ def test_dl06_partition_deletion_then_inserts(scene: Scene) -> None:
 
 
 def test_dl07_deletion_of_what_is_not_there(scene: Scene) -> None:
-    """DL07: a deletion is told whether or not there was such a row: the log does not know."""
+    """DL07: a deletion is a change whether or not the row existed, which the log does not say."""
     assert "DELETE" == scene.only({"delete": "s.wide", "key": ROW})["op"]
 
 
 def test_dl08_expiry_is_no_deletion(scene: Scene) -> None:
-    """DL08: what expires gives one INSERT that says when, and never a deletion."""
+    """DL08: a row that expires gives one INSERT with its expiry, and never a DELETE."""
     found = scene.only({**insert(a=1), "ttl": 1, "now": 1_000})
     assert ("INSERT", 1, 1_001) == (found["op"], found["ttl"], found["expires"])
 
@@ -225,7 +225,7 @@ def test_dl08_expiry_is_no_deletion(scene: Scene) -> None:
 
 
 def ranged(scene: Scene, start: object, end: object, **key: object) -> dict[str, Any]:
-    """Return what is told of the deletion of a range."""
+    """Return the change of a range deletion."""
     sides = {name: side for name, side in (("start", start), ("end", end)) if side is not None}
     found = scene.only({"delete": "s.wide", "key": PARTITION | key, "range": sides})
     assert ("DELETE_RANGE", None, PARTITION) == (found["op"], found["clustering"], found["key"])
@@ -243,21 +243,21 @@ def test_r01_slice(scene: Scene, start_in: bool, end_in: bool) -> None:  # noqa:
 
 
 def test_r02_open_slice(scene: Scene) -> None:
-    """R02: a side without a bound is null; `c > 5` has only a start."""
+    """R02: a missing bound is null; `c > 5` has only a start."""
     bound = {"values": [5], "inclusive": False}
     assert {"start": bound, "end": None} == ranged(scene, bound, None)
     assert {"start": None, "end": bound} == ranged(scene, None, bound)
 
 
 def test_r03_prefix_bounds(scene: Scene) -> None:
-    """R03: a bound lists the values of its prefix only, each of its column's type."""
+    """R03: a bound has values of its prefix only, with the types of the columns."""
     start = {"values": [7], "inclusive": True}
     end = {"values": [7, "käse"], "inclusive": True}
     assert {"start": start, "end": end} == ranged(scene, start, end)
 
 
 def test_r04_range_and_static(scene: Scene) -> None:
-    """R04: a static write and a range deletion in one mutation are both told, the static first."""
+    """R04: a static write and a range deletion in one mutation are two changes, static first."""
     bounds = {"start": {"values": [1]}, "end": {"values": [5]}}
     static = {"update": "s.wide", "key": PARTITION, "set": {"st": "s"}}
     told = scene.told([{"delete": "s.wide", "key": PARTITION, "range": bounds}, static])
@@ -266,13 +266,13 @@ def test_r04_range_and_static(scene: Scene) -> None:
 
 
 def markers(*items: dict[str, Any]) -> dict[str, Any]:
-    """Return a mutation of range markers, as mutation JSON; the partition is (1, 'x')."""
+    """Return a mutation of range markers, as mutation JSON, for the partition (1, 'x')."""
     key = "00040000000100" + "00017800"
     return {"updates": [{"table": "s.wide", "key": key, "items": list(items)}]}
 
 
 def marker(kind: str, value: int | None, **times: int) -> dict[str, Any]:
-    """Return a marker at a value of `c`; `close` and `open` are deletions' times."""
+    """Return a marker at a value of `c`; `close` and `open` are times of deletions."""
     values = [] if value is None else [value.to_bytes(4, "big").hex()]
     sides = {side: {"ts": ts, "ldt": NOW_S} for side, ts in times.items()}
     return {"marker": kind, "values": values, **sides}
@@ -313,7 +313,7 @@ def test_r06_disjoint_ranges(scene: Scene) -> None:
 
 
 def test_r07_range_and_a_row_inside(scene: Scene) -> None:
-    """R07: a range comes where it starts, before the newer row that lies in it."""
+    """R07: a range deletion comes before the newer row inside the range."""
     row = {
         "clustering": ["00000003", "79"],
         "liveness": {"ts": 9},
@@ -340,7 +340,7 @@ def test_r08_descending_clustering(scene: Scene) -> None:
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 130, 200])
 @pytest.mark.parametrize("messaging", [12, 13])
 def test_subsets_of_columns_both_ways(count: int, messaging: int) -> None:
-    """Rows with few, half, most and all of a header's columns keep theirs (section 7)."""
+    """Rows with few, half, most and all columns of a header keep their columns (section 7)."""
     names = [f"v{i:03}" for i in range(count)]
     scene = Scene(
         f"CREATE TABLE s.t (k int, c int, {', '.join(f'{n} int' for n in names)},"

@@ -1,6 +1,6 @@
-"""What becomes of logs when workers and brokers come and go: K01, K02, K04 and K05.
+"""Delivery while workers and brokers stop and restart: K01, K02, K04 and K05.
 
-Logs are forged; worker, state file and Kafka's client are real, and librdkafka's broker answers.
+Logs are forged; worker, state file and Kafka's client are real, and the broker is librdkafka's.
 """
 
 import json
@@ -36,7 +36,7 @@ def rows(numbers: range) -> list[bytes]:
 
 
 def grow(job: GapJob, number: int, *sections: range, durable: int | None = None) -> None:
-    """Let all nodes write a segment; only so many sections of a live one are *durable*."""
+    """Let all nodes write a segment; of a live one only *durable* sections are synced."""
     made = segment([rows(each) for each in sections], segment_id=SEGMENT_ID + number)
     index = WHOLE if durable is None else str(made.section_ends[durable - 1])
     for node in NODES:
@@ -49,7 +49,7 @@ def stored(job: GapJob, name: str = "orders") -> SqliteStore:
 
 
 def test_k01_a_job_resumes_amid_a_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """K01: what was durable by then is not read again, what follows is; nothing comes twice."""
+    """K01: after a restart nothing is read again that was durable, and the rest is read once."""
     monkeypatch.chdir(tmp_path)
     job = GapJob(tmp_path)
     grow(job, 0, range(4))
@@ -71,7 +71,7 @@ def test_k01_a_job_resumes_amid_a_segment(tmp_path: Path, monkeypatch: pytest.Mo
 def test_k02_of_two_writers_of_one_state_the_former_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """K02: who has a split no longer is told whose it is by now; what the other wrote stays."""
+    """K02: the former owner of a split gets an error with the new owner; the new state stays."""
     monkeypatch.chdir(tmp_path)
     job = GapJob(tmp_path)
     grow(job, 0, range(9))
@@ -110,10 +110,10 @@ def test_k02_of_two_writers_of_one_state_the_former_is_refused(
 
 
 class Delivery:
-    """A job that delivers into a Kafka of its own, by a worker on a thread."""
+    """A job that delivers into its own Kafka, by a worker on a thread."""
 
     def __init__(self, job: GapJob, cluster: MockCluster) -> None:
-        """Give a message up after a second, and try again for long."""
+        """Make the client drop a message after a second, and retry for long."""
         self.job, self.cluster = job, cluster
         self.log = LogCapture()
         sink = {
@@ -158,21 +158,21 @@ class Delivery:
         return found
 
     def left(self) -> set[int]:
-        """Return the numbers of the segments that are left in the nodes' directories."""
+        """Return the numbers of the segments that remain in the nodes' directories."""
         paths = [path for node in NODES for path in (self.job.folder / node).glob("*.log")]
         return {int(path.stem.rpartition("-")[2]) - SEGMENT_ID for path in paths}
 
 
 @pytest.fixture
 def delivery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Delivery]:
-    """Return a job into a Kafka of its own, which deletes what it has read."""
+    """Return a job into its own Kafka, which deletes what it has read."""
     monkeypatch.chdir(tmp_path)
     with MockCluster() as cluster:
         yield Delivery(GapJob(tmp_path, disposal="delete"), cluster)
 
 
 def check_order(delivery: Delivery, numbers: range) -> None:
-    """Check that all rows came, and the last time of each key in the order of the log (I4)."""
+    """Check that all rows arrived, and the newest of each key last, as in the log (I4)."""
     found = delivery.rows()
     assert set(numbers) == {n for each in found.values() for n in each}
     for each in found.values():
@@ -181,7 +181,7 @@ def check_order(delivery: Delivery, numbers: range) -> None:
 
 
 def test_k04_a_broker_goes_and_comes_back(delivery: Delivery) -> None:
-    """K04: what is logged meanwhile comes, all of it, and of each key in the order of the log."""
+    """K04: all that is logged while the broker is down arrives, and each key in log order."""
     grow(delivery.job, 0, range(30))
     with delivery.working():
         until(lambda: delivery.delivered() == 30, "nothing was delivered")
@@ -196,7 +196,7 @@ def test_k04_a_broker_goes_and_comes_back(delivery: Delivery) -> None:
 
 
 def test_k05_what_could_not_be_sent_is_not_done(delivery: Delivery) -> None:
-    """K05: no marker is past it and no segment goes until it was sent again, and answered."""
+    """K05: no marker passes a rejected message, and no segment is deleted, until it was resent."""
     grow(delivery.job, 0, range(10))
     with delivery.working():
         until(lambda: delivery.delivered() == 10, "nothing was delivered")

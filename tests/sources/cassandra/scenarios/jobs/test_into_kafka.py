@@ -1,4 +1,4 @@
-"""A recording through a whole worker into Kafka, read as consumers with a registry read it."""
+"""A recording through a worker into Kafka, read as consumers with a registry read it."""
 
 import http.server
 import json
@@ -26,7 +26,7 @@ TOPIC = "framed"
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 (any datum)
-    """Return a datum with texts where a reader made more of them."""
+    """Return a datum with strings in place of the objects that a reader made of them."""
     if isinstance(value, Mapping):
         return {name: plain(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -42,7 +42,7 @@ def run(folder: Path, sink: Mapping[str, object]) -> None:
 
 
 def write(folder: Path, sink: Mapping[str, object]) -> None:
-    """Write that job."""
+    """Write the job file."""
     source = {
         "plugin": "cassandra",
         "nodes": {"node1": str(recording("4.1-ops") / "segments")},
@@ -55,14 +55,14 @@ def write(folder: Path, sink: Mapping[str, object]) -> None:
 
 
 def said(broker: EmbeddedBroker, topic: str) -> set[tuple[bytes | None, bytes | None]]:
-    """Return the keys and values of a topic."""
+    """Return the keys and values of the messages of a topic."""
     return {(each.key(), each.value()) for each in consume(broker.bootstrap_servers, topic)}
 
 
 def test_what_a_transform_failed_on_is_sent_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Once it is mended: the same messages come as if it had been right from the beginning."""
+    """After the transform is corrected all messages arrive as if it had always been right."""
     broker = EmbeddedBroker()
     sink = {"bootstrap.servers": broker.bootstrap_servers, "topic": "late", "envelope": "flat"}
     wrong = {"transforms": "t", "transforms.t.type": "TimestampConverter"}
@@ -84,7 +84,7 @@ def test_what_a_transform_failed_on_is_sent_again(
 def test_what_is_sent_again_waits_for_its_schema(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A framed message needs its schema's number, which comes a moment after it is asked for."""
+    """A framed message needs its schema's id, which the registry gives after a moment."""
     broker = EmbeddedBroker()
     sink = {"bootstrap.servers": broker.bootstrap_servers, "topic": "framed-late"}
     sink |= {"envelope": "flat", "subject.name.strategy": "RecordNameStrategy", "transforms": "t"}
@@ -100,7 +100,7 @@ def test_what_is_sent_again_waits_for_its_schema(
 
 
 def test_confluents_deserializer_reads_every_message(tmp_path: Path) -> None:
-    """By the registry's number before key and value; what it finds is what was recorded."""
+    """Confluent's deserializer finds the schema by its id, and reads what was recorded."""
     broker = EmbeddedBroker()
     with registry(tmp_path / "registry.db") as address:
         sink = {
@@ -137,7 +137,7 @@ def test_confluents_deserializer_reads_every_message(tmp_path: Path) -> None:
 def test_a_registry_that_refuses_in_a_run_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The error has its words, what became of the records and what to do; then the job goes on."""
+    """The error has the registry's words, the records and the remedy; then the job continues."""
     broker = EmbeddedBroker()
     sink = {"bootstrap.servers": broker.bootstrap_servers, "topic": "closed"}
     sink |= {"schema.store": "registry", "schema.framing": "confluent"}
@@ -167,7 +167,7 @@ def test_a_registry_that_refuses_in_a_run_is_named(
 def test_a_registry_that_only_reads_is_not_called_incompatible(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The hint names its mode too, for no compatibility level helps; then the job goes on."""
+    """The hint names the registry's mode, since no level of compatibility helps."""
     broker = EmbeddedBroker()
     sink = {"bootstrap.servers": broker.bootstrap_servers, "topic": "read-only"}
     sink |= {"schema.store": "registry", "schema.framing": "confluent"}
@@ -187,7 +187,7 @@ def test_a_registry_that_only_reads_is_not_called_incompatible(
 
 
 def printed(page: str) -> list[dict[str, Any]]:
-    """Return the Kafka sinks that are printed on a page."""
+    """Return the Kafka sinks of the examples on a page."""
     text = (Path(__file__).parents[5] / "docs" / page).read_text(encoding="utf-8")
     blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
     sinks = [block.get("sink", block) for block in blocks if isinstance(block, dict)]
@@ -199,7 +199,7 @@ def printed(page: str) -> list[dict[str, Any]]:
 def test_sinks_of_the_pages_publish_every_table(
     tmp_path: Path, sink: dict[str, Any], topic: str | None
 ) -> None:
-    """Their examples work as they are printed, and with one topic for all tables."""
+    """The examples of the pages work as printed, and with one topic for all tables."""
     broker = EmbeddedBroker()
     if topic is not None:
         sink = {**sink, "topic": topic}

@@ -1,4 +1,4 @@
-"""Logs against a topic: a worker fills it, somebody takes records away, reconcile finds them."""
+"""Logs against a topic: a worker fills it, the test removes records, reconcile finds them."""
 
 import json
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ NOW = "--grace=0"
 
 @dataclass
 class World:
-    """A job over the ring, and a broker that has what a worker made of it."""
+    """A job over the ring, and a broker with what a worker delivered."""
 
     folder: Path
     broker: EmbeddedBroker = field(default_factory=EmbeddedBroker)
@@ -52,7 +52,7 @@ class World:
         return path
 
     def copy(self, topic: str, other: str, *, without: int) -> list[Message]:
-        """Copy *topic* to *other* without each so many-th message; return what was left out."""
+        """Copy *topic* to *other* without some of the messages; return the omitted ones."""
         left_out = []
         producer = Producer({"bootstrap.servers": self.broker.bootstrap_servers})
         for number, message in enumerate(consume(self.broker.bootstrap_servers, topic)):
@@ -91,7 +91,7 @@ def reconciled(path: Path, *options: str) -> tuple[int, dict[str, object]]:
 
 
 def test_what_a_worker_delivered_is_clean(world: World) -> None:
-    """Logs and topic agree after an undisturbed run, however the ring is cut."""
+    """Logs and topic agree after an undisturbed run, with any number of splits."""
     status, report = reconciled(world.folder / "whole.yaml", NOW)
 
     assert 0 == status, report
@@ -102,7 +102,7 @@ def test_what_a_worker_delivered_is_clean(world: World) -> None:
 def test_what_was_taken_away_is_found_and_repaired(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One in a hundred records is missing: just those are found, repaired, and then it is clean."""
+    """One of a hundred records is missing: exactly those are found and repaired."""
     path = world.job("holes")
     left_out = world.copy("whole", "holes", without=100)
     capsys.readouterr()
@@ -119,7 +119,7 @@ def test_what_was_taken_away_is_found_and_repaired(
 
 
 def test_keys_are_hashed_unless_asked_for(world: World) -> None:
-    """A report can be shown around; whoever needs keys says so."""
+    """A report has hashes of keys, so that it can be shared; an option shows the keys."""
     path = world.job("few")
     left_out = world.copy("whole", "few", without=500)
     reconciled(path, NOW)
@@ -135,7 +135,7 @@ def test_keys_are_hashed_unless_asked_for(world: World) -> None:
 
 
 def test_missing_topic(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    """A topic that is not there is named; nothing is compared."""
+    """A missing topic is named, and nothing is compared."""
     path = world.job("nowhere")
 
     assert 0 != main(["reconcile", str(path), "--master", "none", NOW])
@@ -143,7 +143,7 @@ def test_missing_topic(world: World, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_topic_as_rows(world: World) -> None:
-    """Spark's reader of topics gives every message, decoded by the schema in its header."""
+    """Spark's reader of topics returns every message, decoded by the schema in its header."""
     reader = TopicReader({"job": str(world.folder / "whole.yaml")})
 
     rows = [

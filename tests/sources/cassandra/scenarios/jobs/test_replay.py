@@ -1,4 +1,4 @@
-"""The Cassandra source as bulk work reads it: in shards, each by itself."""
+"""The Cassandra source as bulk work reads it: in independent shards."""
 
 import shutil
 from collections import Counter
@@ -35,7 +35,7 @@ Identity = tuple[str, str, int, bytes, int, bytes | None]
 
 @pytest.fixture(autouse=True)
 def _own_log() -> None:
-    """Log to where this test's output goes, not where an earlier command's went."""
+    """Log to this test's output, not to that of an earlier command."""
     structlog.reset_defaults()
 
 
@@ -54,7 +54,7 @@ def spec(options: dict[str, object]) -> SourceSpec:
 
 
 def read(shards: Sequence[Shard]) -> Counter[Identity]:
-    """Return what shards come to, without copies and origin."""
+    """Return the changes of shards, without copies and origin."""
     found: Counter[Identity] = Counter()
     for shard in shards:
         with opened(shard) as source:
@@ -70,7 +70,7 @@ def identities(batch: Batch) -> Iterator[Identity]:
 
 
 def rows_of(encoded: EncodedRecords) -> list[dict[str, object]]:
-    """Return records as Arrow has them; times as numbers, since Python's end with year 9999."""
+    """Return records as Arrow has them; times are numbers, as Python's end with year 9999."""
     rows = record_batch(encoded, arrow_schema(ORIGIN))
     place = rows.schema.names.index("write_time")
     times = rows.column(place).cast(pa.int64())
@@ -81,7 +81,7 @@ def rows_of(encoded: EncodedRecords) -> list[dict[str, object]]:
 @pytest.mark.parametrize("name", ["5.0-types", "5.0-ops"])
 @pytest.mark.parametrize("encoding", ["avro", "json"])
 def test_facts_are_those_of_the_records(name: str, encoding: str) -> None:
-    """The columns that come with encoded records say what the records say, one by one."""
+    """The columns beside encoded records have the same facts as the records."""
     for batch in filled(recorded_batches(name)):
         records = list(batch.records())
         encoded = batch.encode(encoding)
@@ -97,7 +97,7 @@ def test_facts_are_those_of_the_records(name: str, encoding: str) -> None:
 
 
 def test_record_by_record_facts() -> None:
-    """A codec that encodes records one by one tells times and operations, too."""
+    """A codec that encodes record by record has times and operations, too."""
     batch = recorded_batches("5.0-ops")[0]
     encoded = codec("avro").encode(batch)
 
@@ -109,7 +109,7 @@ def test_record_by_record_facts() -> None:
 
 @pytest.mark.parametrize("name", [RING, "4.1-ring"])
 def test_shards_agree_as_a_worker_does(name: str) -> None:
-    """Shards, each reading for itself, come to what one reader of all splits comes to."""
+    """Shards, each reading for itself, give the same as one reader of all splits."""
     worker = Counter(each for batch in everything(ring(name)) for each in identities(batch))
 
     plan = planned(spec(ring(name)), Selection(), shards=5)
@@ -120,7 +120,7 @@ def test_shards_agree_as_a_worker_does(name: str) -> None:
 
 
 def test_level_is_kept() -> None:
-    """Shards publish what the level of the job asks for, and no more."""
+    """Shards publish what the job's consistency level accepts, and no more."""
     options = ring() | {"consistency": "ALL"}
     worker = Counter(each for batch in everything(options) for each in identities(batch))
 
@@ -128,7 +128,7 @@ def test_level_is_kept() -> None:
 
 
 def test_node_by_log() -> None:
-    """Without agreement each log tells all that it holds."""
+    """Without agreement every mutation of each log is delivered."""
     single = ring() | {"nodes": {"node2": ring()["nodes"]["node2"]}, "consistency": "ONE"}  # type: ignore[index]
     alone = Counter(each for batch in everything(single) for each in identities(batch))
 
@@ -139,7 +139,7 @@ def test_node_by_log() -> None:
 
 
 def test_token_range() -> None:
-    """Two halves of the ring, cut anywhere, are the whole; their splits are read only."""
+    """Two parts of the ring, divided anywhere, are the whole; only their splits are read."""
     middle = 123_456_789
     whole = read(planned(spec(ring()), Selection()).shards)
     low = planned(spec(ring()), Selection(tokens=((-(1 << 63), middle),)), shards=8)
@@ -150,7 +150,7 @@ def test_token_range() -> None:
 
 
 def section_end(index: Path, most: int) -> int:
-    """Return where a sync marker stands, as the index of a live segment says it: at *most* here."""
+    """Return the last sync marker at or before *most*, as the index of a live segment has it."""
     content = index.with_name(index.name.replace("_cdc.idx", ".log")).read_bytes()
     at = header_length(content[:14])
     while (following := int.from_bytes(content[at : at + 4], "big")) <= most:
@@ -159,7 +159,7 @@ def section_end(index: Path, most: int) -> int:
 
 
 def test_reading_ends_where_it_was_planned(tmp_path: Path) -> None:
-    """What is logged after the planning is not read, by any shard."""
+    """No shard reads what is logged after the planning."""
     folder = recording(RING)
     for node in NODES:
         shutil.copytree(folder / "segments" / node, tmp_path / node)
@@ -177,7 +177,7 @@ def test_reading_ends_where_it_was_planned(tmp_path: Path) -> None:
 
 
 def test_reading_starts_at_a_place() -> None:
-    """A position bounds a replay as it moves a data source."""
+    """A position limits a replay in the same way as it moves a data source."""
     plan = planned(spec(ring()), Selection(), bounds=Bounds(after="latest"))
 
     assert 0 == plan.size_bytes
@@ -185,7 +185,7 @@ def test_reading_starts_at_a_place() -> None:
 
 
 def test_tables_times_and_operations(tmp_path: Path) -> None:
-    """A selection delivers what the records' own facts select, and counts all that was read."""
+    """A selection delivers what the records' facts select, and counts all that was read."""
     rows = read(planned(spec(ring()), Selection()).shards)
     times = sorted(each[2] for each in rows.elements())
     low, high = times[len(times) // 4], times[3 * len(times) // 4]
@@ -210,7 +210,7 @@ def test_tables_times_and_operations(tmp_path: Path) -> None:
 
 
 def test_a_damaged_segment_is_told_and_kept_from_no_other(tmp_path: Path) -> None:
-    """One poisoned segment is a note of the shard that keeps its books; all copies else count."""
+    """A damaged segment is reported by one shard; all other copies count in all shards."""
     folder = recording(RING)
     for node in NODES:
         shutil.copytree(folder / "segments" / node, tmp_path / node)
@@ -232,7 +232,7 @@ def test_a_damaged_segment_is_told_and_kept_from_no_other(tmp_path: Path) -> Non
 
 
 def test_missing_archive() -> None:
-    """A folder that is not there is named when the work is planned."""
+    """A missing folder is named when the work is planned."""
     options = ring() | {"nodes": {"node1": "nowhere"}, "consistency": "ONE"}
 
     with pytest.raises(Exception, match="nowhere") as raised:
@@ -241,13 +241,13 @@ def test_missing_archive() -> None:
 
 
 def test_unknown_table_is_named() -> None:
-    """A table that the schema lacks is a mistake of the configuration."""
+    """A table that the schema does not have is a configuration error."""
     with pytest.raises(ConfigError, match=r"shop\.nothing is not in the schema"):
         planned(spec(ring() | {"tables": ["shop.nothing"]}), Selection())
 
 
 def test_flaws(tmp_path: Path) -> None:
-    """Gaps, doubles and what is older than the logs are found by names alone."""
+    """Gaps, duplicate segments and ranges before the logs are found by file names alone."""
     options = forged_nodes(tmp_path, {"a": [], "b": []})
     for node, numbers in {"a": (1_000, 1_001, 1_004), "b": (1_004, 2_003)}.items():
         for path in (tmp_path / node).iterdir():
@@ -276,7 +276,7 @@ def test_flaws(tmp_path: Path) -> None:
 
 
 def test_framed_messages_wait_for_the_numbers_of_their_schemas(tmp_path: Path) -> None:
-    """Each shard publishes anew, and goes on once the registry has answered."""
+    """Each shard publishes the schemas itself, and continues when the registry has answered."""
     folder = recording("4.1-ops")
     given = {"nodes": {"n": str(folder / "segments")}, "schema": str(folder / "schema.cql")}
     shards = planned(spec({**given, "consistency": "ONE", "splits": 1}), Selection()).shards

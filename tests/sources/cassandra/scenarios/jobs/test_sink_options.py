@@ -1,4 +1,4 @@
-"""What the options of a sink make of real changes: the Kafka sink's, as it is the one with all."""
+"""What a sink's options do with real changes; the Kafka sink has all of them."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -51,7 +51,7 @@ TABLES = len({record.schema.table for record in RECORDS})
 def encoder(
     folder: Path, options: Mapping[str, str] = GIVEN, sink: Sink | None = None
 ) -> Iterator[Encoder]:
-    """Give what encodes for *sink*, by default Kafka's with *options*."""
+    """Return the encoder of *sink*, by default Kafka's with *options*."""
     config = parse_config(KafkaConfig, {**GIVEN, **options})
     job = Job(
         name="job",
@@ -77,7 +77,7 @@ def encoded(made: Encoder, *records: Record) -> EncodedRecords:
 
 
 def announced(made: Encoder) -> EncodedRecords:
-    """Return the same, once the schema store has said what it thinks."""
+    """Return the same, after the schema store has answered."""
     made.announce([record.schema for record in RECORDS])
     found: list[EncodedRecords] = []
 
@@ -110,7 +110,7 @@ def parsed(content: bytes | None) -> dict[str, Any]:  # Any: JSON.
     ],
 )
 def test_the_value(tmp_path: Path, options: dict[str, str], expected: int | None) -> None:
-    """It is in the format asked for, and has CEP-44's types where these are wanted."""
+    """The value has the requested format, and CEP-44's types where these are requested."""
     with encoder(tmp_path, options) as made:
         (content,) = encoded(made, TYPES).values
 
@@ -127,20 +127,20 @@ def test_the_value(tmp_path: Path, options: dict[str, str], expected: int | None
     ],
 )
 def test_the_key(tmp_path: Path, options: dict[str, str], expected: list[str]) -> None:
-    """It is in a format of its own, and has the columns asked for."""
+    """The key has its own format, and the requested columns."""
     with encoder(tmp_path, options) as made:
         assert expected == list(parsed(encoded(made).keys[0]))
 
 
 @pytest.mark.parametrize("envelope", ["cep44", "flat"])
 def test_the_envelope(tmp_path: Path, envelope: str) -> None:
-    """Without one the columns stand alone."""
+    """Without an envelope the columns are the value."""
     with encoder(tmp_path, JSON | {"envelope": envelope}) as made:
         assert (envelope == "cep44") is ("isPartial" in parsed(encoded(made).values[0]))
 
 
 def test_tombstones(tmp_path: Path) -> None:
-    """One follows the deletion of a partition, and nothing else, when they are asked for."""
+    """With tombstones, one follows the deletion of a row or partition, and nothing else."""
     with encoder(tmp_path, {"tombstones.on.delete": "true"}) as made:
         buried = [FIRST[index].operation for index in encoded(made).tombstones]
 
@@ -148,7 +148,7 @@ def test_tombstones(tmp_path: Path) -> None:
 
 
 def test_headers(tmp_path: Path) -> None:
-    """A message has those that are asked for."""
+    """A message has the requested headers."""
     with encoder(tmp_path, {"headers": "keyspace"}) as made:
         found = encoded(made).headers
 
@@ -156,7 +156,7 @@ def test_headers(tmp_path: Path) -> None:
 
 
 def test_large_values(tmp_path: Path) -> None:
-    """Their bound, and the store that keeps what is larger, are as asked for."""
+    """The bound of values, and the store of larger ones, are the requested ones."""
     own = {"large.policy": "claim-check", "large.bytes": "1000"}
     folder = tmp_path / "kept"
     kept = {"large.store.path": str(folder)}
@@ -167,7 +167,7 @@ def test_large_values(tmp_path: Path) -> None:
         (CLAIM_HEADER, str(kept.relative_to(folder)).encode()) for kept in folder.glob("*/*")
     ]
     with pytest.raises(ConfigError, match="nowhere"), encoder(tmp_path, own | NOWHERE):
-        """There is no such store."""
+        """An unknown claim store is refused."""
 
 
 LARGE_TEXT = {**TYPES.value["payload"], "c_text": "x" * 3_000}
@@ -181,7 +181,7 @@ LARGE_TEXT = {**TYPES.value["payload"], "c_text": "x" * 3_000}
 def test_only_texts_and_blobs_that_are_sent_are_cut(
     tmp_path: Path, excluded: str, cut: list[str]
 ) -> None:
-    """What is no text, or is not in the message, is as it was."""
+    """Only strings and blobs that are in the message are truncated."""
     payload = {**LARGE_TEXT, "c_blob": bytes(6_000 if excluded == "c_blob" else 0)}
     record = TYPES.changed(value={**TYPES.value, "payload": payload})
     options = JSON | {
@@ -203,14 +203,14 @@ def test_only_texts_and_blobs_that_are_sent_are_cut(
 
 
 def test_schemas_are_kept(tmp_path: Path) -> None:
-    """In the store that is asked for, under subjects as they are to be named."""
+    """Schemas are in the requested store, under subjects of the requested strategy."""
     options = {"schema.store": "file", "schema.store.path": str(tmp_path / "kept")}
     options["subject.name.strategy"] = "RecordNameStrategy"
     with encoder(tmp_path, options) as made:
         announced(made)
         until(lambda: 2 * TABLES == len(list((tmp_path / "kept").glob("*.avsc"))), "none came")
 
-    assert [] == list((tmp_path / "kept").glob("t-*"))  # Of the topic, as by default.
+    assert [] == list((tmp_path / "kept").glob("t-*"))  # The topic's subject, as by default.
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_schemas_are_kept(tmp_path: Path) -> None:
 def test_subjects_are_of_the_topics_that_messages_go_to(
     tmp_path: Path, predicate: Mapping[str, str], topics: list[str]
 ) -> None:
-    """Those that routers give, as whoever reads a topic looks its schema up."""
+    """Subjects are named after the topics that routers give, where consumers look them up."""
     with registry(tmp_path / "registry.db") as address:
         options = {"schema.store": "registry", "schema.store.url": address, "transforms": "r"}
         options |= {
@@ -247,7 +247,7 @@ def test_subjects_are_of_the_topics_that_messages_go_to(
 
 @pytest.mark.parametrize(("framing", "expected"), [("none", (False, 1)), ("confluent", (True, 1))])
 def test_framing(tmp_path: Path, framing: str, expected: tuple[bool, int]) -> None:
-    """The registry's number stands before key and value, when that is asked for."""
+    """With framing, the registry's id stands before key and value."""
     with registry(tmp_path / "registry.db") as address:
         options = {"schema.store": "registry", "schema.store.url": address}
         with encoder(tmp_path, options | {"schema.framing": framing}) as made:
@@ -271,19 +271,19 @@ def test_framing(tmp_path: Path, framing: str, expected: tuple[bool, int]) -> No
     ids=["file", "topic"],
 )
 def test_framing_needs_numbers(tmp_path: Path, store: dict[str, str], framing: str) -> None:
-    """A store that gives none is refused at once: no record could ever be sent."""
+    """Framing with a store without ids is refused at once: no record could ever be sent."""
     options = {**store, "schema.framing": framing}
 
     with (
         pytest.raises(ConfigError, match=f"found schema.store: {store['schema.store']}"),
         encoder(tmp_path, options),
     ):
-        """It is not even made."""
+        """Do not create it."""
 
 
 @pytest.mark.parametrize("policy", ["stop", "dlq", "new_subject"])
 def test_a_schema_that_is_refused(tmp_path: Path, policy: str) -> None:
-    """It stops the split, or sets its records aside, or begins a subject of its own."""
+    """A rejected schema stops the split, dead-letters its records, or gets its own subject."""
     with registry(tmp_path / "registry.db") as address:
         before = {"schema": '"long"'}
         assert 200 == ask(address, "POST", "/subjects/t-value/versions", before)[0]
@@ -313,7 +313,7 @@ def test_a_schema_that_is_refused(tmp_path: Path, policy: str) -> None:
 def test_a_schema_that_a_transform_fails_on(
     tmp_path: Path, framing: str, predicate: Mapping[str, str], aside: int
 ) -> None:
-    """All of its records are set aside, since nobody could read them; other tables go on."""
+    """All its records are dead-lettered, because no schema fits them; other tables continue."""
     with registry(tmp_path / "registry.db") as address:
         options = {"schema.store": "registry", "schema.store.url": address, "envelope": "flat"}
         options |= {"schema.framing": framing, "transforms": "t", "predicates": "p"}
@@ -331,6 +331,6 @@ def test_a_schema_that_a_transform_fails_on(
 
 
 def test_the_null_sink_has_a_format(tmp_path: Path) -> None:
-    """As a benchmark wants it."""
+    """The null sink encodes in a given format, as benchmarks need it."""
     with encoder(tmp_path, sink=NullSink(parse_config(NullConfig, JSON), context())) as made:
         assert parsed(encoded(made).values[0])

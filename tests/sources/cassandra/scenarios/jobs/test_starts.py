@@ -1,4 +1,4 @@
-"""Where a job begins that has committed nothing: earliest, latest, a time, a place."""
+"""Where a job without a committed position starts: earliest, latest, a time, a position."""
 
 import os
 from pathlib import Path
@@ -31,7 +31,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GapJob:
 
 
 def begin(job: GapJob, start: str) -> list[int]:
-    """Run the job from *start*, then once more with one more segment; return its rows."""
+    """Run the job from *start*, then again after one more segment; return its rows."""
     job.begin_at(start)
     assert 0 == job.run()
     job.log(2, range(6, 9))
@@ -51,12 +51,12 @@ def begin(job: GapJob, start: str) -> list[int]:
     ],
 )
 def test_a_new_job_begins_where_it_is_told(job: GapJob, start: str, first: int) -> None:
-    """What lies before is not published, what comes behind is; a second run goes on."""
+    """What lies before the start is not published, what follows is; a second run continues."""
     assert list(range(first, 9)) == begin(job, start)
 
 
 def test_times_of_files_that_were_lost_skip_nothing(job: GapJob) -> None:
-    """Ids begin with a time, too: what they say is newer is read, whatever a copy made of files."""
+    """A segment is read if its id has a time after the start, whatever time its file has."""
     for path in job.folder.glob("n?/*.log"):
         os.utime(path, (0, 0))
 
@@ -64,7 +64,7 @@ def test_times_of_files_that_were_lost_skip_nothing(job: GapJob) -> None:
 
 
 def test_a_start_counts_once(job: GapJob) -> None:
-    """Where a job has been, its start is no matter any more."""
+    """When a job has a position, its start does not matter any more."""
     assert list(range(6, 9)) == begin(job, "latest")
     job.begin_at("earliest")
 
@@ -75,7 +75,7 @@ def test_a_start_counts_once(job: GapJob) -> None:
 def test_a_start_is_committed_before_anything_is_read(
     job: GapJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else `latest` would be elsewhere after a crash, and what came meanwhile would be lost."""
+    """Without that, `latest` would be later after a crash, and changes between would be lost."""
     job.begin_at("latest")
 
     def die(step: str) -> None:
@@ -94,7 +94,7 @@ def test_a_start_is_committed_before_anything_is_read(
 def test_the_state_says_where_reading_began(
     job: GapJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`verify` tells the span of each log, from the start on."""
+    """`verify` prints the span of each log, beginning with the start."""
     job.begin_at("latest")
     assert 0 == job.run()
     read = read_job(job.path)
@@ -112,7 +112,7 @@ def test_the_state_says_where_reading_began(
 
 
 def test_there_is_no_such_start(job: GapJob, capsys: pytest.CaptureFixture[str]) -> None:
-    """A place that no log has is a mistake of the configuration."""
+    """A position that no log has is a configuration error."""
     job.begin_at("yesterday")
 
     assert 2 == job.run()

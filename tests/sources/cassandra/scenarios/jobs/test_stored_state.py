@@ -36,14 +36,14 @@ COMPILED: Final = is_compiled("headrace.sources.cassandra.agreement.rules")
 
 
 def observe(agreement: Agreement, host: int, number: int) -> int:
-    """Feed a copy of mutation *number*, which lies far behind in a log."""
+    """Feed a copy of mutation *number*, whose place is far into a log."""
     spread = number * 0x9E37_79B9_7F4A_7C15 & (1 << 64) - 1
     place = (SEGMENT_ID + (number >> 10), 1 << 30 | number, 70_000)
     return agreement.observe(host, spread, number, 0, spread - (1 << 63), *place)
 
 
 def restored(chunks: Sequence[bytes]) -> Agreement:
-    """Return the agreement that stored rows make."""
+    """Return the agreement that the stored rows restore."""
     made = Agreement(everyone())
     for rows in chunks:
         made.restore(memoryview(rows).cast("Q"), [0, 1, 2], [0])
@@ -51,7 +51,7 @@ def restored(chunks: Sequence[bytes]) -> Agreement:
 
 
 def test_q01_each_log_has_a_marker_and_reading_begins_at_the_least(tmp_path: Path) -> None:
-    """Q01: none before the first read; then one per node and split; the lowest one is where to go.
+    """Q01: no marker before the first read, then one per log; reading starts at the lowest.
 
     A split that is behind is fed from there, and the others see nothing twice.
     """
@@ -73,7 +73,7 @@ def test_q01_each_log_has_a_marker_and_reading_begins_at_the_least(tmp_path: Pat
 
 
 def test_q02_markers_of_a_log_have_an_order_and_another_log_is_refused(tmp_path: Path) -> None:
-    """Q02: by segment, then offset; a marker of a log that the state does not know is refused."""
+    """Q02: markers are ordered by segment, then offset; one of an unknown log is refused."""
     ordered = [Marker(1, 0), Marker(1, 7), Marker(2, 0), Marker(2, 2**31 - 1), Marker(10, 1)]
     shuffled = list(ordered)
     Random(1).shuffle(shuffled)  # noqa: S311 (a test's dice)
@@ -86,7 +86,7 @@ def test_q02_markers_of_a_log_have_an_order_and_another_log_is_refused(tmp_path:
 
 
 def stored(numbers: range, host: int, split_time_ms: int, at: int) -> CdcState:
-    """Return a state in which *host* has logged some mutations, read up to an offset."""
+    """Return a state in which *host* logged some mutations, read up to an offset."""
     agreement = Agreement(everyone())
     agreement.split_time_ms = split_time_ms
     for number in numbers:
@@ -97,14 +97,14 @@ def stored(numbers: range, host: int, split_time_ms: int, at: int) -> CdcState:
 
 
 def places(state: CdcState | None) -> list[int]:
-    """Return the places on the ring of all that a state knows."""
+    """Return the tokens of all records of a state."""
     return sorted(map(place_on_ring, latest_rows(state.chunks).values())) if state else []
 
 
 def test_q03_of_states_that_overlap_the_latest_counts_whole() -> None:
-    """Q03: what both know is the later one's, its copies and its markers; the rest is each one's.
+    """Q03: of a record in both states the later one counts; all other records are kept.
 
-    Reading goes on at the least marker, and passes over what the other part has read.
+    Reading continues at the lowest marker, and skips what the other part has read.
     """
     early, late = stored(range(60), 0, 50, 70), stored(range(30), 1, 20, 90)
     half = RING // 2
@@ -127,7 +127,7 @@ def test_q03_of_states_that_overlap_the_latest_counts_whole() -> None:
 
 
 def test_q04_a_range_that_shrinks_drops_what_is_outside() -> None:
-    """Q04: its records go, and only they; the books open with what of them still waits."""
+    """Q04: only records outside the range are dropped; the books open with the pending rest."""
     state = stored(range(60), 0, 0, 70)
     quarter = Arc(RING // 4, RING // 2)
     inside = [place for place in places(state) if quarter.has(place)]
@@ -141,7 +141,7 @@ def test_q04_a_range_that_shrinks_drops_what_is_outside() -> None:
 
 
 def test_q05_memory_is_bounded_by_age_and_by_number() -> None:
-    """Q05: what is old goes by age, what is too much by number, and what waits by neither."""
+    """Q05: published records are dropped by age, and by number; pending ones by neither."""
     agreement = Agreement(everyone())
     for number in range(100):
         for host in range(number % 3 + 1):
@@ -158,7 +158,7 @@ def test_q05_memory_is_bounded_by_age_and_by_number() -> None:
 
 
 def test_q06_a_hundred_thousand_records_come_back_as_they_were() -> None:
-    """Q06: byte by byte, with lengths and places beyond sixteen bits."""
+    """Q06: records are restored byte for byte, with lengths and places beyond sixteen bits."""
     agreement = Agreement(everyone())
     for number in range(MANY):
         observe(agreement, number % 3, number)
@@ -177,13 +177,13 @@ def test_q06_a_hundred_thousand_records_come_back_as_they_were() -> None:
 
 
 def position(number: int) -> EncodedPosition:
-    """Return a state of several chunks, no two of one number like those of another."""
+    """Return a state of several chunks, with different numbers of records."""
     chunks = tuple(Chunk(b"%d of %d" % (part, number) * 80) for part in range(4))
     return CdcState(number, number, NODES, ("shop",), {}, {}, chunks).encode()
 
 
 def test_q07_a_state_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
-    """Q07: wherever a commit is interrupted, the old state is there, all of it, or the new."""
+    """Q07: after an interrupted commit the state is the whole old one, or the whole new one."""
     connection = connect(tmp_path / "state.db")
     store = SqliteStore(SqliteValues(connection), "job")
     store.register(["s"])
@@ -220,7 +220,7 @@ def test_q07_a_state_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_q08_a_newer_version_is_refused_and_an_older_one_is_read() -> None:
-    """Q08: the error tells both versions; what a former release left out has its default."""
+    """Q08: the error has both versions; what an older version did not store has its default."""
     encoded = position(1)
     newer = encoded.head[:4] + (PIECES_VERSION + 1).to_bytes(2, "big") + encoded.head[6:]
     with pytest.raises(StateError, match=f"version {PIECES_VERSION + 1}; this release reads"):
@@ -233,10 +233,10 @@ def test_q08_a_newer_version_is_refused_and_an_older_one_is_read() -> None:
 
 @pytest.mark.skipif(not COMPILED, reason="it is about machine code")
 def test_q09_a_record_among_four_hundred_thousand_is_found_at_once() -> None:
-    """Q09: a look-up among 400,000 that wait takes at most ten times one among a thousand.
+    """Q09: a look-up among 400,000 pending records takes at most ten times one among 1,000.
 
-    A search through all would take 400 times as long. The bound leaves room for other processes
-    that use the same memory and caches; the figure itself is the benchmarks'.
+    A linear search would take 400 times as long. The bound leaves room for other processes that use
+    the same memory and caches; the benchmarks have the figure itself.
     """
 
     def filled_with(records: int) -> Agreement:
@@ -253,7 +253,7 @@ def test_q09_a_record_among_four_hundred_thousand_is_found_at_once() -> None:
         return time.process_time() - started
 
     few, many = filled_with(1_000), filled_with(MOST)
-    taken = [(seconds(few, 1_000), seconds(many, MOST)) for _ in range(3)]  # In turns.
+    taken = [(seconds(few, 1_000), seconds(many, MOST)) for _ in range(3)]  # Alternately.
     least_of_few, least_of_many = map(min, zip(*taken, strict=True))
 
     assert least_of_many < 10 * least_of_few

@@ -1,4 +1,4 @@
-"""`gaps: assume` (line 21): of which tokens a lost part of a log counts, and for how long."""
+"""`gaps: assume` (line 21): for which tokens, and how long, a lost part of a log counts as read."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -21,11 +21,11 @@ from helpers.logs.node_logs import batches, forged_nodes, open_all, source
 W_S = 60
 KEYS = [b"k%d" % n for n in range(12)]
 LOW = [key for key in KEYS if place_of(int(murmur3(key))) < RING // 2]
-ASSUMED = [[b"t1"], []]  # What was logged before W is over comes, what was logged later waits.
+ASSUMED = [[b"t1"], []]  # What was logged before W ended is published, what was logged later waits.
 
 
 def job(folder: Path, splits: int) -> dict[str, object]:
-    """Return the options of a job that asks for all copies; node 1 has none of the first keys."""
+    """Return the options of a job at ALL; node 1 has no copy of the first keys."""
     rows = [insert(key, b"v") for key in KEYS]
     return forged_nodes(folder, {"n1": [], "n2": rows, "n3": rows}) | {
         "consistency": "ALL",
@@ -37,19 +37,19 @@ def job(folder: Path, splits: int) -> dict[str, object]:
 
 
 def lost(split_time_ms: int) -> StoredGap:
-    """Return a gap in the log of node 1, passed by the policy."""
+    """Return a gap in the log of node 1, skipped by the policy."""
     begin, end = Marker(1, END_OFFSET), Marker(SEGMENT_ID, 0)
     return StoredGap("n1", begin, end, VANISHED, PASSED, ASSUME, split_time_ms)
 
 
 def keys_of(readers: Mapping[str, Reader]) -> list[bytes]:
-    """Return the keys that are published now."""
+    """Return the keys that are published."""
     documents = [r.document() for b in batches(readers.values()) for r in b.records()]
     return sorted(bytes.fromhex(each["key"]["k"][2:]) for each in documents)
 
 
 def states_of(options: Mapping[str, object]) -> dict[str, CdcState]:
-    """Return where each split stands when all is read."""
+    """Return the state of each split when all is read."""
     made = source(options)
     found: dict[str, CdcState] = {}
     for batch in batches(open_all(made).values()):
@@ -60,7 +60,7 @@ def states_of(options: Mapping[str, object]) -> dict[str, CdcState]:
 
 
 def test_what_one_split_assumes_the_other_does_not_when_they_merge(tmp_path: Path) -> None:
-    """Only of the tokens of which the lost part was not read a copy is taken to have been in it."""
+    """A copy is assumed only for tokens whose part of the log was lost, also after a merge."""
     low, high = states_of(job(tmp_path, 2)).values()
     merged = source(job(tmp_path, 1))
     resplit = merged.resplit(
@@ -77,7 +77,7 @@ def test_what_one_split_assumes_the_other_does_not_when_they_merge(tmp_path: Pat
 
 
 def logged_around_w(folder: Path) -> list[list[bytes]]:
-    """Return what comes of a mutation logged before W after the gap is over, and of one behind."""
+    """Return what is published of a mutation logged before W ended, and of one logged later."""
     options = job(folder, 1)
     (state,) = states_of(options).values()
     clock = DrivenClock()
@@ -98,12 +98,12 @@ def logged_around_w(folder: Path) -> list[list[bytes]]:
 
 
 def test_what_is_assumed_ends(tmp_path: Path) -> None:
-    """A node that lost a part of its log yesterday is not taken to have logged today's writes."""
+    """A node that lost a part of its log yesterday is not assumed to have logged today's writes."""
     assert ASSUMED == logged_around_w(tmp_path)
 
 
 def assumes_for_ever(self: CassandraReader) -> None:
-    """Break the rule: let a lost part count for all that comes."""
+    """Break the rule: a lost part counts for all later mutations."""
     gaps = [gap for gap in self._gaps.gaps if gap.policy == ASSUME]
     parts = [(0, 1 << 62, 0, RING) for _ in gaps]
     self._agreement.assume(parts)
@@ -111,7 +111,7 @@ def assumes_for_ever(self: CassandraReader) -> None:
 
 
 def assumes_nothing(self: CassandraReader) -> None:
-    """Break the rule: let it count for nothing."""
+    """Break the rule: a lost part counts for nothing."""
     self._memory.judge_again()
 
 
@@ -119,7 +119,7 @@ def assumes_nothing(self: CassandraReader) -> None:
 def test_who_assumes_otherwise_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sabotage: Callable[[CassandraReader], None]
 ) -> None:
-    """The check above fails where it counts for ever, and where it does not count."""
+    """The check above fails if the lost part counts for ever, and if it never counts."""
     monkeypatch.setattr(CassandraReader, "_assume", sabotage)
 
     with pytest.raises(AssertionError):

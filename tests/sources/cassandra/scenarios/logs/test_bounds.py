@@ -1,4 +1,4 @@
-"""A node that is down for long: memory stays within its bound, it is said, and nothing is lost."""
+"""A node that is down for long: memory stays bounded, a warning is logged, and nothing is lost."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ from helpers.logs.forged import insert
 from helpers.logs.node_logs import batches, forged_nodes, open_all
 
 RECORDS_MAX = 1_000
-# As an hour at 10,000 a second is to the 200,000 records of a job, so is this to RECORDS_MAX.
+# RECORDS_MAX is to this what a job's 200,000 records are to an hour at 10,000 a second.
 COUNT = 6_000
-CHUNK_RECORDS = CHUNK_BYTES // 60  # A log is read so far before another one has its turn.
+CHUNK_RECORDS = CHUNK_BYTES // 60  # Read of one log before the next.
 ROWS = [insert(b"key %d" % i, b"value") for i in range(COUNT)]
 
 
@@ -31,7 +31,7 @@ class Job:
     """A job of one split over three nodes."""
 
     def __init__(self, folder: Path) -> None:
-        """Begin with empty logs."""
+        """Start with empty logs."""
         self.folder = folder
         options = forged_nodes(folder, {"n1": [], "n2": [], "n3": []})
         self.log = LogCapture()
@@ -50,14 +50,14 @@ class Job:
         self.segments = dict.fromkeys(("n1", "n2", "n3"), SEGMENT_ID)
 
     def add(self, node: str, raws: Sequence[bytes]) -> None:
-        """Let a node log mutations, in a segment of its own."""
+        """Let a node log mutations, in a new segment."""
         self.segments[node] += 1
         number = self.segments[node]
         content = segment([raws], segment_id=number).content
         write_segment(self.folder / node, content, segment_id=number)
 
     def read(self) -> None:
-        """Read what there is, and let ten seconds pass."""
+        """Read all logs, and let ten seconds pass."""
         for _ in range(2):
             for batch in batches(self.readers):
                 self.published.update(str(record.key) for record in batch.records())
@@ -82,7 +82,7 @@ def job(tmp_path: Path) -> Job:
 
 
 def test_a_node_that_is_down_takes_no_more_memory_than_is_allowed(job: Job) -> None:
-    """All is published once meanwhile, the oldest records go first, and a warning says so."""
+    """All is published once, the oldest records are dropped first, and a warning is logged."""
     assert {1} == set(job.published.values())
     assert COUNT == len(job.published)
     assert COUNT - RECORDS_MAX <= job.books["memory_shortened"]
@@ -91,7 +91,7 @@ def test_a_node_that_is_down_takes_no_more_memory_than_is_allowed(job: Job) -> N
 
 
 def test_what_it_logs_afterwards_is_kept_or_set_aside_but_never_published_again(job: Job) -> None:
-    """Its late copies are known, or wait alone, or are quarantined with their bytes (line 25)."""
+    """Late copies are recognised, wait alone, or are quarantined with their bytes (line 25)."""
     job.add("n3", ROWS)
     job.read()
 

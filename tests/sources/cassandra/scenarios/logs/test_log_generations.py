@@ -1,4 +1,4 @@
-"""Incarnations of a log: a node that was set up anew, or whose clock was set back, is read on."""
+"""Log generations: a node that was set up again, or whose clock was set back, is read further."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ from helpers.servers.agents import TOKEN, serving
 if TYPE_CHECKING:
     from headrace.plugins import Position
 
-BACK = -50 * RUN_GAP_MAX  # Ids go back so far.
+BACK = -50 * RUN_GAP_MAX  # Ids go back by this.
 ANEW = NODES[:1]
 OTHERS = NODES[1:]
 OLD, NEW = 100 * RUN_GAP_MAX, 7  # Ids.
@@ -35,7 +35,7 @@ OLD, NEW = 100 * RUN_GAP_MAX, 7  # Ids.
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GapJob:
-    """Return a job that asks for all copies and has read a segment of each log."""
+    """Return a job at ALL that has read a segment of each log."""
     monkeypatch.chdir(tmp_path)
     made = GapJob(tmp_path, consistency="ALL")
     made.log(0, range(3))
@@ -44,7 +44,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GapJob:
 
 
 def set_up_anew(job: GapJob) -> None:
-    """Take all that a node had, also our notes, and let it begin with lower ids."""
+    """Remove all files of a node, also headrace's notes, and restart it with lower ids."""
     shutil.rmtree(job.folder / "n1")
     (job.folder / "n1").mkdir()
     job.log(BACK, range(3, 6), nodes=ANEW)
@@ -56,7 +56,7 @@ def test_a_clock_that_was_set_back_loses_nothing(
 ) -> None:
     """Lower ids beside those that were read are new; so are the next ones, and higher ones.
 
-    It goes on so when the ring is cut into other splits.
+    This stays so when the ring is divided into other splits.
     """
     job.log(BACK, range(3, 6), nodes=ANEW)
     job.log(1, range(3, 6), nodes=OTHERS)
@@ -81,9 +81,9 @@ def test_a_clock_that_was_set_back_loses_nothing(
 
 @pytest.mark.parametrize("expired", ["drop", "publish"])
 def test_what_goes_out_names_the_segments_files(tmp_path: Path, expired: str) -> None:
-    """An origin has the id in the file's name, whatever incarnation it is of, record by record too.
+    """An origin has the id of the file's name in every log generation, record by record too.
 
-    A copy is found again by its number.
+    A copy is recognised by its number.
     """
     write(tmp_path / "n1", OLD, range(3))
     level = "ONE" if expired == "drop" else "TWO"
@@ -111,7 +111,7 @@ def test_what_goes_out_names_the_segments_files(tmp_path: Path, expired: str) ->
 def test_a_node_that_was_set_up_anew_is_read_from_its_beginning(
     job: GapJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What its old log may have held unread is a gap (I10); what others logged agrees as ever."""
+    """Unread parts of its old log are a gap (I10); what other nodes logged agrees as before."""
     set_up_anew(job)
     capsys.readouterr()
 
@@ -134,7 +134,7 @@ def test_a_node_that_was_set_up_anew_is_read_from_its_beginning(
 def test_what_another_job_read_of_a_new_log_is_not_read(
     job: GapJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A job goes by what it listed itself, whatever notes a later one left beside the log (I10)."""
+    """A job uses its own list of segments, not the notes that a later job left in the log (I10)."""
     set_up_anew(job)
     other = job.folder / "other.yaml"
     sink = {"plugin": "files", "path": "later.jsonl"}
@@ -152,7 +152,7 @@ def test_what_another_job_read_of_a_new_log_is_not_read(
 
 @pytest.mark.parametrize("policy", ["expire", "assume"])
 def test_a_policy_reads_the_new_log_by_itself(job: GapJob, policy: str) -> None:
-    """The gap is told of, and what the new log has counts."""
+    """The gap is reported, and the new log counts."""
     job.change(gaps=policy)
     set_up_anew(job)
 
@@ -163,7 +163,7 @@ def test_a_policy_reads_the_new_log_by_itself(job: GapJob, policy: str) -> None:
 
 
 def test_what_was_unread_of_the_old_log_is_a_gap(job: GapJob) -> None:
-    """A live segment that was read in part is gone: the place of the marker is named."""
+    """A live segment that was read in part is gone: the marker's place is in the error."""
     made = segment([[insert(b"k", b"v")]], segment_id=OLD)
     for node in NODES:
         shutil.rmtree(job.folder / node)
@@ -180,10 +180,10 @@ def test_what_was_unread_of_the_old_log_is_a_gap(job: GapJob) -> None:
 
 
 def test_a_live_segment_is_not_final_beside_higher_ids(tmp_path: Path) -> None:
-    """I6: what was finished by an older incarnation says nothing of what the node writes now.
+    """I6: completed segments of an older log generation do not make a live segment final.
 
-    That the node writes anew does end the old incarnation's last one, which a crash left open; a
-    segment that was put back does not.
+    When the node writes a new generation, the last segment of the old one, which a crash left open,
+    is final. A segment that was copied back is not.
     """
     for number, index in ((OLD, "1\nCOMPLETED"), (OLD + 1, "512")):
         write_segment(tmp_path, b"", segment_id=number, index=index)
@@ -199,7 +199,7 @@ def test_a_live_segment_is_not_final_beside_higher_ids(tmp_path: Path) -> None:
 
 
 def test_a_segment_that_the_node_let_go_is_final_also_when_ids_are_lower(tmp_path: Path) -> None:
-    """Its commit log has a segment of the next incarnation instead."""
+    """It is final when the node's commit log has a segment of the next generation instead."""
     raw, commitlog = tmp_path / "cdc_raw", tmp_path / "commitlog"
     write_segment(raw, b"", segment_id=OLD, index="512")
     write_segment(commitlog, b"", segment_id=NEW)
@@ -212,7 +212,7 @@ def test_a_segment_that_the_node_let_go_is_final_also_when_ids_are_lower(tmp_pat
 
 
 def test_nothing_of_a_new_incarnation_goes_before_it_was_read(tmp_path: Path) -> None:
-    """I5: a note says what its split knows; whoever disposes keeps all else, also after a start."""
+    """I5: a pin has what its split knows; disposal keeps all other segments, also after a start."""
     node = Node(tmp_path)
     for number in (OLD, OLD + 1):
         node.write(number, [b"a"])
@@ -234,7 +234,7 @@ def test_nothing_of_a_new_incarnation_goes_before_it_was_read(tmp_path: Path) ->
 
 
 def test_a_log_elsewhere_begins_anew(tmp_path: Path) -> None:
-    """The reader tells incarnations apart also when agent and directory know nothing any more."""
+    """The reader distinguishes log generations also when agent and directory have no notes."""
     folder, options = tmp_path / "n1", alone(tmp_path, agent_token=TOKEN, splits=2)
     write(folder, OLD, range(3))
     with serving(folder, disposal="delete") as served:
@@ -259,7 +259,7 @@ def test_a_log_elsewhere_begins_anew(tmp_path: Path) -> None:
 def test_a_state_without_manifests_takes_what_is_there_for_read(
     tmp_path: Path, ids: Sequence[int], rows: Sequence[int]
 ) -> None:
-    """Of a former release's state: only if all ids are lower than its marker, the log is new."""
+    """With the state of an older release a log is new only if all ids are below its marker."""
     for turn, number in enumerate(ids):
         write(tmp_path / "n1", number, range(turn, turn + 1))
     old = CdcState(0, 0, ("n1",), ("forged",), {"n1": Marker(OLD, END_OFFSET)}, {})
@@ -271,7 +271,7 @@ def test_a_state_without_manifests_takes_what_is_there_for_read(
 
 
 def test_offsets_name_the_incarnation() -> None:
-    """What is shown can be set again; without an incarnation it is the newest that has the id."""
+    """A position that was shown can be set; without a generation the newest with that id counts."""
     marker = Marker(number_in(2, 7), 40)
     manifests = {"n1": ((0, (5, 4)), (2, (7, 0)))}
     state = CdcState(0, 0, ("n1",), (), {"n1": marker}, {}, manifests=manifests)
@@ -288,7 +288,7 @@ def test_offsets_name_the_incarnation() -> None:
 
 
 def alone(folder: Path, **more: object) -> dict[str, object]:
-    """Return the options of a job over one node below *folder*, which takes gaps as they come."""
+    """Return the options of a job over one node below *folder*, which ignores gaps."""
     (folder / "schema.cql").write_text(SCHEMA)
     return {
         "nodes": {"n1": str(folder / "n1")},
@@ -320,7 +320,7 @@ def write(folder: Path, segment_id: int, rows: range) -> None:
 def read(
     options: Mapping[str, object], states: Mapping[str, CdcState] | None = None
 ) -> tuple[list[int], dict[str, CdcState]]:
-    """Read all there is after *states*; return the rows' values, and the states then."""
+    """Read everything after *states*; return the rows' values, and the new states."""
     resume: dict[str, Position] = dict(states or {})
     ends = dict(states or {})
     made = source(options, DrivenClock())

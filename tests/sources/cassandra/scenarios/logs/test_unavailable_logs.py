@@ -1,4 +1,4 @@
-"""Logs that nobody can read: they are waited for, then split time goes on without them (line 8)."""
+"""Logs that cannot be read: a job waits, then split time continues without them (line 8)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,25 +26,25 @@ PATIENCE: Final = Patience(100, 1_000, ("named",))
 
 
 def job_in(folder: Path, **options: object) -> Job:
-    """Return a job that waits for a log for AFTER_S."""
+    """Return a job that waits AFTER_S for a log."""
     given = {"absent_after_seconds": AFTER_S, "complete_seconds": 30, **options}
     return Job(folder, NODES, SCHEMA, NO_RING, **given)
 
 
 def away(job: Job, node: str) -> Path:
-    """Take the directory of a node away; return where it is kept."""
+    """Move the directory of a node away; return its new place."""
     kept = job.folder / f"{node}.away"
     (job.folder / node).rename(kept)
     return kept
 
 
 def back(job: Job, node: str) -> None:
-    """Bring the directory of a node back."""
+    """Move the directory of a node back."""
     (job.folder / f"{node}.away").rename(job.folder / node)
 
 
 def log_away(job: Job, node: str, *mutations: bytes) -> None:
-    """Let a node log mutations while nobody can read its log."""
+    """Let a node log mutations while its log cannot be read."""
     back(job, node)
     job.log(node, *mutations)
     away(job, node)
@@ -61,13 +61,13 @@ def states(job: Job) -> list[CdcState]:
 
 
 def measured(job: Job, name: str) -> Mapping[str, object]:
-    """Return the samples of a measure, by node."""
+    """Return the samples of a metric, by node."""
     (found,) = (each for each in job.source.measures() if each.name == name)
     return {labels["node"]: value for labels, value in found.samples}
 
 
 def test_time_goes_on_without_a_log_after_its_wait(tmp_path: Path) -> None:
-    """What the others agree on goes out all the while; what lacks the copy expires after that."""
+    """What the other logs agree on is published meanwhile; what misses the copy expires later."""
     job = job_in(tmp_path)
     job.log("a", insert(b"alone"))
     job.read()
@@ -85,9 +85,9 @@ def test_time_goes_on_without_a_log_after_its_wait(tmp_path: Path) -> None:
 
 
 def test_a_log_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    """Which it is, why, which keyspaces go on, and until when nothing expires; then that it may.
+    """The warning names the log, the reason, the affected keyspaces, and the end of the wait.
 
-    What the other logs have left is told as ever.
+    What the other logs contain is published as before.
     """
     job = job_in(tmp_path)
     job.log("a", insert(b"both"))
@@ -118,7 +118,7 @@ def test_a_log_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 
 def test_a_log_that_is_named_is_not_waited_for(tmp_path: Path) -> None:
-    """By command: `absent` lets a job begin without a directory, and time go on at once."""
+    """With the command `absent` a job starts without a directory, and time passes at once."""
     job = job_in(tmp_path)
     job.log("a", insert(b"alone"))
     job.read()
@@ -135,19 +135,19 @@ def test_a_log_that_is_named_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_only_a_node_of_the_job_can_be_named(tmp_path: Path) -> None:
-    """A name that is not under nodes is a mistake."""
+    """A name that is not under `nodes` is a configuration error."""
     with pytest.raises(ConfigError, match="absent: nobody is not under nodes"):
         job_in(tmp_path, absent=["nobody"])
 
 
 def test_what_waits_is_remembered_no_shorter_than_the_rest(tmp_path: Path) -> None:
-    """W >= M (line 5), or a late copy would begin a record beside one that still waits."""
+    """W >= M (line 5): otherwise a late copy would start a second record beside a pending one."""
     with pytest.raises(ConfigError, match="expiry_seconds: is less than dedup_window_seconds"):
         job_in(tmp_path, expiry_seconds=59, dedup_window_seconds=60)
 
 
 def test_a_log_that_returns_in_time_counts(tmp_path: Path) -> None:
-    """Its copies are late copies of what is remembered: nothing is published twice."""
+    """Its copies are late copies of remembered records: nothing is published twice."""
     job = job_in(tmp_path, consistency="ONE")
     away(job, "c")
     job.log("a", insert(b"k"))
@@ -164,7 +164,7 @@ def test_a_log_that_returns_in_time_counts(tmp_path: Path) -> None:
 
 
 def test_what_lacks_an_absent_replica_is_remembered_as_incomplete(tmp_path: Path) -> None:
-    """Absent logs stay expected (line 4): the record goes after M, not after C."""
+    """Unavailable logs stay expected (line 4): the record is dropped after M, not after C."""
     job = job_in(tmp_path, consistency="ONE", absent=["c"])
     away(job, "c")
     for node in ("a", "b"):
@@ -179,7 +179,7 @@ def test_what_lacks_an_absent_replica_is_remembered_as_incomplete(tmp_path: Path
 
 @pytest.mark.parametrize("policy", ["expire", "assume", "fail"])
 def test_a_log_that_returns_too_late_is_a_gap(tmp_path: Path, policy: str) -> None:
-    """Its copies may be of what is forgotten, so what it logged until then is not read."""
+    """Records of its copies may be dropped, so what it logged until then is not read."""
     job = job_in(tmp_path, consistency="ONE", gaps=policy)
     for node in ("a", "c"):
         job.log(node, insert(b"before"))
@@ -208,7 +208,7 @@ def test_a_log_that_returns_too_late_is_a_gap(tmp_path: Path, policy: str) -> No
 
 
 def test_what_returns_too_late_can_be_published_again(tmp_path: Path) -> None:
-    """With `returned: publish` all is read; a declared cause of duplicates (line 36)."""
+    """With `returned: publish` all of it is read, which may cause declared duplicates (line 36)."""
     job = job_in(tmp_path, consistency="ONE", returned="publish")
     away(job, "c")
     job.log("a", insert(b"k"))
@@ -221,7 +221,7 @@ def test_what_returns_too_late_can_be_published_again(tmp_path: Path) -> None:
 
 
 def test_an_agent_that_does_not_answer_is_absent_in_time(tmp_path: Path) -> None:
-    """The same of a log elsewhere, over a restart: its clock is part of the state."""
+    """The same for an agent, over a restart: the time that passed is part of the state."""
     job = job_in(tmp_path)
     with serving(tmp_path / "c") as served:
         nodes = {"a": str(tmp_path / "a"), "b": str(tmp_path / "b"), "c": {"url": served.url}}
@@ -240,7 +240,7 @@ def test_an_agent_that_does_not_answer_is_absent_in_time(tmp_path: Path) -> None
 
 
 def test_nothing_to_read_at_all_is_an_error(tmp_path: Path) -> None:
-    """A job none of whose directories is there says so, and no time passes."""
+    """A job without any readable directory is an error, and no time passes."""
     job = job_in(tmp_path)
     job.log("a", insert(b"k"))
     job.read()
@@ -259,7 +259,7 @@ def test_nothing_to_read_at_all_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_directory_is_not_made_anew_by_us(tmp_path: Path) -> None:
-    """Where a disk is gone a job leaves nothing that looks like a log without segments."""
+    """When a disk is gone a job does not create a directory that looks like an empty log."""
     job = job_in(tmp_path, disposal="delete")
     job.log("a", insert(b"k"))
     job.read()
@@ -273,7 +273,7 @@ def test_a_directory_is_not_made_anew_by_us(tmp_path: Path) -> None:
 
 
 def test_a_version_waits_for_its_absent_log(tmp_path: Path) -> None:
-    """What its node logged may have been written under it, so it is not retired (line 9)."""
+    """The absent node may have logged mutations of it, so the version is not retired (line 9)."""
     job = job_in(tmp_path, consistency="ONE", max_hint_window_seconds=20)
     job.log("a", insert(b"at one"))
     assert shown(b"at one") == job.read()
@@ -290,7 +290,7 @@ def test_a_version_waits_for_its_absent_log(tmp_path: Path) -> None:
 
 
 def test_how_far_each_log_was_read() -> None:
-    """It is known by split time, until the log is read to its end again."""
+    """It is stored as split time, until the log is read to its end again."""
     found = Absences(PATIENCE, {})
     found.missed("n", 0, split_time_ms=50)
 
@@ -301,7 +301,7 @@ def test_how_far_each_log_was_read() -> None:
 
 
 def test_a_wait() -> None:
-    """It is counted while the log cannot be read, and begins anew when it could be meanwhile."""
+    """The wait is counted while the log cannot be read, and restarts when it was readable."""
     found = Absences(PATIENCE, {"old": Absence(99, 7)})
     assert not found.is_absent("old")
     found.missed("old", 1, split_time_ms=9)
@@ -327,7 +327,7 @@ TOLD = st.lists(st.tuples(ABSENCES, st.integers(0, 5)), min_size=1, max_size=4)
 def test_what_several_splits_know_is_one_in_any_order(
     told: list[tuple[dict[str, Absence], int]],
 ) -> None:
-    """Commutative, idempotent, and never sooner absent, or later late, than any of them."""
+    """Merging is commutative and idempotent; it ends no wait sooner, or later, than its inputs."""
     made = together(told)
 
     assert made == together(told[::-1]) == together([*told, *told])
@@ -341,7 +341,7 @@ def test_what_several_splits_know_is_one_in_any_order(
 
 
 def test_a_worker_goes_on_without_a_directory(tmp_path: Path) -> None:
-    """Through pipeline, ledger and store, over a crash: the promises hold, and time passes."""
+    """The same through pipeline, ledger and store, over a crash: nothing is lost, time passes."""
     ring = Version(tuple(TOKENS.items()), (("", 3),), "QUORUM")
     world = World(tmp_path, ring, absent_after_seconds=100, gaps="expire")
     world.start()
@@ -368,7 +368,7 @@ def test_a_worker_goes_on_without_a_directory(tmp_path: Path) -> None:
 
 
 def rest(world: World, seconds: int, but: str = "") -> None:
-    """Let all nodes sync but one, and time pass while the job runs."""
+    """Let all nodes but one sync, and time pass, while the job runs."""
     for name, log in world.ring.nodes.items():
         if name != but:
             log.sync(world.clock.monotonic_ms())

@@ -1,4 +1,4 @@
-"""Line 36: what of the source's doing may come twice is counted by its cause, and no other."""
+"""Line 36: each repeat that the source may cause is counted by its cause, and no other is."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ ONCE = shown(b"k")
 
 
 def late(folder: Path) -> Job:
-    """Let a copy come when its record was forgotten, which lacked it."""
+    """Let a copy arrive after its record, which was incomplete, expired."""
     job = Job(folder, consistency="ONE")
     job.log("a", insert(b"k"))
     assert ONCE == job.read()
@@ -27,7 +27,7 @@ def late(folder: Path) -> Job:
 
 
 def shortened(folder: Path) -> Job:
-    """Let a copy come when its record gave way to others, for want of room."""
+    """Let a copy arrive after its record was dropped to make room for others."""
     job = Job(folder, consistency="ONE", splits=1, records_max=1_000)
     job.log("a", insert(b"k"), *(insert(b"%d" % n) for n in range(9_000)))
     assert 9_001 == len(job.read())
@@ -37,7 +37,7 @@ def shortened(folder: Path) -> Job:
 
 
 def overflow(folder: Path) -> Job:
-    """Let a mutation that waits give way to others, be sent by hand, and then get its copies."""
+    """Let a pending mutation be dropped for room, be sent by hand, and then get its copies."""
     job = Job(folder, splits=1, records_max=1_000)
     job.log("a", insert(b"k"), *(insert(b"%d" % n) for n in range(9_000)))
     assert [] == job.read()
@@ -51,7 +51,7 @@ def overflow(folder: Path) -> Job:
 
 
 def expired(folder: Path) -> Job:
-    """Let a copy be published for want of others when those of the level were forgotten."""
+    """Let a record expire as incomplete, and a copy that arrives later be published alone."""
     job = Job(folder, expired="publish", complete_seconds=REST_S)
     for node in "abc":
         job.log(node, insert(b"k"))
@@ -63,7 +63,7 @@ def expired(folder: Path) -> Job:
 
 
 def reencoded(folder: Path) -> Job:
-    """Let a stream bring in other bytes what is older than the memory."""
+    """Let a stream bring, in other bytes, what is older than the dedup window."""
     job = Job(folder, consistency="ONE", streamed="publish", complete_seconds=REST_S)
     for node in "abc":
         job.log(node, insert(b"k"))
@@ -77,14 +77,14 @@ def reencoded(folder: Path) -> Job:
 
 @pytest.mark.parametrize("cause", [late, shortened, overflow, expired, reencoded])
 def test_each_cause_has_its_counter(tmp_path: Path, cause: Callable[[Path], Job]) -> None:
-    """The row comes twice, and one counter says why."""
+    """The row is published twice, and one counter has the cause."""
     counted = told(cause(tmp_path))
 
     assert [cause.__name__] == list(counted)
 
 
 def test_what_comes_once_is_not_counted(tmp_path: Path) -> None:
-    """Copies, hints and other bytes of what is remembered are no repeats."""
+    """Copies, hints and other bytes of remembered mutations are not repeats."""
     job = Job(tmp_path)
     for node in "abc":
         job.log(node, insert(b"k"))
@@ -96,6 +96,6 @@ def test_what_comes_once_is_not_counted(tmp_path: Path) -> None:
 
 
 def told(job: Job) -> Mapping[str, int]:
-    """Return what may have come twice by now, by its causes."""
+    """Return the counters of repeats, by cause."""
     found = repeats(SplitBooks("", job.books(), {}, BOOKKEEPING))
     return {cause: count for cause, count in found.items() if count}

@@ -1,7 +1,7 @@
-"""Rings that nobody recorded change, grow and shrink; what agrees is what a naive walk says.
+"""Forged rings change, grow and shrink; what agrees is what a naive walk of the ring says.
 
-One seed is one ring: its shape, what happens to it, who logs what and when, and when its job
-crashes. HEADRACE_SEEDS asks for others than those that are always run (see CONTRIBUTING.md).
+One seed is one ring: its shape, its changes, the logs of its nodes, and the crashes of its job.
+HEADRACE_SEEDS asks for other seeds than those that are always run (see CONTRIBUTING.md).
 """
 
 from collections import Counter
@@ -26,9 +26,9 @@ pytestmark = pytest.mark.soak
 
 CHANGING: Final = 22  # Mutations wait while the ring changes.
 USUAL: Final = (0, 2, 7)
-REFUSED: Final = (2, 11, 13)  # Whose first rings cannot all be read at their level.
+REFUSED: Final = (2, 11, 13)  # Their first rings cannot all be read at their level.
 SPLITS: Final = (1, 2, 4)
-HEARD_S: Final = 11  # Split time, by which each split has committed that it knows of a ring.
+HEARD_S: Final = 11  # In split time; by then each split has committed a new ring.
 CANONICAL_S: Final = 31
 WINDOW_S: Final = 4_000
 LONG_S: Final = 1_000_000
@@ -37,7 +37,7 @@ EXPIRY_S: Final = 90
 
 
 class Play:
-    """A world, and a job that reads it."""
+    """A ring, and a job that reads it."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         """Open the job over empty logs."""
@@ -46,7 +46,7 @@ class Play:
         self.nodes = folder / "nodes"
         self.nodes.mkdir()
         self.logs: dict[str, GrowingLog] = {}
-        self.gone: set[str] = set()  # Nodes that the job is not told of any more.
+        self.gone: set[str] = set()  # Nodes that the job no longer has.
         self.justified: set[Content] = set()
         self.forgets = self.random.random() < 0.5
         self.publishes = self.random.random() < 0.5
@@ -60,7 +60,7 @@ class Play:
             "complete_seconds": COMPLETE_S if self.forgets else LONG_S,
             "expired": "publish" if self.publishes else "drop",
         }
-        # Dice of its own: how it reads changes nothing in the world.
+        # Its own dice: how the job reads changes nothing in the ring.
         reading = Random(f"job {seed}")  # noqa: S311 (a test's dice)
         self.job = Job(options, reading, world.logs(), self.nodes, world.is_justified)
         self._tell()
@@ -70,7 +70,7 @@ class Play:
         (self.world.folder / "ring.yaml").write_bytes(msgspec.yaml.encode(self.world.topology()))
 
     def _tell(self) -> None:
-        """Write all that a job is told when it starts; of the ring in a file or with the nodes."""
+        """Write the job's options, with the ring in a file or with the nodes."""
         world, ring = self.world, self.world.topology()
         self._tell_ring()
         for name in sorted(world.ring.members.keys() - world.unread - self.logs.keys()):
@@ -86,7 +86,7 @@ class Play:
         self.job.options |= {**world.options(), "nodes": nodes, "topology": topology}
 
     def hear(self) -> None:
-        """Let the job hear of the ring of now, while it runs or when it starts again."""
+        """Give the job the current ring, while it runs or when it restarts."""
         world = self.world
         before = world.active[-1]
         world.active.append(world.ring)
@@ -99,32 +99,32 @@ class Play:
         self.job.rest(HEARD_S)
 
     def restart(self, **options: object) -> None:
-        """Crash, and go on with what is so now."""
+        """Crash, and restart with the current ring."""
         self.job.close()
         self.job.options |= options
         self._tell()
         self.job.start()
 
     def take_in(self, logged: Path) -> None:
-        """Let the nodes log what lies there, and read all of it, in any order."""
+        """Let the nodes log what is due, and read all of it, in any order."""
         for folder in sorted(logged.glob("*")):
             self.logs[folder.name].follow(folder)
         splits = self.random.sample(SPLITS, self.random.choice([0, 0, 1]))
         self.job.read_all(list(self.logs.values()), splits=splits)
 
     def settle(self) -> None:
-        """Let so much time pass that no ring but the last counts, and what is complete goes."""
+        """Let time pass until only the last ring counts, and complete records are dropped."""
         world, job = self.world, self.job
         job.wait(WINDOW_S + 60)
         world.active = [world.ring]
         if self.forgets:
             nodes = job.durable.nodes
             world.forget({c for c in self.justified if world.holders(c) <= nodes[c]})
-        if not self.publishes:  # Else bytes of what expires may be in their logs only.
+        if not self.publishes:  # Otherwise bytes of expired mutations may be in their logs only.
             self.gone |= self.logs.keys() - world.ring.members.keys()
 
     def waiting(self) -> set[Content]:
-        """Return what was logged, and is not justified by what is durable now."""
+        """Return what was logged, and is not justified by what is durable."""
         nodes = self.job.durable.nodes
         self.job.durable.look()
         logged = {content for content, names in nodes.items() if names}
@@ -132,7 +132,7 @@ class Play:
         return logged - self.justified
 
     def check(self) -> None:
-        """Check that all that the copies justify was said, nothing else, and nothing twice."""
+        """Check that all that copies justify was published once, and nothing else."""
         waiting, job = self.waiting(), self.job
         assert ([], []) == (job.repeated, job.early)
         assert Counter(self.justified) == job.published
@@ -140,7 +140,7 @@ class Play:
         self.check_books()
 
     def check_books(self) -> None:
-        """Check that each entry has one fate, and each mutation."""
+        """Check that each entry, and each mutation, is counted once."""
         books = self.job.books()
         entries: Counter[str] = Counter()
         for (node, _), ends in self.world.places.items():
@@ -149,7 +149,7 @@ class Play:
         assert [] == differences(SplitBooks("", books, {}, BOOKKEEPING))
 
     def expire(self) -> None:
-        """Let all that waits expire; copies that come after all make some of it agree late."""
+        """Let all pending mutations expire; later copies make some of them agree late."""
         waiting, world, job = self.waiting(), self.world, self.job
         self.restart(expiry_seconds=EXPIRY_S, dedup_window_seconds=EXPIRY_S)
         job.wait(EXPIRY_S - HEARD_S)
@@ -181,7 +181,7 @@ class Play:
 
 
 def let_it_be(seed: int, folder: Path) -> int:
-    """Let all that a seed says happen, and check what was published; return how often it died."""
+    """Run the events of a seed, check what was published, and return the number of crashes."""
     play = Play(seed, folder)
     world, random = play.world, play.random
     phases = random.randint(1, 4)
@@ -207,14 +207,14 @@ def let_it_be(seed: int, folder: Path) -> int:
 
 @pytest.mark.parametrize("seed", seeds(*USUAL))
 def test_what_is_published_is_what_a_walk_of_the_ring_justifies(tmp_path: Path, seed: int) -> None:
-    """Each once, in whatever order it is read, by whichever ring it was written to."""
+    """Each mutation is published once, in any order of reading, by the ring it was written to."""
     assert let_it_be(seed, tmp_path)
 
 
 def test_a_job_that_knows_only_the_ring_of_now_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Line 9: what was written under the ring before lacks copies by that of now."""
+    """Line 9: what was written to the previous ring does not have enough copies in this one."""
     judges_by_the_current_ring(monkeypatch)
 
     with pytest.raises(AssertionError):
@@ -223,7 +223,7 @@ def test_a_job_that_knows_only_the_ring_of_now_is_found_out(
 
 @pytest.mark.parametrize("seed", seeds(*REFUSED))
 def test_a_ring_that_cannot_satisfy_the_level_is_refused(tmp_path: Path, seed: int) -> None:
-    """The same ones that a walk finds wanting, whatever is wrong with them."""
+    """The refused rings are those that a walk finds too small, for every reason."""
     world = World(seed, tmp_path)
     assert world.refused or is_soak()
     for ring in world.refused[:3]:

@@ -1,4 +1,4 @@
-"""Rings of more nodes than a record can tell apart: each split reads the few that hold it."""
+"""Rings with more nodes than a record has log slots: each split reads the few logs of its nodes."""
 
 from collections import Counter
 from pathlib import Path
@@ -20,21 +20,21 @@ MEMORY_S = 30
 
 
 def read_entries(job: LargeRing) -> int:
-    """Return how many entries were read, of all logs and splits."""
+    """Return the number of entries that were read, over all logs and splits."""
     books = job.books().items()
     return sum(n for name, n in books if name.startswith("entries.") and name.endswith(".read"))
 
 
 @pytest.mark.parametrize(("level", "copies"), [("QUORUM", 2), ("ALL", 3)])
 def test_each_mutation_is_agreed_once(tmp_path: Path, level: str, copies: int) -> None:
-    """As many copies as the level asks for let each one out, one less none of them."""
+    """With as many copies as the level needs each mutation is published; with one less none is."""
     job = LargeRing(tmp_path, tokens_of(100), consistency=level, splits=SPLITS)
     wanted = keys("k", 150)
     job.log(wanted, slice(copies - 1))
     job.read()
     assert not job.came
 
-    job.crash()  # What waits is known by its seats.
+    job.crash()  # Pending copies are stored by log slot.
     job.log(wanted, slice(copies - 1, None))
     job.read()
 
@@ -44,7 +44,7 @@ def test_each_mutation_is_agreed_once(tmp_path: Path, level: str, copies: int) -
 
 
 def test_who_owns_a_few_splits_reads_a_few_logs(tmp_path: Path) -> None:
-    """No log is opened that holds nothing of them, and no need of theirs is noted there."""
+    """No log without data of the split is opened, and no pin is written there."""
     job = LargeRing(tmp_path, tokens_of(300), only=slice(4), consistency="ALL")
     wanted = keys("k", 1_500)
     job.log(wanted)
@@ -60,7 +60,7 @@ def test_who_owns_a_few_splits_reads_a_few_logs(tmp_path: Path) -> None:
 
 
 def test_owners_of_a_large_ring_publish_all_of_it(tmp_path: Path) -> None:
-    """Each mutation comes once, from whoever has its split, and once more splits changed hands."""
+    """Each mutation is published once, by the owner of its split, also after splits moved."""
     job = LargeRing(tmp_path, tokens_of(300), only=slice(0), consistency="ALL", splits=SPLITS)
     wanted: list[bytes] = []
     for share in (SPLITS // 2, SPLITS * 3 // 4):
@@ -76,7 +76,7 @@ def test_owners_of_a_large_ring_publish_all_of_it(tmp_path: Path) -> None:
 
 
 def test_other_splits_go_on_with_other_seats(tmp_path: Path) -> None:
-    """What waited waits on, and what came does not come again, in more splits and in fewer."""
+    """After more or fewer splits pending mutations stay pending, and published ones published."""
     job = LargeRing(tmp_path, tokens_of(100), consistency="QUORUM", splits=SPLITS)
     wanted, early = keys("k", 150), keys("early", 50)
     job.log(wanted, slice(1))
@@ -92,7 +92,7 @@ def test_other_splits_go_on_with_other_seats(tmp_path: Path) -> None:
 
 
 def test_nodes_join_and_leave(tmp_path: Path) -> None:
-    """A node that joins has a seat in the splits that it holds, who left gives its own back."""
+    """A joining node gets a log slot in its splits; a leaving node's log slot becomes free."""
     before = tokens_of(100)
     fresh = {"new": tokens_of(1, seed=7)["n000"]}
     job = LargeRing(
@@ -119,7 +119,7 @@ def test_nodes_join_and_leave(tmp_path: Path) -> None:
     held = {name for name, state in job.states.items() if "new" in state.hosts}
     assert 0 < len(held) < len(job.states) // 2
 
-    job.ring(before)  # And it is gone again.
+    job.ring(before)  # The node leaves again.
     job.wait(20)
     job.crash()
     last = keys("last", 300)
@@ -132,7 +132,7 @@ def test_nodes_join_and_leave(tmp_path: Path) -> None:
 
 
 def test_splits_that_are_too_wide_are_refused(tmp_path: Path) -> None:
-    """So is a number that is given; none that is left open is too small."""
+    """A number of splits that is too small is refused; a number that is chosen is large enough."""
     job = LargeRing(tmp_path, tokens_of(100), only=slice(0))
     with pytest.raises(SplitTooWideError, match=f"nodes, {SEATS_MAX} at most") as raised:
         source(job.options | {"splits": 2}).plan()

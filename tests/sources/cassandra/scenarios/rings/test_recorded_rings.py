@@ -1,7 +1,7 @@
 """Recorded rings, read in random order while they grow, with a crash after every batch.
 
-What is justified comes from what Cassandra's own reader says is in the logs, and from the raw bytes
-at those places: nothing of the code under test. HEADRACE_SEEDS asks for other orders than one (see
+What is justified comes from what Cassandra's own reader found in the logs, and from the raw bytes
+there: nothing of the code under test. HEADRACE_SEEDS asks for other orders than one (see
 CONTRIBUTING.md).
 """
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.soak
 
 COMPILED: Final = is_compiled("headrace.sources.cassandra.agreement.intake")
 LEVELS: Final = ("ONE", "QUORUM", "ALL")
-LARGE_LEVELS: Final = ("QUORUM",)  # Of larger rings; all levels are asked of the smallest.
+LARGE_LEVELS: Final = ("QUORUM",)  # For larger rings; the smallest ring is read at all levels.
 OTHER_LEVELS: Final = ("TWO", "THREE", "LOCAL_ONE", "LOCAL_QUORUM", "EACH_QUORUM")
 # The interpreter needs minutes for all of them.
 RINGS: Final = ("4.1-ring", "5.0-ring", "6.0-v9-ring") if COMPILED else ("5.0-ring",)
@@ -37,7 +37,7 @@ CRASHES: Final = (
     "5.0-lz4-crash",
     "5.0-v8-direct-crash",
 )
-# Of a single copy all levels ask for the same; TWO and THREE are more than there are.
+# With a single copy all levels are the same; TWO and THREE are more copies than there are.
 ONE_COPY: Final = ("QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "LOCAL_ONE", "ALL")
 REPAIR: Final = "5.0-repair"
 SPLITS: Final = (1, 2, 3, 5)
@@ -49,7 +49,7 @@ LAST: Final = "segments/node3"
 def read_of(
     names: Sequence[str], levels: Sequence[str], others: Sequence[str]
 ) -> Sequence[tuple[str, str]]:
-    """Return names with levels; the *others* with the last name only, unless seeds are given."""
+    """Return names with levels; of *others* only the last name, unless seeds are given."""
     with_others = (names if is_soak() else names[-1:]) if COMPILED else ()
     return [
         (name, level)
@@ -74,12 +74,12 @@ def job_of(name: str, level: str, seed: int, nodes: Path, known: Logs) -> Job:
 
 
 def other_splits(job: Job, seed: int) -> Sequence[int]:
-    """Return into how many splits the ring is cut in the middle; of the first seed not at all."""
+    """Return the number of splits from the middle on; the first seed does not change it."""
     return job.random.sample(SPLITS, job.random.randint(0, 2)) if seed else ()
 
 
 def growing(name: str, folder: Path, *last: str) -> list[GrowingLog]:
-    """Return the logs of a recording, below *folder*; node 3's is in those states, in turn."""
+    """Return the logs of a recording, below *folder*; node 3's log is in these states, in turn."""
     states = {node: [f"segments/{node}"] for node in NODES} | {NODES[2]: last or [LAST]}
     return [
         GrowingLog(folder / node, [recording(name) / state for state in states[node]])
@@ -88,7 +88,7 @@ def growing(name: str, folder: Path, *last: str) -> list[GrowingLog]:
 
 
 def check(job: Job, known: Logs, level: str) -> None:
-    """Check that all that the copies justify is said, nothing else, and nothing twice."""
+    """Check that all that copies justify was published once, and nothing else."""
     justified = known.justified(level)
     missing = union(justified) - union(set(job.published))
     unjustified = set(job.published) - justified
@@ -97,7 +97,7 @@ def check(job: Job, known: Logs, level: str) -> None:
 
 
 def check_books(books: Mapping[str, int], known: Logs, published: int) -> None:
-    """Check that the books know of each entry, and of each emission."""
+    """Check that the books count each entry, and each published mutation."""
     assert published == books["mutations.agreed"]
     assert known.entries == {node: books[f"entries.{node}.read"] for node in NODES}
     for node in NODES:
@@ -112,9 +112,9 @@ def check_books(books: Mapping[str, int], known: Logs, published: int) -> None:
 def test_each_justified_mutation_is_published_once(
     tmp_path: Path, name: str, level: str, seed: int
 ) -> None:
-    """Read in any order, with a crash after every batch: all that agreed, once, nothing else.
+    """In any order, with a crash after every batch, each agreed mutation is published once.
 
-    Read repair has written some of it once more, in other bytes (line 19).
+    Read repair has written some of them again, in other bytes (line 19).
     """
     known = logs_of(name)
     logs = growing(name, tmp_path)
@@ -134,10 +134,10 @@ def test_each_justified_mutation_is_published_once(
 @pytest.mark.parametrize("level", ["ONE", "QUORUM"])
 @pytest.mark.skipif(not COMPILED, reason="the interpreter needs minutes")
 def test_the_number_of_splits_changes_in_the_middle(tmp_path: Path, level: str, seed: int) -> None:
-    """8, then 3, then 16 splits, each ahead of the others somewhere: each mutation once.
+    """8, then 3, then 16 splits, each with its own progress: each mutation is published once.
 
-    A split of another plan begins with what several of the one before know, each of its own tokens;
-    the rest as above.
+    A split of another plan starts with the records of several earlier splits, each with its own
+    tokens; otherwise as above.
     """
     known = logs_of(SMALLEST)
     logs = growing(SMALLEST, tmp_path)
@@ -163,7 +163,7 @@ def test_the_number_of_splits_changes_in_the_middle(tmp_path: Path, level: str, 
     read_of(RINGS, ["ALL"], ["ONE", *(("QUORUM", *OTHER_LEVELS) if is_soak() else ())]),
 )
 def test_a_node_is_killed_and_comes_back(tmp_path: Path, name: str, level: str, seed: int) -> None:
-    """What it lost stays pending at ALL; its log is read on where it was, and repeats nothing."""
+    """What it lost stays pending at ALL; its log is read from its marker, without repeats."""
     killed, whole = logs_of(name, killed=True), logs_of(name)
     logs = growing(name, tmp_path, f"{KILLED}/cdc_raw", "node3-restarted/cdc_raw", LAST)
     job = job_of(name, level, seed, tmp_path, whole)
@@ -189,8 +189,8 @@ def test_a_node_is_killed_and_comes_back(tmp_path: Path, name: str, level: str, 
 def test_repair_publishes_each_change_once(tmp_path: Path, level: str, seed: int) -> None:
     """What nodetool repair streams in other bytes is not new, and does not wait for copies.
 
-    What one node had missed counts as its copy; what it has only merged with more does not, and
-    expires at ALL.
+    A mutation that a node had missed counts as its copy; what it only merged does not, and expires
+    at ALL.
     """
     known = logs_of(REPAIR)
     logs = growing(REPAIR, tmp_path)
@@ -211,7 +211,7 @@ def test_repair_publishes_each_change_once(tmp_path: Path, level: str, seed: int
 
 
 def replayed(killed: Path, folder: Path) -> Path:
-    """Return the directory as the node left it after its restart: all that was listed complete."""
+    """Return the directory after the node's restart, with everything completed."""
     shutil.copytree(killed, folder)
     for index in folder.glob("*_cdc.idx"):
         size = index.with_name(index.name.replace("_cdc.idx", ".log")).stat().st_size
@@ -224,7 +224,7 @@ def replayed(killed: Path, folder: Path) -> Path:
 def test_a_single_node_is_killed_and_replays(
     tmp_path: Path, name: str, level: str, seed: int
 ) -> None:
-    """Up to its SIGKILL what its index said is published, then the rest, all of it once."""
+    """What the index had at the SIGKILL is published, then the rest, each once."""
     killed, whole = log_of(name, killed=True), log_of(name, killed=False)
     before = recording(name) / "killed" / "cdc_raw"
     log = GrowingLog(tmp_path / NODES[0], [before, replayed(before, tmp_path / "after")])

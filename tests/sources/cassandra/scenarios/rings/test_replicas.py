@@ -1,6 +1,6 @@
-"""What replicas do to one another's copies, scenario by scenario: P01 to P08, and K07 and K08.
+"""What replicas do to one another's copies: scenarios P01 to P08, K07 and K08.
 
-Each is told through the source's readers, over logs that are forged or recorded.
+The source's readers read logs that are forged or recorded.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def pair(folder: Path) -> Job:
 
 
 def test_p01_the_same_bytes_from_two_nodes_are_one_event(tmp_path: Path) -> None:
-    """P01: at a replication factor of two both nodes log the same, and one event comes out."""
+    """P01: with replication factor 2 both nodes log the same bytes, and one change is published."""
     job = pair(tmp_path)
     for node in NODES[:2]:
         job.log(node, insert(b"k"))
@@ -38,7 +38,7 @@ def test_p01_the_same_bytes_from_two_nodes_are_one_event(tmp_path: Path) -> None
 
 
 def test_p02_below_the_level_it_is_held_until_a_late_copy_comes(tmp_path: Path) -> None:
-    """P02: one copy of two is held, for hours if need be; with the second it is published."""
+    """P02: one copy of two waits, for hours if necessary; with the second it is published."""
     job = Job(tmp_path)
     job.log("a", insert(b"k"))
     assert [] == job.read()
@@ -52,7 +52,7 @@ def test_p02_below_the_level_it_is_held_until_a_late_copy_comes(tmp_path: Path) 
 
 
 def test_p03_what_never_gets_enough_copies_is_dropped_and_counted(tmp_path: Path) -> None:
-    """P03: after its time it is in the books as expired, and nothing of it comes out."""
+    """P03: after its time it is counted as expired, and is not published."""
     job = Job(tmp_path)
     job.log("a", insert(b"alone"), insert(b"both"))
     job.log("b", insert(b"both"))
@@ -65,7 +65,7 @@ def test_p03_what_never_gets_enough_copies_is_dropped_and_counted(tmp_path: Path
 
 
 def test_p04_hints_in_another_order_give_the_same_row(tmp_path: Path) -> None:
-    """P04: a node that was down gets what it missed backwards; folding by write time is right."""
+    """P04: a node gets hints in reverse order; folding by write time gives the same row."""
     job = Job(tmp_path, consistency="ALL")
     first, second = insert(b"k", b"\1", at_us=1), insert(b"k", b"\2", at_us=2)
     job.log("a", first, second)
@@ -92,7 +92,7 @@ LEVELS: Final = {
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_p05_a_level_is_honoured_exactly(tmp_path: Path, level: str) -> None:
-    """P05: in two data centres with three copies each; too few never, enough at once."""
+    """P05: with three copies in each of two data centres, each level needs its exact number."""
     too_few, enough, others = LEVELS[level]
     schema = SCHEMA.replace(
         "'SimpleStrategy', 'replication_factor': '3'",
@@ -112,7 +112,7 @@ def test_p05_a_level_is_honoured_exactly(tmp_path: Path, level: str) -> None:
 
 
 def test_p06_a_single_node_needs_no_other(tmp_path: Path) -> None:
-    """P06: with one copy of everything each change comes out once, also when it is logged twice."""
+    """P06: with one replica each change is published once, also when it is logged twice."""
     job = Job(tmp_path, "a", SCHEMA.replace("'3'", "'1'"), consistency="ONE")
     job.log("a", insert(b"1"), insert(b"2"), insert(b"1"))
 
@@ -133,7 +133,7 @@ def said_otherwise(*keys_and_times: tuple[bytes, int]) -> bytes:
 
 @pytest.mark.parametrize("level", ["ONE", "QUORUM"])
 def test_p07_repairs_hints_and_batches_add_no_event(tmp_path: Path, level: str) -> None:
-    """P07: other bytes of a repair, the same bytes as a hint, and again from a batch: nothing."""
+    """P07: other bytes of a repair, and the same bytes of a hint and a batch, publish nothing."""
     job = Job(tmp_path, consistency=level)
     for node in NODES[:2]:
         job.log(node, insert(b"k"))
@@ -150,7 +150,7 @@ def test_p07_repairs_hints_and_batches_add_no_event(tmp_path: Path, level: str) 
 
 @pytest.mark.parametrize("versions", [(7, 8, 9), (7, 7, 8), (8, 9, 9)])
 def test_p08_replicas_of_mixed_versions_agree(tmp_path: Path, versions: Sequence[int]) -> None:
-    """P08: in a rolling upgrade no two nodes log the same bytes, and still all agree."""
+    """P08: in a rolling upgrade no two nodes log the same bytes, and all copies agree."""
     job = Job(tmp_path, consistency="ALL")
     for node, version in zip(NODES, versions, strict=True):
         job.log(node, insert(b"k", b"v", messaging=MESSAGING[version]), version=version)
@@ -160,7 +160,7 @@ def test_p08_replicas_of_mixed_versions_agree(tmp_path: Path, versions: Sequence
 
 
 def test_k07_a_tail_gives_an_event_at_each_sync_and_leaves_little(tmp_path: Path) -> None:
-    """K07: what a sync made durable comes at the next look; of finished segments one is left."""
+    """K07: what a sync made durable is read in the next pass; one completed segment remains."""
     job = Job(tmp_path, disposal="delete")
     for number in range(9):
         key = b"k%d" % number
@@ -172,7 +172,7 @@ def test_k07_a_tail_gives_an_event_at_each_sync_and_leaves_little(tmp_path: Path
 
 
 def test_k08_many_segments_are_read_once_each(tmp_path: Path) -> None:
-    """K08: forty segments of three nodes, four splits, one batch of each in turn."""
+    """K08: forty segments of three nodes and four splits are read once each, batch by batch."""
     job = Job(tmp_path, splits=4, segments_per_batch_max=1)
     names = [b"k%03d" % number for number in range(40)]
     for name in names:

@@ -1,4 +1,4 @@
-"""What a job makes of its ring, by the command line: refused at the start, or kept in the store."""
+"""What a job does with its ring, on the command line: it is refused, or kept in the store."""
 
 import json
 import re
@@ -21,7 +21,7 @@ QUARTER = 1 << 62
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GapJob:
-    """Return a job that has something to read."""
+    """Return a job with something to read."""
     monkeypatch.chdir(tmp_path)
     made = GapJob(tmp_path)
     made.log(0, range(3))
@@ -29,7 +29,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GapJob:
 
 
 def replicate(job: GapJob, said: str) -> None:
-    """Let the schema say *said* of the keyspace; nothing is no keyspace at all."""
+    """Let the schema have *said* as replication; without *said*, no keyspace."""
     path = job.folder / "schema.cql"
     made = f"CREATE KEYSPACE forged WITH replication = {said};" if said else ""
     path.write_text(re.sub("CREATE KEYSPACE.*;", made, path.read_text()))
@@ -105,7 +105,7 @@ def test_an_unknown_replication_is_refused(
     source: dict[str, object],
     expected: str,
 ) -> None:
-    """A job that cannot know how many copies there are, and where, publishes nothing: status 2."""
+    """A job with unknown replication publishes nothing, and ends with status 2."""
     replicate(job, said)
     job.change(**source)
 
@@ -137,7 +137,7 @@ def test_an_unknown_replication_is_refused(
 def test_one_log_never_counts_as_two(
     job: GapJob, capsys: pytest.CaptureFixture[str], nodes: dict[str, object], expected: str
 ) -> None:
-    """Else one copy would satisfy QUORUM: refused, and which of the nodes it is."""
+    """A log that is given twice is refused by name: one copy would satisfy QUORUM."""
     (job.folder / "link").symlink_to("n1")
     job.change(nodes=nodes)
 
@@ -150,7 +150,7 @@ def test_one_log_never_counts_as_two(
 def test_logs_of_each_data_centre_are_needed(
     job: GapJob, capsys: pytest.CaptureFixture[str], level: str
 ) -> None:
-    """Also where those of one could satisfy the level; with LOCAL_QUORUM they are enough."""
+    """Logs of every data centre are needed, unless LOCAL_QUORUM needs those of one only."""
     replicate(job, "{'class': 'NetworkTopologyStrategy', 'east': 3, 'west': 1}")
     ring = {node: {"tokens": [place], "dc": "east"} for place, node in enumerate(NODES)}
     ring |= {"n9": {"tokens": [QUARTER], "dc": "west"}}
@@ -180,7 +180,7 @@ def test_a_ring_that_is_not_the_jobs_is_told(
     not_in_ring: Sequence[str],
     not_read: Sequence[str],
 ) -> None:
-    """By name, once; what agrees by the others' copies is published."""
+    """A node that is not in the job is named once; what the other nodes agree on is published."""
     ring = {node: {"tokens": [place]} for place, node in enumerate(names)}
     (job.folder / "ring.yaml").write_text(yaml.safe_dump(ring))
     job.change(topology="ring.yaml")
@@ -193,7 +193,7 @@ def test_a_ring_that_is_not_the_jobs_is_told(
 
 
 def test_versions_of_the_ring_are_in_the_store(job: GapJob) -> None:
-    """The one before is kept beside the new one, with when it was superseded, by each split."""
+    """Each split stores the previous ring beside the new one, and when it was replaced."""
     ring = {node: {"tokens": [place * QUARTER]} for place, node in enumerate(NODES, start=-1)}
     moved = ring | {"n3": {"tokens": [QUARTER // 2]}}
     job.change(topology="ring.yaml")

@@ -1,4 +1,4 @@
-"""A ring, its replication and its level change, while a job runs and while it does not."""
+"""A ring, its replication and its level change, while a job runs and while it is stopped."""
 
 import shutil
 from bisect import bisect_left
@@ -28,7 +28,7 @@ HINTS_S = 600
 MINUTE_S = 60
 HOURS_MS = 6 * 3_600_000
 ROWS_EACH = 24
-# Tokens by node, and copies of a row, before and after a change; the last one is undone again.
+# Tokens by node, and copies of a row, before and after a change; the last one is undone.
 QUARTER = 1 << 62
 THREE = {"n1": -2 * QUARTER, "n2": -QUARTER, "n3": QUARTER}
 FOUR = THREE | {"n4": 0}
@@ -61,38 +61,38 @@ class Job:
         self.open()
 
     def ring(self, *nodes: str) -> None:
-        """Write the file of a ring of these nodes."""
+        """Write a file with a ring of these nodes."""
         self.owns({node: 100 * i for i, node in enumerate(nodes)})
 
     def owns(self, tokens: Mapping[str, int], **more: str) -> None:
-        """Write the file of a ring, in which each node has a token, and *more*."""
+        """Write a file with a ring in which each node has a token, and *more*."""
         named = {node: {"tokens": [token], **more} for node, token in tokens.items()}
         (self.folder / "ring.yaml").write_bytes(msgspec.yaml.encode(named))
 
     def replicate(self, **replication: str) -> None:
-        """Let a log tell that the keyspace has another replication."""
+        """Let a log contain another replication of the keyspace."""
         parts = self.source._parts  # noqa: SLF001 (as a log's change of the schema does)
         parts.built().deliveries.follow({"forged": KeyspaceSchema("forged", replication)})
 
     def open(self, **options: object) -> None:
-        """Start, or start again from what is committed."""
+        """Start, or restart from the committed position."""
         self.options |= options
         self.source = source(self.options, self.clock)
         self.readers = open_all(self.source, self.at)
 
     def add(self, raws: list[bytes], *nodes: str) -> None:
-        """Let these nodes log mutations in a further segment; the others have an empty one."""
+        """Let these nodes log mutations in a new segment; the others have an empty one."""
         self.log(dict.fromkeys(nodes, raws))
 
     def log(self, raws: Mapping[str, list[bytes]]) -> None:
-        """Let each node log its mutations in a further segment."""
+        """Let each node log its mutations in a new segment."""
         self.segment_id += 1
         for node in NODES:
             content = segment([raws.get(node, [])], segment_id=self.segment_id).content
             write_segment(self.folder / node, content, segment_id=self.segment_id)
 
     def read(self, seconds: int = 10) -> int:
-        """Read for a while; return how many records come."""
+        """Read for a while; return the number of records."""
         found = 0
         for _ in range(0, seconds + 1, 5):
             for batch in batches(self.readers.values()):
@@ -108,7 +108,7 @@ class Job:
 def copies(
     phase: int, tokens: Mapping[str, int], factor: int
 ) -> tuple[int, dict[str, list[bytes]]]:
-    """Return rows and what each node logs of them: enough copies for QUORUM, and no more."""
+    """Return rows and the copies that each node logs: enough for QUORUM, and no more."""
     keys = [b"phase %d key %d" % (phase, i) for i in range(ROWS_EACH)]
     ring = sorted((token, node) for node, token in tokens.items())
     logged: dict[str, list[bytes]] = {}
@@ -123,10 +123,10 @@ def copies(
 @pytest.mark.parametrize("heard", ["early", "late"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_no_gap_and_no_surplus_at_the_seam(tmp_path: Path, change: str, heard: str) -> None:
-    """TP01, TP02: each row comes once, whenever the job hears of the ring that it was written to.
+    """TP01, TP02: each row is published once, whether the job gets the new ring early or late.
 
-    Early is before it has read what was written to the ring before, late after it has read what was
-    written to this one.
+    Early is before it has read what was written to the old ring, late is after it has read what was
+    written to the new one.
     """
     job = Job(tmp_path)
     phases = CHANGES[change]
@@ -155,7 +155,7 @@ def test_no_gap_and_no_surplus_at_the_seam(tmp_path: Path, change: str, heard: s
 
 
 def test_a_data_centre_is_added(tmp_path: Path) -> None:
-    """TP06: before, while and after the other centre gets copies each row comes once."""
+    """TP06: before, while and after the second data centre gets copies each row comes once."""
     job = Job(tmp_path)
     east, west = ({"n1": 0, "n2": 100, "n3": 200}, {"n4": 50, "n5": 150})
     strategy = "NetworkTopologyStrategy"
@@ -171,7 +171,7 @@ def test_a_data_centre_is_added(tmp_path: Path) -> None:
     published += job.read()
     job.replicate(**{"class": strategy, "east": "3", "west": "2"})
     job.add(ROWS[10:15], "n1", "n3", "n4", "n5")
-    job.add(ROWS[15:], "n4", "n5", "n1")  # One copy of the own centre is not enough.
+    job.add(ROWS[15:], "n4", "n5", "n1")  # One copy of the local data centre is not enough.
 
     assert 15 == published + job.read()
     assert 5 == job.books["mutations.pending"]
@@ -181,7 +181,7 @@ def test_a_data_centre_is_added(tmp_path: Path) -> None:
 
 
 def test_a_node_takes_the_place_of_another(tmp_path: Path) -> None:
-    """TP02: what the old ring agreed on and what the new one does is published, nothing twice."""
+    """TP02: what the old ring agreed on, and what the new ring does, is published once."""
     job = Job(tmp_path, n1=ROWS[:5], n2=ROWS[:5])
     assert 5 == job.read()
     job.add(ROWS[5:10], "n1", "n2")
@@ -191,16 +191,16 @@ def test_a_node_takes_the_place_of_another(tmp_path: Path) -> None:
     assert 10 == job.read()
 
     job.add(ROWS[15:], "n1", "n2")
-    assert 5 == job.read()  # Logged under the old ring, for all we know.
+    assert 5 == job.read()  # It may have been logged under the old ring.
     assert 20 == job.books["mutations.agreed"]
 
 
 def test_a_node_comes_into_the_ring(tmp_path: Path) -> None:
-    """TP01: before, while and after it joins each mutation comes once, by whoever held it then."""
+    """TP01: before, while and after the node joins each mutation is published once."""
     job = Job(tmp_path, n1=ROWS[:5], n2=ROWS[:5], n3=ROWS[:5])
     assert 5 == job.read()
     job.add(ROWS[5:10], "n1", "n3")
-    job.add(ROWS[5:10], "n4")  # It joins: what it logs meanwhile counts for nothing.
+    job.add(ROWS[5:10], "n4")  # While it joins its copies do not count.
     assert 5 == job.read()
 
     job.ring("n1", "n2", "n3", "n4")
@@ -213,10 +213,10 @@ def test_a_node_comes_into_the_ring(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("was_read", [True, False], ids=["read", "unread"])
 def test_a_node_with_a_new_disk_takes_its_own_place(tmp_path: Path, *, was_read: bool) -> None:
-    """TP02: the same host id, address and tokens, and a log that begins anew.
+    """TP02: the node keeps host id, address and tokens; its log starts from the beginning.
 
-    While it has none the others are read. What only the lost log had is a copy less, and no more
-    than that; what was read of it counts.
+    While it has none, the other logs are read. What only the lost log had is one copy less, and no
+    more than that; what was read of it counts.
     """
     job = Job(tmp_path, n1=ROWS[:5], n3=ROWS[:5])
     assert 5 == job.read()
@@ -238,7 +238,7 @@ def test_a_node_with_a_new_disk_takes_its_own_place(tmp_path: Path, *, was_read:
 
 
 def test_a_log_that_was_away_for_hours_is_taken_in(tmp_path: Path) -> None:
-    """What waited for its copies is published then, once; what did not is surplus; none expires."""
+    """Pending mutations are published then, once; others are surplus; none expires."""
     job = Job(tmp_path)
     job.log({"n1": ROWS[:10], "n2": ROWS[:5], "n3": ROWS})
     with serving(tmp_path / "n3") as served:
@@ -249,7 +249,7 @@ def test_a_log_that_was_away_for_hours_is_taken_in(tmp_path: Path) -> None:
     for _ in range(3):
         job.clock.advance(HOURS_MS)
         published.append(job.read())
-    job.add(ROWS[15:], "n2")  # Its hints for the third are lost with time.
+    job.add(ROWS[15:], "n2")  # Its hints for the third node are dropped after some time.
     job.clock.advance(HOURS_MS)
     with serving(tmp_path / "n3", port=port):
         published.append(job.read())
@@ -263,9 +263,9 @@ def test_a_log_that_was_away_for_hours_is_taken_in(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_lost", [True, False])
 def test_what_goes_while_no_agent_answers_may_be_a_gap(tmp_path: Path, *, is_lost: bool) -> None:
-    """I10: the job ran, but nobody saw what the node removed, unless what was read is still there.
+    """I10: segments that the node removed while no agent answered are a gap, unless they were read.
 
-    The oldest go first. What has its copies elsewhere comes all the same.
+    The oldest are removed first. What has its copies elsewhere is published all the same.
     """
     job = Job(tmp_path)
     nodes: dict[str, object] = {node: str(tmp_path / node) for node in NODES}
@@ -295,7 +295,7 @@ def test_what_goes_while_no_agent_answers_may_be_a_gap(tmp_path: Path, *, is_los
 
 
 def test_a_node_was_down_for_longer_than_hints_are_kept(tmp_path: Path) -> None:
-    """At ALL what it never gets has expired, counted; what comes late after all is published."""
+    """At ALL what the node never gets expires and is counted; what arrives later is published."""
     job = Job(tmp_path)
     job.open(consistency="ALL", expiry_seconds=MINUTE_S, dedup_window_seconds=MINUTE_S)
     job.add(ROWS[:10], "n1", "n2")
@@ -309,7 +309,7 @@ def test_a_node_was_down_for_longer_than_hints_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_ring_is_retired_after_the_hint_window(tmp_path: Path) -> None:
-    """From then on, copies of nodes that left count no more, also after a restart."""
+    """From then on copies of nodes that left do not count, also after a restart."""
     job = Job(tmp_path)
     job.read()
     job.ring("n2", "n3", "n4")
@@ -326,7 +326,7 @@ def test_a_ring_is_retired_after_the_hint_window(tmp_path: Path) -> None:
 
 
 def test_a_node_that_left_may_be_left_out_when_its_ring_is_retired(tmp_path: Path) -> None:
-    """TP02: before that its log is asked for; afterwards what it logged means nothing any more."""
+    """TP02: before that its log is required; afterwards its copies have no effect."""
     job = Job(tmp_path)
     job.read()
     job.ring("n2", "n3", "n4")
@@ -345,7 +345,7 @@ def test_a_node_that_left_may_be_left_out_when_its_ring_is_retired(tmp_path: Pat
 
 
 def test_a_lower_level_publishes_what_waits(tmp_path: Path) -> None:
-    """Started at ONE, a job that waited at ALL has what it needs (line 18)."""
+    """A job that waited at ALL is restarted at ONE, and publishes what waited (line 18)."""
     job = Job(tmp_path, n1=ROWS[:4])
     job.open(consistency="ALL")
     assert 0 == job.read()
@@ -355,7 +355,7 @@ def test_a_lower_level_publishes_what_waits(tmp_path: Path) -> None:
 
 
 def test_replication_that_a_log_tells_is_followed(tmp_path: Path) -> None:
-    """After ALTER KEYSPACE one copy is enough; what waits is judged again."""
+    """After ALTER KEYSPACE one copy is enough; pending mutations are checked again."""
     job = Job(tmp_path, n1=ROWS[:4], n2=ROWS[:4], n3=ROWS[:4])
     job.open(consistency="ALL")
     assert 4 == job.read()
@@ -363,13 +363,13 @@ def test_replication_that_a_log_tells_is_followed(tmp_path: Path) -> None:
     assert 0 == job.read()
     job.replicate(**{"class": "SimpleStrategy", "replication_factor": "2"})
 
-    # Two of the three are replicas of each token; both of them logged some.
+    # Two of the three nodes are replicas of each token; both logged some of the rows.
     published = job.read()
     assert 0 < published + job.books["mutations.pending"] == 2
 
 
 def test_a_ring_that_cannot_satisfy_the_level_stops_the_job(tmp_path: Path) -> None:
-    """It says which copies are missing; a file that is no ring changes nothing."""
+    """The error has the missing copies; a file that is not a ring changes nothing."""
     job = Job(tmp_path)
     job.open(consistency="ALL")
     job.read()
@@ -400,7 +400,7 @@ def test_a_ring_that_cannot_satisfy_the_level_stops_the_job(tmp_path: Path) -> N
 def test_a_file_that_is_no_ring_is_refused_at_the_start(
     tmp_path: Path, ring: str, expected: str
 ) -> None:
-    """With every mistake in it, by node and option."""
+    """The error has every mistake, by node and option."""
     job = Job(tmp_path)
     (tmp_path / "ring.yaml").write_text(ring)
 
