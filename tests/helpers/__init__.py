@@ -2,4 +2,4 @@
 
 from pathlib import Path
 
-FOLDER = str(Path(__file__).parents[1])  # Whoever has it on its path can import this package.
+FOLDER = str(Path(__file__).parents[1])  # With this on its path a process can import this package.

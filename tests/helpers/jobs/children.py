@@ -1,4 +1,4 @@
-"""Jobs in child processes that a test may kill, and what came out of them."""
+"""Jobs in child processes that a test may kill, and their output."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ RUN = (
     f"import sys; sys.path.append({FOLDER!r}); {_DEAF if VARIABLE in os.environ else ''}"
     "from headrace.connector.commands.cli import main; sys.exit(main(sys.argv[1:]))"
 )
-# A busy machine may take minutes for seconds; nobody needs to wait for what is deaf.
+# A busy machine may take minutes for seconds; a test of an ignored option need not wait.
 SECONDS_MAX = 10 if VARIABLE in os.environ else 180
 POLL_SECONDS = 0.01
 WINDOW_BYTES = 1_500
@@ -48,7 +48,7 @@ _RUNTIME = {
 
 @dataclass(frozen=True)
 class JobFolder:
-    """A folder with a job whose output is `out.jsonl`; `identity` tells a change from others."""
+    """A folder with a job whose output is `out.jsonl`; `identity` identifies a change."""
 
     path: Path
     identity: Callable[[dict[str, object]], Hashable]
@@ -72,7 +72,7 @@ class JobFolder:
         self._change("source", splits=splits)
 
     def lease(self, *, seconds: int) -> None:
-        """Let leases last so long."""
+        """Set how long leases last."""
         self._change("runtime", lease_seconds=seconds)
 
     def leave_open(self, *, resplit_seconds: float) -> None:
@@ -97,7 +97,7 @@ class JobFolder:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Tail the job, and kill what is left of it in the end."""
+        """Tail the job, and kill it in the end if it still runs."""
         child = self.start()
         try:
             yield child
@@ -106,7 +106,7 @@ class JobFolder:
             child.wait()
 
     def pause(self, child: subprocess.Popen[bytes]) -> bool:
-        """Stop *child*, unless it writes its state just now: then it would lock out all others."""
+        """Stop *child*, but not while it writes its state, which would lock out all others."""
         child.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, child.pid, os.WSTOPPED)  # Until then it may still take the lock.
         with contextlib.closing(sqlite3.connect(self.path / "state.db", timeout=0)) as state:
@@ -118,14 +118,14 @@ class JobFolder:
         return True
 
     def changes(self) -> Counter[Hashable]:
-        """Return how often each change came out; a torn last line is none."""
+        """Return how often each change was written; a torn last line does not count."""
         path = self.path / "out.jsonl"
         content = path.read_bytes() if path.exists() else b""
         lines = content[: content.rfind(b"\n") + 1].splitlines()
         return Counter(self.identity(json.loads(line)) for line in lines)
 
     def leases(self) -> dict[str, tuple[str | None, int]]:
-        """Return owner and token of each split, or nothing while there is no state."""
+        """Return owner and token of each split; nothing without a state."""
         if not (self.path / "state.db").exists():
             return {}
         found = leases(self.path / "state.db")
@@ -137,7 +137,7 @@ class JobFolder:
         return sorted(owners.count(owner) for owner in set(owners))
 
     def is_shared(self, *, owners: int, splits: int) -> bool:
-        """Say whether so many owners have all the splits; how many each has goes by the load."""
+        """Return whether that many owners have all the splits, whatever the number of each."""
         owned = self.owned()
         return (owners, splits) == (len(owned), sum(owned))
 
@@ -147,17 +147,17 @@ class JobFolder:
 
 
 def until(condition: Callable[[], bool], what: str, *, seconds: float = SECONDS_MAX) -> None:
-    """Wait for another process to come to *condition*, within a bound."""
+    """Wait, within a bound, until another process makes *condition* true."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, what
-        time.sleep(POLL_SECONDS)  # Another process: there is no clock to drive.
+        time.sleep(POLL_SECONDS)  # Another process does not follow a driven clock.
 
 
 def until_after(moment_s: float) -> None:
     """Wait until the clock of this machine, and of the servers on it, shows more than *moment_s*.
 
-    For what they themselves go by: a time to live, or how old a write is.
+    Servers use this clock for times to live and for the age of a write.
     """
     until(lambda: time.time() > moment_s, "the clock stands still")
 
@@ -169,10 +169,10 @@ def next_line(
     holding: AnyStr | None = None,
     seconds: float = SECONDS_MAX,
 ) -> AnyStr:
-    """Return the next line that *child* prints, or the next one with *holding* in it.
+    """Return the next line that *child* prints, or the next one that contains *holding*.
 
-    A child that prints none within *seconds* is killed. The failure says whether it was, or closed
-    its stream before, and what it printed instead.
+    A child that prints none within *seconds* is killed. The failure says whether it was killed or
+    closed its stream, and what it printed instead.
     """
     pipe, printed = getattr(child, stream), []
     late = threading.Event()
@@ -216,7 +216,7 @@ def lines_job(folder: Path, *, files: int, lines: int) -> JobFolder:
 
 
 def ring_job(folder: Path, name: str) -> JobFolder:
-    """Return a job over the three nodes of recording *name*, of which it has its own copy."""
+    """Return a job over the three nodes of recording *name*, with its own copy of the files."""
     source = recording(name)
     shutil.copytree(source / "segments", folder / "segments")
     shutil.copy(source / "schema.cql", folder)
@@ -238,7 +238,7 @@ def forged_job(folder: Path) -> JobFolder:
 
 
 def write_ring(folder: Path, number: int, rows: range) -> None:
-    """Write segment *number* of each node: each row on two of the three, in another order."""
+    """Write segment *number* of each node: each row is on two of three nodes, in various orders."""
     for node in range(3):
         mine = [row for row in rows if row % 3 != node]
         made = segment(

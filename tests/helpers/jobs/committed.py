@@ -1,4 +1,4 @@
-"""What a consumer sees that reads only what is committed."""
+"""What a consumer with `isolation.level=read_committed` reads."""
 
 import json
 from collections import Counter
@@ -10,7 +10,7 @@ from headrace.sinks.kafka.reading import taken
 
 
 def committed(bootstrap_servers: str, topic: str, **options: str) -> list[Message]:
-    """Return all committed messages of *topic*; underscores in *options* stand for dots."""
+    """Return all committed messages of *topic*; `_` in names of *options* stands for `.`."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -41,11 +41,11 @@ def committed(bootstrap_servers: str, topic: str, **options: str) -> list[Messag
 
 
 def change(value: bytes) -> Hashable:
-    """Return what names a change in JSON: its mutation, and its number there."""
+    """Return what identifies a change in JSON: its mutation, and its number in the mutation."""
     said = json.loads(value)
     return said["mutation"], said["index"]
 
 
 def counted(messages: list[Message], fact: Callable[[bytes], Hashable]) -> Counter[Hashable]:
-    """Return how often each fact is told."""
+    """Return how often each fact is in the messages."""
     return Counter(fact(message.value() or b"") for message in messages)

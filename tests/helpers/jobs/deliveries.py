@@ -1,4 +1,4 @@
-"""What the tests of sinks share: deliveries of ready bytes, and a consumer of what came out."""
+"""What tests of sinks share: deliveries of given bytes, and a consumer of the topics."""
 
 import time
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ NO_BROKER = "127.0.0.1:1"
 
 
 class SystemClock:
-    """The time that librdkafka lives in too, counted from when this object was made."""
+    """The real clock, which librdkafka uses too; it starts when this object is made."""
 
     def __init__(self) -> None:
         """Start at zero."""
@@ -38,14 +38,14 @@ class SystemClock:
 
 
 class Verdicts:
-    """Remembers what was settled."""
+    """Remembers the results of deliveries."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
+        """Start without results."""
         self.all: list[tuple[int, Sequence[Failure]]] = []
 
     def __call__(self, delivered: int, failures: Sequence[Failure] = ()) -> None:
-        """Note one verdict."""
+        """Add a result."""
         self.all.append((delivered, failures))
 
 
@@ -60,12 +60,12 @@ def delivery_of(
 
 
 def context() -> Context:
-    """Return what a sink is lent, with the time that librdkafka lives in too."""
+    """Return a sink's context with the real clock, which librdkafka uses too."""
     return replace(doubles.context(), clock=SystemClock())
 
 
 def drained(writer: Writer) -> bool:
-    """Wait until everything is settled, within two minutes of the making of the writer's clock."""
+    """Wait until everything is settled, at most until the writer's clock shows two minutes."""
     return writer.drain(120_000)
 
 

@@ -1,6 +1,6 @@
-"""Workers that keep leases over one store by a driven clock, without threads and pipelines.
+"""Workers that renew leases over one store by a driven clock, without threads and pipelines.
 
-What the data thread would do takes the time that a test says: draining a split, and nothing else.
+Of the data thread's work only draining a split takes time: as long as the test says.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ STEP_MS = 50
 
 @dataclass
 class Member:
-    """One worker; a test may let it stand still."""
+    """One worker; a test may pause it."""
 
     name: str
     keeper: LeaseKeeper
@@ -29,26 +29,26 @@ class Member:
 
 
 class Fleet:
-    """All workers of a job. `bytes_per_second` is what comes in, by split."""
+    """All workers of a job; `bytes_per_second` is the rate of changes, by split."""
 
     def __init__(
         self, store: Store, clock: DrivenClock, splits: Sequence[str], *, drain_ms: int = 700
     ) -> None:
-        """Register *splits*; each takes *drain_ms* to be drained and committed."""
+        """Register *splits*; draining and committing one takes *drain_ms*."""
         store.register(splits)
         self.store = store
         self.clock = clock
         self.members: dict[str, Member] = {}
         self.bytes_per_second: Mapping[str, int] = {}
         self.moved: list[tuple[int, str, str]] = []
-        """When a split was gained, and by whom."""
+        """When each split was gained, and the new owner."""
         self.freed: dict[str, int] = {}
-        """When a split was last asked back."""
+        """When a release of each split was last requested."""
         self._drain_ms = drain_ms
         self._totals: dict[str, float] = {}
 
     def join(self, name: str, nearness: Nearness | None = None) -> Member:
-        """Let one more worker begin, which steps at once."""
+        """Start another worker, which makes its first step at once."""
         owner = Owner(worker=name, host="h", boot="b", pid_space="p", pid=1, started=2)
         near = nearness or Nearness()
         self.store.enroll(owner, near.here)
@@ -65,12 +65,12 @@ class Fleet:
         return self.members[name]
 
     def leave(self, name: str) -> None:
-        """Let a worker end in order."""
+        """Stop a worker, which releases its leases."""
         del self.members[name]
         self.store.dismiss(name)
 
     def run(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Let time pass."""
         for _ in range(int(seconds * 1_000) // STEP_MS):
             for split, rate in self.bytes_per_second.items():
                 self._totals[split] = self._totals.get(split, 0) + rate * STEP_MS / 1_000
@@ -80,7 +80,7 @@ class Fleet:
             self.clock.advance(STEP_MS)
 
     def owners(self) -> Mapping[str, str | None]:
-        """Return who owns what."""
+        """Return the owner of each split."""
         return {row.split: row.owner for row in self.store.leases()}
 
     def _step(self, member: Member) -> None:

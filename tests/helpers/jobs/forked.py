@@ -1,4 +1,4 @@
-"""A job over two tables, one of which gets a job of its own over the same logs."""
+"""A job over two tables, one of which is forked into a job of its own over the same logs."""
 
 import contextlib
 import signal
@@ -22,12 +22,12 @@ OTHERS: Final = ("n2", "n3")
 
 
 def fork_of(job: GapJob) -> str:
-    """Return the name of the job that the other table has when it leaves."""
+    """Return the name of the fork of a job for the other table."""
     return f"{job.name}~cdc.{OTHER}"
 
 
 def begun(job: GapJob) -> None:
-    """Let the job run, with sink and tables of statements; three of each table wait."""
+    """Run the job, with a sink and tables of statements; three rows of each table stay pending."""
     job.log(0, range(3), others=range(10, 13))
     job.log(1, range(3, 6), nodes=ALONE, others=range(13, 16))
     job.from_statements()
@@ -40,7 +40,7 @@ def begun(job: GapJob) -> None:
 
 
 def forked(job: GapJob) -> None:
-    """Let the other table have a job of its own, and want both to run; each has more to read."""
+    """Fork the other table, set both jobs to RUNNING, and log more for both."""
     begun(job)
     job.execute(f"PAUSE DATA_SOURCE cdc ON TABLE {OTHER}")
     assert 0 == job.run()
@@ -52,7 +52,7 @@ def forked(job: GapJob) -> None:
 
 
 def fork_after_a_death(job: GapJob, where: str, *, crash_at: str) -> None:
-    """Let a worker die at a step of its first commit; then one table stops alone, and goes on."""
+    """Kill a worker at a step of its first commit; then stop one table alone, and continue."""
     job.log(0, range(3), others=range(10, 13))
     job.from_statements()
     job.execute(
@@ -69,9 +69,9 @@ def fork_after_a_death(job: GapJob, where: str, *, crash_at: str) -> None:
 
 
 def kill_at_each_step(job: GapJob, server: KillServer) -> list[int]:
-    """Kill whoever gives the other table a job, at one step after the other; return the statuses.
+    """Kill the process that forks the other table, at each step in turn; return the statuses.
 
-    The other table is stopped, and both have more to read.
+    The other table is stopped, and more is logged for both.
     """
     job.execute(f"STOP DATA_SOURCE cdc ON TABLE {OTHER}")
     job.log(2, range(6, 9), others=range(16, 19))
@@ -85,7 +85,7 @@ def kill_at_each_step(job: GapJob, server: KillServer) -> list[int]:
 
 
 def check_forked(job: GapJob) -> None:
-    """See that two jobs stay two, and have together all that came, once, and all that waits."""
+    """Check that two jobs exist, and have delivered each change once, and all pending rows."""
     taken = [*range(3), *range(6, 9), *range(20, 23)]
     others = [*range(10, 13), *range(16, 19), *range(30, 33)]
     for _ in range(2):
@@ -104,20 +104,20 @@ def check_forked(job: GapJob) -> None:
 
 
 def _pending(job: GapJob) -> list[int]:
-    """Return what waits in the books of the job and of its fork."""
+    """Return the pending counts in the books of the job and of its fork."""
     both = job.books(), job.books("--job", fork_of(job))
     return [books["mutations.pending"] for books in both]
 
 
 def jobs(job: GapJob) -> set[str]:
-    """Return which jobs there are."""
+    """Return the names of the jobs."""
     with contextlib.closing(open_notes(state_of(job.path)[0])) as connection:
         return {status.job for status in connector_statuses(connection)}
 
 
 @contextlib.contextmanager
 def running(job: GapJob, *names: str) -> Iterator[None]:
-    """Run jobs, each on a thread, while the block runs; all are there before the first begins."""
+    """Run jobs on threads while the block runs; all are opened before the first one starts."""
     hosts = [Host(job.path, log=context().log, job=name) for name in names]
     threads = [threading.Thread(target=h.run, kwargs={"until_idle": False}) for h in hosts]
     for thread in threads:

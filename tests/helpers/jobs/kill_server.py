@@ -1,7 +1,7 @@
 """Starts `headrace run` in a few milliseconds, so that it can be killed hundreds of times.
 
-A server imports everything once and forks a child for each run. As a program this file is that
-server; as a module it is what talks to it.
+A server imports everything once and forks a child for each run. Run as a program, this file is that
+server; imported as a module, it is the server's client.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import Final, Self
 from helpers import FOLDER
 from helpers.jobs.children import next_line
 
-STUCK_SECONDS: Final = 180  # Of a job, on a busy machine.
+STUCK_SECONDS: Final = 180  # How long a job may take on a busy machine.
 
 
 class KillServer:
@@ -45,7 +45,7 @@ class KillServer:
     def run(self, folder: Path, die: str | float = "") -> int:
         """Run the job in *folder* until it is idle; return its exit status.
 
-        It is killed at *die*: a step and its turn, or so many seconds after the start.
+        *die* is when it is killed: a step and its turn, or a number of seconds after the start.
         """
         assert self._server.stdin is not None
         self._server.stdin.write(f"{folder}\t{die}\n")
@@ -57,7 +57,7 @@ class KillServer:
 
 
 def moments(seed: int, steps: tuple[str, ...], count: int) -> list[str | float]:
-    """Return when to kill: at a turn of a step, named, or so many seconds after the start."""
+    """Return when to kill: at a named step and its turn, or some seconds after the start."""
     random = Random(seed)  # noqa: S311 (a test's dice)
     found: list[str | float] = []
     for number in range(count):
@@ -90,7 +90,7 @@ def _serve() -> None:
             os._exit(cli.main(["run", f"{folder}/job.yaml", "--until-idle"]))
         if die and ":" not in die:
             time.sleep(float(die))  # The moment is the test.
-            os.kill(pid, signal.SIGKILL)  # Nobody else reaps it, so the number is still its.
+            os.kill(pid, signal.SIGKILL)  # No other process waits for it: the pid is still its own.
         _, status = os.waitpid(pid, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)  # noqa: T201
 

@@ -1,4 +1,4 @@
-"""A worker of this process that goes on while a test does something else."""
+"""A worker in this process that runs while a test does something else."""
 
 import threading
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from headrace.connector.stores.job import Job
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.sqlite.store import SqliteStore
 
-SECONDS_MAX = 60  # To end in.
+SECONDS_MAX = 60  # Within which it must end.
 
 
 class LoneWorker(Worker):
@@ -46,7 +46,7 @@ def working(job: Path, log: structlog.stdlib.BoundLogger) -> Iterator[None]:
 
 
 def delivered(state: Path, job: str) -> int:
-    """Return how many records are delivered, by the committed books; 0 if nothing ever ran."""
+    """Return the number of delivered records, by the committed books; 0 before the first run."""
     if not state.exists():
         return 0
     store = SqliteStore.open(state, job)

@@ -1,6 +1,6 @@
-"""A stranger's source that keeps books: a mill, with counters and origin fields of its own.
+"""A third-party source with its own bookkeeping: a mill, with counters and origin fields.
 
-It shares no word with the Cassandra source, so what works with it, works without knowing either.
+It shares no name with the Cassandra source: what works with both is specific to neither.
 """
 
 import json
@@ -184,7 +184,7 @@ SCHEMA = RecordSchema.of(
 
 @dataclass(frozen=True, slots=True)
 class MillPosition(Position):
-    """How many bytes of a wheel's file were read, and the counters till there."""
+    """How many bytes of a wheel's file were read, and the counters at that point."""
 
     wheel: str
     offset: int
@@ -203,14 +203,14 @@ class MillPosition(Position):
         return self.counters
 
     def waiting(self) -> Sequence[Waiting]:
-        """Return a line for all loaves that rise."""
+        """Return a line for all loaves that are rising."""
         count = self.counters.get("loaves.rising", 0)
         return [Waiting(subject=f"{count} loaves", copies={}, missing=(), needed="", seconds=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MillConfig:
-    """Options of the mill."""
+    """The options of the mill."""
 
     path: str = option("A folder with a file for each wheel.")
     tables: tuple[str, ...] = option("The tables, of which there is one.", default=())
@@ -218,7 +218,7 @@ class MillConfig:
 
 
 class MillSource(Source):
-    """`CREATE DATA_SOURCE mill`: a line of a file is a sack: ground, spilt or stored."""
+    """`CREATE DATA_SOURCE mill`: a line of a file is a sack, which is ground, spilt or stored."""
 
     word = "mill"
     config_class = MillConfig
@@ -231,7 +231,7 @@ class MillSource(Source):
         return [Split(path.stem) for path in sorted(Path(self.config.path).glob("*.sacks"))]
 
     def open(self, split: Split, resume: Position | None) -> Reader:
-        """Go on behind *resume*."""
+        """Continue after *resume*."""
         assert resume is None or isinstance(resume, MillPosition)
         begin = resume or MillPosition(split.split_id, 0, {})
         return MillReader(self._path(split), begin, self.config.forgets)
@@ -242,7 +242,7 @@ class MillSource(Source):
         return MillPosition(*json.loads(encoded.head))
 
     def backlog(self, split: Split, position: Position | None) -> Sequence[Backlog]:
-        """Return the bytes that are left of a wheel's file."""
+        """Return how many bytes of a wheel's file are unread."""
         assert position is None or isinstance(position, MillPosition)
         size_bytes = self._path(split).stat().st_size - (position.offset if position else 0)
         part = {"wheel": split.split_id}
@@ -253,10 +253,10 @@ class MillSource(Source):
 
 
 class MillReader(Reader):
-    """Reads one wheel's sacks."""
+    """Reads the sacks of one wheel."""
 
     def __init__(self, path: Path, begin: MillPosition, forgets: int) -> None:
-        """Go on at *begin*."""
+        """Continue at *begin*."""
         self._path = path
         self._wheel = begin.wheel
         self._offset = begin.offset
@@ -265,7 +265,7 @@ class MillReader(Reader):
         self._announce = [SCHEMA]
 
     def read(self, demand: Demand) -> RecordBatch | Idle:
-        """Grind what is there."""
+        """Grind the sacks that are there."""
         made: list[Record] = []
         begin = self._offset
         with self._path.open("rb") as file:
@@ -332,7 +332,7 @@ def change_of(wheel: str, number: int, sack: Mapping[str, int | str]) -> Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BarnConfig(SinkOptions):
-    """Options of the barn."""
+    """The options of the barn."""
 
     path: str = option("The file to append to.", writes=True)
     format: str = option("The codec.", default="json")
@@ -340,13 +340,13 @@ class BarnConfig(SinkOptions):
     headers: tuple[str, ...] = option("The headers.", default=("schemaId",))
 
     def __post_init__(self) -> None:
-        """Refuse headers that there are not."""
+        """Refuse unknown headers."""
         SinkOptions.__post_init__(self)
         assert not header_problems(self.headers)
 
 
 class BarnSink(Sink):
-    """`barn:///path`: a line of JSON for each message, in hex."""
+    """`barn:///path`: writes a line of JSON for each message, in hex."""
 
     schemes = ("barn",)
     config_class = BarnConfig
@@ -357,7 +357,7 @@ class BarnSink(Sink):
         super().__init__(config, context)
 
     def encoding(self) -> Encoding:
-        """Want what the options say."""
+        """Return the encoding that the options ask for."""
         given = self.config
         return Encoding(codec=given.format, envelope=given.envelope, headers=given.headers)
 
@@ -384,6 +384,6 @@ class BarnWriter(Writer):
         settle(len(made))
 
     def drain(self, deadline_ms: int) -> bool:
-        """Have nothing left."""
+        """Return True: everything is settled."""
         del deadline_ms
         return True

@@ -1,4 +1,4 @@
-"""A pipeline that a test drives pass by pass: source and sink in memory, a real store."""
+"""A pipeline that a test runs pass by pass: source and sink in memory, a real store."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -38,15 +38,15 @@ RECORD_BYTES = len(
 
 
 class DrivenWake:
-    """Waiting moves the clock; what is posted meanwhile is seen afterwards."""
+    """Waiting moves the clock; messages posted meanwhile are seen afterwards."""
 
     def __init__(self, clock: DrivenClock) -> None:
-        """Remember all waits."""
+        """Start without waits."""
         self.clock = clock
         self.waits: list[int] = []
 
     def set(self) -> None:
-        """Nothing sleeps here."""
+        """Do nothing, since nothing sleeps."""
 
     def wait(self, timeout_ms: int) -> None:
         """Let the time pass."""
@@ -90,13 +90,13 @@ class Rig:
         self.pipeline: Pipeline
 
     def open_store(self) -> Store:
-        """Open the store once more."""
+        """Open another connection to the store."""
         return SqliteStore.open(self.path, "job")
 
     def open(
         self, counts: dict[str, int], *, until_idle: bool = False, source: Source | None = None
     ) -> None:
-        """Begin with splits of so many mutations, one record each; or with another *source*."""
+        """Open splits with that many mutations, of one record each; or open another *source*."""
         for split, count in counts.items():
             self.splits[split] = [[record] for record in sample_records(count)]
         config = MemoryConfig(splits=self.splits, faults=self.faults)
@@ -131,7 +131,7 @@ class Rig:
         return leases
 
     def passes(self, count: int) -> None:
-        """Run so many passes."""
+        """Run *count* passes."""
         for _ in range(count):
             self.pipeline.run_pass()
 
@@ -182,7 +182,7 @@ class Rig:
 
 
 def expected(count: int, first: int = 0) -> Sequence[bytes]:
-    """Return the values of so many sample records."""
+    """Return the values of the first *count* sample records."""
     source = MemorySource(MemoryConfig(splits={"x": [sample_records(count)]}), context())
     batch = source.open(source.plan()[0], None).read(_everything())
     assert isinstance(batch, Batch)

@@ -1,4 +1,4 @@
-"""Sessions of the shell whose screen can be read."""
+"""Sessions of the shell whose output a test can read."""
 
 import contextlib
 import io
@@ -15,7 +15,7 @@ from headrace.connector.stores.open_control_store import open_notes
 
 @dataclass
 class Seen:
-    """A session, what it wrote, and what it asked; `answer` is given to every question."""
+    """A session, its output and its questions; each question is answered with `answer`."""
 
     session: Session
     out: io.StringIO
@@ -32,7 +32,7 @@ class Seen:
         return self.out.getvalue() + self.err.getvalue()
 
     def ask(self, question: str) -> bool:
-        """Note the question."""
+        """Record the question."""
         self.asked.append(question)
         return self.answer
 
@@ -52,7 +52,7 @@ def opened(state: Path) -> Iterator[Seen]:
 
 
 def lookout_on(state: Path) -> Lookout:
-    """Return a lookout over a state file, which it does not make."""
+    """Return a status line over a state file, which it does not create."""
 
     @contextlib.contextmanager
     def service() -> Iterator[ControlService]:

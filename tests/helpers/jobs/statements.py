@@ -1,4 +1,4 @@
-"""Every statement there is, as a hypothesis strategy."""
+"""All statements, as a hypothesis strategy."""
 
 from hypothesis import strategies as st
 

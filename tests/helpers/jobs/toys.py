@@ -1,4 +1,4 @@
-"""A stranger's plugins: a source and a sink that are never opened, and a source that runs."""
+"""Third-party plugins: a source and a sink that are never opened, and a source that runs."""
 
 import os
 import threading
@@ -50,7 +50,7 @@ attic = headrace.plugins.testing.memory_values:MemoryValues
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the toys an installed distribution for one test."""
+    """Make the plugins an installed distribution for one test."""
     metadata = folder / "toys-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Name: toys\nVersion: 1.0\n")
@@ -79,11 +79,11 @@ class BusSink(Sink):
     config: BusConfig
 
     def open(self) -> Writer:
-        """Refuse: it is only ever declared, and asked."""
+        """Refuse: this sink is never opened."""
         raise MissingRequirementError("the bus has left")
 
     def check(self) -> Sequence[Finding]:
-        """Find the bus; one that is late never comes, and one that is torn ends the process."""
+        """Return a check's result; a late bus never answers, and a torn one ends the process."""
         if self.config.line == "late":
             threading.Event().wait()
         if self.config.line == "torn":
@@ -94,7 +94,7 @@ class BusSink(Sink):
 
     @classmethod
     def config_of_uri(cls, host: str, path: str) -> dict[str, str]:
-        """Take the host as the stops; a path is an error."""
+        """Parse the host as the stops; a path is an error."""
         if path:
             raise ConfigError([Problem("uri", f"a bus takes no path, found {path!r}")])
         return {"bus.stops": host} if host else {}
@@ -102,7 +102,7 @@ class BusSink(Sink):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PondConfig:
-    """Options of a sink that has a topic."""
+    """The options of a sink with a topic."""
 
     path: str = option("The file to append to.")
     topic: str = option("The topic that it pretends to have.")
@@ -116,7 +116,7 @@ class PondSink(Sink):
     config_class = PondConfig
 
     def open(self) -> Writer:
-        """Open as the file sink does, unless the password is a bad one."""
+        """Open as the file sink does, unless the password is wrong."""
         if self.config.password is not None and "bad" in self.config.password:
             raise MissingRequirementError("nobody may log in with that")
         return FileSink(FileSinkConfig(path=self.config.path), self.context).open()
@@ -128,11 +128,11 @@ class MudConfig:
 
 
 OVER = threading.Event()
-"""Set by the test that lets `MudWriter` go on."""
+"""Set by the test when `MudWriter` may continue."""
 
 
 class MudWriter(Writer):
-    """Does not return from `submit` until a test is over."""
+    """Its `submit` does not return before the test ends."""
 
     def submit(self, delivery: Delivery, settle: Settle) -> None:
         """Hang."""
@@ -140,7 +140,7 @@ class MudWriter(Writer):
         settle(len(delivery.encoded))
 
     def drain(self, deadline_ms: int) -> bool:
-        """Have nothing left."""
+        """Return True: everything is settled."""
         del deadline_ms
         return True
 
@@ -157,14 +157,14 @@ class MudSink(Sink):
 
     @classmethod
     def config_of_uri(cls, host: str, path: str) -> dict[str, str]:
-        """Take anything."""
+        """Accept any URI."""
         del host, path
         return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VaultConfig:
-    """Options of a sink that keeps positions."""
+    """The options of a sink that stores positions."""
 
     number: str = option("Which vault.")
     shut: str = option("A file; while it is there, nobody is let in.", default="")
@@ -172,7 +172,7 @@ class VaultConfig:
 
 @dataclass
 class Vault:
-    """What is in a vault: what consumers see, and the states of the jobs' splits."""
+    """The contents of a vault: what consumers see, and the states of the jobs' splits."""
 
     seen: list[Pair] = field(default_factory=list)
     kept: dict[str, tuple[dict[str, dict[str, bytes]], dict[str, int]]] = field(
@@ -184,13 +184,13 @@ VAULTS: defaultdict[str, Vault] = defaultdict(Vault)
 
 
 class VaultSink(TransactionalSink):
-    """`vault://number`: exactly once, in this process's memory."""
+    """`vault://number`: exactly once, in the memory of this process."""
 
     schemes = ("vault",)
     config_class = VaultConfig  # type: ignore[assignment]  # It has other options.
 
     def __init__(self, config: VaultConfig, context: Context) -> None:
-        """Go on with what is there."""
+        """Continue with the contents of the vault."""
         super().__init__(ChaosConfig(), context)
         vault = VAULTS[config.number]
         self.seen = vault.seen
@@ -198,21 +198,21 @@ class VaultSink(TransactionalSink):
         self._shut = Path(config.shut)
 
     def open(self) -> ChaosWriter:
-        """Open, unless it is shut."""
+        """Open, unless the vault is shut."""
         if self._shut.is_file():
             raise MissingRequirementError("the vault is shut")
         return super().open()
 
     @classmethod
     def config_of_uri(cls, host: str, path: str) -> dict[str, str]:
-        """Take the host as the number."""
+        """Parse the host as the number."""
         del path
         return {"number": host}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RiverConfig:
-    """The toy source has no options."""
+    """The source has no options."""
 
 
 class RiverSource(Source, Relocation):
@@ -223,14 +223,14 @@ class RiverSource(Source, Relocation):
 
     @classmethod
     def check_place(cls, target: str) -> None:
-        """Know one word that is no place."""
+        """Refuse one word, which is not a place."""
         if target == "desert":
             raise ConfigError([Problem("position", f"the river has no {target!r}")])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrookConfig:
-    """Options of a source of lines that pretends to have tables."""
+    """The options of a source of lines that has tables in name only."""
 
     path: str = option("The files to follow.")
     tables: tuple[str, ...] = option("The tables, of which it knows nothing.", default=())
@@ -240,14 +240,14 @@ class BrookConfig:
 class BrookSource(Source, Relocation, Tables):
     """`CREATE DATA_SOURCE brook`: follows files, whatever the tables are.
 
-    A table lacks while a file of its name lies beside them.
+    A table is missing while a file of its name exists beside them.
     """
 
     word = "brook"
     config_class = BrookConfig
 
     def plan(self) -> list[Split]:
-        """Plan as the file source does, unless a table lacks that nobody may wait for."""
+        """Plan as the file source does, but fail for a missing table that is required."""
         if self.config.tables_missing != "wait" and (lacking := self.lacking()):
             raise ConfigError(lacking.values())
         return self._files().plan()
@@ -257,24 +257,24 @@ class BrookSource(Source, Relocation, Tables):
         return self._files().open(split, resume)
 
     def backlog(self, split: Split, position: Position | None) -> Sequence[Backlog]:
-        """Measure as the file source does."""
+        """Return the backlog as the file source does."""
         return self._files().backlog(split, position)
 
     def locate(self, split: Split, position: Position | None, target: str) -> Position | None:
-        """Find as the file source does."""
+        """Locate as the file source does."""
         return self._files().locate(split, position, target)
 
     @classmethod
     def first_position(cls) -> Position | None:
-        """Begin where the file source does."""
+        """Start where the file source does."""
         return FileSource.first_position()
 
     def tables(self) -> Sequence[str]:
-        """Return those of the configuration."""
+        """Return the tables of the configuration."""
         return list(self.config.tables)
 
     def lacking(self) -> Mapping[str, Problem]:
-        """Look for the files."""
+        """Return the tables that are missing."""
         found = [t for t in self.config.tables if Path(self.config.path).with_name(t).exists()]
         return {table: Problem("tables", f"{table} is not there", "make it") for table in found}
 

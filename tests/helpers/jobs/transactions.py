@@ -1,4 +1,4 @@
-"""A transactional sink in memory, which aborts, forgets to answer and fences as a test says."""
+"""A transactional sink in memory, whose commits fail, are late or are fenced as a test says."""
 
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -20,25 +20,25 @@ Pair = tuple[bytes | None, bytes]
 
 
 class Outcome(Enum):
-    """What becomes of the next commit, or of the next reading of the entries."""
+    """The outcome of the next commit, or of the next reading of the entries."""
 
     DONE = "done"
     LATE = "late"
-    """It is not answered in time; the next call finds it done."""
+    """It is not answered in time; the next call finds it committed."""
     ABORTED = "aborted"
     DEAD = "dead"
-    """It was done, but the producer dies of it and cannot tell."""
+    """It was committed, but the producer fails and cannot report it."""
 
 
 class TransactionalSink(ChaosSink):
-    """Deliveries fail as the script says; what is committed is in `seen`.
+    """Deliveries fail as the script says; committed records are in `seen`.
 
-    `reused` are splits that went on after a writer was replaced, but were not claimed anew; set
-    `token_of` for it, which tells the token of a split's lease.
+    `reused` are splits that continued after their writer was fenced, without a new claim. For that,
+    set `token_of`, which returns the token of a split's lease.
     """
 
     def __init__(self, config: ChaosConfig, context: Context) -> None:
-        """Begin empty."""
+        """Start without records."""
         super().__init__(config, context)
         self.seen: list[Pair] = []
         self.entries: dict[str, dict[str, bytes]] = {}
@@ -49,17 +49,17 @@ class TransactionalSink(ChaosSink):
         self._fenced: dict[str, int] = {}
 
     def began(self, split: str) -> None:
-        """Note a writer that begins under the token under which one was replaced."""
+        """Record a writer that starts with the token of a fenced writer."""
         if self._fenced.get(split) == self.token_of(split):
             self.reused.append(split)
 
     def fenced(self, split: str) -> None:
-        """Note that a writer was replaced."""
+        """Record that a writer was fenced."""
         self._fenced[split] = self.token_of(split)
 
     @property
     def is_transactional(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def open_split(self, split: str) -> "MemoryTransactions":
@@ -74,7 +74,7 @@ class MemoryTransactions(TransactionalWriter):
     window_ms = 60_000
 
     def __init__(self, sink: TransactionalSink, split: str) -> None:
-        """Keep nobody out yet."""
+        """Fence no writer yet."""
         self._sink = sink
         self._split = split
         self._epoch = 0
@@ -83,7 +83,7 @@ class MemoryTransactions(TransactionalWriter):
         self._pending: list[Pair] = []
 
     def begin(self, deadline_ms: int) -> Mapping[str, bytes] | None:
-        """Keep out earlier writers; be late if that is the next outcome."""
+        """Fence earlier writers; answer late if that is the next outcome."""
         del deadline_ms
         self._check()
         if not self._epoch:
@@ -97,7 +97,7 @@ class MemoryTransactions(TransactionalWriter):
         return dict(self._sink.entries.get(self._split, {}))
 
     def submit(self, delivery: Delivery, settle: Settle) -> None:
-        """Take a delivery into the transaction, or break it."""
+        """Add a delivery to the transaction, or fail it."""
         self._check()
         if self._broken:
             raise AbortedError("broken")
@@ -119,7 +119,7 @@ class MemoryTransactions(TransactionalWriter):
         settle(len(pairs) - 1, [Failure(0, failed, "chaos", "as the test says")])
 
     def commit(self, entries: Mapping[str, bytes | None], deadline_ms: int) -> bool:
-        """Do what the next outcome says."""
+        """Apply the next outcome."""
         del deadline_ms
         self._check()
         outcome = self._sink.outcomes.popleft() if self._sink.outcomes else Outcome.DONE
@@ -141,7 +141,7 @@ class MemoryTransactions(TransactionalWriter):
         return True
 
     def drain(self, deadline_ms: int) -> bool:
-        """Everything is settled at once."""
+        """Return True: everything is settled at once."""
         del deadline_ms
         return True
 

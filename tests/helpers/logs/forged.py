@@ -1,4 +1,4 @@
-"""The tables that forged logs are of, and their rows as mutations."""
+"""The tables of forged logs, and their rows as mutations."""
 
 from uuid import UUID
 
@@ -30,7 +30,7 @@ def update(
     row = {"clustering": [], "liveness": {"ts": ts}, "columns": columns}
     made = {"id": str(TABLE), "key": key.hex(), "epoch": 5, "items": [row]}
     whole = encode_mutation({"updates": [made]}, _SCHEMA, messaging)
-    # A table that the schema lacks has the same bytes, but for its id.
+    # A table that is not in the schema has the same bytes, but for its id.
     return table.bytes + whole[len(mutation(messaging=messaging)) + len(table.bytes) :]
 
 
@@ -51,11 +51,11 @@ def insert(
 def header(
     version: int = 7, segment_id: int = SEGMENT_ID, parameters: bytes = b"{}", flip: int = 0
 ) -> bytes:
-    """Return a segment's header; *flip* is what the last byte of its checksum is wrong by."""
+    """Return a segment's header; *flip* is the error in the last byte of its checksum."""
     made = wire.header(version, segment_id, parameters)
     return made[:-1] + bytes([made[-1] ^ flip])
 
 
 def marker(at: int, following: int) -> bytes:
-    """Return the sync marker that stands at *at* and says where the next one is."""
+    """Return the sync marker at *at*, with the place of the next one."""
     return wire.marker(at, following, SEGMENT_ID)

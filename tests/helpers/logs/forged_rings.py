@@ -1,7 +1,7 @@
-"""Rings that nobody recorded: nodes, replication, what each of them logged and when, by a seed.
+"""Forged rings: nodes, replication, what each node logged and when, all made of a seed.
 
-What was logged are recorded mutations, and forged ones whose tokens lie where rings have their
-seams. Who holds what, and what the level asks for, is `helpers.model.walked_ring`'s word.
+Mutations are recorded ones, and forged ones with tokens at the bounds of ranges. Replicas and
+levels are those of `helpers.model.walked_ring`.
 """
 
 import re
@@ -24,7 +24,7 @@ from helpers.model.walked_ring import EVERYWHERE, LEVELS, Member, Ring
 from helpers.recordings.corpora import recording
 from helpers.recordings.justified import Content, Logs, atoms, entries_of
 
-# Versions of segments, of messages in them, and where mutations of those were recorded.
+# Versions of segments, of the messages in them, and recordings of these.
 FAMILIES: Final[Sequence[tuple[int, int, Sequence[str]]]] = (
     (7, 12, ("4.0-random", "4.1-random")),
     (7, 12, ("5.0-random",)),
@@ -40,7 +40,7 @@ SECOND: Final = f"""
 CREATE KEYSPACE second WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': '3'}};
 CREATE TABLE second.t (k blob PRIMARY KEY, v blob) WITH cdc = true AND ID = {UNKNOWN};
 """
-# Which tables one mutation is of: keyspace, then their ids.
+# The tables of one mutation: keyspace, then their ids.
 SHAPES: Final = (
     ("forged", (TABLE,)),
     ("forged", (OTHER,)),
@@ -53,7 +53,7 @@ _DRAWS_MAX: Final = 300
 
 
 class Written(NamedTuple):
-    """A mutation, and where it belongs."""
+    """A mutation, its table and its token."""
 
     raw: bytes
     keyspace: str
@@ -63,7 +63,7 @@ class Written(NamedTuple):
 
 
 class Due(NamedTuple):
-    """A copy that a node is to log."""
+    """A copy that a node will log."""
 
     node: str
     written: Written
@@ -71,7 +71,7 @@ class Due(NamedTuple):
 
 @cache
 def pool(family: int) -> Sequence[Written]:
-    """Return recorded mutations no two of which say a thing in common."""
+    """Return recorded mutations with different contents."""
     made: list[Written] = []
     said: Counter[object] = Counter()
     for name in FAMILIES[family][2]:
@@ -87,7 +87,7 @@ def pool(family: int) -> Sequence[Written]:
 
 
 def forged(messaging: int, token: int, number: int, shape: int) -> Written:
-    """Return a mutation with a token that it was to have; *number* makes it another one."""
+    """Return a mutation with a given token; *number* makes it different."""
     keyspace, tables = SHAPES[shape]
     key = key_of(token, number % 2)
     updates = [update(key, b"%d" % number, table=t, messaging=messaging) for t in tables]
@@ -97,10 +97,10 @@ def forged(messaging: int, token: int, number: int, shape: int) -> Written:
 
 
 class World:
-    """All that a seed says: rings, one after another, and what their nodes log.
+    """The events of a seed: a sequence of rings, and what their nodes log.
 
-    `active` are the rings by which a mutation may be judged now, `unread` the nodes whose logs are
-    not read.
+    `active` are the rings by which a mutation may be judged at present, `unread` the nodes whose
+    logs are not read.
     """
 
     def __init__(self, seed: int, folder: Path) -> None:
@@ -126,7 +126,7 @@ class World:
         self.by_content = {each.content: each for each in self._left}
         self.contents = {sha256(w.raw).digest(): w.content for w in self._left}
 
-    # ---- what is written ----
+    # ---- writes ----
 
     def _mutations(self) -> list[Written]:
         random = self.random
@@ -144,14 +144,14 @@ class World:
         return found
 
     def _statements(self, name: str) -> Iterator[str]:
-        """Yield what a recording's schema says, but for tables that nobody writes to."""
+        """Yield the statements of a recording's schema, without tables that have no writes."""
         with (recording(name) / "schema.cql").open() as lines:
             for line in lines:
                 if not line.startswith("CREATE TABLE") or any(t in line for t in self._tables):
                     yield line
 
     def logs(self) -> Logs:
-        """Return what a job must know of them: bytes by digest, and where entries will end."""
+        """Return what is in the logs: bytes by digest, and the ends of entries."""
         return Logs(self.contents, Counter(), {}, self.places)
 
     # ---- the ring ----
@@ -184,7 +184,7 @@ class World:
         raise AssertionError("no such ring")
 
     def can_be(self, ring: Ring) -> bool:
-        """Say whether a job can read such a ring at its level."""
+        """Return whether a job can read such a ring at its level."""
         return ring.can_be_met(ring.members.keys() - self.unread)
 
     def _name(self) -> str:
@@ -192,7 +192,7 @@ class World:
         return f"n{self._named}"
 
     def _tokens(self, members: Mapping[str, Member]) -> tuple[int, ...]:
-        """Draw tokens that nobody has: those of mutations, beside them, at the ends, or any."""
+        """Draw unused tokens: those of mutations, beside them, at the ends, or any."""
         random = self.random
         taken = {token for member in members.values() for token in member.tokens}
         found: set[int] = set()
@@ -212,7 +212,7 @@ class World:
         return counts if any(counts.values()) else {centres[0]: 1}
 
     def change(self) -> None:
-        """Let something happen to the ring."""
+        """Change the ring."""
         for _ in range(_DRAWS_MAX):
             kind = self.random.choice(
                 ["nothing", "join", "join", "leave", "replace", "move", "copies", "level"]
@@ -255,12 +255,12 @@ class World:
                 return None
         return replace(ring, members=members)
 
-    # ---- what is logged ----
+    # ---- logs ----
 
     def write(self, count: int, *, is_last: bool) -> Path:
-        """Let so many mutations be written to the ring of now, and each copy be due sometime.
+        """Write mutations to the current ring, whose copies will be logged at different times.
 
-        Returns the folder of what is logged now.
+        Returns the folder of what is logged at once.
         """
         written, self._left = self._left[:count], self._left[count:]
         random, ring = self.random, self.ring
@@ -269,7 +269,7 @@ class World:
             logging = set(holders)
             if random.random() < 0.4:
                 logging = set(random.sample(sorted(logging), random.randint(0, len(logging))))
-            if random.random() < 0.15:  # A node that holds it no more, or not yet.
+            if random.random() < 0.15:  # A node that is no longer a replica, or not yet.
                 logging.add(random.choice(sorted(ring.members)))
             logging |= {n for n, m in ring.members.items() if m.joining and random.random() < 0.5}
             for node in sorted(logging - self.unread):
@@ -285,11 +285,11 @@ class World:
         return self.log(now)
 
     def forget(self, contents: set[Content]) -> None:
-        """Let no copy of these be due any more."""
+        """Drop the copies of these mutations that are not logged yet."""
         self._due = [due for due in self._due if due.written.content not in contents]
 
     def log(self, copies: Sequence[Due]) -> Path:
-        """Forge the nodes' further segments; return the folder that has theirs."""
+        """Forge the next segments of the nodes; return their folder."""
         later = self.folder / f"later-{sum(self._segments.values())}"
         by_node: defaultdict[str, list[Written]] = defaultdict(list)
         for node, written in copies:
@@ -317,10 +317,10 @@ class World:
         index = f"{made.durable}\nCOMPLETED"
         write_segment(folder, made.content, version=self.version, segment_id=number, index=index)
 
-    # ---- what a job is told ----
+    # ---- options of a job ----
 
     def schema(self) -> str:
-        """Return the schema with the replication of now."""
+        """Return the schema with the current replication."""
 
         def said(match: re.Match[str]) -> str:
             copies = self.ring.copies[match[1]]
@@ -333,7 +333,7 @@ class World:
         return _KEYSPACE.sub(said, self._schema)
 
     def topology(self) -> Mapping[str, Mapping[str, object]]:
-        """Return the ring of now as a job's options have it, without what is not so."""
+        """Return the current ring as a job's options have it, without defaults."""
         return {
             name: {"tokens": list(m.tokens), "dc": m.centre, "rack": m.rack}
             | ({"joining": True} if m.joining else {})
@@ -341,18 +341,18 @@ class World:
         }
 
     def options(self) -> Mapping[str, object]:
-        """Return what the level of now asks of a job."""
+        """Return the options of a job for the current level."""
         return {"consistency": self.ring.level, "datacenter": self.ring.local}
 
-    # ---- the truth ----
+    # ---- what is justified ----
 
     def is_justified(self, content: Content, logged: Collection[str]) -> bool:
-        """Say whether these nodes' copies are enough by one of the rings."""
+        """Return whether the copies of these nodes are enough by one of the rings."""
         each = self.by_content[content]
         return any(ring.is_met(each.keyspace, each.token, logged) for ring in self.active)
 
     def holders(self, content: Content) -> set[str]:
-        """Return the nodes whose copies count by one of the rings, and are read."""
+        """Return the nodes whose copies count by one of the rings, and whose logs are read."""
         each = self.by_content[content]
         found = {n for ring in self.active for n in ring.holders(each.keyspace, each.token)}
         return found - self.unread

@@ -50,17 +50,17 @@ class GapJob:
 
     @property
     def source(self) -> Json:
-        """The options of the source, with whole paths."""
+        """The options of the source, with absolute paths."""
         nodes = {node: str(self.folder / node) for node in NODES}
         return {"nodes": nodes, "schema": str(self.folder / "schema.cql")}
 
     def from_statements(self) -> None:
-        """Leave sink and tables to statements."""
+        """Take sink and tables from statements."""
         del self._document["sink"]
         self.path.write_text(yaml.safe_dump(self._document))
 
     def deliver(self, sink: Mapping[str, object], runtime: Mapping[str, object]) -> None:
-        """Deliver elsewhere, with these options of the runtime."""
+        """Deliver to another sink, with these options of the runtime."""
         self._document |= {"sink": dict(sink), "runtime": dict(runtime)}
         self.path.write_text(yaml.safe_dump(self._document))
 
@@ -72,18 +72,18 @@ class GapJob:
                 service.execute(parsed.statement)
 
     def keep_states_in(self, store: Mapping[str, object]) -> None:
-        """Keep leases and positions in a store of their own."""
+        """Store leases and positions in a separate store."""
         self._document["store"] = dict(store)
         self.path.write_text(yaml.safe_dump(self._document))
 
     def change(self, **source: object) -> None:
-        """Give the job other options; None takes one away."""
+        """Change options of the job; None removes one."""
         changed = self._document["source"] | source
         self._document["source"] = {k: v for k, v in changed.items() if v is not None}
         self.path.write_text(yaml.safe_dump(self._document))
 
     def begin_at(self, start: str) -> None:
-        """Say where the job begins when it is new."""
+        """Set the start of the job."""
         self._document["start"] = start
         self.path.write_text(yaml.safe_dump(self._document))
 
@@ -106,14 +106,14 @@ class GapJob:
             )
 
     def spread(self, number: int, *raws: bytes) -> None:
-        """Have mutations logged by all nodes, each in a segment that only it has."""
+        """Let all nodes log mutations, each in a segment that no other node has."""
         for place, node in enumerate(NODES):
             segment_id = spread_id(place, number)
             made = segment([raws], segment_id=segment_id)
             write_segment(self.folder / node, made.content, segment_id=segment_id, index=WHOLE)
 
     def poison(self, number: int, content: bytes) -> str:
-        """Damage the first node's entry with *content*, of a number spread; return its segment."""
+        """Damage the first node's entry with *content* of spread *number*; return its segment."""
         segment_id = spread_id(0, number)
         (path,) = (self.folder / NODES[0]).glob(f"*-{segment_id}.log")
         damaged = bytearray(path.read_bytes())
@@ -128,7 +128,7 @@ class GapJob:
                 path.unlink()
 
     def run(self, *arguments: str) -> int:
-        """Take what is there; return the exit status."""
+        """Read what is there; return the exit status."""
         return self._main("run", "--until-idle", *arguments)
 
     def call(self, verb: str, *arguments: str) -> int:
@@ -140,12 +140,12 @@ class GapJob:
         return self._main("replay", *arguments, before=(verb,))
 
     def books(self, *arguments: str) -> Mapping[str, int]:
-        """Return the source's books, which must balance, of all splits together."""
+        """Return the source's books, summed over all splits, after checking that they balance."""
         books: Mapping[str, int] = self.verdict(*arguments)["total"]["books"]
         return books
 
     def verdict(self, *arguments: str) -> Json:
-        """Return what `headrace verify` tells of books that balance."""
+        """Return what `headrace verify` prints about books that balance."""
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             assert 0 == self._main("verify", "--json", *arguments)
@@ -173,16 +173,16 @@ class GapJob:
         return [each for each in self.documents() if "control" in each]
 
     def audit(self) -> list[Json]:
-        """Return the lines of the audit."""
+        """Return the lines of the audit log."""
         path = self.folder / "state.db.audit"
         return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def spread_id(place: int, number: int) -> int:
-    """Return the id of a segment that was spread, of the node at *place*."""
+    """Return the id of the spread segment of the node at *place*."""
     return SEGMENT_ID + 10_000 * place + number
 
 
 def place(number: int, offset: int) -> Mapping[str, int]:
-    """Return a place in segment *number* as records have it."""
+    """Return a place in segment *number* in the form of records."""
     return {"segment_id": SEGMENT_ID + number, "position": offset}

@@ -1,4 +1,4 @@
-"""Keepers of forged logs, and a node that treats its files as Cassandra does."""
+"""Retention of forged logs, and a node that treats its files as Cassandra does."""
 
 import os
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ DELETE = Disposal(keep=False)
 
 
 def keeper_of(log: LogDirectory, disposal: Disposal, clock: DrivenClock | None = None) -> Keeper:
-    """Return the keeper of *log*."""
+    """Return the retention of *log*."""
     events = structlog.stdlib.get_logger()
     return Keeper(log, disposal, clock or DrivenClock(), events)
 
@@ -30,7 +30,7 @@ class Node:
     """A node's folders: segments are written in `commitlog` and linked into `cdc_raw`."""
 
     def __init__(self, folder: Path) -> None:
-        """Make the folders; `hold` is ours, and not made here."""
+        """Make the folders, but not `hold`, which headrace makes."""
         self.folder = folder
         self.commitlog, self.raw = folder / "commitlog", folder / "cdc_raw"
         self.hold = folder / "hold"
@@ -39,7 +39,7 @@ class Node:
 
     @property
     def log(self) -> LogDirectory:
-        """The node's log, as who has a hold reads it."""
+        """The node's log, as a reader with a hold sees it."""
         return LogDirectory(self.raw, hold=self.hold)
 
     def write(
@@ -57,20 +57,20 @@ class Node:
         (self.raw / index_name(name(number))).write_text(COMPLETED)
 
     def discard(self, *numbers: int) -> None:
-        """Let go segments that were flushed; what has no index leaves `cdc_raw` too."""
+        """Remove flushed segments; those without an index leave `cdc_raw` too."""
         for number in numbers:
             (self.commitlog / name(number)).unlink()
             if not (self.raw / index_name(name(number))).exists():
                 (self.raw / name(number)).unlink(missing_ok=True)
 
     def trim(self, *numbers: int) -> None:
-        """Make room in `cdc_raw`, as `cdc_block_writes: false` does it, read or not."""
+        """Make room in `cdc_raw`, as `cdc_block_writes: false` does, whether it was read or not."""
         for number in numbers:
             for each in (name(number), index_name(name(number))):
                 (self.raw / each).unlink(missing_ok=True)
 
     def replay(self, number: int) -> None:
-        """Start again: a segment that was not flushed is linked anew, with another index file."""
+        """Restart: a segment that was not flushed is linked again, with another index file."""
         path, index = self.raw / name(number), self.raw / index_name(name(number))
         if not path.exists():
             os.link(self.commitlog / name(number), path)
@@ -78,7 +78,7 @@ class Node:
         index.write_text(COMPLETED)
 
     def in_raw(self) -> list[str]:
-        """Return what is in `cdc_raw`, but for the notes."""
+        """Return the names in `cdc_raw`, without headrace's folder."""
         return sorted(path.name for path in self.raw.iterdir() if path.name != ".headrace")
 
     def held(self) -> list[int]:
@@ -96,7 +96,7 @@ def name(number: int) -> str:
 
 
 def hold(node: Node, disposal: Disposal = DELETE) -> Hold:
-    """Return a job's hold, checked, of one split that needs everything."""
+    """Return a job's hold, checked, whose only split needs everything."""
     made = Hold(keeper_of(node.log, disposal), "orders")
     made.check()
     made.register_all(["0"])

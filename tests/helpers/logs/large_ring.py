@@ -1,4 +1,4 @@
-"""A job over the logs of a ring of many nodes, driven by hand, and who holds what in that ring."""
+"""A job over the logs of a ring of many nodes, driven by hand, and the replicas of its keys."""
 
 import random
 from bisect import bisect_left
@@ -28,7 +28,7 @@ Tokens = Mapping[str, Sequence[int]]
 
 
 def tokens_of(count: int, seed: int = 1) -> dict[str, list[int]]:
-    """Return the tokens of so many nodes."""
+    """Return the tokens of *count* nodes."""
     drawn = random.Random(seed)  # noqa: S311 (a ring)
     return {
         f"n{number:03}": [drawn.randrange(-(1 << 63), 1 << 63) for _ in range(VNODES)]
@@ -37,7 +37,7 @@ def tokens_of(count: int, seed: int = 1) -> dict[str, list[int]]:
 
 
 def replicas(tokens: Tokens, key: bytes) -> list[str]:
-    """Return the nodes that hold *key*: the next ones on the ring."""
+    """Return the replicas of *key*: the next nodes on the ring."""
     ring = sorted((token, node) for node, owned in tokens.items() for token in owned)
     at = bisect_left(ring, (murmur3(key), ""))
     found: list[str] = []
@@ -49,7 +49,7 @@ def replicas(tokens: Tokens, key: bytes) -> list[str]:
 
 
 class LargeRing:
-    """The job. `came` counts the keys that came out."""
+    """The job; `came` counts the keys that were published."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class LargeRing:
         only: slice = slice(None),
         **options: object,
     ) -> None:
-        """Begin with empty logs; those of *more* are read besides, which are not in the ring.
+        """Start with empty logs; those of *more* are read too, but are not in the ring.
 
         *only* these splits are opened, or all.
         """
@@ -90,19 +90,19 @@ class LargeRing:
         return self.shelf.states()
 
     def ring(self, tokens: Tokens) -> None:
-        """Let the ring be of these nodes."""
+        """Make these nodes the ring."""
         self.tokens = dict(tokens)
         named = {node: {"tokens": list(owned)} for node, owned in tokens.items()}
         (self.folder / "ring.yaml").write_bytes(msgspec.yaml.encode(named))
 
     def open(self, only: slice = slice(None)) -> None:
-        """Start after what is committed, with *only* these splits, or all."""
+        """Open *only* these splits, or all, at the committed positions."""
         self.source = source(self.options, self.clock)
         states, splits = self.states, self.source.plan()[only]
         self.readers = {s.split_id: self.source.open(s, states.get(s.split_id)) for s in splits}
 
     def log(self, keys: Iterable[bytes], copies: slice = slice(None)) -> None:
-        """Let the replicas of *keys* log them, or some of the replicas, in a further segment."""
+        """Let the replicas of *keys* log them, or some of the replicas, in a new segment."""
         logged: dict[str, list[bytes]] = {}
         for key in keys:
             for node in replicas(self.tokens, key)[copies]:
@@ -113,12 +113,12 @@ class LargeRing:
             write_segment(self.folder / node, content, segment_id=self._segment_id)
 
     def crash(self, only: slice = slice(None)) -> None:
-        """Die, and go on after what was committed, with *only* these splits, or all."""
+        """Crash, and continue at the committed positions, with *only* these splits, or all."""
         self.source.close()
         self.open(only)
 
     def replan(self, count: int) -> None:
-        """Go on with so many splits."""
+        """Continue with another number of splits."""
         self.source.close()
         self.options["splits"] = count
         made = source(self.options, self.clock)
@@ -131,7 +131,7 @@ class LargeRing:
         self.open()
 
     def read(self) -> None:
-        """Read all there is, look at the ring, and commit."""
+        """Read all logs, look at the ring, and commit."""
         self.clock.advance(LOOK_MS)
         for batch in batches(self.readers.values()):
             for record in batch.records():
@@ -140,7 +140,7 @@ class LargeRing:
             self.readers[batch.split].release(batch.end)
 
     def wait(self, seconds: int) -> None:
-        """Let time pass, with looks at the logs."""
+        """Let time pass, listing the logs meanwhile."""
         for _ in range(0, seconds * 1_000, LOOK_MS):
             self.read()
 
@@ -153,5 +153,5 @@ class LargeRing:
 
 
 def keys(name: str, count: int) -> list[bytes]:
-    """Return so many keys."""
+    """Return *count* keys."""
     return [f"{name} {number}".encode() for number in range(count)]

@@ -1,4 +1,4 @@
-"""A job over logs that a test lets grow, driven by hand."""
+"""A job over logs that grow while a test drives it by hand."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ NO_RING: Final[Mapping[str, Mapping[str, object]]] = {}
 
 
 class Job:
-    """A source over growing logs of some nodes, and the events that came out of it."""
+    """A source over growing logs of some nodes, and the published events."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Job:
         ring: Mapping[str, Mapping[str, object]] = NO_RING,
         **options: object,
     ) -> None:
-        """Open all splits over empty logs; *ring* gives the nodes' tokens, if they need any."""
+        """Open all splits over empty logs; *ring* has the nodes' tokens, if they need any."""
         self.folder = folder
         self.clock = DrivenClock()
         self.events: list[Mapping[str, object]] = []
@@ -62,14 +62,14 @@ class Job:
         return self.shelf.states()
 
     def restart(self, **options: object) -> None:
-        """Die, and go on with other *options* after what was committed."""
+        """Crash, and continue at the committed positions with other *options*."""
         self._options |= options
         self.source.close()
         self.source = source(self._options, self.clock)
         self.readers = open_all(self.source, self.positions)
 
     def log(self, node: str, *mutations: bytes, version: int = 7, index: str | None = None) -> None:
-        """Let a node log mutations, in a segment of their own."""
+        """Let a node log mutations, in a new segment."""
         number = SEGMENT_ID + self._logged[node]
         self._logged[node] += 1
         made = segment([mutations], segment_id=number, version=version)
@@ -79,7 +79,7 @@ class Job:
         )
 
     def read(self) -> list[str]:
-        """Read all there is; return the keys of what came out."""
+        """Read all logs; return the keys of the published events."""
         came = []
         for batch in batches(self.readers.values()):
             came += [record.document() for record in batch.records()]
@@ -89,7 +89,7 @@ class Job:
         return [str(event["key"]["k"]) for event in came]
 
     def wait(self, seconds: int) -> list[str]:
-        """Let time pass, with looks at the logs; return the keys of what came out."""
+        """Let time pass, listing the logs meanwhile; return the keys of the published events."""
         found: list[str] = []
         for _ in range(0, seconds, REST_S):
             self.clock.advance(REST_S * 1000)
@@ -109,11 +109,11 @@ class Job:
 
 
 def report(folder: Path, *streams: Stream) -> None:
-    """Say which streams a node receives."""
+    """Write which streams a node receives."""
     (folder / FOLDER).mkdir(exist_ok=True)
     (folder / FOLDER / FILE).write_bytes(msgspec.json.encode(streams))
 
 
 def shown(*names: bytes) -> list[str]:
-    """Return keys as events have them."""
+    """Return keys in the form of events."""
     return [f"0x{name.hex()}" for name in names]

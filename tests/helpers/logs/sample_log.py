@@ -1,4 +1,4 @@
-"""A segment and mutations made by hand, and a reader of recorded ones."""
+"""A segment and mutations written by hand, and a reader of recorded ones."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,7 +94,7 @@ SEGMENT = (
 
 
 def sample_schema(*, static: bool = False) -> Schema:
-    """Return the schema of what is made by hand; *static* makes `note` a static column."""
+    """Return the schema of what is written by hand; *static* makes `note` a static column."""
     return parse_schema(SCHEMA.format(static="static" if static else ""))
 
 
@@ -111,10 +111,10 @@ def segments(folder: Path) -> list[Path]:
 
 
 def recorded_mutations(folder: Path, logs: Path | None = None) -> Iterator[Mutation]:
-    """Yield the mutations of a recording of one node, or of the node whose segments *logs* has."""
+    """Yield the mutations of a recording of one node, or of the node with the segments *logs*."""
     known = parse_schema((folder / "schema.cql").read_text())
     for path in segments(logs or folder / "segments"):
         with path.open("rb") as stream:
             for mutation in read_mutations(stream, known, place=path.name):
-                if mutation.updates[0].table.table_id in known.tables:  # The log tells of views.
+                if mutation.updates[0].table.table_id in known.tables:  # The log also has views.
                     yield mutation

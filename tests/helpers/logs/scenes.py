@@ -1,4 +1,4 @@
-"""Scenes: statements on tables, made into mutation bytes, read back, told as change documents."""
+"""Scenes: statements on tables as mutation bytes, which are read back as change documents."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -18,10 +18,10 @@ Told = dict[str, Any]
 
 
 class Scene:
-    """Tables, and what becomes of statements on them; each next one is a microsecond later."""
+    """Tables, and statements on them; each statement is a microsecond later than the last one."""
 
     def __init__(self, *ddl: str) -> None:
-        """Make the types and tables of *ddl*; tables get their ids here."""
+        """Make the types and tables of *ddl*; table ids are assigned here."""
         made = []
         for number, statement in enumerate(ddl):
             options = f"ID = 00000000-0000-1000-8000-{number:012}"
@@ -32,20 +32,20 @@ class Scene:
         self._statements = Statements(self.schema, start_us=NOW_US)
 
     def raw(self, step: Step, *, messaging: int = 12) -> bytes:
-        """Return the bytes of the mutation that *step* is; `updates` is mutation JSON."""
+        """Return the mutation of *step* as bytes; `updates` is mutation JSON."""
         if isinstance(step, Mapping) and "updates" in step:
             return encode_mutation(step, self.schema, messaging)
         statements = [step] if isinstance(step, Mapping) else step
         return encode_mutation(self._statements.document(statements), self.schema, messaging)
 
     def mutation(self, step: Step, *, messaging: int = 12) -> Mutation:
-        """Read the mutation that *step* is."""
+        """Return the mutation of *step*, decoded."""
         raw = self.raw(step, messaging=messaging)
         decoder = MutationDecoder(Catalogue(self.schema))
         return decoder.decode(raw, messaging=messaging, segment_id=1, position=1)
 
     def changes(self, *steps: Step, messaging: int = 12) -> list[Change]:
-        """Read the changes of several mutations."""
+        """Return the changes of several mutations."""
         return [c for step in steps for c in self.mutation(step, messaging=messaging).changes()]
 
     def told(self, *steps: Step, messaging: int = 12) -> list[Told]:

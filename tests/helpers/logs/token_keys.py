@@ -4,14 +4,14 @@ from typing import Final
 
 _WORD: Final = 1 << 64
 _C1, _C2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
-_MIX: Final = (0xC4CEB9FE1A85EC53, 0xFF51AFD7ED558CCD)  # The factors of the last step, backwards.
+_MIX: Final = (0xC4CEB9FE1A85EC53, 0xFF51AFD7ED558CCD)  # The factors of the last step, reversed.
 _LENGTH: Final = 16
 
 
 def key_of(token: int, variant: int = 0) -> bytes:
-    """Return a key that is hashed to *token*; another one for each *variant*.
+    """Return a key with the hash *token*; another one for each *variant*.
 
-    Nothing is hashed to a token of its own at the lowest one: Cassandra takes the highest for it.
+    No key has the lowest token: Cassandra replaces it by the highest.
     """
     second = _unmixed(variant)
     first = _unmixed((token - variant) % _WORD)

@@ -1,4 +1,4 @@
-"""Wraps sections as Cassandra does, and as it never would: written from the format alone."""
+"""Wraps sections as Cassandra does, and in invalid ways: written from the format alone."""
 
 import json
 import struct
@@ -20,13 +20,13 @@ ENCRYPTED: Final = {
 
 
 def lz4(content: bytes) -> bytes:
-    """Return *content* as Cassandra's LZ4Compressor has it."""
+    """Return *content* in the format of Cassandra's LZ4Compressor."""
     block = bytes(cramjam.lz4.compress_block(content, store_size=False))
     return struct.pack("<i", len(content)) + block
 
 
 def block(content: bytes, *, key: bytes = KEY, size: int | None = None) -> bytes:
-    """Return *content* as one encrypted block; *size* is what it says to hold."""
+    """Return *content* as one encrypted block; *size* is the length in its header."""
     plain = struct.pack(">i", len(content) if size is None else size) + lz4(content)
     padding = 16 - len(plain) % 16
     encryptor = Cipher(algorithms.AES(key), modes.CBC(IV)).encryptor()
@@ -50,7 +50,7 @@ PACKERS: Final[dict[str, Callable[[bytes], bytes]]] = {
 
 
 def parameters_of(packer: str) -> dict[str, object]:
-    """Return the header's parameters of what the packer of that name packs."""
+    """Return the header's parameters for the packer of that name."""
     return dict(ENCRYPTED) if packer == "AES" else {"compressionClass": packer}
 
 
@@ -64,7 +64,7 @@ def entry(raw: bytes) -> bytes:
 def wrapped_log(
     parameters: dict[str, object], sections: Sequence[tuple[int, bytes]], *, version: int = 7
 ) -> bytes:
-    """Return a segment of *sections*: what each says is inside, and its packed bytes."""
+    """Return a segment of *sections*: the declared length of each, and its packed bytes."""
     text = json.dumps(parameters).encode()
     halves = SEGMENT_ID & 0xFFFF_FFFF, SEGMENT_ID >> 32
     crc = zlib.crc32(struct.pack(">IIII", version, *halves, len(text)) + text)
@@ -79,6 +79,6 @@ def wrapped_log(
 
 
 def packed_log(packer: str, contents: Sequence[bytes]) -> bytes:
-    """Return a healthy segment with *contents* in its sections."""
+    """Return a valid segment with *contents* in its sections."""
     pack = PACKERS[packer]
     return wrapped_log(parameters_of(packer), [(len(c), pack(c)) for c in contents])
