@@ -1,1 +1,1 @@
-"""A ring and a job as state machines, and judges of what the job did."""
+"""A ring and a job as state machines, and the checks of what the job did."""

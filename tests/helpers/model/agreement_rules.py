@@ -1,4 +1,4 @@
-"""A slow model of agreement's rules, written from the rules, and the ring that it is tried on."""
+"""A slow model of agreement, written from the rules, and the ring that it is tested on."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -20,7 +20,7 @@ Location = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Ring:
-    """What a keyspace's replicas are, by ring token, and how many must have a mutation."""
+    """The replicas of a keyspace by ring token, and how many must have a mutation."""
 
     replicas: tuple[tuple[int, frozenset[int]], ...]
     needed: int
@@ -46,14 +46,14 @@ RINGS: Final = (
 
 
 def everyone() -> Groups:
-    """Return one keyspace of three hosts, two of which are needed."""
+    """Return one keyspace on three hosts; two of them must agree."""
     made = Groups(3)
     made.set([Group((((0b111, 2),),), 0b111)], [[(0, 0)]])
     return made
 
 
 def groups() -> Groups:
-    """Return RINGS as the agreement takes them."""
+    """Return RINGS in the form that the agreement needs."""
     known: list[tuple[frozenset[int], int]] = []
     rings = []
     for ring in RINGS:
@@ -83,7 +83,7 @@ class Record:
     last: int
     seen: set[int]
     locations: list[Location]
-    no_replica: bool = False  # Had logged it when it expired (line 13).
+    no_replica: bool = False  # A replica had not logged it when it expired (line 13).
 
     def is_met(self) -> bool:
         """Line 3."""
@@ -95,14 +95,14 @@ class Record:
         return RINGS[self.keyspace].of(self.token) <= self.seen
 
     def publish(self, place: Location, split_time_ms: int) -> None:
-        """Become published; of the copies only the one whose bytes went out is remembered."""
+        """Publish it; of the copies only the one whose bytes were published is remembered."""
         self.kind, self.since, self.born = constants.PUBLISHED, split_time_ms, place[1]
         self.locations = [place]
 
 
 @dataclass
 class Model:
-    """Lines 11 to 17, 20, 22 and 23, in dictionaries."""
+    """Lines 11 to 17, 20, 22 and 23, with dictionaries."""
 
     split_time_ms: int = 0
     number: int = 0
@@ -113,7 +113,7 @@ class Model:
     not_replica: int = 0
 
     def observe(self, host: int, digest: Digest, place: Location) -> int:
-        """Return copies when the mutation is emitted now, negative when late, else 0."""
+        """Return the number of copies if the mutation is emitted now, negative if late, else 0."""
         keyspace, token = origin(digest)
         record = self.records.get(digest)
         if record is None:  # Line 14.
@@ -164,7 +164,7 @@ class Model:
         self.counts[host, fate] = self.counts.get((host, fate), 0) + 1
 
     def sweep(self) -> int:
-        """Lines 20, 22 and 23; return how many are dropped."""
+        """Lines 20, 22 and 23; return the number of dropped records."""
         gone = []
         for digest, record in self.records.items():
             if record.kind == constants.PENDING:
@@ -184,12 +184,12 @@ class Model:
         return len(gone)
 
     def pending(self) -> int:
-        """Return how many are pending."""
+        """Return the number of pending records."""
         return sum(record.kind == constants.PENDING for record in self.records.values())
 
 
 def origin(digest: Digest) -> tuple[int, int]:
-    """Return the keyspace and the token of a mutation, which its bytes determine."""
+    """Return the keyspace and the token of a mutation, which follow from its bytes."""
     random = Random(f"{digest}")  # noqa: S311 (a test's dice)
     return random.randrange(len(RINGS)), random.choice(
         [-(1 << 63), -(1 << 62), -6, -5, -4, 7, 8, 9, 10, (1 << 63) - 1]
@@ -197,13 +197,13 @@ def origin(digest: Digest) -> tuple[int, int]:
 
 
 def digests(random: Random, count: int) -> list[Digest]:
-    """Return digests many of which want the same slot of the table."""
+    """Return digests, many of which have the same slot in the table."""
     firsts = [random.getrandbits(64), 5, 5 + (1 << 20), (1 << 64) - 1, 6]
     return [(random.choice(firsts), random.getrandbits(64)) for _ in range(count)]
 
 
 def feed(agreement: Agreement, digest: Digest, place: Location) -> int:
-    """Feed an entry; what shares a token with others says something else than they do."""
+    """Feed an entry; those that share a token have different contents."""
     keyspace, token = origin(digest)
     host, segment, position, length = place
     verdict = agreement.observe(host, *digest, keyspace, token, segment, position, length)
@@ -213,7 +213,7 @@ def feed(agreement: Agreement, digest: Digest, place: Location) -> int:
 
 
 def sweep(agreement: Agreement) -> int:
-    """Expire what is due and forget what is old; return how many were forgotten."""
+    """Expire what is due and drop what is old; return the number of dropped records."""
     for slot in agreement.due(WAIT):
         agreement.expire(slot)
     return agreement.forget_old(MEMORY, COMPLETE)

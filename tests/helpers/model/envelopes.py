@@ -1,4 +1,4 @@
-"""What messages must say, made of dictionaries: the slow way, written apart from the fast one."""
+"""The contents of messages as dictionaries: made slowly, independently of the fast encoder."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ _FLAT = {
     **{f"__{name}": name for name in ("cells", "range", "mutation", "index", "of", "copies")},
     **{f"__{name}": name for name in ("node", "segment", "position")},
 }
-# By the schema's id; the schema is kept too, so that no other gets its id.
+# By the schema's id; the schema is kept too, so that its id is not used again.
 _DEFINED: Final[dict[int, tuple[Document, dict[str, Document]]]] = {}
 _OPS = {"INSERT": "i", "UPDATE": "u", "DELETE": "d", "DELETE_PARTITION": "d", "DELETE_RANGE": "r"}
 
@@ -67,7 +67,7 @@ def _known(schema: Document) -> dict[str, Document]:
 
 
 def is_buried(record: Record, wanted: Encoding) -> bool:
-    """Say whether *record* deletes all that is under its key."""
+    """Return whether *record* deletes everything under its key."""
     clustered = bool(field_of(record.schema.value, "payload")["type"]["clustering"])  # type: ignore[index]
     if record.operation is Operation.DELETE_PARTITION:
         return wanted.key == "partition" or not clustered
@@ -129,7 +129,7 @@ def _udt(fields: Json, datum: Json, known: Mapping[str, Json], leaf: Leaves) -> 
 
 
 def _collected(kind: Json, cells: list[Json]) -> Json:
-    """Return what Debezium has of a collection that is written cell by cell."""
+    """Return Debezium's form of a collection that is written cell by cell."""
     live = [cell for cell in cells if not cell["removed"]]
     cell = field_of(kind, "cells")["type"]["items"]  # type: ignore[index]
     if field_of(cell, "value") is None:
@@ -140,7 +140,7 @@ def _collected(kind: Json, cells: list[Json]) -> Json:
 
 
 def _mapping(key: Json, entries: list[Json]) -> Json:
-    """Return what Debezium has of a map: one, if its keys are texts."""
+    """Return Debezium's form of a map: a map, if its keys are strings."""
     if key and key["type"] == "string":
         return {each["key"]: each["value"] for each in entries}
     return [{"key": each["key"], "value": each["value"]} for each in entries]
@@ -156,7 +156,7 @@ def _wrap(number: int, bits: int) -> int:
 
 
 def _name(kind: Json) -> str:
-    """Return what tells the types apart that other formats have otherwise."""
+    """Return a name by which types that other formats write differently are distinguished."""
     if isinstance(kind, str):
         return kind
     return "varint" if kind.get("cqlType") == "varint" else str(kind.get("name"))

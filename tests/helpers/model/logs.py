@@ -37,21 +37,21 @@ SCHEMA_OF_TWO: Final = (
 )
 END: Final = (1 << 31) - 1
 FIRST_SEGMENT: Final = 1_000_000
-BACK: Final = 10_000  # So much lower are the ids of a node that was set up anew.
-_CRC_BYTES: Final = 4  # Behind an entry.
+BACK: Final = 10_000  # The ids of a node that was set up again are lower by this.
+_CRC_BYTES: Final = 4  # After an entry.
 _NOW_US: Final = 1_700_000_000_000_000
-_BEGAN_S: Final = _NOW_US // 1_000_000  # By the model's walls.
+_BEGAN_S: Final = _NOW_US // 1_000_000  # By the model's wall clocks.
 _PARSED: Final = parse_schema(SCHEMA_OF_TWO.format(replication={"class": "SimpleStrategy"}))
 
 
 def written_us(row: int) -> int:
-    """Return when a row was written: each in its own microsecond."""
+    """Return the write time of a row: each has its own microsecond."""
     return _NOW_US + row
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """Rows of one partition, each named by a number; `form` tells other bytes of the same rows.
+    """Rows of one partition, each with a number; `form` distinguishes bytes of the same rows.
 
     Each of its `tables` gets all of them.
     """
@@ -63,13 +63,13 @@ class Mutation:
 
     @cached_property
     def content(self) -> frozenset[int]:
-        """What it says, whatever its bytes."""
+        """Its content, independent of its bytes."""
         return frozenset(self.rows)
 
 
 @dataclass
 class Copy:
-    """A mutation in a node's log; `durable_ms` is since when it may be read."""
+    """A mutation in a node's log; it may be read since `durable_ms`."""
 
     mutation: Mutation
     segment: int
@@ -80,13 +80,13 @@ class Copy:
 
     @property
     def counts(self) -> bool:
-        """Whether whoever comes now can read it."""
+        """Whether a new reader can read it."""
         return self.durable_ms is not None and not self.damaged and not self.lost
 
 
 @dataclass
 class Stream:
-    """Writes of others come into a log from segment `first` on; `last` is the one it ends in."""
+    """Writes of other nodes that are streamed into a log, from segment `first` to `last`."""
 
     first: int
     began_us: int
@@ -94,7 +94,7 @@ class Stream:
     last: int | None = None
 
     def has(self, copy: Copy) -> bool:
-        """Tell whether a copy may be its: nothing more can be known from outside."""
+        """Return whether a copy may belong to it, as far as it can be known from outside."""
         last = copy.segment if self.last is None else self.last
         oldest_us = written_us(min(copy.mutation.rows))
         return self.first <= copy.segment <= last and oldest_us <= self.began_us
@@ -102,7 +102,7 @@ class Stream:
 
 @cache
 def raw(mutation: Mutation) -> bytes:
-    """Return the bytes that a node logs: other forms have empty updates behind the rows."""
+    """Return the bytes that a node logs: other forms have empty updates after the rows."""
     key = _hex(mutation.key)
     items = [_row(n) for n in mutation.rows]
     updates = [{"table": table, "key": key, "items": items} for table in mutation.tables]
@@ -123,14 +123,14 @@ class NodeLog:
     """One node's commit log as Cassandra writes it: entries, sync markers, an index, segments."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        """Begin with nothing on disk."""
+        """Start without files."""
         self.name = name
-        self.home = self.folder = folder  # Where it is looked for, and where it is.
-        self.away_ms: int | None = None  # Since when they differ.
-        self.named = False  # Whether a process was told, once, not to wait for it.
+        self.home = self.folder = folder  # Where the job looks for it, and where it is.
+        self.away_ms: int | None = None  # Since when these differ.
+        self.named = False  # Whether a process had the option not to wait for it.
         self.copies: list[Copy] = []
-        self._segment = FIRST_SEGMENT  # As the log's manifest numbers them; so in `copies`.
-        self._older: list[int] = []  # Those before.
+        self._segment = FIRST_SEGMENT  # The number in the log's manifest, also in `copies`.
+        self._older: list[int] = []  # The earlier ones.
         self._sections: list[list[Copy]] = [[]]
         self._durable = 0
         self._lost: set[int] = set()
@@ -138,42 +138,42 @@ class NodeLog:
         folder.mkdir()
 
     def leave(self, now_ms: int) -> None:
-        """Go where nobody can read it, and be written on."""
+        """Move to where no process can read it; it is still written to."""
         self.folder = self.home.rename(self.home.with_suffix(".away"))
         self.away_ms = now_ms
 
     def come_back(self) -> None:
-        """Be there again, if it was away."""
+        """Move back, if it was away."""
         if self.away_ms is not None:
             self.folder = self.folder.rename(self.home)
             self.away_ms = None
 
     @property
     def segment(self) -> int:
-        """The segment that is written."""
+        """The segment that is being written."""
         return self._segment
 
     def write(self, mutation: Mutation, *, damaged: bool = False) -> None:
-        """Append an entry, in memory; one that is *damaged* gets a wrong byte on its way."""
+        """Append an entry, in memory; a *damaged* one gets a wrong byte."""
         self._sections[-1].append(Copy(mutation, self._segment, 0, damaged=damaged))
 
     def sync(self, now_ms: int, *, index: bool = True) -> None:
-        """End a section with its marker; without *index* nobody is told that it is durable."""
+        """End a section with its marker; without *index* no reader knows that it is durable."""
         if self._sections[-1]:
             self._sections.append([])
         self._store(now_ms if index else None)
 
     def roll(self, now_ms: int) -> None:
-        """Complete the segment and begin the next one."""
+        """Complete the segment and start the next one."""
         self.sync(now_ms)
         if len(self._sections) > 1:
             self._index(f"{self._durable}\nCOMPLETED")
         self._begin()
 
     def crash(self, now_ms: int, *, torn: bool) -> None:
-        """Lose what has no marker, and if *torn* also what no index told of; start again.
+        """Lose what has no marker, and if *torn* also what no index has; restart.
 
-        What has a marker is read by Cassandra when it starts, and so by everybody.
+        What has a marker is read by Cassandra at its start, and so by every reader.
         """
         if torn:
             kept = [s for s in self._sections if s and s[0].durable_ms is not None]
@@ -183,7 +183,7 @@ class NodeLog:
         self._begin()
 
     def _end(self, now_ms: int) -> None:
-        """Leave the segment as it is: what has a marker is final once there is a later one."""
+        """Leave the segment as it is: what has a marker is final when there is a later segment."""
         if self._index_path(self._segment).exists():
             durable = self._durable
             self._store(None)
@@ -193,11 +193,11 @@ class NodeLog:
 
     @property
     def incarnation(self) -> int:
-        """How often the node was set up anew, or its clock set back."""
+        """How often the node was set up again, or its clock set back."""
         return incarnation_of(self._segment)
 
     def begin_anew(self, now_ms: int, *, is_wiped: bool) -> None:
-        """Let ids begin again, lower, where all that was there *is_wiped*, or beside it."""
+        """Restart with lower ids, after all files were removed (*is_wiped*), or beside them."""
         self._end(now_ms)
         if is_wiped:
             self._lose([*self._older, self._segment])
@@ -257,7 +257,7 @@ class NodeLog:
         return self.folder / f"CommitLog-7-{file_of(segment)}_cdc.idx"
 
     def lose(self, count: int) -> None:
-        """Lose the oldest segments, as whoever needs room removes them; not the one in use."""
+        """Lose the oldest segments, which any process may remove for room; not the current one."""
         self._lose([n for n in self._older if self._path(n).exists()][:count])
 
     def _lose(self, segments: Sequence[int]) -> None:
@@ -273,24 +273,24 @@ class NodeLog:
         return self.gone() - self._lost
 
     def gone(self) -> set[int]:
-        """Return the segments that had durable entries and are not there any more."""
+        """Return the segments that had durable entries and no longer exist."""
         had = {copy.segment for copy in self.copies if copy.durable_ms is not None}
         return {segment for segment in had if not self._path(segment).exists()}
 
     def rescued(self, segment: int) -> set[frozenset[int]]:
-        """Return what was kept of a segment that went: contents whose bytes are beside the log."""
+        """Return the contents of a removed segment whose bytes are kept beside the log."""
         path = self.folder / FOLDER / f".rescued-{file_of(segment)}"
         kept = path.read_bytes() if path.exists() else b""
         there = (copy.mutation for copy in self.copies if copy.segment == segment)
         return {mutation.content for mutation in there if raw(mutation) in kept}
 
     def begin_stream(self, rows: int, now_ms: int) -> None:
-        """Tell that all *rows* so far may be written again from now on."""
+        """Start a stream: all *rows* so far may be written again from now on."""
         self.streams.append(Stream(self._segment, written_us(rows - 1), now_ms))
         self._tell_streams()
 
     def end_stream(self) -> None:
-        """Tell that what came in until now was all."""
+        """End the stream."""
         for stream in self.streams:
             stream.last = self._segment if stream.last is None else stream.last
         self._tell_streams()
@@ -306,11 +306,11 @@ class NodeLog:
         path.write_text(json.dumps(told))
 
     def may_be_streamed(self, copy: Copy) -> bool:
-        """Tell whether a copy lies where a stream came in, and was written before."""
+        """Return whether a copy is where a stream came in, and was written before."""
         return any(stream.has(copy) for stream in self.streams)
 
     def is_streamed(self, copy: Copy) -> bool:
-        """Tell whether besides nobody can have read it before the stream was told of."""
+        """Return whether also no process can have read it before the stream was reported."""
         since_ms = copy.durable_ms
         told = [each for each in self.streams if each.has(copy)]
         return since_ms is not None and any(each.told_ms <= since_ms for each in told)

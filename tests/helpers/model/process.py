@@ -1,8 +1,8 @@
 """A worker's process as the model drives it, step by step and without threads.
 
 Everything that moves records is real: source, readers, pipeline, ledger, leases, plans, store. What
-errs or waits is around it: a store whose calls fail or answer too late, a sink that settles when it
-is told, a clock of its own.
+fails or waits is around it: a store whose calls fail or are answered too late, a sink that settles
+when the test says so, a clock of its own.
 """
 
 from collections import deque
@@ -67,8 +67,8 @@ LEASE_MS: Final = 9_000
 RESTART_MS: Final = 1_000
 SLOW_MS: Final = 6_000
 BATCH_BYTES: Final = 300
-WAITS_MAX: Final = 200  # For a plan: more than three leases last.
-PLANNER: Final = "+"  # Behind the name of a worker while it puts a plan in force.
+WAITS_MAX: Final = 200  # For a plan: more than three leases.
+PLANNER: Final = "+"  # Suffix of the name of a worker while it puts a plan in force.
 T = TypeVar("T")
 
 _LIMITS: Final = Limits(
@@ -85,10 +85,10 @@ _LIMITS: Final = Limits(
 
 
 class OwnClock:
-    """The clock of one machine: all go at one pace, none shows what another does."""
+    """The clock of one machine: all run at the same rate, with different times."""
 
     def __init__(self, clock: DrivenClock, ahead_ms: int) -> None:
-        """Show *ahead_ms* more than *clock*."""
+        """Be *ahead_ms* ahead of *clock*."""
         self._clock = clock
         self._ahead_ms = ahead_ms
         self.wall_ahead_ms = 0
@@ -98,11 +98,11 @@ class OwnClock:
         return self._clock.monotonic_ms() + self._ahead_ms
 
     def wall_ms(self) -> int:
-        """Return what the wall shows, which anybody may set."""
+        """Return the time of the wall clock, which a rule may set."""
         return self._clock.wall_ms() + self.wall_ahead_ms
 
     def set(self) -> None:
-        """Nothing waits here that could be woken."""
+        """Do nothing: no thread waits here."""
 
     def wait(self, timeout_ms: int) -> None:
         """Let the time pass."""
@@ -110,12 +110,12 @@ class OwnClock:
 
 
 class FaultyStore(SqliteStore):
-    """A store whose next calls fail as `faults` says: before they did anything, or after."""
+    """A store whose next calls fail as `faults` says: before they had an effect, or after."""
 
     process: "Process"
 
     def claim(self, owner: str, rows: Sequence[LeaseRow], lease_ms: int) -> Mapping[str, int]:
-        """Claim, perhaps without telling."""
+        """Claim, perhaps without an answer."""
         sent_ms = self.process.clock.monotonic_ms()
         tokens = self._try(lambda: super(FaultyStore, self).claim(owner, rows, lease_ms))
         self.process.granted(tokens, sent_ms)
@@ -124,7 +124,7 @@ class FaultyStore(SqliteStore):
     def renew(
         self, owner: str, tokens: Mapping[str, int], rates: Mapping[str, int] | None = None
     ) -> frozenset[str]:
-        """Renew, perhaps without telling."""
+        """Renew, perhaps without an answer."""
         sent_ms = self.process.clock.monotonic_ms()
         if self.process.renewals:
             self.process.faults.appendleft(self.process.renewals.popleft())
@@ -133,7 +133,7 @@ class FaultyStore(SqliteStore):
         return lost
 
     def commit(self, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
-        """Commit, perhaps without telling; the judge sees what was stored."""
+        """Commit, perhaps without an answer; the checks see what was stored."""
 
         def call() -> Mapping[str, HeadraceError]:
             before = {state.split: state.seq for state in self.states()}
@@ -148,7 +148,7 @@ class FaultyStore(SqliteStore):
         return self._try(call)
 
     def replan(self, owner: str, tokens: Mapping[str, int], succeed: Succeed) -> None:
-        """Put a plan in force, perhaps without telling; the judge sees what became of it."""
+        """Put a plan in force, perhaps without an answer; the checks see the result."""
 
         def call() -> None:
             super(FaultyStore, self).replan(owner, tokens, succeed)
@@ -164,7 +164,7 @@ class FaultyStore(SqliteStore):
         return self._try(lambda: super(FaultyStore, self).load(split, token))
 
     def release(self, owner: str, split: str, token: int, problem: str = "") -> None:
-        """Give a lease back."""
+        """Release a lease."""
         super().release(owner, split, token, problem)
         self.process.deadlines.pop(split, None)
 
@@ -181,7 +181,7 @@ class FaultyStore(SqliteStore):
 
 
 class WatchedReader(Reader):
-    """A reader of the source; the judge sees each state that it makes."""
+    """A reader of the source; the checks see each state that it makes."""
 
     def __init__(self, process: "Process", reader: Reader, line: Line) -> None:
         """Resume at *line*."""
@@ -191,7 +191,7 @@ class WatchedReader(Reader):
         self._unwatched_ms = line.split_time_ms - process.watched_ms
 
     def read(self, demand: Demand) -> Batch | Idle | Done:
-        """Read on."""
+        """Read the next batch."""
         process = self._process
         process.look()
         found = self._reader.read(demand)
@@ -214,7 +214,7 @@ class WatchedReader(Reader):
 
 
 class WatchedSource(CassandraSource):
-    """The source, with readers that are watched."""
+    """The source, whose readers are observed."""
 
     process: "Process"
 
@@ -226,7 +226,7 @@ class WatchedSource(CassandraSource):
 
 
 class Sky(Sink, Writer):
-    """Where records are until they arrive: nothing is settled before the test says so."""
+    """Holds records until they arrive: nothing is settled before the test says so."""
 
     process: "Process"
 
@@ -235,7 +235,7 @@ class Sky(Sink, Writer):
         return self
 
     def submit(self, delivery: Delivery, settle: Settle) -> None:
-        """Let a delivery fly."""
+        """Put a delivery in flight."""
         process = self.process
         split = delivery.batch.split
         now_ms = process.clock.monotonic_ms()
@@ -248,19 +248,19 @@ class Sky(Sink, Writer):
         process.flying.append((flight, settle))
 
     def drain(self, deadline_ms: int) -> bool:
-        """Say whether nothing flies."""
+        """Return whether nothing is in flight."""
         del deadline_ms
         return not self.process.flying
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 class Settling(Replanning):
-    """Replanning by the model's clock, of processes that the model knows to be dead or alive."""
+    """Replanning by the model's clock; the model knows which processes are dead."""
 
     def __init__(self, process: "Process", source: WatchedSource, sink: Sky) -> None:
-        """Work with what *process* has."""
+        """Use the store and clock of *process*."""
         self._process = process
         folder = process.world.folder
         job = Job(
@@ -291,10 +291,10 @@ class Settling(Replanning):
 
 
 class Run:
-    """What a process does under one plan: from when it is settled to when it must be another."""
+    """What a process does under one plan, from its settlement to the next plan."""
 
     def __init__(self, process: "Process", source: WatchedSource, sink: Sky) -> None:
-        """Own nothing yet."""
+        """Start without splits."""
         self.source = source
         self.told: deque[Closed | Idled] = deque()
         self.is_leaving = False
@@ -319,7 +319,7 @@ class Run:
             self.pipeline.command(Gain(lease))
 
     def leave(self) -> None:
-        """Settle and commit what is under way, and give all back."""
+        """Settle and commit what is in flight, and release all splits."""
         self.is_leaving = True
         self.pipeline.command(Stop())
 
@@ -330,14 +330,14 @@ class Process:
     def __init__(
         self, world: "World", name: str, ahead_ms: int, options: Mapping[str, object]
     ) -> None:
-        """Start, and begin to work if no plan stands in the way."""
+        """Start, and run if no plan prevents it."""
         self.world = world
         self._options = options
         self.name = name
         self.clock = OwnClock(world.clock, ahead_ms)
         self.faults: deque[str] = deque()  # Of the store's next answers.
-        self.renewals: deque[str] = deque()  # Of the next to renewals.
-        self.commits: deque[str] = deque()  # And to commits.
+        self.renewals: deque[str] = deque()  # Of the next answers to renewals.
+        self.commits: deque[str] = deque()  # Of the next answers to commits.
         self.flying: list[tuple[Flight, Settle]] = []
         self.tokens: dict[str, int] = {}
         self.deadlines: dict[str, int] = {}
@@ -350,8 +350,8 @@ class Process:
         self._run: Run | None = None
 
     def begin(self) -> None:
-        """Go on by the plan in force, or one that takes its place, if that can be settled now."""
-        self._begun += 1  # Each time as another worker, as those of `Worker` are.
+        """Run by the current plan, or by one that replaces it, if that can be settled now."""
+        self._begun += 1  # Each time as another worker, like `Worker`.
         self.owner = replace(self.owner, worker=f"{self.name}@{self._begun}")
         job_key = self.store.job_key()
         context = Context(job=JOB, clock=self.clock, job_key=job_key, log=self.world.log)
@@ -370,7 +370,7 @@ class Process:
             source.close()
 
     def waits(self, seconds: float) -> bool:
-        """Let the others go on for so long, while they own what this one needs; not for ever."""
+        """Let the other processes run while they own splits that this one needs; not for ever."""
         self._waited += 1
         self.world.clock.advance(round(seconds * 1_000))
         with self.world.asleep(self):
@@ -378,7 +378,7 @@ class Process:
         return self._waited > WAITS_MAX
 
     def keeper_of(self, owner: Owner) -> LeaseKeeper:
-        """Return what keeps leases for *owner*."""
+        """Return what renews leases for *owner*."""
         running = self.world.running
 
         def is_running(other: Owner) -> bool:
@@ -394,7 +394,7 @@ class Process:
         )
 
     def step(self, *, begins: bool = True) -> None:
-        """Do what both threads do in a tick; or begin, unless somebody else is at it."""
+        """Do a tick of both threads; or start running, unless another process settles a plan."""
         if self._run is None:
             if begins:
                 self.begin()
@@ -424,7 +424,7 @@ class Process:
         self.deadlines.clear()
 
     def granted(self, tokens: Mapping[str, int], sent_ms: int) -> None:
-        """Note leases that this process knows it has."""
+        """Record leases that this process knows it has."""
         for other in self.world.running.values():
             for split in tokens.keys() & other.deadlines.keys() if other is not self else ():
                 if other.clock.monotonic_ms() < other.deadlines[split] - LEASE_MS // 5:
@@ -433,17 +433,17 @@ class Process:
         self.renewed(list(tokens), sent_ms)
 
     def renewed(self, splits: Sequence[str], sent_ms: int) -> None:
-        """Note leases that were renewed."""
+        """Record leases that were renewed."""
         self.deadlines |= dict.fromkeys(splits, sent_ms + LEASE_MS)
 
     def look(self) -> None:
-        """Note that the logs are looked at: since the last time they were watched, for a while."""
+        """Record that the logs are listed: since the last time they were watched, for a while."""
         now_ms = self.clock.monotonic_ms()
         self.watched_ms += min(now_ms - self._looked_ms, FETCHED_MS)
         self._looked_ms = now_ms
 
     def settle(self, index: int, verdict: str) -> None:
-        """Let the sink say what became of one of the deliveries under way."""
+        """Let the sink report the result of one of the deliveries in flight."""
         flight, settle = self.flying.pop(index % len(self.flying))
         count = len(flight.changes)
         failed: list[Failure] = []
@@ -453,7 +453,7 @@ class Process:
             failed = [Failure(flight.number % count, Disposition.REJECT, "bad", "never")]
             flight.changes[flight.number % count].rejected = True
         lost = {failure.index for failure in failed}
-        if verdict == "miscount":  # Nothing is heard of the last one.
+        if verdict == "miscount":  # The last one has no result.
             lost.add(count - 1)
         for i, change in enumerate(flight.changes):
             change.arrived |= i not in lost
@@ -462,7 +462,7 @@ class Process:
             settle(count - len(failed), failed)
 
     def kill(self, *, arrives: bool) -> None:
-        """Die at once; what was on its way may still arrive."""
+        """Die at once; what was in flight may still arrive."""
         del self.world.running[self.name]
         for flight, _ in self.flying:
             for change in flight.changes:
@@ -480,7 +480,7 @@ class Process:
     def around(
         self, source: WatchedSource, sink: Sky, post: Callable[[Verdict], None]
     ) -> Surroundings:
-        """Return what a pipeline works with."""
+        """Return the context of a pipeline."""
         return Surroundings(
             source=source,
             writers=Writers(sink, self.clock),

@@ -1,6 +1,6 @@
-"""A ring whose nodes log what a test says, and what is known of it for certain: the model's truth.
+"""A ring whose nodes log what a test says, and what is certain about it: the model's truth.
 
-Replicas and levels are counted here once more, from what Cassandra's documentation says of them.
+Replicas and levels are computed here independently, from Cassandra's documentation.
 """
 
 import json
@@ -26,13 +26,13 @@ TOKENS: Final = {
 SPARES: Final = {"e": (-3_500_000_000_000_000_000, 5_500_000_000_000_000_000)}
 CENTRES: Final = {"a": "east", "b": "east", "c": "west", "d": "west", "e": "east"}
 LOCAL: Final = "east"
-KEYS: Final = (0, 5, 13, 6, 3)  # With other replicas each, in both halves.
+KEYS: Final = (0, 5, 13, 6, 3)  # With different replicas, in both halves.
 _PLACES: Final = 1 << 32  # Of the ring, by the upper half of a token.
 
 Place = tuple[str, int, int]  # Node, segment, logical end of the entry.
 Tokens = Mapping[str, tuple[int, ...]]
 
-# Copies of each row by data centre; "" where all nodes are one.
+# Copies of each row by data centre; "" where there are no data centres.
 Factors = tuple[tuple[str, int], ...]
 ONE_CENTRE: Final[tuple[Factors, ...]] = ((("", 3),), (("", 2),))
 TWO_CENTRES: Final[tuple[Factors, ...]] = (
@@ -52,16 +52,16 @@ class Part(NamedTuple):
     behind: int
 
     def has(self, place: int) -> bool:
-        """Tell whether a place is one of them."""
+        """Return whether a place is one of them."""
         return self.first <= place < self.behind
 
     def meets(self, other: "Part") -> bool:
-        """Tell whether a place is one of both."""
+        """Return whether a place is in both."""
         return self.first < other.behind and other.first < self.behind
 
 
 def part_of(split: str) -> Part:
-    """Return which places a split is; its name says of how many equal parts it is which."""
+    """Return the places of a split, whose name has its index and the number of equal parts."""
     number, count = map(int, split.split("-of-"))
     return Part(*(-(-n * _PLACES // count) for n in (number - 1, number)))
 
@@ -80,7 +80,7 @@ def place_of(key: int) -> int:
 
 @dataclass(frozen=True)
 class Version:
-    """A ring: who has which tokens, how many copies there are of a row, how many must agree."""
+    """A ring: the tokens of each node, the number of copies of a row, how many must agree."""
 
     tokens: tuple[tuple[str, tuple[int, ...]], ...]
     factors: Factors
@@ -93,7 +93,7 @@ class Version:
 
     @property
     def has_centres(self) -> bool:
-        """Whether it tells data centres apart."""
+        """Whether it has data centres."""
         return self.factors[0][0] != ""
 
     @property
@@ -104,12 +104,12 @@ class Version:
         return {"class": kind, **counts}
 
     def replicas(self, key: int) -> tuple[str, ...]:
-        """Return who holds a key, centre by centre."""
+        """Return the replicas of a key, data centre by data centre."""
         found = (_replicas(self.tokens, centre, n, key) for centre, n in self.factors)
         return tuple(name for names in found for name in names)
 
     def is_met(self, key: int, hosts: Collection[str]) -> bool:
-        """Tell whether enough replicas of a key are among *hosts*."""
+        """Return whether enough replicas of a key are among *hosts*."""
         copies = dict(self.factors)
         seen = {
             centre: len(set(_replicas(self.tokens, centre, n, key)) & set(hosts))
@@ -153,9 +153,9 @@ def _replicas(
 
 @dataclass
 class Ring:
-    """All nodes, those that may join too, and what was written.
+    """All nodes, also those that may join, and what was written.
 
-    `versions` are the rings so far, each with the time at which the next one took its place.
+    `versions` are the rings so far, each with the time at which the next one replaced it.
     """
 
     folder: Path
@@ -172,23 +172,23 @@ class Ring:
 
     @property
     def version(self) -> Version:
-        """The ring that is in force."""
+        """The current ring."""
         return self.versions[-1][0]
 
     def versions_since(self, now_ms: int) -> set[Version]:
-        """Return the rings that were in force at some time since."""
+        """Return the rings that were current at some time since."""
         return {version for version, until_ms in self.versions if until_ms >= now_ms}
 
     def age_of(self, version: Version) -> int:
-        """Return when a ring was in force last, by the order of rings."""
+        """Return when a ring was last current, in the order of rings."""
         return max(n for n, (each, _) in enumerate(self.versions) if each == version)
 
     def replicas(self, key: int) -> tuple[str, ...]:
-        """Return who holds a key now."""
+        """Return the replicas of a key in the current ring."""
         return self.version.replicas(key)
 
     def options(self, turn: int) -> dict[str, object]:
-        """Return the source's options that tell of the ring; *turn* is which is named first."""
+        """Return the source's options for the ring; *turn* is the node that is named first."""
         names = [*self.nodes][turn % len(self.nodes) :] + [*self.nodes][: turn % len(self.nodes)]
         return {
             "nodes": {name: str(self.nodes[name].home) for name in names},
@@ -200,11 +200,11 @@ class Ring:
         }
 
     def can_become(self, **changes: object) -> bool:
-        """Tell whether a ring with *changes* is one that a job can read."""
+        """Return whether a ring with *changes* can be read by a job."""
         return self._changed(changes).is_possible
 
     def change(self, now_ms: int, **changes: object) -> None:
-        """Let another ring be in force; what was written so far was written under the last one."""
+        """Change the current ring; what was written so far was written to the last one."""
         for log in self.nodes.values():
             log.sync(now_ms)
         changed = self._changed(changes)
@@ -213,7 +213,7 @@ class Ring:
         self._put(changed)
 
     def _changed(self, changes: Mapping[str, object]) -> Version:
-        """Return the ring of now with other tokens, factors or level."""
+        """Return the current ring with other tokens, factors or level."""
         if isinstance(tokens := changes.get("tokens"), Mapping):
             changes = {**changes, "tokens": tuple(sorted(tokens.items()))}
         return replace(self.version, **changes)  # type: ignore[arg-type]  # Of its fields.
@@ -246,7 +246,7 @@ class Ring:
             self.nodes[name].write(mutation, damaged=name in damaged)
 
     def hosts(self, content: frozenset[int]) -> set[str]:
-        """Return the nodes that logged *content* durably, in whatever bytes."""
+        """Return the nodes that logged *content* durably, in any bytes."""
         return {
             name
             for name, log in self.nodes.items()
@@ -255,10 +255,10 @@ class Ring:
         }
 
     def is_met(self, mutation: Mutation, skipped: Collection[int]) -> bool:
-        """Tell whether enough replicas have logged what a mutation says, under one of the rings.
+        """Return whether enough replicas have logged a mutation's content, by one of the rings.
 
-        Of a ring that is not in force any more, what was logged until then counts. Copies with ids
-        in *skipped* were passed over.
+        For a ring that is no longer current, what was logged until it was replaced counts. Copies
+        with ids in *skipped* were skipped.
         """
         copies = [
             (name, copy.durable_ms or 0)

@@ -1,14 +1,14 @@
-"""Who holds a token, and whether a level is met, found slowly: by walking the ring node by node.
+"""Replicas of a token, and whether a level is met, found slowly: by walking the ring.
 
-Shares nothing with the code under test: what Cassandra's documentation says of its two strategies
-and its levels, and no more.
+Shares nothing with the code under test: it has only what Cassandra's documentation says of its two
+strategies and its levels.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-EVERYWHERE: Final = ""  # The data centre of SimpleStrategy, which knows none.
+EVERYWHERE: Final = ""  # The data centre of SimpleStrategy, which has none.
 LEVELS: Final = (
     "ONE",
     "TWO",
@@ -23,7 +23,7 @@ LEVELS: Final = (
 
 @dataclass(frozen=True)
 class Member:
-    """A node of a ring; one that is joining holds nothing yet."""
+    """A node of a ring; a joining node is not a replica yet."""
 
     tokens: tuple[int, ...]
     centre: str
@@ -33,7 +33,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Ring:
-    """One version of a ring: who is in it, and how many copies each keyspace has where."""
+    """One version of a ring: its nodes, and each keyspace's copies by data centre."""
 
     members: Mapping[str, Member]
     copies: Mapping[str, Mapping[str, int]]
@@ -41,7 +41,7 @@ class Ring:
     local: str
 
     def holders(self, keyspace: str, token: int) -> Sequence[str]:
-        """Return the nodes that have a copy of what has this token."""
+        """Return the replicas of a token."""
         steps = sorted(
             (at, name)
             for name, member in self.members.items()
@@ -68,7 +68,7 @@ class Ring:
         return [*first.values(), *(name for name in order if name not in first.values())]
 
     def is_met(self, keyspace: str, token: int, logged: Collection[str]) -> bool:
-        """Say whether these nodes' copies satisfy the level."""
+        """Return whether the copies of these nodes satisfy the level."""
         copies = {centre: count for centre, count in self.copies[keyspace].items() if count}
         seen = [name for name in self.holders(keyspace, token) if name in logged]
         here = {
@@ -89,9 +89,10 @@ class Ring:
                 return count >= LEVELS.index(word) + 1
 
     def can_be_met(self, read: Collection[str]) -> bool:
-        """Say whether the logs that are read can satisfy the level, of every token.
+        """Return whether the logs that are read can satisfy the level, for every token.
 
-        Those of one data centre are not enough where others have copies, unless it alone is meant.
+        Those of one data centre are not enough where others have copies, unless the level is for it
+        alone.
         """
         logs = {m.centre for n, m in self.members.items() if n in read and not m.joining}
         for copies in self.copies.values():

@@ -25,20 +25,21 @@ from helpers.model.ring import Ring, Version
 SETTLED_MS: Final = 60_000  # More than a lease, and than other bytes wait for one another.
 PASSES_MAX: Final = 2_000
 _UNEXPECTED: Final = {"plugin_broken", "split_failed", "topology_unread", "streams_unread"}
-SPLITS: Final = 2  # When a job begins.
+SPLITS: Final = 2  # When a job starts.
 RECORDS_MAX: Final = 200_000
 
 
 class World:
     """See the module.
 
-    `splits` is how many a process wants that starts now; all of them may remember *records_max*.
+    `splits` is the number that a process asks for that starts now; all of them may remember
+    *records_max*.
     """
 
     def __init__(
         self, folder: Path, first: Version, *, records_max: int = RECORDS_MAX, **more: object
     ) -> None:
-        """Start nothing yet; *more* are options of the source."""
+        """Start no process; *more* are options of the source."""
         self.folder = folder
         self.clock = DrivenClock()
         self.ring = Ring(folder, first)
@@ -76,9 +77,9 @@ class World:
         return process
 
     def config(self, options: Mapping[str, object]) -> CassandraConfig:
-        """Return what *options* say; there may be less room than anybody may ask for.
+        """Return the configuration for *options*; it may have less room than options allow.
 
-        Logs that are away now are not waited for.
+        Logs that are unreadable now are not waited for.
         """
         away = [log for log in self.ring.nodes.values() if log.away_ms is not None]
         for log in away:
@@ -89,7 +90,7 @@ class World:
         return replace(parse_config(CassandraConfig, options), records_max=self._records_max)
 
     def accept(self, policy: str) -> None:
-        """Let somebody stop all, and say that what was lost is not waited for."""
+        """Stop all processes, and accept that lost segments are not waited for."""
         for process in list(self.running.values()):
             process.kill(arrives=False)
         with closing(open_notes(self.folder / "state.db")) as connection:
@@ -103,9 +104,9 @@ class World:
         self.start()
 
     def calm(self, passes: int, *, begins: bool = True) -> None:
-        """Let all processes run that are not asleep, and the sink deliver.
+        """Let all processes run that are not paused, and let the sink deliver.
 
-        Without *begins* none that has ended its run begins another.
+        Without *begins* no process that has ended its run starts another.
         """
         for _ in range(passes):
             for process in [each for each in self.running.values() if each not in self._asleep]:
@@ -115,13 +116,13 @@ class World:
 
     @contextmanager
     def asleep(self, process: Process) -> Iterator[None]:
-        """Let a process not go on, whatever the others do."""
+        """Pause a process, whatever the others do."""
         self._asleep.append(process)
         yield
         self._asleep.remove(process)
 
     def finish(self) -> None:
-        """Heal everything, read all there is, and check what was promised."""
+        """End all failures, read all logs, and check what was promised."""
         now_ms = self.clock.monotonic_ms
         for log in self.ring.nodes.values():
             log.come_back()
@@ -151,7 +152,7 @@ class World:
         self.judge.check_end()
 
     def _unread(self) -> list[str]:
-        """Return which logs no split has committed to the end."""
+        """Return the logs that no split has committed to the end."""
         return [
             f"{node}'s log, by {line.course.split},"
             for line in self.judge.committed
@@ -160,7 +161,7 @@ class World:
         ]
 
     def close(self) -> None:
-        """Stop what runs."""
+        """Stop all processes."""
         for process in list(self.running.values()):
             with suppress(HeadraceError):
                 process.kill(arrives=False)

@@ -1,4 +1,4 @@
-"""Judges how a job goes without logs that it cannot read: lines 6, 8 and 9 of docs/agreement.md."""
+"""Checks how a job continues without unreadable logs: lines 6, 8 and 9 of docs/agreement.md."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -14,10 +14,10 @@ _MEMORY_MS: Final = 1_000 * MEMORY_S
 
 
 class AbsenceJudge(RecordJudge):
-    """Notes what is wrong with what a state says of logs that could not be read."""
+    """Finds what is wrong in what a state says about unreadable logs."""
 
     def __init__(self, ring: Ring, job_key: bytes, *, options: Mapping[str, object]) -> None:
-        """*options* say whether a log that was away for too long is read all the same."""
+        """*options* say whether a log that returned too late is read."""
         super().__init__(ring, job_key, suppresses=options.get("streamed") == "suppress")
         self._publishes_returned = options.get("returned") == "publish"
 
@@ -35,7 +35,7 @@ class AbsenceJudge(RecordJudge):
             if log.away_ms is not None and log.away_ms < parent.made_ms:
                 self._check_away(line, parent, log)
             grown_ms = _waited_ms(line, node) - max(0, _waited_ms(parent, node))
-            # Before a state is made its logs may have been looked at some time ago.
+            # Logs may have been listed some time before the state is made.
             passed_ms = line.made_ms - parent.made_ms + FETCHED_MS
             self.check(grown_ms <= passed_ms, f"line 6: {node} was away for {grown_ms} ms more")
             if node in parent.unread:
@@ -46,7 +46,7 @@ class AbsenceJudge(RecordJudge):
             self.check(not unread, f"line 9: {ring} is retired, {unread} may have copies")
 
     def _check_away(self, line: Line, parent: Line, log: NodeLog) -> None:
-        """Check what a state says of a log that was away all the time since the state before."""
+        """Check what a state says of a log that was unreadable since the state before."""
         if log.name not in line.gone_without:
             grown_ms = line.split_time_ms - parent.split_time_ms
             self.check(not grown_ms, f"line 8: τ grew by {grown_ms}, {log.name} is awaited")
@@ -55,7 +55,7 @@ class AbsenceJudge(RecordJudge):
         self.check(is_same, f"line 6: {log.name} was read at {before}, and is said at {now}")
 
     def _check_return(self, line: Line, parent: Line, node: str) -> None:
-        """Line 8: who was away for too long has a gap up to where it was logged meanwhile."""
+        """Line 8: a log that returns too late has a gap up to what it logged meanwhile."""
         since, begin = parent.unread[node][1], parent.markers.get(node, NOWHERE)
         told = [g for g in line.gaps if g.node == node and g.kind == RETURNED and g.end > begin]
         if line.markers.get(node, NOWHERE) > begin and parent.split_time_ms - since > _MEMORY_MS:

@@ -1,4 +1,4 @@
-"""Where batches end, for the model's judge: also those that nobody may commit."""
+"""The ends of batches, for the checks: also of batches that no process may commit."""
 
 from headrace.connector.runtime.splits.ledger import Part
 from headrace.plugins import Batch, Reader
@@ -7,7 +7,7 @@ from headrace.sources.cassandra.state.cdc_state import CdcState
 
 
 def end_of(reader: Reader, batch: Batch) -> CdcState:
-    """Return the state at the end of what *reader* has just read, made for the judge if need be."""
+    """Return the state at the end of what *reader* has just read; make it if the reader did not."""
     if not batch.has_end:
         assert isinstance(reader, CassandraReader)
         batch.end = reader._state(reader._markers)  # noqa: SLF001 (there is no other way to it)
@@ -16,7 +16,7 @@ def end_of(reader: Reader, batch: Batch) -> CdcState:
 
 
 def whole_of(batch: Batch) -> Batch:
-    """Return the batch that was read, of what is sent of it."""
+    """Return the whole batch that was read, of which only a part is sent."""
     while isinstance(batch, Part):
         batch = batch.whole
     return batch

@@ -1,8 +1,8 @@
-"""Judges what a job did to a ring: the invariants I1 to I7 and what agreement promises (35 to 37).
+"""Checks what a job did to a ring: the invariants I1 to I7 and what agreement promises (35 to 37).
 
-Every state that a reader makes is kept with the one before it. What was committed is a path through
-them; what was emitted is judged along such a line, so that a repeat after a crash is told from one
-that nothing excuses. "Line n" cites docs/agreement.md. Nothing of the code under test takes part
+Every state that a reader makes is kept with the one before it. Committed states are a path through
+them. Emitted records are checked along such a path, so that a repeat after a crash is distinguished
+from one without an excuse. "Line n" cites docs/agreement.md. Nothing of the code under test is used
 but for decoding positions.
 """
 
@@ -47,7 +47,7 @@ _OUTCOMES: Final = (
 
 
 class Judge(AbsenceJudge):
-    """Is told of everything and remembers what was wrong, for `verify` to raise."""
+    """Gets every event, and remembers what was wrong, for `verify` to raise."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Judge(AbsenceJudge):
         *,
         options: Mapping[str, object],
     ) -> None:
-        """Begin before the first state of each of *splits*; *options* are those of the source."""
+        """Start before the first state of each of *splits*; *options* are those of the source."""
         super().__init__(ring, job_key, options=options)
         self.courses = {split: Course(split) for split in splits}
         for course in self.courses.values():
@@ -72,11 +72,11 @@ class Judge(AbsenceJudge):
 
     @property
     def committed(self) -> Sequence[Line]:
-        """The states that the splits in force have committed."""
+        """The committed states of the current splits."""
         return [course.committed for course in self.courses.values()]
 
     def verify(self) -> None:
-        """Raise what was found wrong."""
+        """Raise what was found to be wrong."""
         self._check_release()
         if self.wrong:
             raise BrokenError(self.wrong[0])
@@ -84,7 +84,7 @@ class Judge(AbsenceJudge):
     # ---- states (I1, lines 8, 16, 20, 22, 27) ----
 
     def opened(self, split: str, head: bytes | None) -> Line:
-        """Return where a reader resumes; it may know an older ring, and learn of a change anew."""
+        """Return where a reader resumes; it may have an older ring, and get the newer one again."""
         course = self.courses[split]
         line = course.root if head is None else self._lines[course, head]
         line.superseded = {
@@ -93,7 +93,7 @@ class Judge(AbsenceJudge):
         return line
 
     def made(self, parent: Line, end: CdcState, *, now_ms: int, tau_max: int) -> Line:
-        """Take a state that was made after *parent*; τ may have grown to *tau_max* (line 8)."""
+        """Add a state that was made after *parent*; τ may have grown to *tau_max* (line 8)."""
         (version,), superseded = versions_in(end)
         line = line_of(parent.course, version, end)
         line.parent = parent
@@ -119,7 +119,7 @@ class Judge(AbsenceJudge):
         return line
 
     def replanned(self, ended: Plan, states: Sequence[SplitState]) -> None:
-        """Take other splits, with what they begin with, in the place of those of now (line 33)."""
+        """Replace the splits by other ones, with their first states (line 33)."""
         check_closed(ended, self.committed, self)
         before, self.courses = list(self.courses.values()), {}
         for stored in states:
@@ -135,7 +135,7 @@ class Judge(AbsenceJudge):
             check_merged(line, state, self)
 
     def _look(self, line: Line) -> None:
-        """Note what of the logs is before the markers."""
+        """Record which part of the logs is before the markers."""
         assert line.parent is not None
         line.lost = [*line.parent.lost]
         for node, log in self.ring.nodes.items():
@@ -155,7 +155,7 @@ class Judge(AbsenceJudge):
                     line.came.add(mutation)
 
     def _lost(self, line: Line, node: str) -> list[tuple[str, Copy]]:
-        """Return what vanished before it was read, for all that the books say (I10)."""
+        """Return what vanished before it was read, according to the books (I10)."""
         assert line.parent is not None
         course, parent = line.course, line.parent
         mine = [
@@ -176,12 +176,12 @@ class Judge(AbsenceJudge):
         lost = found[max(0, line.books[f"entries.{node}.read"] - others) :]
         for copy in lost:
             began = parent.marker(node, place_of(copy.mutation.key)) > NOWHERE
-            passed = not began or line.passes(node, copy)  # Else reading starts where the log does.
+            passed = not began or line.passes(node, copy)  # Otherwise it starts where the log does.
             self.check(passed, f"I10: {copy} is passed over without a gap")
         return [(node, copy) for copy in (*lost, *skipped)]
 
     def moved(self, split: str, position: EncodedPosition) -> None:
-        """Take a state that somebody put in the place of the committed one."""
+        """Add a state that a command set in the place of the committed one."""
         course = self.courses[split]
         before, end = course.committed, CdcState.decode(position)
         course.committed = self.made(
@@ -193,7 +193,7 @@ class Judge(AbsenceJudge):
     def submitted(
         self, end: object, values: Sequence[bytes], token: int, *, allowed: bool
     ) -> Flight:
-        """Take a delivery; *allowed* says whether the owner's lease was still good."""
+        """Add a delivery; *allowed* is whether the owner's lease was still valid."""
         _, line = self._ends[id(end)]
         flight = Flight(
             len(self.flights),
@@ -237,7 +237,7 @@ class Judge(AbsenceJudge):
         return [mutation for place in places if (mutation := self.ring.at(place))]
 
     def _check_repeats(self, line: Line) -> None:
-        """Line 36: what was said before on this line, and is remembered, is not said again."""
+        """Line 36: what was emitted on this path, and is remembered, is not emitted again."""
         before = line.parent.rows() if line.parent else set()
         gone = self.gone()
         remembered = self.remembered(line)
@@ -251,13 +251,13 @@ class Judge(AbsenceJudge):
             remembered |= mutation.content
 
     def _check_told(self, line: Line, flight: Flight) -> None:
-        """I10: what becomes of a gap is told once."""
+        """I10: what became of a gap is reported once."""
         line.told = {(c.place, c.state) for c in flight.changes if c.row < 0}
         before = {each for other in list(line.back())[1:] for each in other.told}
         self.check(not line.told & before, f"I10: {line.told & before} was told before")
 
     def _check_window(self, line: Line) -> None:
-        """I7: no more than a window is on its way."""
+        """I7: at most a window is in flight."""
         sizes = []
         for each in line.back():
             if each is line.course.committed:
@@ -269,12 +269,12 @@ class Judge(AbsenceJudge):
         )
 
     def check_order(self) -> None:
-        """I4: under one lease a key's records come last in the order in which they were said."""
+        """I4: under one lease a key's records arrive last in the order of their emission."""
         for token, course in {(f.token, f.line.course) for f in self.flights}:
             mine = [f for f in self.flights if (f.token, f.line.course) == (token, course)]
             for key in {c.key for f in mine for c in f.rows()}:
                 changes = [c for f in mine for c in f.rows() if c.key == key]
-                # What was being sent again when its owner died comes again from the next one.
+                # What was being sent again when its owner died is sent again by the next owner.
                 latest = {(c.place, c.row): c for c in changes}
                 dead = {place for place, c in latest.items() if not c.arrived}
                 dead |= {(c.place, c.row) for c in changes if c.rejected}
@@ -287,7 +287,7 @@ class Judge(AbsenceJudge):
     # ---- commits (I1, I2, I3) ----
 
     def stored(self, commit: Commit) -> None:
-        """Take a commit that the store accepted."""
+        """Add a commit that the store accepted."""
         course = self.courses.get(commit.split)
         line = self._lines.get((course, commit.position.head)) if course else None
         if course is None or line is None:
@@ -367,7 +367,7 @@ class Judge(AbsenceJudge):
     def _check_release(self) -> None:
         for node, log in self.ring.nodes.items():
             released = log.released()
-            self._released[node] &= released  # Of one that was set up anew nothing is left.
+            self._released[node] &= released  # After a set-up nothing of the old log is left.
             for segment in released - self._released[node]:
                 self._released[node].add(segment)
                 for line in self.committed:
@@ -384,13 +384,13 @@ class Judge(AbsenceJudge):
     # ---- the end (line 35) ----
 
     def check_rings(self) -> None:
-        """Line 2: in the end all splits go by the ring, the copies and the level of now."""
+        """Line 2: in the end all splits use the current ring, copies and level."""
         for line in self.committed:
             right = line.version == self.ring.version
             self.check(right, f"line 2: {line.course.split} goes by {line.version}")
 
     def check_end(self) -> None:
-        """Check that all that agreed has arrived, or that its expiry was in the books."""
+        """Check that all that agreed has arrived, or that the books have its expiry."""
         self.check_order()
         excused = self.expired | self.suppressed
         skipped = {id(copy) for line in self.committed for _, copy in line.lost}

@@ -1,4 +1,4 @@
-"""What the judge keeps: a split's states, each with the one before it, and what was sent of it."""
+"""What the checks keep: a split's states, each with the one before it, and what was sent."""
 
 import json
 from collections import Counter, defaultdict
@@ -27,7 +27,7 @@ NOWHERE: At = (0, 0)
 
 @dataclass(frozen=True)
 class Known:
-    """A record as a state has it; `times` are τ of its kind, its last copy and its first."""
+    """A record in a state; `times` are τ of its kind, of its last copy and of its first."""
 
     kind: int
     seen: frozenset[str]
@@ -35,7 +35,7 @@ class Known:
     times: tuple[int, ...]
 
     def ages(self, split_time_ms: int) -> tuple[int, ...]:
-        """Return how long ago its times are."""
+        """Return the ages that follow from its times."""
         return tuple(split_time_ms - time for time in self.times)
 
 
@@ -50,18 +50,18 @@ class Passed:
     kind: str
 
     def has(self, node: str, copy: Copy) -> bool:
-        """Tell whether an entry is in it."""
+        """Return whether an entry is in it."""
         return self.node == node and self.begin < (copy.segment, copy.end) <= self.end
 
     @property
     def name(self) -> Place:
-        """What tells it apart."""
+        """Its identity."""
         return self.node, *self.begin
 
 
 @dataclass(eq=False)
 class Course:
-    """A split as long as a plan has it: the state that it began with, and the one committed."""
+    """A split during one plan: its first state and its committed state."""
 
     split: str
     root: "Line" = field(init=False)
@@ -73,11 +73,11 @@ class Course:
         return part_of(self.split)
 
     def begin(self, root: "Line") -> None:
-        """Begin with *root*."""
+        """Start with *root*."""
         self.root = self.committed = root
 
     def counts(self, copy: Copy) -> bool:
-        """Say whether it books an entry; the first one books all damage."""
+        """Return whether it counts an entry; the first split counts all damage."""
         if copy.damaged:
             return copy.durable_ms is not None and self.part.first == 0
         return copy.durable_ms is not None and self.part.has(place_of(copy.mutation.key))
@@ -85,17 +85,18 @@ class Course:
 
 @dataclass(eq=False)
 class Line:
-    """One state of a split and, through `parent`, those before it.
+    """One state of a split and, through `parent`, the states before it.
 
-    The first one of a plan was merged from its `origins`, which the plan before ended with.
-    `covered` tells who logged a content before the markers, `came` what has a copy between the last
-    markers and these, `read` counts the split's entries before them, `damaged` those of them that
-    were; `lost` were gone before they were read; a gap may stop it. `said` is its batch's.
-    `version` is the ring that it knows to be in force, `superseded` the split time, at least and at
-    most, since when others are not. Of the parts in `ahead` more was read than `markers` say.
-    `unread` tells of logs for how long they could not be read, in ms, and when they last were, in
-    τ; `rings` are all that the state says count. `told` are the gaps it tells of, `set_aside` the
-    contents that found no room (line 25).
+    The first state of a plan was merged from its `origins`, the last states of the plan before.
+    `covered` has the nodes that logged a content before the markers, `came` the contents with a
+    copy between the last markers and these. `read` is the number of the split's entries before the
+    markers, `damaged` how many of them were damaged; `lost` were gone before they were read; a gap
+    may stop it. `said` is what its batch emitted. `version` is the ring that it has as current;
+    `superseded` is the split time, at least and at most, since when others are not current. Of the
+    parts in `ahead` more was read than `markers` say. `unread` has, for logs that could not be
+    read, for how long, in ms, and when they were last read, in τ; `rings` are all that the state
+    says count. `told` are the gaps it reports, `set_aside` the contents that were dropped for room
+    (line 25).
     """
 
     course: Course
@@ -128,28 +129,28 @@ class Line:
 
     @property
     def gave_way(self) -> int:
-        """How many mutations found no room while they waited, since the state before."""
+        """The number of pending mutations that were dropped for room since the state before."""
         return self._more("mutations.overflow")
 
     @property
     def forgot_early(self) -> int:
-        """How many were forgotten for want of room when they had been published, or expired."""
+        """The number of published or expired mutations that were dropped for room."""
         return self._more("memory_shortened")
 
     def _more(self, name: str) -> int:
         return self.books[name] - (self.parent.books[name] if self.parent else 0)
 
     def back(self) -> Iterator["Line"]:
-        """Yield this and all before it of its plan, the last one first."""
+        """Yield this state and all before it in its plan, the last one first."""
         line: Line | None = self
         while line is not None:
             yield line
             line = line.parent
 
     def past(self, key: int) -> Iterator[tuple["Line", int]]:
-        """Yield this and all before it that tell of a key, whatever the plan.
+        """Yield this state and all before it that contain a key, of any plan.
 
-        Each comes with what must be added to its split times to be those of this one.
+        Each comes with what must be added to its split times to be comparable to this state's.
         """
         line: Line | None = self
         shift = 0
@@ -160,7 +161,7 @@ class Line:
             line = origin or line.parent
 
     def origin(self, key: int) -> "Line | None":
-        """Return what this was merged from, for a key."""
+        """Return the state that this one was merged from, for a key."""
         place = place_of(key)
         return next((each for each in self.origins if each.course.part.has(place)), None)
 
@@ -170,25 +171,25 @@ class Line:
         return max([self.markers.get(node, NOWHERE), *ahead])
 
     def covers(self, node: str, copy: Copy) -> bool:
-        """Tell whether an entry is before the marker; what is damaged has no key of its own."""
+        """Return whether an entry is before the marker; a damaged entry has no key of its own."""
         place = 0 if copy.damaged else place_of(copy.mutation.key)
         return (copy.segment, copy.end) <= self.marker(node, place)
 
     def passes(self, node: str, copy: Copy) -> bool:
-        """Tell whether an entry is in a part of a log that the state says was lost."""
+        """Return whether an entry is in a part of a log that the state says was lost."""
         return any(gap.has(node, copy) for gap in self.gaps)
 
     def skips(self, node: str, copy: Copy) -> bool:
-        """Tell whether an entry is in what a log had that returned too late."""
+        """Return whether an entry is in what a log that returned too late contained."""
         return any(gap.kind == RETURNED and gap.has(node, copy) for gap in self.gaps)
 
     def rows(self) -> set[int]:
-        """Return all rows that were said up to here."""
+        """Return all rows that were emitted up to here."""
         mine = {row for line in self.back() for mutation in line.said for row in mutation.rows}
         return mine | self.course.root.said_before
 
     def sure_versions(self) -> set[Version]:
-        """Return the rings that count for certain (line 9)."""
+        """Return the rings that certainly count (line 9)."""
         old = self.superseded.items()
         return {
             self.version,
@@ -196,7 +197,7 @@ class Line:
         }
 
     def possible_versions(self) -> set[Version]:
-        """Return those that may count: its own, and those of the state before."""
+        """Return the rings that may count: its own, and those of the state before."""
         found = {self.version}
         for line in filter(None, (self, self.parent)):
             old = line.superseded.items()
@@ -206,7 +207,7 @@ class Line:
         return found
 
     def follow(self, version: Version) -> None:
-        """Take over which rings count from the state before, and that *version* is in force."""
+        """Take the counting rings from the state before; *version* is the current one."""
         assert self.parent is not None
         self.superseded = dict(self.parent.superseded)
         if version != self.parent.version:
@@ -216,7 +217,7 @@ class Line:
 
 @dataclass
 class Change:
-    """A record on its way to the sink; without rows it tells of a gap in a `state`."""
+    """A record on its way to the sink; without rows it reports a gap, with its `state`."""
 
     row: int
     place: Place
@@ -229,7 +230,7 @@ class Change:
 
 @dataclass(eq=False)
 class Flight:
-    """A delivery, in the order of submission; `token` is that of the lease it was made under."""
+    """A delivery, in the order of submission; `token` is that of its lease."""
 
     number: int
     line: Line
@@ -243,7 +244,7 @@ class Flight:
 
 
 def change_of(value: bytes) -> Change:
-    """Return what the sink is given."""
+    """Return the change of a value that the sink was given."""
     told = json.loads(value)
     if "control" in told:
         begin = told["from"]
@@ -255,15 +256,15 @@ def change_of(value: bytes) -> Change:
 
 
 def head_of(position: EncodedPosition | None) -> bytes | None:
-    """Return what names a stored state."""
+    """Return the name of a stored state."""
     return position.head if position else None
 
 
-# ---- what a state says ----
+# ---- what a state contains ----
 
 
 def line_of(course: Course, version: Version, state: CdcState) -> Line:
-    """Return a line with what can be read off a state, but for its records."""
+    """Return a line with what a state contains, without its records."""
     return Line(
         course,
         version,
@@ -284,9 +285,9 @@ def _places(markers: Mapping[str, Marker]) -> Mapping[str, At]:
 
 
 def versions_in(state: CdcState) -> tuple[set[Version], set[Version]]:
-    """Return the rings that a state says are in force, and the others that count.
+    """Return the current rings of a state, and the others that count.
 
-    One that was merged can know several that were in force for one of its parts.
+    A merged state can have several rings that were current for one of its parts.
     """
     current: set[Version] = set()
     others: set[Version] = set()
@@ -302,7 +303,7 @@ def versions_in(state: CdcState) -> tuple[set[Version], set[Version]]:
 
 
 def gaps_in(state: CdcState) -> Collection[Passed]:
-    """Return the gaps that a state says reading goes on behind."""
+    """Return the gaps behind which reading continues, according to a state."""
     return [
         Passed(
             gap.node,

@@ -1,4 +1,4 @@
-"""Judges what the splits of a new plan begin with, by what those before ended with (line 33)."""
+"""Checks the first states of a new plan by the last states of the plan before (line 33)."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -19,7 +19,7 @@ _PENDING = "mutations.pending"
 def merged_line(
     course: Course, state: CdcState | None, before: Collection[Course], ring: Ring
 ) -> Line:
-    """Return the first line of a split: *state* is what was made of those *before*."""
+    """Return the first line of a split: *state* was made of the states *before*."""
     ended = [each.committed for each in before if each.part.meets(course.part)]
     version = max((each.version for each in ended), key=ring.age_of)
     line = Line(course, version) if state is None else line_of(course, version, state)
@@ -31,9 +31,9 @@ def merged_line(
 
 
 def _superseded(line: Line) -> Mapping[Version, tuple[int, int]]:
-    """Return since when rings are not in force: those that one of the splits still went by, now.
+    """Return since when rings are not current: those that one of the splits still used.
 
-    Of what was seen of the others the least counts.
+    Of what was seen of the others the earliest time counts.
     """
     found: dict[Version, tuple[int, int]] = {}
     for each in line.origins:
@@ -48,7 +48,7 @@ def _superseded(line: Line) -> Mapping[Version, tuple[int, int]]:
 
 
 def check_merged(line: Line, state: CdcState | None, judge: RecordJudge) -> None:
-    """Of each place the state that counts counts whole; nothing is mixed field by field."""
+    """For each place one state counts as a whole: fields of several states are never mixed."""
     check, parts = judge.check, line.origins
     split_time_ms = max(each.split_time_ms for each in parts)
     check(
@@ -78,7 +78,7 @@ def check_merged(line: Line, state: CdcState | None, judge: RecordJudge) -> None
 
 
 def _check_records(line: Line, judge: RecordJudge) -> None:
-    """Check that the records are those of the parts, and no older or younger."""
+    """Check that the records are those of the parts, with the same ages."""
     left = dict(line.records)
     for origin in line.origins:
         for name, before in origin.records.items():

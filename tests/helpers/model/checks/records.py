@@ -1,4 +1,4 @@
-"""Judges the records in a state by those before it: lines 8 to 25 of docs/agreement.md."""
+"""Checks the records in a state by those before it: lines 8 to 25 of docs/agreement.md."""
 
 from collections.abc import Collection, Mapping
 from itertools import takewhile
@@ -20,20 +20,20 @@ FETCHED_MS: Final = 10_000  # Line 8.
 
 
 class BrokenError(AssertionError):
-    """The job did what it must never do."""
+    """The job broke a rule."""
 
 
 class RecordJudge:
-    """Notes what is wrong with a state's records.
+    """Finds what is wrong with a state's records.
 
-    `heeds` is for tests of the judge itself: how the words begin that it may say. `suppressed` are
-    the contents that were left out because only streams brought them.
+    `heeds` is for tests of the checks themselves: how the messages start that may be raised.
+    `suppressed` are the contents that were dropped because only streams brought them.
     """
 
     heeds: ClassVar[str] = ""
 
     def __init__(self, ring: Ring, job_key: bytes, *, suppresses: bool) -> None:
-        """*suppresses* is whether what only streams bring is to be left out."""
+        """*suppresses* is whether contents that only streams bring are dropped."""
         self.ring = ring
         self.wrong: list[str] = []
         self.suppressed: set[frozenset[int]] = set()
@@ -44,17 +44,17 @@ class RecordJudge:
         self._chunks: dict[tuple[str, tuple[str, ...]], list[tuple[Digest, Known]]] = {}
 
     def check(self, right: object, what: str) -> None:
-        """Note *what* unless it is right."""
+        """Add the problem *what* unless the condition holds."""
         if not right:
             self.complain(what)
 
     def complain(self, what: str) -> None:
-        """Remember what is wrong."""
+        """Remember a problem."""
         if what.startswith(self.heeds):
             self.wrong.append(what)
 
     def check_records(self, line: Line) -> None:
-        """Check all records of a new state, and those that it has no more."""
+        """Check all records of a new state, and those that it no longer has."""
         lost = self.gone()
         assert line.parent is not None
         before = line.parent.records
@@ -85,7 +85,7 @@ class RecordJudge:
     def _lacks_bytes(
         self, line: Line, mutation: Mutation, record: Known, lost: set[tuple[str, int]]
     ) -> bool:
-        """Tell whether bytes could not be read: of a record that agreed, or of what it may repeat.
+        """Return whether bytes could not be read: of a record that agreed, or of its repeat.
 
         After a log has returned the next sweep tries again.
         """
@@ -133,9 +133,9 @@ class RecordJudge:
         self.suppressed.add(mutation.content)
 
     def check_streamed(self, line: Line) -> None:
-        """Line 17: what only streams brought goes out when the logs were read, or was waited for.
+        """Line 17: what only streams brought is emitted when the logs were read, or waited for.
 
-        A write that lies unread says it in other bytes, perhaps, and would come again.
+        An unread write may have the same content in other bytes, and would be emitted again.
         """
         for mutation in line.said:
             copies = self._copies_before(line, mutation)
@@ -148,7 +148,7 @@ class RecordJudge:
             )
 
     def _unread(self, line: Line, mutation: Mutation) -> Copy | None:
-        """Return a copy of a part of what a mutation says that should have been read by now."""
+        """Return a copy of a part of a mutation's content that should have been read by now."""
         until_ms = line.made_ms - FETCHED_MS
         return next(
             (
@@ -164,9 +164,9 @@ class RecordJudge:
         )
 
     def _waits_to_be_compared(self, line: Line, mutation: Mutation, seen: frozenset[str]) -> bool:
-        """Tell whether a record that agreed may wait because all its copies may be a stream's.
+        """Return whether a record that agreed may wait, because all its copies may be a stream's.
 
-        Others may lie where a log lost them before they were read.
+        Others may be in a part that a log lost before it was read.
         """
         copies = self._copies_before(line, mutation)
         streamed = all(log.may_be_streamed(copy) for log, copy in copies if log.name in seen)
@@ -182,18 +182,18 @@ class RecordJudge:
         ]
 
     def _born(self, line: Line, mutation: Mutation) -> int:
-        """Return the split time before which a mutation that is remembered did not come."""
+        """Return the split time before which a remembered mutation did not arrive."""
         name = self.name(mutation)
         has_it = [(x, s) for x, s in line.past(mutation.key) if name in x.records]
         first, shift = has_it[-1] if has_it else (line, 0)
         return (first.parent.split_time_ms if first.parent else 0) + shift
 
-    # ---- what is forgotten (lines 22, 23) ----
+    # ---- what is dropped (lines 22, 23) ----
 
     def _check_overflow(self, line: Line, gone: Mapping[Digest, Known]) -> None:
-        """Line 25: what waited is forgotten only where there was no room, and is counted.
+        """Line 25: a pending record is dropped only where there was no room, and is counted.
 
-        It may have been published first, and then forgotten early.
+        It may have been published first, and then dropped early.
         """
         forgotten = [self.mutation(name) for name in gone if gone[name].kind == constants.PENDING]
         for mutation in forgotten[line.gave_way + line.forgot_early :]:
@@ -205,11 +205,11 @@ class RecordJudge:
     def _check_dropped(self, line: Line, name: Digest, record: Known) -> None:
         """Check by times of the states before, which are never too late.
 
-        While a ring may count or not, what it makes complete may be either.
+        While it is not certain that a ring counts, what it makes complete is not certain either.
         """
         mutation = self.mutation(name)
         before = list(line.past(mutation.key))[1:]
-        ages: list[tuple[int, int]] = []  # How old it is, and must be, in ms.
+        ages: list[tuple[int, int]] = []  # Its age, and its required age, in ms.
         if record.kind != constants.EXPIRED_DROPPED and record.seen >= _expected(
             mutation, _sure(line)
         ):
@@ -228,7 +228,7 @@ class RecordJudge:
         self.check(is_old, f"line 23: {mutation} is forgotten after {ages[0][0]} ms")
 
     def remembered(self, line: Line) -> set[int]:
-        """Return the rows of what was published and is still known, with bytes in a log."""
+        """Return the rows that were published and are remembered, with bytes in a log."""
         gone = self.gone()
         return {
             row
@@ -238,7 +238,7 @@ class RecordJudge:
         }
 
     def gone(self) -> set[tuple[str, int]]:
-        """Return the segments that are not there any more."""
+        """Return the segments that no longer exist."""
         return {(node, n) for node, log in self.ring.nodes.items() for n in log.gone()}
 
     # ---- names ----
@@ -278,11 +278,11 @@ class RecordJudge:
 
 
 def _sure(line: Line) -> set[Version]:
-    """Return the rings that counted all the time that led to a state."""
+    """Return the rings that counted during the whole path to a state."""
     before = line.parent.sure_versions() if line.parent else set()
     return line.sure_versions() & before
 
 
 def _expected(mutation: Mutation, versions: Collection[Version]) -> set[str]:
-    """Return who may all log a mutation (line 4)."""
+    """Return the nodes that may log a mutation (line 4)."""
     return {node for version in versions for node in version.replicas(mutation.key)}

@@ -1,7 +1,7 @@
-"""Judges two jobs of the same logs by what each table is owed: I1 to I3, I5 to I7, lines 33 to 36.
+"""Checks two jobs of the same logs by what each table must get: I1 to I3, I5 to I7, lines 33 to 36.
 
-Nothing of the code under test takes part but for decoding states. A row of a table is owed when
-enough nodes have logged its mutation before the markers of the job that has the table.
+Nothing of the code under test is used but for decoding states. A table must get a row when enough
+nodes have logged its mutation before the markers of the table's job.
 """
 
 from collections import Counter
@@ -23,38 +23,38 @@ States = Mapping[str, CdcState | None]  # By split.
 
 
 class TablesJudge:
-    """Is told of everything and remembers what was wrong, for `verify` to raise."""
+    """Gets every event, and remembers what was wrong, for `verify` to raise."""
 
     heeds: ClassVar[str] = ""
 
     def __init__(self, logs: Mapping[str, NodeLog], level: str) -> None:
-        """Begin with nothing said."""
+        """Start before the first event."""
         self._logs = logs
         self._needed = LEVELS[level]
         self.wrong: list[str] = []
         self.tables: dict[tuple[str, str], tuple[str, ...]] = {}
-        """Those of a job when it committed the state of a split last."""
+        """Those of a job when it last committed the state of a split."""
         self._said: Counter[Row] = Counter()
         self._ever: set[Row] = set()
-        # Of states from before a table began anew: what was unsure of it then.
+        # Of states from before a table was restarted: what was not certain then.
         self._old: dict[tuple[str, str], Mapping[str, set[Mutation]]] = {}
-        self._excused: Counter[Row] = Counter()  # They came before a commit that never was.
-        # Of a table: what nobody can know all copies of who begins with what is left of the logs.
+        self._excused: Counter[Row] = Counter()  # They were published before a commit that failed.
+        # Of a table that restarts with the remaining logs: mutations with possible other copies.
         self._unsure: dict[str, set[Mutation]] = {}
         self._gone: dict[str, set[int]] = {name: set() for name in logs}
 
     def check(self, right: object, what: str) -> None:
-        """Note *what* unless it is right."""
+        """Add the problem *what* unless the condition holds."""
         if not right and what.startswith(self.heeds):
             self.wrong.append(what)
 
     def committed(self, job: str, split: str, tables: tuple[str, ...]) -> None:
-        """Take a commit of a job that has these tables."""
+        """Add a commit of a job with these tables."""
         self.tables[job, split] = tables
         self._old.pop((job, split), None)
 
     def begin_anew(self, table: str) -> None:
-        """Owe all of a table that is in the logs now, but not by what was committed before."""
+        """Expect all of a table that is in the logs now, but nothing of earlier commits."""
         self._old = {at: self._old.get(at, dict(self._unsure)) for at in self.tables}
         for row in [row for row in self._said if row[0] == table]:
             del self._said[row], self._excused[row]
@@ -66,7 +66,7 @@ class TablesJudge:
         }
 
     def fork(self, base: str, fork: str) -> None:
-        """Take over what *base* committed: what *fork* committed before is gone."""
+        """Take over what *base* committed; what *fork* committed before is gone."""
         old = {at: unsure for at, unsure in self._old.items() if at[0] != fork}
         self._old = old | {(fork, at[1]): unsure for at, unsure in old.items() if at[0] == base}
         self.tables = {at: tables for at, tables in self.tables.items() if at[0] != fork}
@@ -75,7 +75,7 @@ class TablesJudge:
         }
 
     def come_back(self, table: str) -> None:
-        """Owe nothing of *table* that is in the logs now: some of it was said, some is lost."""
+        """Expect nothing of *table* that is in the logs now: some was emitted, some is lost."""
         self._unsure[table] = {copy.mutation for log in self._logs.values() for copy in log.copies}
         for mutation in self._unsure[table]:
             for row in mutation.rows:
@@ -84,7 +84,7 @@ class TablesJudge:
     def published(
         self, tables: Collection[str], told: Sequence[Mapping[str, Any]], *, again: bool
     ) -> None:
-        """Take what a job of *tables* published; *again* is whether it may come once more."""
+        """Add what a job of *tables* published; *again* is whether it may be published again."""
         for change in told:
             row = change["table"], change["clustering"]["c"]
             place = change["node"], change["segment"], change["position"]
@@ -117,7 +117,7 @@ class TablesJudge:
     # ---- states ----
 
     def verify(self, jobs: Mapping[str, States]) -> None:
-        """Look at the states of *jobs*, and raise what was found wrong."""
+        """Check the states of *jobs*, and raise what was found to be wrong."""
         self.check_release(self.gone(), jobs)
         for job, states in jobs.items():
             for split, state in states.items():
@@ -127,7 +127,7 @@ class TablesJudge:
             raise BrokenError(self.wrong[0])
 
     def _check_state(self, job: str, split: str, state: CdcState) -> None:
-        """I1: what is before the markers was said, or is a record; I3: and is in the books."""
+        """I1: what is before the markers was emitted, or is a record; I3: the books count it."""
         name, tables = f"{job} {split}", self.tables.get((job, split), ())
         said = self._ever if (job, split) in self._old else self._said.keys()
         part, markers = part_of(split), markers_of(state)
@@ -157,7 +157,7 @@ class TablesJudge:
         self.check(not told, f"I3: {name}: {told}")
 
     def gone(self) -> Sequence[tuple[str, int]]:
-        """Return the segments that went since this was asked last."""
+        """Return the segments that vanished since the last call."""
         gone = [
             (node, n) for node, log in self._logs.items() for n in log.released() - self._gone[node]
         ]
@@ -166,7 +166,7 @@ class TablesJudge:
         return gone
 
     def check_release(self, gone: Sequence[tuple[str, int]], jobs: Mapping[str, States]) -> None:
-        """I5: what goes was read by all."""
+        """I5: a segment that vanished had been read by all jobs."""
         for node, segment in gone:
             for job, states in jobs.items():
                 for split, state in states.items():
@@ -177,7 +177,7 @@ class TablesJudge:
     # ---- the end (line 35) ----
 
     def check_end(self) -> None:
-        """Check that all that agreed was said of each table."""
+        """Check that all that agreed was emitted for each table."""
         for mutation in {copy.mutation for _, copy in self._copies()}:
             for table in mutation.tables:
                 if mutation in self._unsure.get(table, ()):

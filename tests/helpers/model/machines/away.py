@@ -9,21 +9,21 @@ from helpers.model.logs import NodeLog
 from helpers.model.machines.changes import HOMES, Changing, knows_the_ring
 from helpers.model.machines.machine import LONG_MS, Machine, has_room, keys, nodes, numbers
 
-AWAY_MAX: Final = 2  # Of five: something can be read at all times.
+AWAY_MAX: Final = 2  # Of five logs: at all times some can be read.
 
 
 def all_are_there(machine: Machine) -> bool:
-    """Say whether all logs can be read."""
+    """Return whether all logs can be read."""
     return not away(machine)
 
 
 def few_are_away(machine: Machine) -> bool:
-    """Say whether one more may go."""
+    """Return whether one more log may become unreadable."""
     return len(away(machine)) < AWAY_MAX
 
 
 def away(machine: Machine) -> list[NodeLog]:
-    """Return the logs that are away."""
+    """Return the logs that cannot be read."""
     return [log for log in machine.world.ring.nodes.values() if log.away_ms is not None]
 
 
@@ -35,7 +35,7 @@ class Away(Changing):
     @precondition(few_are_away)
     @rule(node=nodes)
     def leave(self, node: str) -> None:
-        """Let a log be where nobody can read it."""
+        """Make a log unreadable."""
         log = self.world.ring.nodes[node]
         if log.away_ms is None:
             log.leave(self.now_ms)
@@ -43,7 +43,7 @@ class Away(Changing):
     @precondition(lambda self: bool(away(self)))
     @rule(turn=numbers)
     def come_back(self, turn: int) -> None:
-        """Let a log be there again."""
+        """Make a log readable again."""
         logs = away(self)
         logs[turn % len(logs)].come_back()
 
@@ -52,7 +52,7 @@ class Away(Changing):
     @precondition(has_room)
     @rule(key=keys, ms=st.sampled_from([10_000, 40_000, LONG_MS]), restarts=st.booleans())
     def be_away(self, key: int, ms: int, restarts: bool) -> None:  # noqa: FBT001 (drawn)
-        """Let a replica's log be away for so long, and be written to meanwhile."""
+        """Make a replica's log unreadable for some time, during which it is written to."""
         first, node, *_ = self.replicas(key)
         log = self.world.ring.nodes[node]
         early = self.world.ring.write(key, 1, [first])
@@ -77,7 +77,7 @@ class Away(Changing):
     @precondition(has_room)
     @rule(key=keys, ms=st.sampled_from([40_000, LONG_MS]))
     def replace(self, key: int, ms: int) -> None:
-        """Let another node take the place of one whose log is away; it comes back in the end."""
+        """Replace a node whose log is unreadable by another one; in the end the log is readable."""
         ring = self.world.ring
         old, *_ = self.replicas(key)
         tokens = dict(ring.version.tokens)

@@ -1,4 +1,4 @@
-"""The model with rings and levels that change, logs that lose what was not read, and damage."""
+"""The model with rings and levels that change, logs that lose unread segments, and damage."""
 
 from typing import ClassVar, Final
 
@@ -9,12 +9,12 @@ from helpers.model.machines.machine import Machine, has_room, keys, numbers
 from helpers.model.ring import SPARES, TOKENS
 
 HOMES: Final = {**TOKENS, **SPARES}
-_LOOK_MS: Final = 6_000  # A job has looked at the ring by then; less than a lease.
-_STEP: Final = 700_000_000_000_000_000  # How far the tokens of a node are moved.
+_LOOK_MS: Final = 6_000  # By then a job has looked at the ring; less than a lease.
+_STEP: Final = 700_000_000_000_000_000  # By which the tokens of a node are moved.
 
 
 def knows_the_ring(machine: "Changing") -> bool:
-    """Say whether all splits have committed that they know the ring: it changes slowly."""
+    """Return whether all splits have committed the current ring: it changes slowly."""
     world = machine.world
     return all(
         line.parent is not None and line.version == world.ring.version
@@ -30,7 +30,7 @@ class Changing(Machine):
     @precondition(knows_the_ring)
     @rule(node=st.sampled_from(sorted(HOMES)), other=st.sampled_from(sorted(HOMES)))
     def change_ring(self, node: str, other: str) -> None:
-        """Let a node leave, or come, or take the place of another, or move."""
+        """Let a node leave, join, replace another, or move."""
         tokens = dict(self.world.ring.version.tokens)
         if node in tokens and other in tokens:
             tokens[node] = tuple(token + _STEP for token in tokens[node])
@@ -45,7 +45,7 @@ class Changing(Machine):
     @precondition(knows_the_ring)
     @rule(which=numbers, arrives=st.booleans())
     def alter_keyspace(self, which: int, arrives: bool) -> None:  # noqa: FBT001 (drawn)
-        """Let there be more copies, or fewer; the job is started again with the new schema."""
+        """Change the number of copies; the job restarts with the new schema."""
         factors = self.factors[which % len(self.factors)]
         if self.world.ring.can_become(factors=factors):
             self.world.ring.change(self.now_ms, factors=factors)
@@ -54,7 +54,7 @@ class Changing(Machine):
     @precondition(knows_the_ring)
     @rule(which=numbers, arrives=st.booleans())
     def change_level(self, which: int, arrives: bool) -> None:  # noqa: FBT001 (drawn)
-        """Start the job again with another level."""
+        """Restart the job at another level."""
         level = self.levels[which % len(self.levels)]
         if self.world.ring.can_become(level=level):
             self.world.ring.change(self.now_ms, level=level)
@@ -71,7 +71,7 @@ class Changing(Machine):
     @precondition(has_room)
     @rule(key=keys, restarts=st.booleans())
     def hand_over(self, key: int, restarts: bool) -> None:  # noqa: FBT001 (drawn)
-        """Let a node take another's place between the copies of mutations."""
+        """Let a node replace another one between the copies of mutations."""
         ring = self.world.ring
         old, other, *_ = self.replicas(key)
         tokens = dict(ring.version.tokens)
@@ -96,7 +96,7 @@ class Changing(Machine):
     @precondition(has_room)
     @rule(key=keys, turn=numbers, count=st.integers(1, 4))
     def lose(self, key: int, turn: int, count: int) -> None:
-        """Let the oldest segments of a log vanish, read or not; the last of them holds a copy."""
+        """Remove the oldest segments of a log, read or not; the last of them has a copy."""
         holders = self.replicas(key)
         node = holders[turn % len(holders)]
         self.world.ring.write(key, 1, [node])
@@ -106,7 +106,7 @@ class Changing(Machine):
     @precondition(lambda self: any(x.is_stopped for x in self.world.judge.committed))
     @rule(policy=st.sampled_from(["expire", "assume"]))
     def accept(self, policy: str) -> None:
-        """Let somebody say that what was lost is not waited for."""
+        """Accept the gaps, so that lost segments are not waited for."""
         self.world.accept(policy)
 
     @precondition(has_room)

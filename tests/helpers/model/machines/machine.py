@@ -1,4 +1,4 @@
-"""The model as a state machine for hypothesis: everything that can befall a ring and a job."""
+"""The model as a state machine for hypothesis: everything that can happen to a ring and a job."""
 
 import shutil
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from helpers.model.world import World
 PROCESSES_MAX: Final = 2
 ROWS_MAX: Final = 150
 REST_MS: Final = 4_900  # Less than a lease.
-LONG_MS: Final = 130_000  # More than anything is remembered for.
+LONG_MS: Final = 130_000  # Longer than anything is remembered.
 
 keys: Final = st.sampled_from(KEYS)
 numbers: Final = st.integers(0, 63)
@@ -29,12 +29,12 @@ nodes: Final = st.sampled_from(sorted(TOKENS))
 
 
 def has_room(machine: "Machine") -> bool:
-    """Say whether more may be written: a schedule's cost grows with the square of it."""
+    """Return whether more may be written: a schedule's cost grows with the square of it."""
     return machine.world.ring.rows < ROWS_MAX
 
 
 class Machine(RuleBasedStateMachine):
-    """Rules act on a `World`; after each the judge is asked."""
+    """Rules change a `World`; after each rule the checks run."""
 
     levels: ClassVar[tuple[str, ...]] = LEVELS_OF_CENTRES
     layouts: ClassVar[tuple[tuple[Factors, ...], ...]] = (ONE_CENTRE,)
@@ -49,11 +49,11 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(mkdtemp(prefix="headrace-model-"))
         self.world: World
-        self.factors: tuple[Factors, ...] = ()  # That the keyspace may have; it begins with these.
+        self.factors: tuple[Factors, ...] = ()  # That are possible; it starts with the first.
 
     @initialize(data=st.data(), expired=st.booleans())
     def begin(self, data: st.DataObject, expired: bool) -> None:  # noqa: FBT001 (drawn)
-        """Choose a level, and what becomes of segments and of what expires."""
+        """Choose a level, and what is done with segments and with expired mutations."""
         self.factors = data.draw(st.sampled_from(self.layouts))
         rings = [Version(tuple(TOKENS.items()), self.factors[0], level) for level in self.levels]
         first = data.draw(st.sampled_from([ring for ring in rings if ring.is_possible]))
@@ -73,11 +73,11 @@ class Machine(RuleBasedStateMachine):
 
     @property
     def now_ms(self) -> int:
-        """What the clock shows."""
+        """The time of the clock."""
         return self.world.clock.monotonic_ms()
 
     def replicas(self, key: int) -> Sequence[str]:
-        """Return who holds a key."""
+        """Return the replicas of a key."""
         return self.world.ring.replicas(key)
 
     # ---- the ring ----
@@ -93,7 +93,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(has_room)
     @rule(key=keys, count=st.integers(1, 6))
     def write_and_read(self, key: int, count: int) -> None:
-        """Write to all replicas, and let the job take it, as on most days."""
+        """Write to all replicas, and let the job read it, as it normally does."""
         for _ in range(count):
             self.world.ring.write(key, 1, self.replicas(key))
         for log in self.world.ring.nodes.values():
@@ -121,7 +121,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(has_room)
     @rule(key=keys, turn=numbers)
     def repeat(self, key: int, turn: int) -> None:
-        """Let one replica log a mutation several times, which no other has."""
+        """Let one replica log a mutation several times that no other replica has."""
         node = self.replicas(key)[turn % 2]
         mutation = self.world.ring.write(key, 1, [node])
         self.world.ring.log(mutation, [node] * 3)
@@ -131,13 +131,13 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.ring.written)
     @rule(which=numbers, node=nodes)
     def copy(self, which: int, node: str) -> None:
-        """Log the same bytes once more, as hints and batches do: on any node, also twice on one."""
+        """Log the same bytes again, as hints and batches do: on any node, also twice on one."""
         self.world.ring.log(self._written(which), [node])
 
     @precondition(lambda self: self.world.ring.written)
     @rule(which=numbers)
     def complete(self, which: int) -> None:
-        """Bring a mutation to all replicas that lack it."""
+        """Write a mutation to all replicas that do not have it."""
         mutation = self._written(which)
         have = {
             name
@@ -149,7 +149,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.ring.written)
     @rule(which=st.lists(numbers, min_size=1, max_size=3), form=st.integers(1, 2), node=numbers)
     def repair_on_read(self, which: list[int], form: int, node: int) -> None:
-        """Write what was written to a key in other bytes to a replica or two."""
+        """Write the content of a key in other bytes to one or two replicas."""
         key = self._written(which[0]).key
         old = [m for m in map(self._written, which) if m.key == key]
         rows = tuple(sorted({row for mutation in old for row in mutation.rows}))
@@ -159,7 +159,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(node=nodes, index=st.booleans())
     def sync(self, node: str, index: bool) -> None:  # noqa: FBT001 (drawn)
-        """Let a node sync its log; without *index* it has not told anybody yet."""
+        """Let a node sync its log; without *index* no reader knows of it yet."""
         self.world.ring.nodes[node].sync(self.now_ms, index=index)
 
     @rule()
@@ -175,7 +175,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(node=nodes, torn=st.booleans())
     def crash_node(self, node: str, torn: bool) -> None:  # noqa: FBT001 (drawn)
-        """Let a node die and start again."""
+        """Crash and restart a node."""
         self.world.ring.nodes[node].crash(self.now_ms, torn=torn)
 
     # ---- the job ----
@@ -183,14 +183,14 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.running)
     @rule(which=numbers, passes=st.integers(1, 4))
     def work(self, which: int, passes: int) -> None:
-        """Let one process go on; the sink says nothing."""
+        """Let one process run; the sink reports no results."""
         for _ in range(passes):
             self._process(which).step()
 
     @precondition(lambda self: self.world.running)
     @rule(passes=st.integers(1, 6))
     def calm(self, passes: int) -> None:
-        """Let all go well for a while."""
+        """Run without failures for a while."""
         self.world.calm(passes)
 
     @precondition(lambda self: self._flying())
@@ -200,7 +200,7 @@ class Machine(RuleBasedStateMachine):
         verdict=verdicts,
     )
     def settle(self, which: int, index: int, verdict: str) -> None:
-        """Let the sink say what became of a delivery, in any order."""
+        """Let the sink report the result of a delivery, in any order."""
         flying = self._flying()
         flying[which % len(flying)].settle(index, verdict)
 
@@ -208,7 +208,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(has_room)
     @rule(which=numbers, key=keys, fates=st.lists(st.tuples(numbers, verdicts), max_size=5))
     def deliver_badly(self, which: int, key: int, fates: list[tuple[int, str]]) -> None:
-        """Let several deliveries of a key be under way, and some of them fail."""
+        """Have several deliveries of a key in flight, and let some of them fail."""
         process = self._process(which)
         for _ in range(12):
             self.world.ring.write(key, 1, self.replicas(key))
@@ -229,7 +229,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(has_room)
     @rule(which=numbers)
     def wake_too_late(self, which: int) -> None:
-        """Stop a process until another has its splits; it wakes and cannot hear of that at once."""
+        """Pause a process until another has its splits; it does not learn of that at once."""
         process = self._process(which)
         for key in KEYS:
             self.world.ring.write(key, 1, self.replicas(key))
@@ -248,7 +248,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(has_room)
     @rule(which=numbers)
     def hear_late(self, which: int) -> None:
-        """Let a renewal be answered late, and the next ones not at all, while there is work."""
+        """Answer a renewal late, and the next ones not at all, while there is work."""
         process = self._process(which)
         for key in KEYS:
             self.world.ring.write(key, 2, self.replicas(key))
@@ -277,7 +277,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(has_room)
     @rule(which=numbers, fault=st.sampled_from(["fails", "late"]))
     def fail_commits(self, which: int, fault: str) -> None:
-        """Let the next commits fail, or seem to, when segments have just been read to their end."""
+        """Let the next commits fail, or seem to, after segments were read to their ends."""
         for _ in range(2):
             for key in KEYS:
                 self.world.ring.write(key, 1, self.replicas(key))
@@ -290,38 +290,38 @@ class Machine(RuleBasedStateMachine):
 
     @rule(proves=st.booleans())
     def prove(self, proves: bool) -> None:  # noqa: FBT001 (drawn)
-        """Say whether a process can see that another is dead: whether they share a machine."""
+        """Set whether a process can see that another one is dead: whether they share a machine."""
         self.world.proves_death = proves
 
     # ---- time ----
 
     @rule(ms=st.sampled_from([1, 900, 2_000, LEASE_MS // 3, LEASE_MS, 2 * LEASE_MS]))
     def wait(self, ms: int) -> None:
-        """Let time pass while nobody works."""
+        """Let time pass without work."""
         self.world.clock.advance(ms)
 
     @rule(hours=st.integers(-30, 30))
     def set_wall(self, hours: int) -> None:
-        """Set the clock on the wall."""
+        """Set the wall clock."""
         for process in self.world.running.values():
             process.clock.wall_ahead_ms = hours * 3_600_000
 
     @rule()
     def sleep(self) -> None:
-        """Let the machines sleep for hours, with all that is on them."""
+        """Suspend the machines for hours, with all processes."""
         self.world.clock.advance(4 * 3_600_000)
 
     @precondition(lambda self: self.world.running)
     @rule(ms=st.sampled_from([15_000, 50_000, LONG_MS]))
     def rest(self, ms: int) -> None:
-        """Write nothing for a while; all logs are watched."""
+        """Write nothing for a while; all logs are listed."""
         self._rest(ms)
 
     @precondition(lambda self: self.world.running)
     @precondition(has_room)
     @rule(key=keys, more=st.booleans())
     def come_late(self, key: int, more: bool) -> None:  # noqa: FBT001 (drawn)
-        """Let copies of a mutation come when it has expired."""
+        """Let copies of a mutation arrive after it expired."""
         first, *others = self.replicas(key)
         mutation = self.world.ring.write(key, 1, [first])
         self.sync_all()
@@ -334,12 +334,12 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_broken(self) -> None:
-        """Ask the judge."""
+        """Raise what the checks have found."""
         if "world" in self.__dict__:
             self.world.judge.verify()
 
     def teardown(self) -> None:
-        """Let it come to rest, and ask once more."""
+        """Finish, and run the checks again."""
         try:
             if "world" in self.__dict__ and not self.world.judge.wrong:
                 self.world.finish()

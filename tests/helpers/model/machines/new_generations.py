@@ -1,4 +1,4 @@
-"""The model with nodes that are set up anew, or whose clocks are set back: ids begin again."""
+"""The model with nodes that are set up again, or whose clocks are set back: ids restart."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -10,9 +10,9 @@ from helpers.model.ring import KEYS
 
 
 def knows_the_logs(machine: "Anew") -> bool:
-    """Say whether all splits have committed that they read the newest incarnation of each log.
+    """Return whether all splits have committed that they read the newest generation of each log.
 
-    Of one that came and went between two looks nobody can know.
+    A generation that started and ended between two checks cannot be known.
     """
     world = machine.world
     return all(
@@ -30,9 +30,9 @@ class Anew(Changing):
     @precondition(has_room)
     @rule(key=keys, turn=numbers, is_wiped=st.booleans(), reads=st.booleans(), kills=st.booleans())
     def begin_anew(self, key: int, turn: int, is_wiped: bool, reads: bool, kills: bool) -> None:  # noqa: FBT001 (drawn)
-        """Let a replica lose its log or not, read or not, and log anew under lower ids.
+        """Restart a replica's log with lower ids, with or without its old files, read or not.
 
-        The job may be started again meanwhile.
+        The job may be restarted meanwhile.
         """
         ring = self.world.ring
         for each in KEYS:
@@ -54,7 +54,7 @@ class Anew(Changing):
         self.sync_all()
         self.world.calm(2)
         ring.write(key, 1, holders)
-        for name in holders:  # Of the log that begins anew nobody is told how far it is durable.
+        for name in holders:  # No reader knows how far the new log is durable.
             ring.nodes[name].sync(self.now_ms, index=name != log.name)
         self.world.calm(1)
         log.roll(self.now_ms)

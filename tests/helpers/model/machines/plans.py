@@ -1,4 +1,4 @@
-"""The model with plans that change, streams, and data centres; `Everything` has it all."""
+"""The model with plans that change, streams, and data centres; `Everything` has all of it."""
 
 from typing import ClassVar, Final
 
@@ -13,17 +13,17 @@ from helpers.model.ring import KEYS, ONE_CENTRE, TWO_CENTRES, Factors
 from helpers.model.world import RECORDS_MAX
 
 STREAMS_MAX: Final = 6  # In a schedule.
-ROWS_STREAMED_MAX: Final = 12  # Of a key.
+ROWS_STREAMED_MAX: Final = 12  # For a key.
 
 counts: Final = st.sampled_from([1, 2, 3, 5])
 
 
 class Replanned(Machine):
-    """The ring is cut into more splits or fewer."""
+    """The number of splits changes."""
 
     @rule(splits=counts, arrives=st.booleans())
     def replan(self, splits: int, arrives: bool) -> None:  # noqa: FBT001 (drawn)
-        """Start the job again, with another number of splits."""
+        """Restart the job with another number of splits."""
         self.world.splits = splits
         for process in list(self.world.running.values()):
             process.kill(arrives=arrives)
@@ -33,7 +33,7 @@ class Replanned(Machine):
     @precondition(has_room)
     @rule(key=keys, splits=counts)
     def replan_beside(self, key: int, splits: int) -> None:
-        """Start a process with another number of splits beside one that is at work."""
+        """Start a process with another number of splits beside a running one."""
         self.world.ring.write(key, 2, self.replicas(key))
         self.sync_all()
         self.world.calm(1)
@@ -44,7 +44,7 @@ class Replanned(Machine):
     @precondition(has_room)
     @rule(which=numbers, splits=counts, hears=st.booleans())
     def sleep_through_a_plan(self, which: int, splits: int, hears: bool) -> None:  # noqa: FBT001 (drawn)
-        """Stop a process amid its work until there is another plan, and let it wake.
+        """Pause a process amid its work until there is another plan, and resume it.
 
         Unless it *hears*, its store does not answer at once.
         """
@@ -69,7 +69,7 @@ class Replanned(Machine):
     @precondition(has_room)
     @rule(key=keys, splits=counts)
     def replan_what_waits(self, key: int, splits: int) -> None:
-        """Let segments go in which copies wait, and begin anew with another number of splits."""
+        """Remove segments with pending copies, and restart with another number of splits."""
         self.world.ring.write(key, 2, self.replicas(key)[:1])
         for log in self.world.ring.nodes.values():
             log.roll(self.now_ms)
@@ -94,14 +94,14 @@ class Streaming(Machine):
     streamed: ClassVar[tuple[str, ...]] = ("publish", "suppress")
 
     def receive(self, node: str, key: int, size: int, form: int) -> None:
-        """Let a node log what anybody has of a key, *size* rows at a time."""
+        """Let a node log all that any node has of a key, *size* rows at a time."""
         rows = sorted({row for m in self.world.ring.written if m.key == key for row in m.rows})
         rows = rows[-ROWS_STREAMED_MAX:]
         for at in range(0, len(rows), size):
             self.world.ring.log(Mutation(key, tuple(rows[at : at + size]), form), [node])
 
     def has_few_streams(self) -> bool:
-        """Say whether there may be more: each is much to compare."""
+        """Return whether there may be more streams: each takes long to compare."""
         nodes = self.world.ring.nodes.values()
         return sum(len(log.streams) for log in nodes) < STREAMS_MAX
 
@@ -122,7 +122,7 @@ class Streaming(Machine):
     @precondition(has_few_streams)
     @rule(key=keys, size=st.integers(1, 2), passes=st.integers(0, 2))
     def repair_what_lies_unread(self, key: int, size: int, passes: int) -> None:
-        """Stream rows before the logs that they were written to were read so far."""
+        """Stream rows before the logs with their writes were read that far."""
         first, *others = self.replicas(key)
         for _ in range(12):
             self.world.ring.write(key, 1, others)
@@ -135,7 +135,7 @@ class Streaming(Machine):
 
     @rule(turn=numbers)
     def end_streams(self, turn: int) -> None:
-        """Let all streams to a node end."""
+        """End all streams to a node."""
         nodes = list(self.world.ring.nodes.values())
         nodes[turn % len(nodes)].end_stream()
 
@@ -150,7 +150,7 @@ class Everything(Replanned, Streaming, Changing):
     @precondition(Streaming.has_few_streams)
     @rule(size=st.integers(1, 3), passes=st.integers(0, 1))
     def bootstrap(self, size: int, passes: int) -> None:
-        """Let a node receive what it will hold, and join."""
+        """Let a joining node receive its data, and join."""
         tokens = dict(self.world.ring.version.tokens)
         new = next((node for node in HOMES if node not in tokens), None)
         if new is None or not self.world.ring.can_become(tokens={**tokens, new: HOMES[new]}):

@@ -1,4 +1,4 @@
-"""How state machines are run: schedules that are the same each time.
+"""How state machines are run: with the same schedules each time.
 
 HEADRACE_MODEL_EXAMPLES asks for more schedules than a few, as `make soak` does, and
 HEADRACE_MODEL_STEPS for longer ones.
@@ -21,9 +21,9 @@ def run(
     *,
     number: int | None = None,
 ) -> int:
-    """Run so many schedules; another *number* is other ones. Raises what the machine does.
+    """Run some schedules; another *number* gives other ones. Raises what the machine raises.
 
-    Returns how many of them came to their ends, where the machine asks once more.
+    Returns how many of them reached their ends, where the machine checks again.
     """
     ended = 0
 

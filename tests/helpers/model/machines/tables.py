@@ -1,7 +1,7 @@
-"""Two tables of the same logs: one leaves the job of both, or begins elsewhere, and comes back.
+"""Two tables of the same logs: one leaves the job of both, or starts elsewhere, and returns.
 
-Sources, readers, holds, the store and forking are real. What both jobs may do to each other happens
-step by step: one reads ahead, dies, is late with a commit; a judge watches both.
+Sources, readers, holds, the store and forking are real. What the jobs may do to each other happens
+step by step: one reads ahead, crashes, commits late; checks observe both.
 """
 
 import shutil
@@ -37,8 +37,8 @@ FORK: Final = fork_name(BASE, ROUTES[OTHER])
 NODES: Final = ("a", "b", "c")
 SPLITS: Final = 2
 ROWS_MAX: Final = 60
-FATES: Final = ("publish", "commit", "release", "end")  # Before what of a batch a job dies.
-LONG_S: Final = 1_000_000  # Nothing expires, and nothing is forgotten.
+FATES: Final = ("publish", "commit", "release", "end")  # Before which of its steps a job crashes.
+LONG_S: Final = 1_000_000  # Nothing expires, and nothing is dropped.
 READS_MAX: Final = 200
 STEP_MS: Final = 4_900
 _SMALL: Final = Demand(records_max=3, bytes_max=300, linger_ms=1 << 30)
@@ -48,16 +48,16 @@ _NO_LOG: Final[structlog.stdlib.BoundLogger] = structlog.wrap_logger(
 
 
 class Side:
-    """A job of one table or of both: its readers, and the commit that it dies with, if it does."""
+    """A job of one table or of both: its readers, and the commit that it crashed with, if any."""
 
     def __init__(self, world: "Pair", name: str, tables: tuple[str, ...]) -> None:
-        """Take its splits, from whoever had them, and go on with what is committed."""
+        """Take its splits from their owners, and continue at the committed positions."""
         self.world, self.name, self.tables = world, name, tables
         self.late: Commit | None = None
         self.begin()
 
     def begin(self) -> None:
-        """Read on from what is committed."""
+        """Open readers at the committed positions."""
         self.store = SqliteStore.open(self.world.file, self.name)
         self.source = self.world.source(self.name, self.tables)
         splits = self.source.plan()
@@ -74,17 +74,17 @@ class Side:
             self.readers[state.split] = self.source.open(split, resume)
 
     def end(self) -> None:
-        """Forget all that is not committed."""
+        """Drop what is not committed."""
         self.source.close()
         self.store.close()
 
     def crash(self) -> None:
-        """Die, and begin anew."""
+        """Crash, and restart."""
         self.end()
         self.begin()
 
     def read(self, split: str, fate: str = "") -> bool:
-        """Read a batch of a split, publish it and commit it; *fate* says before what it dies."""
+        """Read a batch of a split, publish it and commit it; it crashes before the step *fate*."""
         found = self.readers[split].read(_SMALL)
         if not isinstance(found, Batch):
             return False
@@ -132,7 +132,7 @@ class Side:
         return {s.split: CdcState.decode(s.position) if s.position else None for s in states}
 
     def commit_late(self) -> None:
-        """Commit what it died with: its splits are another owner's now."""
+        """Commit what it crashed with: its splits have another owner now."""
         if self.late is not None:
             refused = self.store.commit([self.late])
             self.world.judge.check(refused, "I2: a commit of a former owner was taken")
@@ -143,7 +143,7 @@ class Pair:
     """Three logs, a state file, and one job or two."""
 
     def __init__(self, folder: Path, level: str, *, is_one: bool) -> None:
-        """Begin with one job of both tables, or with one job of each."""
+        """Start with one job of both tables, or with one job of each."""
         self.folder, self.file = folder, folder / "state.db"
         self.level = level
         self.clock = DrivenClock()
@@ -184,16 +184,16 @@ class Pair:
 
     @contextmanager
     def board(self) -> Iterator[Board]:
-        """Give the board of the state file, in a transaction."""
+        """Yield the target states of the state file, in a transaction."""
         with closing(open_notes(self.file)) as connection:
             board = Board(connection)
             with connection.transaction():
                 yield board
 
-    # ---- what becomes of the jobs ----
+    # ---- jobs ----
 
     def begin_apart(self) -> None:
-        """Let the other table begin with what is there of the logs, whatever its job has read."""
+        """Start the other table at the beginning of the logs, whatever its job has read."""
         with self.board() as board:
             board.remove_route(ROUTES[OTHER])
         self.go_on(TABLE)
@@ -205,7 +205,7 @@ class Pair:
         self.sides[FORK] = Side(self, FORK, (OTHER,))
 
     def fork(self) -> None:
-        """Let the other table be stopped for a moment."""
+        """Stop the other table for a moment."""
         with self.board() as board:
             board.want(ROUTES[OTHER], Desired.STOPPED)
         self.end()
@@ -218,7 +218,7 @@ class Pair:
         self.judge.fork(BASE, FORK)
 
     def come_back(self) -> None:
-        """Drop the other table, and make it again: it begins where the job of the first one is."""
+        """Drop the other table, and create it again: it starts where the first one's job is."""
         with self.board() as board:
             board.remove_route(ROUTES[OTHER])
             board.add_route(Route(ROUTES[OTHER], BASE, "k", Desired.RUNNING))
@@ -226,16 +226,16 @@ class Pair:
         self.go_on(TABLE, OTHER)
 
     def go_on(self, *tables: str) -> None:
-        """Let there be one job only, of *tables*."""
+        """Continue with one job only, of *tables*."""
         self.end()
         self.sides = {BASE: Side(self, BASE, tables)}
 
     def verify(self) -> None:
-        """Let the judge look at all that is committed."""
+        """Check all that is committed."""
         self.judge.verify({side.name: side.states() for side in self.sides.values()})
 
     def end(self) -> None:
-        """Let no job run."""
+        """Stop all jobs."""
         for side in self.sides.values():
             side.end()
 
@@ -247,7 +247,7 @@ class Pair:
             self.logs[node].write(mutation)
 
     def look(self) -> None:
-        """Let the judge see what went of the logs, if anything did."""
+        """Check the segments that vanished."""
         if gone := self.judge.gone():
             states = {side.name: side.states() for side in self.sides.values()}
             self.judge.check_release(gone, states)
@@ -258,7 +258,7 @@ class Pair:
             log.sync(self.clock.monotonic_ms())
 
     def read_all(self) -> None:
-        """Let all jobs read all there is."""
+        """Let all jobs read all logs."""
         for side in self.sides.values():
             side.read_all()
 
@@ -269,12 +269,12 @@ copies: Final = st.sampled_from([1, 2, 2, 3, 3])
 
 
 def has_room(machine: "Tables") -> bool:
-    """Say whether more may be written."""
+    """Return whether more may be written."""
     return len(machine.pair.written) < ROWS_MAX
 
 
 class Tables(RuleBasedStateMachine):
-    """Rules act on a `Pair`; after each the judge is asked."""
+    """Rules change a `Pair`; after each rule the checks run."""
 
     levels: ClassVar[tuple[str, ...]] = tuple(LEVELS)
 
@@ -316,7 +316,7 @@ class Tables(RuleBasedStateMachine):
     @precondition(lambda self: self.pair.written)
     @rule(which=numbers, node=st.sampled_from(NODES))
     def copy(self, which: int, node: str) -> None:
-        """Log the same bytes once more, on any node."""
+        """Log the same bytes again, on any node."""
         written = self.pair.written
         self.pair.logs[node].write(written[-1 - which % len(written)])
         self.pair.sync()
@@ -331,7 +331,7 @@ class Tables(RuleBasedStateMachine):
     @precondition(has_room)
     @rule(which=numbers, key=keys, tables=kinds, fate=st.sampled_from(FATES))
     def die(self, which: int, key: int, tables: tuple[str, ...], fate: str) -> None:
-        """Let a job die amid a batch, or after it, and its commit come when others go on."""
+        """Crash a job amid a batch, or after it; its commit arrives when others continue."""
         side = self.side(which)
         self.pair.write(key, tables, NODES)
         self.pair.sync()
@@ -341,7 +341,7 @@ class Tables(RuleBasedStateMachine):
 
     @rule(which=numbers, passes=st.integers(1, 3))
     def get_ahead(self, which: int, passes: int) -> None:
-        """Let one job read on while time passes, and the other one not."""
+        """Let one job read while time passes, and the other one not."""
         side = self.side(which)
         for _ in range(passes):
             self.pair.clock.advance(STEP_MS)
@@ -349,7 +349,7 @@ class Tables(RuleBasedStateMachine):
 
     @rule(anew=st.booleans())
     def fork_or_come_back(self, anew: bool) -> None:  # noqa: FBT001 (drawn)
-        """Let the other table leave, begin anew beside the first one, or come back to its job."""
+        """Fork the other table, restart it beside the first one, or return it to the first job."""
         if anew:
             self.pair.begin_apart()
         elif FORK in self.pair.sides:
@@ -361,12 +361,12 @@ class Tables(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_broken(self) -> None:
-        """Look at what each job has committed."""
+        """Check what each job has committed."""
         if "pair" in self.__dict__:
             self.pair.verify()
 
     def teardown(self) -> None:
-        """Let all be read, and ask once more."""
+        """Read all logs, and check again."""
         try:
             if "pair" in self.__dict__ and not self.pair.judge.wrong:
                 for log in self.pair.logs.values():
