@@ -1,11 +1,11 @@
-"""Columns of Arrow in words: a value that is not a number differs from itself, not its word."""
+"""Columns of Arrow as strings, because a value that is not a number does not equal itself."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 
 def in_words(rows: pa.RecordBatch) -> list[object]:
-    """Return the columns of *rows* in words, without what lies under a null."""
+    """Return the columns of *rows* as strings, without values under a null."""
     return [_told(column) for column in rows.columns]
 
 

@@ -1,7 +1,7 @@
-"""Change documents from Avro messages: what both forms say of a change can so be compared.
+"""Change documents from Avro messages, so that both forms of a change can be compared.
 
-Avro's values become JSON ones by the types of columns and the forms of `effects`, with nothing of
-the code that writes change documents.
+Avro's values become JSON ones by the types of columns and the forms of `effects`, without the code
+that writes change documents.
 """
 
 import json
@@ -29,7 +29,7 @@ class Documents:
         self._field_value = field_value
 
     def document(self, value: Message) -> dict[str, Any]:
-        """Return what the message *value* says, as a change document without provenance."""
+        """Return the message *value* as a change document without provenance."""
         payload = value["payload"]
         plain = {c.name: _json(c.type, payload[n]) for n, c in self._columns.items() if _key(c)}
         has_row = value["operationType"] in {"INSERT", "UPDATE", "DELETE"}
@@ -113,7 +113,7 @@ class Documents:
 
 
 def _cells(cql_type: CqlType, written: Message) -> list[Message]:
-    """Return the cells of a column, those of a UDT with their fields' names as keys."""
+    """Return the cells of a column, those of a UDT with the names of its fields as keys."""
     if not cql_type.is_udt:
         return list(written["cells"])
     pairs = zip(cql_type.fields, written["fields"].values(), strict=True)
@@ -125,7 +125,7 @@ def _key(column: ColumnSchema) -> bool:
 
 
 def _life(value: Message, cell: Message) -> dict[str, Any]:
-    """Return a cell's TTL and expiry where they are not the row's."""
+    """Return a cell's TTL and expiry if they differ from the row's."""
     if (cell["ttl"], cell["expires"]) == (value["ttl"], value["expires"]):
         return {}
     return {n: cell[n] for n in ("ttl", "expires") if n == "ttl" or cell[n] is not None}
@@ -183,5 +183,5 @@ _OWN: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def comparable(document: Mapping[str, Any]) -> str:
-    """Return a document's text; NaN compares equal to itself in it."""
+    """Return a document as a string, in which NaN equals itself."""
     return json.dumps(document, sort_keys=True)

@@ -1,4 +1,4 @@
-"""Batches of real changes, for tests of what becomes of them afterwards."""
+"""Batches of recorded changes, for tests of what is done with them."""
 
 from functools import lru_cache
 
@@ -9,7 +9,7 @@ from helpers.recordings.corpora import recording
 
 @lru_cache
 def recorded_batches(name: str) -> tuple[Batch, ...]:
-    """Return what a job with one node reads of recording *name*, in one split."""
+    """Return what a job with one node and one split reads of recording *name*."""
     folder = recording(name)
     options = {"nodes": {"node1": str(folder / "segments")}, "schema": str(folder / "schema.cql")}
     return tuple(everything(options | {"consistency": "ONE", "splits": 1}))

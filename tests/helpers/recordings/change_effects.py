@@ -1,4 +1,4 @@
-"""The effects that change documents tell of."""
+"""The effects that change documents have."""
 
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
@@ -9,9 +9,9 @@ from helpers.recordings.effects import EMPTY, LARGE, STATIC, Effect, member, tex
 
 
 class Told:
-    """The effects that change documents tell of.
+    """The effects that change documents have.
 
-    Elements of lists are known by their ids, so it remembers what each one was when it was added.
+    Elements of lists are identified by ids, so it remembers the value of each one.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -24,7 +24,7 @@ class Told:
         self._elements: dict[tuple[str, ...], str] = {}
 
     def effects(self, change: Mapping[str, Any]) -> Iterator[Effect]:
-        """Yield the effects of one document; give the documents in log order."""
+        """Yield the effects of one document; call it in the order of the log."""
         clustering = STATIC if change.get("static") else text(change["clustering"])
         table, key, at_us = change["table"], text(change["key"]), change["timestamp"]
         if change["op"] == "DELETE_RANGE":
@@ -78,7 +78,7 @@ def _is_object(column: Mapping[str, Any]) -> bool:
 
 
 def _cell(change: Mapping[str, Any], at: Effect, cell: Mapping[str, Any]) -> Effect:
-    """Complete *at* by the time, TTL and value of a cell; its TTL is the row's or its own."""
+    """Complete *at* with the time, TTL and value of a cell; its TTL is the row's or its own."""
     value = text(cell["value"]) if "value" in cell else ""
     if len(value) > LARGE:
         value = text(sha256(bytes.fromhex(cell["value"][2:])).hexdigest())

@@ -19,11 +19,11 @@ CORPORA = Path(__file__).parents[2] / "corpora"
 def recording(name: str) -> Path:
     """Return the folder of recording *name*; it is shared, so copy what a test changes.
 
-    Notes that jobs left beside the segments are removed: to the next job it is new.
+    Notes that jobs left beside the segments are removed, so that it is new to the next job.
 
     `tests/corpora/<name>.tar.xz` holds one folder of that name: `segments/`, `schema.cql`,
-    `oracle.jsonl` (what Cassandra's own reader makes of it), `truth.jsonl` (what was executed).
-    Of the recording that the demo plays, what it needs is in the demo's archive instead.
+    `oracle.jsonl` (what Cassandra's own reader found in it), `truth.jsonl` (the executed
+    statements). Of the recording that the demo plays, the demo's archive has what it needs.
     """
     folder = _unpacked(name)
     for notes in folder.rglob(".headrace"):
@@ -54,7 +54,7 @@ def _unpack(path: Path, folder: str) -> None:
 
 @lru_cache
 def recordings_folder() -> Path:
-    """Return where recordings are unpacked. Its maker removes it, when it ends."""
+    """Return where recordings are unpacked. The process that made it removes it at its end."""
     folder = tempfile.mkdtemp(prefix="headrace-corpora-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)

@@ -1,7 +1,7 @@
-"""What statements do, as effects: the form in which what was written and what was read compare.
+"""What statements do, as effects: the form in which written and read values are compared.
 
-An effect's values are the JSON texts that CQL has for them. Those of statements are derived from
-the values that a recording notes, with nothing of what reads logs but the types of columns.
+An effect's values are the JSON strings that CQL has for them. Those of statements are derived from
+the values that a recording has, with nothing of the reader of logs but the types of columns.
 """
 
 import json
@@ -16,7 +16,7 @@ from headrace.sources.cassandra.schema.types import CqlType
 
 EMPTY: Final = {"empty": True}
 STATIC: Final = "static"
-LARGE: Final = 1_900  # Of blobs with longer texts a recording notes only their hashes.
+LARGE: Final = 1_900  # Of blobs with longer strings a recording has only hashes.
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 (printed without a zone)
 _UNITS: Final = (
     ("h", 3_600_000_000_000),
@@ -29,7 +29,7 @@ _UNITS: Final = (
 
 
 class Effect(NamedTuple):
-    """One thing that a statement does; *at* is the column and element, or the range's bounds."""
+    """One effect of a statement; *at* is the column and element, or the range's bounds."""
 
     kind: str
     table: str
@@ -107,7 +107,7 @@ def _duration(parts: Mapping[str, int]) -> str:
 
 
 def float_text(value: float | str) -> float | str:
-    """Return the shortest number that is this float; what is no number is its name."""
+    """Return the shortest number that is this float; NaN and infinities are their names."""
     if isinstance(value, str):
         return value
     single = struct.pack(">f", value)

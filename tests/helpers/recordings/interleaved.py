@@ -21,18 +21,19 @@ from helpers.recordings.justified import Atom, Content, Durable, Logs
 STEPS_MAX: Final = 10_000
 _PLAN_STEPS: Final = 20  # Batches between two changes of the number of splits.
 _READ_MS: Final = 100
-_STEP_MS: Final = 9_000  # Split time stands still when logs are not listed for longer than 10 s.
+_STEP_MS: Final = 9_000  # Split time stops when logs are not listed for longer than 10 s.
 _MS: Final = 1_000
 
 
 class GrowingLog:
     """A node's directory that shows one section after another of a recorded log.
 
-    *states* are the log's directory as it was at several times; the later ones hold the earlier.
+    *states* are copies of the log's directory at several times; later ones contain the earlier
+    ones.
     """
 
     def __init__(self, folder: Path, states: Sequence[Path]) -> None:
-        """Begin with nothing."""
+        """Start with an empty directory."""
         folder.mkdir()
         self._folder = folder
         self._states = list(reversed(states))
@@ -40,7 +41,7 @@ class GrowingLog:
         self._shown: dict[str, int] = {}
 
     def grow(self, steps: int) -> None:
-        """Let so many more sections become durable, or segments complete."""
+        """Make *steps* sections durable, or complete segments."""
         for _ in range(steps):
             if not self._steps and self._states:
                 self._steps = list(reversed(list(self._enter(self._states.pop()))))
@@ -49,26 +50,26 @@ class GrowingLog:
                 index.write_text(text)
 
     def grow_state(self) -> None:
-        """Let all of a state be there, the present one's if something is missing of it."""
+        """Show all of a state: the current one if it is not complete, otherwise the next one."""
         self.grow(1)
         self.grow(len(self._steps))
 
     def follow(self, state: Path) -> None:
-        """Let the log be in one state more, after the others."""
+        """Append a state of the log after the others."""
         self._states.insert(0, state)
 
     @property
     def states_left(self) -> int:
-        """How many states are yet to come."""
+        """The number of states that are still to come."""
         return len(self._states)
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of it is there."""
+        """Whether all of it is shown."""
         return not self._steps and not self._states
 
     def _enter(self, state: Path) -> Iterator[tuple[Path, str]]:
-        """Copy the segments that have CDC data; yield what their index files say step by step."""
+        """Copy the segments with CDC data; yield after each step of their index files."""
         for index in sorted(state.glob("*_cdc.idx")):
             log = index.with_name(index.name.replace("_cdc.idx", ".log"))
             content, text = log.read_bytes(), index.read_text()
@@ -83,7 +84,7 @@ class GrowingLog:
 
 
 def section_ends(content: bytes) -> Iterator[int]:
-    """Yield where each section of a segment ends, by its chain of sync markers."""
+    """Yield the end of each section of a segment, by its chain of sync markers."""
     at = 18 + int.from_bytes(content[12:14], "big")
     while at + 8 <= len(content) and (following := int.from_bytes(content[at : at + 4], "big")):
         yield following
@@ -91,11 +92,10 @@ def section_ends(content: bytes) -> Iterator[int]:
 
 
 class Job:
-    """A job that forgets everything but what was committed whenever it crashes.
+    """A job that loses everything but what was committed whenever it crashes.
 
-    `published` counts the contents in the order of their emission; `repeated` are those all of
-    whose atoms had been emitted before, `early` those of which too few copies were durable when
-    they were emitted.
+    `published` counts the contents in the order of their emission; `repeated` are those whose atoms
+    had all been emitted before, `early` those with too few durable copies when they were emitted.
     """
 
     def __init__(
@@ -106,9 +106,9 @@ class Job:
         folder: Path,
         is_justified: Callable[[Content, Collection[str]], bool],
     ) -> None:
-        """Begin without a state; *known* tells bytes from their digests.
+        """Start without a state; *known* has bytes by digest.
 
-        *folder* has the nodes' directories. *is_justified* says whether a content may be emitted
+        *folder* has the nodes' directories. *is_justified* returns whether a content may be emitted
         that these nodes have logged.
         """
         self.options = dict(options)
@@ -128,7 +128,7 @@ class Job:
         self.durable = Durable(folder, known)
 
     def start(self) -> None:
-        """Open all splits at what was committed."""
+        """Open all splits at the committed positions."""
         self._started = made = source(self.options, self.clock)
         order = list(made.plan())
         self.random.shuffle(order)
@@ -148,7 +148,7 @@ class Job:
         self._started.close()
 
     def resplit(self, count: int) -> None:
-        """Crash, and go on with another number of splits from what was committed."""
+        """Crash, and continue at the committed positions with another number of splits."""
         self.close()
         states = {split: CdcState.decode(at) for split, at in self.committed.items()}
         was = self.readers.keys()
@@ -174,7 +174,7 @@ class Job:
             self.clock.advance(_READ_MS)
             found = self._batch(split)
             if found is not None:
-                if self.random.random() > 0.2:  # Else the crash comes before the sink has it.
+                if self.random.random() > 0.2:  # Otherwise it crashes before the sink gets it.
                     self._publish(split, found)
                 self.close()
                 self.crashes += 1
@@ -183,9 +183,9 @@ class Job:
         return False
 
     def read_all(self, logs: Sequence[GrowingLog], *, splits: Sequence[int] = ()) -> None:
-        """Let *logs* grow, each as it happens, and read until nothing is left.
+        """Let *logs* grow, each at its own pace, and read until nothing is left.
 
-        After each 20 batches the number of splits is another one of *splits*.
+        After each 20 batches the number of splits changes to another one of *splits*.
         """
         left = list(splits)
         for step in range(1, STEPS_MAX):
@@ -198,7 +198,7 @@ class Job:
         raise AssertionError("it goes on for ever")
 
     def rest(self, seconds: int) -> None:
-        """Let so much split time be committed; still each batch is followed by a crash."""
+        """Let split time pass and commit it; each batch is followed by a crash."""
         until = {split: time + seconds * _MS for split, time in self._times().items()}
         for _ in range(STEPS_MAX):
             if all(time >= until[split] for split, time in self._times().items()):
@@ -208,7 +208,7 @@ class Job:
         raise AssertionError("split time stands still")
 
     def wait(self, seconds: int) -> None:
-        """Let so much time pass, without crashes."""
+        """Let time pass, without crashes."""
         for _ in range(0, seconds * _MS, _STEP_MS):
             self.clock.advance(_STEP_MS)
             for split in self.readers:
@@ -217,7 +217,7 @@ class Job:
                     self._publish(split, found)
 
     def books(self) -> Counter[str]:
-        """Return the committed counters of all splits, with those of the plans before."""
+        """Return the committed counters of all splits, with those of earlier plans."""
         total = self.closed.copy()
         for encoded in self.committed.values():
             total.update(CdcState.decode(encoded).counters)

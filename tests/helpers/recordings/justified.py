@@ -1,8 +1,8 @@
-"""What the copies in recorded logs justify, from what Cassandra's own reader says is in them.
+"""What the copies in recorded logs justify, according to Cassandra's own reader.
 
-A content is what a mutation says, whatever its bytes: a set of atoms. An atom is one cell, row
-liveness or deletion with its time, told apart by table, key, clustering and column, and a deleted
-range from end to end. Nothing of the code under test takes part.
+A content is what a mutation says, in any bytes: a set of atoms. An atom is one cell, row liveness
+or deletion with its time, identified by table, key, clustering and column, and a deleted range from
+end to end. Nothing of the code under test is used.
 """
 
 import struct
@@ -37,9 +37,9 @@ KILLED: Final = "node3-killed"
 _INCLUSIVE_STARTS: Final = ("INCL_START_BOUND", "EXCL_END_INCL_START_BOUNDARY")
 _INCLUSIVE_ENDS: Final = ("INCL_END_BOUND", "INCL_END_EXCL_START_BOUNDARY")
 NO_LIMIT: Final = 1 << 31
-_PARAMETERS_AT: Final = 12  # Behind version and id: their length, then they.
+_PARAMETERS_AT: Final = 12  # After version and id: their length, then they.
 _MARKER_BYTES: Final = 8
-_CHECKSUM_BYTES: Final = 4  # Behind a mutation, at the end of its entry.
+_CHECKSUM_BYTES: Final = 4  # After a mutation, at the end of its entry.
 
 Atom = tuple[object, ...]
 Content = frozenset[Atom]
@@ -47,7 +47,7 @@ Document = Mapping[str, Any]  # Any: parsed JSON.
 
 
 class Entry(NamedTuple):
-    """A mutation in a node's log: where it ends, its bytes, and the oracle's line of it."""
+    """A mutation in a node's log: its end, its bytes, and the oracle's line for it."""
 
     node: str
     segment: int
@@ -67,10 +67,10 @@ class _Line(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Logs:
-    """What is in the logs of a ring's nodes: by the SHA-256 of a mutation's bytes, its content.
+    """The logs of a ring's nodes: contents by the SHA-256 of a mutation's bytes.
 
-    `entries` counts each node's; `nodes` are those that logged a content, in whatever bytes;
-    `places` says where entries end, by node and segment.
+    `entries` counts each node's; `nodes` are those that logged a content, in any bytes; `places`
+    has the ends of entries, by node and segment.
     """
 
     contents: Mapping[bytes, Content]
@@ -79,27 +79,27 @@ class Logs:
     places: Mapping[tuple[str, int], Sequence[tuple[int, Content]]]
 
     def justified(self, level: str) -> set[Content]:
-        """Return the contents that as many distinct nodes logged as *level* asks for."""
+        """Return the contents that enough nodes logged for *level*."""
         return {content for content, nodes in self.nodes.items() if len(nodes) >= NEEDED[level]}
 
     def pending(self, level: str) -> set[Content]:
-        """Return what must wait: contents on too few nodes that also say something new."""
+        """Return what must wait: contents on too few nodes that also have something new."""
         said = union(self.justified(level))
         return {content for content in self.nodes if not content <= said}
 
 
 class Durable:
-    """Which nodes have logged a content, by what their index files say now."""
+    """The nodes that have logged a content durably, according to their index files."""
 
     def __init__(self, folder: Path, logs: Logs) -> None:
-        """Begin with nothing; *folder* has the nodes' directories."""
+        """Start with nothing durable; *folder* has the nodes' directories."""
         self._folder = folder
         self._places = logs.places
         self._passed: Counter[tuple[str, int]] = Counter()
         self.nodes: defaultdict[Content, set[str]] = defaultdict(set)
 
     def look(self) -> None:
-        """Read the index files of what was not yet seen to be durable."""
+        """Read the index files of what was not yet durable."""
         for index in self._folder.glob("*/*_cdc.idx"):
             segment = index.parent.name, int(index.stem.split("-")[2].removesuffix("_cdc"))
             ends = self._places.get(segment, ())
@@ -114,7 +114,7 @@ class Durable:
 
 
 def durable_end(index: Path) -> int:
-    """Return up to where a segment is durable by its index file, if it has one."""
+    """Return up to where a segment is durable by its index file; None without one."""
     text = index.read_text() if index.exists() else "0"
     return NO_LIMIT if "COMPLETED" in text else int(text)
 
@@ -128,7 +128,7 @@ def union(contents: set[Content]) -> set[Atom]:
 def logs_of(name: str, *, killed: bool = False) -> Logs:
     """Return what is in the logs of recording *name*.
 
-    *killed*: node 3's log is as it was right after its SIGKILL, up to what its index files say.
+    *killed*: node 3's log is as it was after its SIGKILL, up to the ends in its index files.
     """
     folder = recording(name)
     found = list(_entries(folder / "oracle.jsonl", _segments(folder, killed=False)))
@@ -143,7 +143,7 @@ def logs_of(name: str, *, killed: bool = False) -> Logs:
 def log_of(name: str, *, killed: bool) -> Logs:
     """Return what is in the log of a single node.
 
-    *killed*: up to what the index files said at its SIGKILL, else to the ends of the sync markers.
+    *killed*: up to the ends in the index files at its SIGKILL, otherwise to the last sync markers.
     """
     folder = recording(name)
     segments = {
@@ -154,7 +154,7 @@ def log_of(name: str, *, killed: bool) -> Logs:
 
 
 def entries_of(name: str) -> Sequence[Entry]:
-    """Return what a single node's log of recording *name* has of tables with CDC."""
+    """Return a single node's mutations of tables with CDC, in the log of recording *name*."""
     folder = recording(name)
     segments = {n: (NODES[0], content, NO_LIMIT) for n, content, _ in _durable(folder / "segments")}
     return list(_entries(folder / "oracle.jsonl", segments))
@@ -168,7 +168,7 @@ def _durable(place: Path) -> Iterator[tuple[int, bytes, int]]:
 
 
 def _unpacked(content: bytes) -> bytes:
-    """Return a segment as positions count in it: with what LZ4 sections hold, if it has such."""
+    """Return a segment as positions count in it: with LZ4 sections unpacked."""
     (length,) = struct.unpack_from(">H", content, _PARAMETERS_AT)
     at = _PARAMETERS_AT + 2 + length + _CHECKSUM_BYTES
     if b"LZ4Compressor" not in content[:at]:
@@ -227,7 +227,7 @@ def _entries(oracle: Path, segments: Mapping[int, tuple[str, bytes, int]]) -> It
 
 
 def atoms(mutation: Document) -> Iterator[Atom]:
-    """Yield the atoms of a mutation that is told in mutation JSON."""
+    """Yield the atoms of a mutation in mutation JSON."""
     for update in mutation["updates"]:
         place = (update["id"], update["key"])
         if "partition_deletion" in update:
@@ -259,5 +259,5 @@ def _row_atoms(place: Atom, row: Document) -> Iterator[Atom]:
 
 
 def _told(part: Document) -> Atom:
-    """Return all that is said, but for what is a comment."""
+    """Return all members but the comment."""
     return tuple(sorted((name, value) for name, value in part.items() if name != "text"))

@@ -1,4 +1,4 @@
-"""What a batch leaves of its statements: they are merged before they are logged."""
+"""The effects of a batch, whose statements Cassandra merges before it logs them."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,9 +21,9 @@ class Batch:
         self._effects = list(effects)
 
     def left(self, positions: Mapping[str, Sequence[bytes]]) -> list[Effect]:
-        """Return what is left: of one place the newest, of what is deleted what is newer.
+        """Return the merged effects: the newest of each place, and what is newer than deletions.
 
-        *positions* has the bytes of clustering values by table and text, as `Stated` met them.
+        *positions* has the bytes of clustering values by table and string, as `Stated` found them.
         """
         self._positions = positions
         newest: dict[tuple[str, ...], Effect] = {}
@@ -86,7 +86,7 @@ class Batch:
         return tuple(keys)
 
     def _deleted(self, deletion: Effect, effect: Effect) -> bool:
-        # What deletes stays beside a deletion of the same time, but for ranges.
+        # A deletion is kept beside another one of the same time, except for ranges.
         older = (effect.timestamp_us or 0) - (effect.kind not in {"clear", "delete"})
         if deletion is effect or older >= (deletion.timestamp_us or 0):
             return False
@@ -105,14 +105,14 @@ class Batch:
         return bool(self._edge(start, is_end=False) < at < self._edge(end, is_end=True))
 
 
-_FIRST: Final = (0,)  # Before every value, and after every one: the side of a prefix.
+_FIRST: Final = (0,)  # Before every value, and after every one: the bound of a prefix.
 _LAST: Final = (2,)
 
 
 @total_ordering
 @dataclass(frozen=True)
 class _Backwards:
-    """A key that sorts the other way round."""
+    """A key with the reverse order."""
 
     key: Any
 

@@ -1,4 +1,4 @@
-"""The effects of the statements that a recording notes, in `truth.jsonl`."""
+"""The effects of the statements that a recording has in `truth.jsonl`."""
 
 import json
 import re
@@ -17,7 +17,7 @@ _DEFAULT_TTL: Final = re.compile(r"CREATE TABLE \w+\.(\w+) .*default_time_to_liv
 
 
 def stated_effects(folder: Path) -> list[Effect]:
-    """Return what the statements of the recording in *folder* left in its log."""
+    """Return the effects of the statements of the recording in *folder* on its log."""
     ddl = (folder / "schema.cql").read_text()
     schema = parse_schema(ddl)
     ttls = {name: int(seconds) for name, seconds in _DEFAULT_TTL.findall(ddl)}
@@ -41,14 +41,14 @@ class Stated:
     """The effects of recorded statements."""
 
     def __init__(self, schema: Schema, default_ttls: Mapping[str, int]) -> None:
-        """Take types from *schema*; *default_ttls* has the tables that have one, by name."""
+        """Take types from *schema*; *default_ttls* has the default TTLs of tables, by name."""
         tables = {t.name: t for t in schema.tables.values() if not t.is_dropped}
         self._tables: Mapping[str, TableSchema] = tables
         self._default_ttls = default_ttls
         self.positions: dict[str, Sequence[bytes]] = {}
 
     def effects(self, statement: Mapping[str, Any]) -> list[Effect]:
-        """Return what one statement does; nothing for DDL and what Cassandra did not apply."""
+        """Return the effects of a statement; none of DDL and of what Cassandra did not apply."""
         operation = statement["op"]
         if operation in {"ddl", "truncate", "counter"} or statement.get("applied") is False:
             return []

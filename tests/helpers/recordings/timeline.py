@@ -1,4 +1,4 @@
-"""What a node did to the files of its commit log, recorded every 50 ms, and done again here."""
+"""What a node did to the files of its commit log, recorded every 50 ms, and repeated here."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -10,22 +10,22 @@ from headrace.sources.cassandra.commitlog.segment import parse_name
 
 FINAL = 1 << 62
 
-# Gives a segment's bytes as they may be while so many are durable, of a file of this size.
+# Return a segment's bytes with a number of durable ones, of a file of this size.
 Content = Callable[[str, int, int], bytes]
-# Turns the text of an index; what a recording without segments needs for forged ones.
+# Change an index's text; a recording without segments needs it for forged ones.
 IndexText = Callable[[str, str], str]
 
 
 def as_it_is(_name: str, text: str) -> str:
-    """Leave an index as it was recorded."""
+    """Return the index as it was recorded."""
     return text
 
 
 class Timeline:
-    """Two folders, `cdc_raw` and `commitlog`, in which the events of a recording happen."""
+    """Two folders, `cdc_raw` and `commitlog`, in which the events of a recording are repeated."""
 
     def __init__(self, events: Path, folder: Path, content: Content, text: IndexText) -> None:
-        """Make the folders, empty."""
+        """Make empty folders."""
         lines = map(json.loads, events.read_text().splitlines())
         self._events: list[Mapping[str, Any]] = [line for line in lines if "file" in line]
         self._folder = folder
@@ -38,7 +38,7 @@ class Timeline:
             (folder / name).mkdir(parents=True)
 
     def steps(self) -> Iterator[float]:
-        """Do what happened, and yield after each moment."""
+        """Repeat the events, and yield after each moment."""
         for moment, events in groupby(self._events, key=lambda event: float(event["t"])):
             for event in events:
                 self._do(Path(event["file"]), event["now"])

@@ -1,1 +1,1 @@
-"""Ways to break one rule each, to show that a test notices."""
+"""Changes that break one rule each, to show that a test detects it."""

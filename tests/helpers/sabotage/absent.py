@@ -1,4 +1,4 @@
-"""Ways to break the rules of logs that cannot be read."""
+"""Changes that break the rules of logs that cannot be read."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -10,17 +10,17 @@ Absences = unavailable_logs.Absences
 
 
 def waits_for_no_log(patch: Patch) -> None:
-    """Take a log for absent as soon as it cannot be read."""
+    """Treat a log as absent as soon as it cannot be read."""
     patch.setattr(Absences, "is_absent", lambda _self, _node: True)
 
 
 def reads_on_after_too_long(patch: Patch) -> None:
-    """Read a log that returned as if nothing had been forgotten meanwhile."""
+    """Read a log that returned too late as if no record had been dropped meanwhile."""
     patch.setattr(Absences, "is_late", lambda _self, _node, _split_time_ms: False)
 
 
 def forgets_when_a_log_was_read(patch: Patch) -> None:
-    """Take the time at which a log could not be read for the one at which it was."""
+    """Use the time at which a log could not be read as the time at which it was read."""
     real = Absences.missed
 
     def missed(self: Absences, node: str, passed_ms: int, split_time_ms: int) -> None:
@@ -31,7 +31,7 @@ def forgets_when_a_log_was_read(patch: Patch) -> None:
 
 
 def counts_an_absence_faster(patch: Patch) -> None:
-    """Let the clock of a log that cannot be read go ten times as fast."""
+    """Let the clock of a log that cannot be read run ten times as fast."""
     real = Absences.missed
     patch.setattr(
         Absences,
@@ -42,7 +42,7 @@ def counts_an_absence_faster(patch: Patch) -> None:
     )
 
 
-# What must notice it: how the judge's words begin.
+# How the message starts of the check that must find it.
 ABSENT: Final[Mapping[Sabotage, str]] = {
     waits_for_no_log: "line 8",
     reads_on_after_too_long: "line 8",

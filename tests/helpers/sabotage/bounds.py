@@ -1,4 +1,4 @@
-"""Ways to break the rules of what has no room, expires, is kept or is told."""
+"""Changes that break the rules of room, expiry, retention and reports."""
 
 # ruff: noqa: SLF001 (what is broken is inside)
 
@@ -22,12 +22,12 @@ _AGREED: Final = "mutations.agreed"
 
 
 def writes_no_rescue(patch: Patch) -> None:
-    """Let segments go, and keep nothing of what still waits in them."""
+    """Release segments, and keep nothing of the mutations in them that are pending."""
     patch.setattr(rescued_copies, "save", lambda *_: None)
 
 
 def forgets_what_others_rescued(patch: Patch) -> None:
-    """Keep of segments that went only what a split names that has begun."""
+    """Keep only those mutations of released segments that an opened split has."""
     real = rescued_copies.keep_only
 
     def keep_only(folder: Path, is_needed: Callable[[int], bool]) -> None:
@@ -38,7 +38,7 @@ def forgets_what_others_rescued(patch: Patch) -> None:
 
 
 def drops_what_has_no_room(patch: Patch) -> None:
-    """Forget what waits where there is no room, and keep its bytes nowhere."""
+    """Drop pending mutations where there is no room, and keep their bytes nowhere."""
     real = Memory.keep
 
     def keep(self: Memory, outbox: Outbox, **more: bool) -> list[Quarantined]:
@@ -49,17 +49,17 @@ def drops_what_has_no_room(patch: Patch) -> None:
 
 
 def counts_no_overflow(patch: Patch) -> None:
-    """Leave what found no room out of the books."""
+    """Do not count in the books what was dropped for room."""
     books_with(patch, lambda books: books.update({"mutations.overflow": 0}))
 
 
 def books_one_too_many(patch: Patch) -> None:
-    """Say of one mutation more that it agreed."""
+    """Count one agreed mutation too many."""
     books_with(patch, lambda books: books.update({_AGREED: 1 + books[_AGREED]}))
 
 
 def books_with(patch: Patch, change: Callable[[dict[str, int]], object]) -> None:
-    """Let *change* see the books before they are committed."""
+    """Let *change* change the books before they are committed."""
     real = reader.CassandraReader._counters
 
     def counters(self: reader.CassandraReader) -> dict[str, int]:
@@ -71,7 +71,7 @@ def books_with(patch: Patch, change: Callable[[dict[str, int]], object]) -> None
 
 
 def counts_time_twice(patch: Patch) -> None:
-    """Let split time grow twice as fast as the clock."""
+    """Let split time run twice as fast as the clock."""
     real = pump.Pump._grow_time
 
     def grow(self: pump.Pump) -> None:
@@ -84,25 +84,25 @@ def counts_time_twice(patch: Patch) -> None:
 
 
 def tells_of_gaps_again(patch: Patch) -> None:
-    """Tell of all gaps that are known whenever one is met."""
+    """Report all known gaps whenever one is found."""
     real = gaps.GapBook.meet
 
     def meet(
         self: gaps.GapBook, found: Sequence[StoredGap], *args: object, **more: object
     ) -> Sequence[StoredGap]:
-        told = real(self, found, *args, **more)  # type: ignore[arg-type]  # As they came.
+        told = real(self, found, *args, **more)  # As they were given.
         return self.gaps if told else told
 
     patch.setattr(gaps.GapBook, "meet", meet)
 
 
 def goes_on_before_a_gap_is_accepted(patch: Patch) -> None:
-    """Stop nobody before a gap."""
+    """Stop no job before a gap."""
     patch.setattr(pump, "FAIL", "")
 
 
 def counts_a_late_copy_twice(patch: Patch) -> None:
-    """Count the copy that lets an expired mutation be published once more."""
+    """Count the copy twice that lets an expired mutation be published."""
     real = Agreement.observe
 
     def observe(self: Agreement, host: int, *rest: int) -> int:
@@ -114,7 +114,7 @@ def counts_a_late_copy_twice(patch: Patch) -> None:
 
 
 def goes_on_counting_what_came_late_as_expired(patch: Patch) -> None:
-    """Leave a mutation in the books as expired when a late copy lets it be published."""
+    """Count a mutation as expired although a late copy let it be published."""
     real = Agreement.observe
 
     def observe(self: Agreement, host: int, *rest: int) -> int:
@@ -126,7 +126,7 @@ def goes_on_counting_what_came_late_as_expired(patch: Patch) -> None:
     patch.setattr(Agreement, "observe", observe)
 
 
-# What must notice it: how the judge's words begin.
+# How the message starts of the check that must find it.
 BOUNDS: Final[Mapping[Sabotage, str]] = {
     writes_no_rescue: "line 34",
     forgets_what_others_rescued: "line 34",

@@ -1,4 +1,4 @@
-"""Ways to misread a log whose ids begin again."""
+"""Changes that misread a log whose ids restart."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -12,12 +12,12 @@ from helpers.sabotage.rules import Patch, Sabotage
 
 
 def passes_over_a_node_set_up_anew(patch: Patch) -> None:
-    """Take all that is below the marker for read."""
+    """Treat all that is below the marker as read."""
     patch.setattr(manifest, "_belongs", lambda *_: True)
 
 
 def loses_nothing_with_an_old_log(patch: Patch) -> None:
-    """Go on in a log that begins anew as if the old one had been read to its end."""
+    """Continue in a new log as if the old one had been read to its end."""
     real = gaps.gap_before
 
     def gap_before(*args: Any, present: Sequence[int], **more: Any) -> StoredGap | None:  # noqa: ANN401 (as they came)
@@ -31,11 +31,11 @@ def loses_nothing_with_an_old_log(patch: Patch) -> None:
 
 
 def forgets_what_was_listed(patch: Patch) -> None:
-    """Keep of each log where reading stands, and not which segments it had."""
+    """Store how far each log was read, and not which segments it had."""
     patch.setattr(manifest.Manifest, "stored", lambda _self: ())
 
 
-# What must notice it: how the judge's words begin.
+# How the message starts of the check that must find it.
 ANEW: Final[Mapping[Sabotage, str]] = {
     passes_over_a_node_set_up_anew: "I5",
     loses_nothing_with_an_old_log: "I10",

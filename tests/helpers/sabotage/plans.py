@@ -1,4 +1,4 @@
-"""Ways to break the rules of plans, of levels and of streams."""
+"""Changes that break the rules of plans, of levels and of streams."""
 
 # ruff: noqa: SLF001 (what is broken is inside)
 
@@ -23,7 +23,7 @@ from helpers.sabotage.rules import Patch, Sabotage
 
 
 def takes_the_furthest_markers(patch: Patch) -> None:
-    """Let a merged split go on where the furthest of its parts was: what others lack is lost."""
+    """Let a merged split continue at the largest marker of its parts: the others lose data."""
     patch.setattr(
         resharding,
         "_markers",
@@ -47,7 +47,7 @@ def forgets_who_was_ahead(patch: Patch) -> None:
 
 
 def merges_without_shifting_times(patch: Patch) -> None:
-    """Take the records of a part whose split time was behind as they are."""
+    """Do not shift the times of records of a part whose split time is behind."""
     patch.setattr(
         resharding,
         "rewritten",
@@ -56,7 +56,7 @@ def merges_without_shifting_times(patch: Patch) -> None:
 
 
 def merges_without_what_waits(patch: Patch) -> None:
-    """Forget what is pending when splits are merged."""
+    """Drop pending records when splits are merged."""
     patch.setattr(
         resharding,
         "chunks_of",
@@ -65,12 +65,12 @@ def merges_without_what_waits(patch: Patch) -> None:
 
 
 def goes_on_with_old_books(patch: Patch) -> None:
-    """Let the books of a merged split begin with nothing, whatever waits."""
+    """Start the books of a merged split without the pending records."""
     patch.setattr(resharding, "opened", lambda _counters: {})
 
 
 def merges_the_newest_ring_alone(patch: Patch) -> None:
-    """Of what was seen of the topology, let the most count."""
+    """Take the latest time of what was seen of the topology."""
 
     def newest(states: Sequence[CdcState], _split_time_ms: int) -> tuple[StoredTopology, ...]:
         return tuple(each for each in states[-1].topologies if each.superseded is None)
@@ -79,12 +79,12 @@ def merges_the_newest_ring_alone(patch: Patch) -> None:
 
 
 def counts_other_centres(patch: Patch) -> None:
-    """Let copies of any data centre count for a level of one."""
+    """Count copies of any data centre at a local level."""
     patch.setattr(topology, "LOCAL_LEVELS", ())
 
 
 def asks_one_centre_of_each(patch: Patch) -> None:
-    """Let the quorum of one data centre be enough for EACH_QUORUM."""
+    """Accept the quorum of one data centre at EACH_QUORUM."""
     real = topology._terms
 
     def terms(
@@ -96,23 +96,23 @@ def asks_one_centre_of_each(patch: Patch) -> None:
         return real(version, copies, centres, topology_versions)[:1]
 
     patch.setattr(topology, "_terms", terms)
-    patch.setattr(resources, "coverage", lambda *_: None)  # It would notice at the start.
+    patch.setattr(resources, "coverage", lambda *_: None)  # It would detect that at the start.
 
 
 def takes_one_copy_for_two(patch: Patch) -> None:
-    """Ask for one copy at TWO."""
+    """Accept one copy at TWO."""
     patch.setitem(topology._COUNTS, "TWO", 1)
 
 
 def suppresses_all_that_waits(patch: Patch) -> None:
-    """Leave out what waited, whether or not it came from a stream."""
+    """Drop all that waited, whether or not it came from a stream."""
     real = Memory._publish
 
     def publish(self: Memory, slot: int, outbox: object) -> None:
         if self._suppress_streamed:
             self._agreement.leave_out(slot)
         else:
-            real(self, slot, outbox)  # type: ignore[arg-type]  # As it came.
+            real(self, slot, outbox)  # As it was given.
 
     patch.setattr(Memory, "_publish", publish)
 
@@ -121,7 +121,7 @@ def suppresses_all_that_waits(patch: Patch) -> None:
 
 
 def alters_nothing(patch: Patch) -> None:
-    """Go on by the level that the job began with."""
+    """Keep the level with which the job started."""
     real = ring.Ring.options
 
     def options(self: ring.Ring, turn: int) -> dict[str, object]:
@@ -131,7 +131,7 @@ def alters_nothing(patch: Patch) -> None:
 
 
 def judges_what_was_by_what_is(patch: Patch) -> None:
-    """Ask of what was written before an ALTER as many copies as after it."""
+    """Require as many copies of what was written before an ALTER as after it."""
     real = topology_versions.Replicas.groups
 
     def groups(
@@ -151,12 +151,12 @@ def judges_what_was_by_what_is(patch: Patch) -> None:
 
 
 def compares_streams_at_once(patch: Patch) -> None:
-    """Compare what may be a stream's as soon as it comes, whatever lies unread (line 17)."""
+    """Compare what may be a stream's at once, whatever is unread (line 17)."""
     patch.setattr(record_expiry, "CANONICAL_MS", 0)
 
 
 def knows_of_no_streams(patch: Patch) -> None:
-    """Take what comes in a stream for a write."""
+    """Treat what a stream brings as a write."""
     patch.setattr(repair_streams.Streams, "written_before", lambda *_: repair_streams.NEVER)
 
 
@@ -164,7 +164,7 @@ def knows_of_no_streams(patch: Patch) -> None:
 
 
 def takes_commits_of_ended_plans(patch: Patch) -> None:
-    """Take a commit of whoever owned a split, though its plan has ended."""
+    """Accept a commit of a process that owned a split of an ended plan."""
     real = Heads._judge
 
     def judge(self: Heads, commit: Commit, head: Head | None) -> HeadraceError | None:
@@ -175,7 +175,7 @@ def takes_commits_of_ended_plans(patch: Patch) -> None:
 
 
 def takes_what_one_part_read_for_all(patch: Patch) -> None:
-    """Let how far a part of a merged split was read count for its other tokens too."""
+    """Let the marker of one part of a merged split count for its other tokens too."""
     patch.setattr(split_feed.FurtherRead, "has_seen", _has_seen)
 
 
@@ -183,7 +183,7 @@ def _has_seen(self: split_feed.FurtherRead, host: int, _token: int, segment: int
     return int(any((segment, at) <= markers[host] for _, markers in self._parts))
 
 
-# What must notice it: how the judge's words begin.
+# How the message starts of the check that must find it.
 PLANS: Final[Mapping[Sabotage, str]] = {
     takes_the_furthest_markers: "line 33",
     forgets_who_was_ahead: "line 33",
@@ -204,7 +204,7 @@ STREAMS: Final[Mapping[Sabotage, str]] = {
     compares_streams_at_once: "line 17",
     knows_of_no_streams: "line 17",
 }
-# Those that show where the level, or how many copies there are, changes.
+# Those that are found where the level, or the number of copies, changes.
 ALTERED: Final[Mapping[Sabotage, str]] = {
     alters_nothing: "line 2:",
     judges_what_was_by_what_is: "line 17",

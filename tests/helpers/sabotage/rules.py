@@ -1,4 +1,4 @@
-"""Ways to break one rule each, so that a test can show that the model would notice.
+"""Changes that break one rule each, so that a test can show that the model detects it.
 
 Each changes real code through pytest's monkeypatch. `INTERPRETED` ones change modules that may be
 compiled, where nothing can be changed.
@@ -42,14 +42,14 @@ Patch = pytest.MonkeyPatch
 Sabotage = Callable[[Patch], None]
 
 
-# ---- those that the specification lists ----
+# ---- those in the specification ----
 
 
 class _Live(CdcState):
-    """A state that is what the reader is at when somebody looks."""
+    """A state that is what the reader has at the time of its encoding."""
 
     def encode(self) -> EncodedPosition:
-        """Encode what is now."""
+        """Encode the current state."""
         return _LIVE[id(self)]().encode()
 
 
@@ -57,7 +57,7 @@ _LIVE: Final[dict[int, Callable[[], CdcState]]] = {}
 
 
 def commits_the_live_state(patch: Patch) -> None:
-    """Commit the state as it is then, not as it was at the batch's end."""
+    """Commit the reader's current state, not that at the batch's end."""
     real = reader.CassandraReader._state
 
     def live(self: reader.CassandraReader, markers: Mapping[str, Marker]) -> CdcState:
@@ -74,7 +74,7 @@ _KEPT: Final[list[object]] = []  # So that no id is used twice.
 
 
 def forgets_what_cannot_agree_again(patch: Patch) -> None:
-    """Drop a record when the replicas that are missing are too few for the level."""
+    """Drop a record when the remaining replicas are too few for the level."""
 
     def cannot(self: Agreement, slot: int) -> int:
         base = slot * constants.RECORD_WORDS
@@ -122,7 +122,7 @@ def leaves_chunks_out(patch: Patch) -> None:
 
 
 def counts_a_repeat_as_a_vote(patch: Patch) -> None:
-    """Let what a node logs again count as another node's copy."""
+    """Count what a node logs again as another node's copy."""
     real = Agreement.observe
 
     def observe(self: Agreement, host: int, d0: int, d1: int, *rest: int) -> int:
@@ -138,7 +138,7 @@ def counts_a_repeat_as_a_vote(patch: Patch) -> None:
 
 
 def commits_before_the_settle(patch: Patch) -> None:
-    """Let what was sent count as settled."""
+    """Treat what was sent as settled."""
     real = ledger.Ledger.mark_sent
 
     def mark_sent(self: ledger.Ledger, shipment: ledger.Shipment, now_ms: int) -> None:
@@ -151,12 +151,12 @@ def commits_before_the_settle(patch: Patch) -> None:
 
 
 def fences_nobody(patch: Patch) -> None:
-    """Take a commit whoever sends it."""
+    """Accept a commit of any process."""
     patch.setattr(keyed_heads.Heads, "_judge", lambda _self, _commit, _head: None)
 
 
 def keeps_no_bytes_of_what_waits(patch: Patch) -> None:
-    """Release segments by the markers alone, also those that pending copies lie in."""
+    """Release segments by the markers alone, also those with pending copies."""
 
     def may_go(
         _: Keeper, info: directory.SegmentInfo, noted: Sequence[pins.Need], *, is_old: bool
@@ -168,7 +168,7 @@ def keeps_no_bytes_of_what_waits(patch: Patch) -> None:
 
 
 def judges_by_the_current_ring(patch: Patch) -> None:
-    """Let a ring that another one superseded count no more."""
+    """Do not count a ring that another one has replaced."""
     patch.setattr(
         topology_versions.SplitVersions,
         "_groups",
@@ -177,7 +177,7 @@ def judges_by_the_current_ring(patch: Patch) -> None:
 
 
 def releases_by_the_current_replicas(patch: Patch) -> None:
-    """Let go of the log of a node that is no replica any more, read or not."""
+    """Release the log of a node that is no longer a replica, read or not."""
     real = hold.Hold.register
 
     def release(self: reader.CassandraReader, position: Position) -> None:
@@ -206,12 +206,12 @@ _RELEASE: Final = reader.CassandraReader.release
 
 
 def submits_after_the_deadline(patch: Patch) -> None:
-    """Never ask for the deadline of the lease."""
+    """Ignore the deadline of the lease."""
     patch.setattr(ownership.Lease, "allows", lambda _self, _now_ms: True)
 
 
 def counts_the_lease_from_the_answer(patch: Patch) -> None:
-    """Count the owner's deadline from when the store answered."""
+    """Count the owner's deadline from the store's answer."""
     real = leases.LeaseKeeper._renew
 
     def renew(self: leases.LeaseKeeper) -> tuple[Sequence[str], Sequence[str]]:
@@ -226,7 +226,7 @@ def counts_the_lease_from_the_answer(patch: Patch) -> None:
 
 
 def steals_at_once(patch: Patch) -> None:
-    """Take a lease from an owner whose row nobody watched for a whole period."""
+    """Take a lease from an owner whose row was not watched for a whole period."""
 
     def still_ms(_: object, _key: object, _row: LeaseRow | WorkerRow, _now_ms: int) -> int:
         return 1 << 40
@@ -235,7 +235,7 @@ def steals_at_once(patch: Patch) -> None:
 
 
 def sends_again_only_what_failed(patch: Patch) -> None:
-    """Send again only what failed, so that what followed arrives before it."""
+    """Resend only what failed, so that later records arrive before it."""
 
     def resend(self: ledger.Ledger) -> None:
         failed = [s for s in self._shipments if s.retry_from is not None]
@@ -250,7 +250,7 @@ def sends_again_only_what_failed(patch: Patch) -> None:
 
 
 def commits_over_a_gap(patch: Patch) -> None:
-    """Let what waits to be sent again not hold up the prefix."""
+    """Do not wait for what must be resent before committing what follows."""
     real = ledger.Ledger._fold
 
     def fold(self: ledger.Ledger) -> None:
@@ -264,7 +264,7 @@ def commits_over_a_gap(patch: Patch) -> None:
 
 
 def believes_a_verdict_that_does_not_add_up(patch: Patch) -> None:
-    """Count records that the sink says nothing of as delivered."""
+    """Count records without a result of the sink as delivered."""
     real = ledger.Ledger.settle
 
     def settle(
@@ -279,7 +279,7 @@ def believes_a_verdict_that_does_not_add_up(patch: Patch) -> None:
 
 
 def reads_beyond_what_is_durable(patch: Patch) -> None:
-    """Read a live segment to its last marker, whatever its index says."""
+    """Read a live segment to its last marker, ignoring its index."""
     real = directory.LogDirectory.segments
 
     def segments(self: directory.LogDirectory) -> Sequence[directory.SegmentInfo]:
@@ -294,12 +294,12 @@ def forgets_what_is_incomplete(patch: Patch) -> None:
 
 
 def compares_nothing(patch: Patch) -> None:
-    """Take other bytes for something new."""
+    """Treat other bytes as a new content."""
     patch.setattr(comparison.Comparison, "verdict", lambda _self, _slot: comparison.Verdict.NEW)
 
 
 def takes_no_answer_for_a_no(patch: Patch) -> None:
-    """Give up a commit whose outcome is not known, and make the next one."""
+    """Drop a commit whose outcome is not known, and make the next one."""
     real = pipeline.Pipeline._store_failed
 
     def failed(self: pipeline.Pipeline, error: StoreUnavailableError) -> None:
@@ -311,7 +311,7 @@ def takes_no_answer_for_a_no(patch: Patch) -> None:
 
 
 def begins_the_books_anew(patch: Patch) -> None:
-    """Restore no counters with the state."""
+    """Do not restore the counters with the state."""
     real = reader.CassandraReader._restore
 
     def restore(self: reader.CassandraReader, resume: CdcState) -> None:
@@ -322,7 +322,7 @@ def begins_the_books_anew(patch: Patch) -> None:
 
 
 def releases_before_the_commit(patch: Patch) -> None:
-    """Let the source forget what is settled, not what is durable."""
+    """Release what is settled, not what is durable."""
     real = split_task.SplitRun.offer
 
     def offer(self: split_task.SplitRun) -> split_task.Offer | None:
@@ -336,7 +336,7 @@ def releases_before_the_commit(patch: Patch) -> None:
 
 
 def looks_at_its_own_needs_alone(patch: Patch) -> None:
-    """Release segments when one split is past them."""
+    """Release segments when one split has passed them."""
     real = pins.notes_in
     patch.setattr(pins, "notes_in", lambda folder: sorted(real(folder), key=_split)[:1])
 
@@ -346,7 +346,7 @@ def _split(note: pins.Note) -> str:
 
 
 def sends_without_bound(patch: Patch) -> None:
-    """Let more than a window be under way."""
+    """Let more than a window be in flight."""
     limits = replace(process._LIMITS, commit_bytes_max=1 << 30)
     patch.setattr(process, "_LIMITS", limits)
 
@@ -362,33 +362,33 @@ def retires_no_ring(patch: Patch) -> None:
 
 
 def forgets_which_rings_count(patch: Patch) -> None:
-    """Store no ring but the one in force: whoever takes over judges by that alone."""
+    """Store only the current ring: a new owner knows no other."""
     real = topology_versions.SplitVersions.stored
     patch.setattr(topology_versions.SplitVersions, "stored", lambda self: real(self)[:1])
 
 
 def judges_nothing_again(patch: Patch) -> None:
-    """Let what waits when the ring changes go on waiting, as what waits after a load."""
+    """Do not check pending records again when the ring changes, or after a load."""
     patch.setattr(record_expiry.Memory, "_publish", lambda _self, _slot, _outbox: None)
 
 
 def passes_over_gaps(patch: Patch) -> None:
-    """Go on where a segment vanished as if nothing had been in it."""
+    """Continue where a segment vanished as if it had been empty."""
     patch.setattr(cursor, "gap_before", lambda *_args, **_more: None)
 
 
 def tells_nobody_of_gaps(patch: Patch) -> None:
-    """Book a gap, and send no record of it."""
+    """Count a gap in the books, and send no record of it."""
     patch.setattr(batch.MutationBatch, "notices", lambda _self: ())
 
 
 def books_damage_in_every_split(patch: Patch) -> None:
-    """Let each split book a damaged place that it meets."""
+    """Let each split count a damaged place that it reads."""
     patch.setattr(damage.Losses, "booking", lambda _self, _node: (1, WHOLE[0]))
 
 
 def keeps_no_damaged_bytes(patch: Patch) -> None:
-    """Pass over what is damaged and keep nothing of it."""
+    """Skip what is damaged, and keep no bytes of it."""
     real = reader.CassandraReader._damaged
 
     def damaged(self: reader.CassandraReader) -> Sequence[Quarantined]:
@@ -398,7 +398,7 @@ def keeps_no_damaged_bytes(patch: Patch) -> None:
     patch.setattr(reader.CassandraReader, "_damaged", damaged)
 
 
-# What must notice it: how the judge's words begin.
+# How the message starts of the check that must find it.
 LISTED: Final[Mapping[Sabotage, str]] = {
     commits_the_live_state: "line 27",
     forgets_what_is_complete: "line 23",
@@ -428,7 +428,7 @@ MORE: Final[Mapping[Sabotage, str]] = {
     looks_at_its_own_needs_alone: "I5",
     sends_without_bound: "I7",
 }
-# Those that show where rings change, logs lose segments, or entries are damaged.
+# Those that are found where rings change, logs lose segments, or entries are damaged.
 CHANGING: Final[Mapping[Sabotage, str]] = {
     judges_by_the_current_ring: "line 17",
     releases_by_the_current_replicas: "I5",

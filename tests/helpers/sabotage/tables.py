@@ -1,4 +1,4 @@
-"""Ways to let one table's job meddle with another's."""
+"""Changes that let one table's job interfere with another's."""
 
 # ruff: noqa: SLF001 (what is broken is inside)
 
@@ -25,13 +25,13 @@ from helpers.stores import file_rows
 
 
 def furthest(one: CdcState, other: CdcState) -> Mapping[str, Marker]:
-    """Return the later one of the markers of each log."""
+    """Return the later marker of each log."""
     nodes = {*one.markers, *other.markers}
     return {node: max(one.furthest(node), other.furthest(node)) for node in nodes}
 
 
 def moves_a_marker_of_anothers_job(patch: Patch) -> None:
-    """Let the jobs of tables that share their logs share the markers, too."""
+    """Let jobs of tables that share their logs share the markers, too."""
     real = Heads.commit
 
     def commit(self: Heads, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
@@ -55,7 +55,7 @@ def moves_a_marker_of_anothers_job(patch: Patch) -> None:
 
 
 def _others(heads: Heads, split: str) -> Sequence[Heads]:
-    """Return the heads of other jobs that have a split of this name, and a position for it."""
+    """Return the heads of other jobs with a split of this name, and a position for it."""
     found = file_rows.heads(Path(heads._values.place))
     jobs = {of.job for of, head in found.items() if of.split == split and head.position is not None}
     rows = [JobRows(heads._values, job) for job in jobs - {heads._rows.name}]
@@ -63,12 +63,12 @@ def _others(heads: Heads, split: str) -> Sequence[Heads]:
 
 
 def leaves_one_note_for_all_jobs(patch: Patch) -> None:
-    """Let the needs of the job that said so last count."""
+    """Let all jobs write the same pin, so that the last one counts."""
     patch.setattr(hold.Hold, "_name", lambda _self, split: split)
 
 
 def begins_where_its_job_stands(patch: Patch) -> None:
-    """Let a table that is to begin at the beginning begin where the other one's job is."""
+    """Start a table that is to start at the beginning where the other one's job is."""
 
     def begin_apart(notes: NoteCopy, job: str, source: str) -> str:
         fork = fork_name(job, source)
@@ -79,7 +79,7 @@ def begins_where_its_job_stands(patch: Patch) -> None:
 
 
 def keeps_what_a_former_fork_had(patch: Patch) -> None:
-    """Let a table that leaves a job once more go on from where it was when it left before."""
+    """Let a table that is forked again continue where it was forked before."""
     real = sqlite.SqliteStore.become_copy
 
     def become_copy(self: sqlite.SqliteStore, of: str, *, busy: Collection[str]) -> bool:
@@ -89,7 +89,7 @@ def keeps_what_a_former_fork_had(patch: Patch) -> None:
 
 
 def forks_with_a_key_of_its_own(patch: Patch) -> None:
-    """Let a forked job know mutations by other digests than the job that it was forked from."""
+    """Let a forked job identify mutations by other digests than its base job."""
     real = sqlite.SqliteStore.become_copy
 
     def become_copy(self: sqlite.SqliteStore, of: str, *, busy: Collection[str]) -> bool:
@@ -102,11 +102,11 @@ def forks_with_a_key_of_its_own(patch: Patch) -> None:
 
 
 def takes_commits_of_whoever_died(patch: Patch) -> None:
-    """Take a commit of a process whose splits another one has by now."""
+    """Accept a commit of a process whose splits have another owner."""
     patch.setattr(Heads, "_judge", lambda _self, _commit, _head: None)
 
 
-# What must notice it: how the judge's words begin.
+# How the message starts of the check that must find it.
 TABLES: Final[Mapping[Sabotage, str]] = {
     moves_a_marker_of_anothers_job: "I1",
     leaves_one_note_for_all_jobs: "I5",

@@ -1,4 +1,4 @@
-"""Agents of forged or recorded logs, on threads of their own."""
+"""Agents of forged or recorded logs, each on its own thread."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ CLOCK = DrivenClock()
 
 
 class Served:
-    """An agent on a thread of its own."""
+    """An agent on its own thread."""
 
     def __init__(self, folder: Path, port: int = 0, **options: object) -> None:
         """Serve the segments in *folder*."""
@@ -41,7 +41,7 @@ class Served:
         self._keeping = asyncio.run_coroutine_threadsafe(self.server.keep(), self._loop)
 
     def close(self) -> None:
-        """End it and its readers. Safe to call twice."""
+        """End it and its readers. May be called twice."""
         for agent in self._agents:
             agent.close()
         if self._thread.is_alive():
@@ -53,19 +53,19 @@ class Served:
             self._loop.close()
 
     def agent(self, token: str | None = TOKEN) -> Agent:
-        """Return a reader's side."""
+        """Return a client of the agent."""
         self._agents.append(agent_at(self.url, token))
         return self._agents[-1]
 
 
 def agent_at(url: str, token: str | None = TOKEN) -> Agent:
-    """Return a reader's side, which tries again when CLOCK has moved on."""
+    """Return a client of the agent, which retries when CLOCK has advanced."""
     return Agent(url, AgentAccess(token), CLOCK.monotonic_ms)
 
 
 @contextmanager
 def serving(folder: Path, port: int = 0, **options: object) -> Iterator[Served]:
-    """Serve *folder* for the time of the block."""
+    """Serve *folder* while the block runs."""
     served = Served(folder, port, **options)
     try:
         yield served

@@ -1,4 +1,4 @@
-"""Certificates of a test's own authority, as files."""
+"""Certificates of a test's own certificate authority, as files."""
 
 import datetime as dt
 import ipaddress
@@ -14,13 +14,13 @@ from cryptography.x509.oid import NameOID
 
 @dataclass
 class Authority:
-    """A certificate authority of one test, and the folder that has what it issued."""
+    """A certificate authority of one test, and the folder with the certificates that it issued."""
 
     folder: Path
     name: str
 
     def __post_init__(self) -> None:
-        """Sign itself."""
+        """Make the authority's own certificate."""
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._subject = _named(self.name)
         builder = _builder(self._subject, self._subject, self._key.public_key())
@@ -30,7 +30,7 @@ class Authority:
         self.file = self._write(self.name, builder.sign(self._key, hashes.SHA256()))
 
     def issue(self, name: str, *, days: int = 1) -> tuple[Path, Path]:
-        """Return certificate and key of *name*, which is also called localhost."""
+        """Return certificate and key of *name*, which is also valid for localhost."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         builder = _builder(_named(name), self._subject, key.public_key(), days=days)

@@ -1,6 +1,6 @@
-"""A node that speaks Cassandra's native protocol, as far as a driver must hear it to come in.
+"""A node with as much of Cassandra's native protocol as a driver needs to connect.
 
-It remembers who was refused and what was asked at which level; what it answers is the test's.
+It records the refused users, and the statements with their levels; the test gives the answers.
 """
 
 import contextlib
@@ -39,26 +39,26 @@ class CqlNode(LoopbackServer):
 
     datacenter: str = "dc1"
     users: Mapping[str, str] = field(default_factory=dict)
-    """Names and passwords; without any, nobody is asked who he is."""
+    """Names and passwords; without any, no authentication is required."""
     tls: ssl.SSLContext | None = None
     answers: Mapping[str, bytes] = field(default_factory=dict)
-    """Results of statements, by what these begin with; all others are invalid."""
+    """Results of statements, by their beginnings; all others are invalid."""
     slow: str = "nothing"
-    """What begins so is answered two seconds late."""
+    """Statements that start so are answered two seconds late."""
     binds: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
-    """The types of what statements bind, by what these begin with; else they are texts."""
+    """The types of the bound values of statements, by their beginnings; otherwise text."""
 
     def __post_init__(self) -> None:
         """Listen."""
         self.levels: dict[str, int] = {}
-        """Each statement that came, with its level as the protocol numbers it."""
+        """Each statement, with its level as the protocol numbers it."""
         self.executed: list[str] = []
-        """Those that had been prepared, one by one."""
+        """The prepared ones, one by one."""
         host, port = self.listen()
         self.point = f"{host}:{port}"
 
     def talk(self, client: socket.socket) -> None:
-        """Answer one client until he goes."""
+        """Answer one client until it disconnects."""
         with contextlib.suppress(OSError, EOFError), client:
             talk = self.tls.wrap_socket(client, server_side=True) if self.tls else client
             with talk, talk.makefile("rwb") as file:
@@ -93,7 +93,7 @@ class CqlNode(LoopbackServer):
         return answered, answer
 
     def _prepared(self, statement: str) -> bytes:
-        """Return what is known of a statement, which is its own id."""
+        """Return the metadata of a statement, which is its own id."""
         kinds: Sequence[bytes] = [TEXT] * statement.count("?")
         kinds = next((k for s, k in self.binds.items() if statement.startswith(s)), kinds)
         parts = [struct.pack(">i", 4), text(statement), struct.pack(">iii", 1, len(kinds), 0)]
@@ -111,7 +111,7 @@ class CqlNode(LoopbackServer):
         } | dict(self.answers)
         if asked := _LOCAL.match(statement):
             return _RESULT, _local(self.datacenter, asked[1])
-        if "FROM system_schema." in statement:  # After what the test says.
+        if "FROM system_schema." in statement:  # After the answers of the test.
             answers.setdefault(statement, rows({"keyspace_name": TEXT}))
         for start, answer in answers.items():
             if statement.startswith(start):
@@ -129,12 +129,12 @@ def rows(columns: Mapping[str, bytes], *found: Sequence[bytes | None]) -> bytes:
 
 
 def text(content: str) -> bytes:
-    """Return a text with its length, as the protocol has it."""
+    """Return a string with its length, as the protocol has it."""
     return struct.pack(">H", len(content)) + content.encode()
 
 
 def pieces(*contents: bytes) -> bytes:
-    """Return a set of values, or keys and values in turn for a map."""
+    """Return a set of values, or keys and values alternately for a map."""
     return b"".join(struct.pack(">i", len(each)) + each for each in contents)
 
 
@@ -148,7 +148,7 @@ _OPTIONS: Final = b"".join(
 
 
 def _local(datacenter: str, wanted: str) -> bytes:
-    """Return what a node says of itself: the *wanted* columns, or `*`."""
+    """Return the node's own row: the *wanted* columns, or `*`."""
     known = {
         "key": (TEXT, b"local"),
         "cluster_name": (TEXT, b"one"),

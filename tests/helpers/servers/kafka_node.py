@@ -1,7 +1,6 @@
-"""A broker that speaks Kafka's protocol as far as it is needed to see what a client asks for.
+"""A broker with as much of Kafka's protocol as shows what a client asks for.
 
-Unlike librdkafka's mock brokers it lets clients log in, and takes orders for topics. It keeps no
-messages.
+Unlike librdkafka's mock brokers it lets clients log in, and creates topics. It stores no messages.
 """
 
 import contextlib
@@ -13,7 +12,7 @@ from typing import Final
 
 from helpers.servers.loopback import LoopbackServer
 
-_VERSIONS: Final = {  # The highest of each request; from version 9 on or so they have other forms.
+_VERSIONS: Final = {  # The highest of each request; from version 9 on they have other forms.
     0: 7,
     3: 4,
     10: 1,
@@ -32,7 +31,7 @@ _HEADER: Final = struct.Struct(">hhi")
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A topic as somebody wanted it made."""
+    """A topic as a client asked for it."""
 
     partitions: int
     replication: int
@@ -45,9 +44,9 @@ class KafkaNode(LoopbackServer):
 
     users: Mapping[str, str] = field(default_factory=dict)
     transactions_error: int = 0
-    """What those hear who begin to write in transactions."""
+    """The answer to clients that start a transactional producer."""
     topic_error: int = _UNKNOWN_TOPIC
-    """What those hear who ask for a topic that nobody ordered."""
+    """The answer to clients that ask for an unknown topic."""
 
     def __post_init__(self) -> None:
         """Listen."""
@@ -58,7 +57,7 @@ class KafkaNode(LoopbackServer):
         self.bootstrap_servers = f"{self._host}:{self._port}"
 
     def talk(self, client: socket.socket) -> None:
-        """Answer one client until he goes."""
+        """Answer one client until it disconnects."""
         answers: Mapping[int, Callable[[_Request], bytes]] = {
             3: self._metadata,
             10: self._coordinator,
@@ -70,13 +69,13 @@ class KafkaNode(LoopbackServer):
             32: _configs,
             36: self._let_in,
         }
-        assert answers.keys() == _VERSIONS.keys()  # What is offered has an answer.
+        assert answers.keys() == _VERSIONS.keys()  # Each offered version has an answer.
         with contextlib.suppress(OSError), client, client.makefile("rwb") as file:
             while size := file.read(4):
                 content = file.read(*struct.unpack(">i", size))
                 key, version, number = _HEADER.unpack_from(content)
                 request = _Request(content, _HEADER.size, version)
-                request.text()  # What the client calls itself.
+                request.text()  # The client's id.
                 body = struct.pack(">i", number) + answers[key](request)
                 file.write(struct.pack(">i", len(body)) + body)
                 file.flush()
@@ -90,7 +89,7 @@ class KafkaNode(LoopbackServer):
         return struct.pack(">h", _OK if known else _WRONG_PASSWORD) + _text("no") + bytes(4)
 
     def _never(self, request: "_Request") -> bytes:
-        """Leave the client without an answer for good."""
+        """Give the client no answer."""
         del request
         raise ConnectionAbortedError("no transaction is ever committed here")
 
@@ -128,25 +127,25 @@ class KafkaNode(LoopbackServer):
 
 @dataclass
 class _Request:
-    """The bytes of a request, taken from the front."""
+    """The bytes of a request, read from the front."""
 
     content: bytes
     at: int
     version: int
 
     def take(self, form: str) -> tuple[int, ...]:
-        """Take numbers."""
+        """Read numbers."""
         found = struct.unpack_from(form, self.content, self.at)
         self.at += struct.calcsize(form)
         return found
 
     def rest(self, size: int) -> bytes:
-        """Take bytes."""
+        """Read bytes."""
         self.at += size
         return self.content[self.at - size : self.at]
 
     def text(self) -> str:
-        """Take a text; nothing is an empty one."""
+        """Read a string; null is an empty one."""
         (size,) = self.take(">h")
         return self.rest(max(0, size)).decode()
 
@@ -158,14 +157,14 @@ def _text(content: str | None) -> bytes:
 
 
 def _versions(request: _Request) -> bytes:
-    """Tell what is known, in the oldest form: the client asks again in that."""
+    """Return the supported versions, in the oldest form: the client asks again in that form."""
     known = [struct.pack(">hhh", key, 0, highest) for key, highest in _VERSIONS.items()]
     error = _UNSUPPORTED if request.version else _OK
     return struct.pack(">hi", error, len(known)) + b"".join(known)
 
 
 def _configs(request: _Request) -> bytes:
-    """Call every topic compacted."""
+    """Describe every topic as compacted."""
     (count,) = request.take(">i")
     parts = [struct.pack(">ii", 0, count)]
     for _ in range(count):

@@ -12,7 +12,7 @@ class LoopbackServer(ABC):
     """Listens while the `with` lasts; `talk` answers a client."""
 
     def listen(self) -> tuple[str, int]:
-        """Take a free port; return the address."""
+        """Bind a free port; return the address."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.over = threading.Event()
         self._talks: list[socket.socket] = []
@@ -22,10 +22,10 @@ class LoopbackServer(ABC):
 
     @abstractmethod
     def talk(self, client: socket.socket) -> None:
-        """Answer one client until he goes. Called on a thread of its own."""
+        """Answer one client until it disconnects. Called on a separate thread."""
 
     def __enter__(self) -> Self:
-        """Begin to answer."""
+        """Start to accept clients."""
         self._threads[0].start()
         return self
 
@@ -35,7 +35,7 @@ class LoopbackServer(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Hear nobody any more."""
+        """Accept no more clients."""
         self.over.set()
         for each in (self._listener, *self._talks):
             with contextlib.suppress(OSError):

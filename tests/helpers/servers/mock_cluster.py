@@ -1,4 +1,4 @@
-"""librdkafka's mock brokers with errors on demand, which its Python client does not offer."""
+"""librdkafka's mock brokers with errors on request, which its Python client does not offer."""
 
 import ctypes
 from pathlib import Path
@@ -22,7 +22,7 @@ def _library() -> ctypes.CDLL:
 
 
 class MockCluster:
-    """A cluster of one broker, of its own: what it is told to do hurts no other test."""
+    """A separate cluster of one broker, so that its errors affect no other test."""
 
     def __init__(self) -> None:
         """Start it."""
@@ -37,24 +37,24 @@ class MockCluster:
         self.bootstrap_servers: str = servers.decode()
 
     def answer(self, *errors: int, request: int = PRODUCE) -> None:
-        """Answer the next requests of a kind with these errors, then well again."""
+        """Answer the next requests of a kind with these errors, and later ones without."""
         array = (ctypes.c_int * len(errors))(*errors)
         self._library.rd_kafka_mock_push_request_errors_array(
             self._cluster, ctypes.c_int16(request), ctypes.c_size_t(len(errors)), array
         )
 
     def delay(self, ms: int) -> None:
-        """Answer everything so much later."""
+        """Delay all answers."""
         self._library.rd_kafka_mock_broker_set_rtt(
             self._cluster, ctypes.c_int32(1), ctypes.c_int(ms)
         )
 
     def down(self) -> None:
-        """Close all connections, and take none."""
+        """Close all connections, and accept none."""
         self._library.rd_kafka_mock_broker_set_down(self._cluster, ctypes.c_int32(1))
 
     def up(self) -> None:
-        """Take connections again."""
+        """Accept connections again."""
         self._library.rd_kafka_mock_broker_set_up(self._cluster, ctypes.c_int32(1))
 
     def __enter__(self) -> Self:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Final
 
 HOST: Final = "127.0.0.1"
-# The system gives those from 32,768 on to connections that go out: with one of these, a server
-# that is down for a while finds its port taken when it comes back.
+# The system uses those from 32,768 on for outgoing connections: with one of these, a server that is
+# down for a while finds its port in use when it restarts.
 _PORTS: Final = range(10_000, 32_768)
 
 
 def free_ports(count: int, hosts: Sequence[str] = (HOST,)) -> list[int]:
-    """Return ports that nobody listens on just now, at none of these loopback addresses."""
+    """Return ports on which no process listens now, at any of these loopback addresses."""
     found: list[int] = []
     with contextlib.ExitStack() as stack:
         while len(found) < count:
@@ -26,5 +26,5 @@ def free_ports(count: int, hosts: Sequence[str] = (HOST,)) -> list[int]:
 
 
 def free_port() -> int:
-    """Return one."""
+    """Return a free port."""
     return free_ports(1)[0]

@@ -1,4 +1,4 @@
-"""A registry that runs in a thread of the test, and a plain client of it."""
+"""A registry on a thread of the test, and a plain client."""
 
 import asyncio
 import http.server
@@ -22,7 +22,7 @@ from helpers.jobs.children import SECONDS_MAX
 
 @contextmanager
 def registry(path: Path, port: int = 0, hosts: Sequence[str] = ()) -> Iterator[str]:
-    """Serve the registry whose file is at *path*; give its address."""
+    """Serve the registry whose file is at *path*; yield its address."""
     started: threading.Event = threading.Event()
     addresses: list[str] = []
     stopping: list[Any] = []  # Any: the loop and an event of it.
@@ -55,18 +55,18 @@ def registry(path: Path, port: int = 0, hosts: Sequence[str] = ()) -> Iterator[s
 def answering(
     do: Callable[[http.server.BaseHTTPRequestHandler], None], tls: ssl.SSLContext | None = None
 ) -> Iterator[str]:
-    """Serve a registry that answers as *do* says; give its address."""
+    """Serve a registry that answers with *do*; yield its address."""
 
     class Answering(http.server.BaseHTTPRequestHandler):
-        """Answers."""
+        """Answers with *do*."""
 
         def do_POST(self) -> None:
-            """Read the question first."""
+            """Read the request first."""
             self.rfile.read(int(self.headers["Content-Length"]))
             do(self)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = http.server.HTTPServer(("127.0.0.1", 0), Answering)
     if tls is not None:
@@ -82,7 +82,7 @@ def answering(
 
 
 def ask(address: str, method: str, path: str, body: object = None) -> tuple[int, Any]:
-    """Return status and JSON of an answer; Any: whatever JSON has."""
+    """Return status and JSON of an answer; Any: any JSON."""
     content = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"{address}{path}", content, method=method)  # noqa: S310 (ours)
     request.add_header("Content-Type", "application/vnd.schemaregistry.v1+json")

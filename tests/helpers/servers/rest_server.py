@@ -1,4 +1,4 @@
-"""A server over a state file in this process, and a client that sends exactly what it is told."""
+"""A server over a state file in this process, and a client that sends exactly what a test says."""
 
 import asyncio
 import base64
@@ -29,7 +29,7 @@ from helpers.jobs.children import SECONDS_MAX
 
 @dataclass
 class Answer:
-    """An answer as it came."""
+    """An answer as it was received."""
 
     status: int
     headers: Mapping[str, str]
@@ -43,14 +43,14 @@ class Answer:
 
 @dataclass
 class Client:
-    """Talks to one server; every request has a connection of its own."""
+    """Sends requests to one server; every request has its own connection."""
 
     port: int
     headers: dict[str, str] = field(default_factory=dict)
     tls: ssl.SSLContext | None = None
 
     def answers(self) -> bool:
-        """Say whether the server answers yet."""
+        """Return whether the server answers yet."""
         with contextlib.suppress(OSError):
             return self("GET", "/health").status == 200
         return False
@@ -83,7 +83,7 @@ class Client:
 
 
 def basic(name: str, password: str) -> dict[str, str]:
-    """Return the header of a login."""
+    """Return the header of a basic authentication."""
     return {"Authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
 
 
@@ -91,7 +91,7 @@ def basic(name: str, password: str) -> dict[str, str]:
 def serving(
     server: RestServer, *, services_only: bool = False, tls: ssl.SSLContext | None = None
 ) -> Iterator[Address]:
-    """Run *server* on a thread of its own while the block runs."""
+    """Run *server* on its own thread while the block runs."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -107,7 +107,7 @@ def serving(
 
 
 async def _cancel_the_rest() -> None:
-    """End what is left, as `asyncio.run` does: connections whose bodies are still being read."""
+    """Cancel what is left, as `asyncio.run` does: connections whose bodies are being read."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
@@ -116,7 +116,7 @@ async def _cancel_the_rest() -> None:
 
 @dataclass
 class RestWorker:
-    """What a test has of a worker that serves."""
+    """A worker that serves HTTP, as a test uses it."""
 
     folder: Path
     client: Client
@@ -142,7 +142,7 @@ class ThreadChild:
         self._host.stop()
 
     def kill(self) -> None:
-        """Do what can be done to a thread."""
+        """Stop it like `terminate`, since a thread cannot be killed."""
         self._host.stop()
 
     def metrics_port(self) -> int:
@@ -165,7 +165,7 @@ class ThreadChild:
 
 @contextlib.contextmanager
 def supervised(path: Path, state: Path) -> Iterator[None]:
-    """Run all jobs of *state* by the worker's file at *path*, on threads."""
+    """Run all jobs of *state* with the worker's file at *path*, on threads."""
     supervisor = Supervisor(
         state,
         lambda job: ThreadChild(path, job),
@@ -182,7 +182,7 @@ def supervised(path: Path, state: Path) -> Iterator[None]:
 
 
 def eventually() -> Iterator[float]:
-    """Yield until the time is up, with small pauses between; the caller leaves when content."""
+    """Yield until the time is up, with short pauses; the caller leaves when it is done."""
     deadline = time.monotonic() + SECONDS_MAX
     while (left := deadline - time.monotonic()) > 0:
         yield left
@@ -190,7 +190,7 @@ def eventually() -> Iterator[float]:
 
 
 def until_read(client: Client, source: str, offset: int) -> None:
-    """Wait until a source has committed that it read its file as far as *offset*."""
+    """Wait until a source has committed that its file was read up to *offset*."""
     for _ in eventually():
         found = client("GET", f"/api/v1/sources/{source}/offsets").json["offsets"]
         if [offset] == [part["offset"]["offset"] for part in found]:
@@ -199,7 +199,7 @@ def until_read(client: Client, source: str, offset: int) -> None:
 
 
 def answers_here(monkeypatch: pytest.MonkeyPatch, ask: Ask) -> None:
-    """Let services that are made from now on put their questions to *ask*: start no process."""
+    """Let services that are created from now on answer with *ask*, without another process."""
     defaults = ControlService.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "ask", ask)

@@ -1,1 +1,1 @@
-"""What holds for every test of a run."""
+"""Settings of a test run."""

@@ -1,4 +1,4 @@
-"""Which test shows the effect of which option; `tests/test_effects.py` says more."""
+"""The test that shows the effect of each option; `tests/test_effects.py` says more."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Loops whose asserts must have looked at something."""
+"""Loops whose asserts must run at least once."""
 
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 def filled(items: Iterable[T]) -> Iterator[T]:
-    """Yield *items*, and fail when there were none: the test would otherwise have shown nothing."""
+    """Yield *items*, and fail if there are none: the test would otherwise show nothing."""
     none = True
     for item in items:
         none = False

@@ -21,13 +21,13 @@ from helpers.settings.native_modules import ROOT
 
 VARIABLE: Final = "HEADRACE_DEAF"
 SECONDS_MAX: Final = 120
-# Nobody reads what these say: that they may be given, from a bound on, is their effect.
+# No program reads their values: their effect is that they are accepted, up to a bound.
 ACCEPTED: Final = frozenset({"tasks_max"})
 _POLL_SECONDS: Final = 0.01
 
 
 def obey_deaf() -> None:
-    """Take the effect from the option that the environment names, if it names one."""
+    """Ignore the option that the environment names, if it names one."""
     if named := os.environ.get(VARIABLE):
         module, _, place = named.partition(":")
         class_name, _, field_name = place.partition(".")
@@ -35,7 +35,7 @@ def obey_deaf() -> None:
 
 
 def deafen(config_class: type, field_name: str) -> None:
-    """Let the field *field_name* of *config_class*, and of those derived from it, be deaf.
+    """Ignore the field *field_name* of *config_class*, and of those derived from it.
 
     Safe to call twice.
     """
@@ -47,22 +47,22 @@ def deafen(config_class: type, field_name: str) -> None:
     value = _instead(config_class, field)
 
     def ignore(_: object, __: object) -> None:
-        """Keep nothing."""
+        """Keep no value."""
 
     setattr(config_class, field_name, property(lambda _: value, ignore))
 
 
 def judged_deaf(place: str, test: str) -> tuple[int, str]:
-    """Run *test* while the option at *place* is deaf; return pytest's exit status and output.
+    """Run *test* while the option at *place* is ignored; return pytest's exit status and output.
 
-    In a copy of this process, which has imported what tests need: that is most of the time. The
-    copy unpacks recordings into the folder of this process, which uses and removes it.
+    The process is forked from this one, which has imported what tests need: that is most of the
+    time. It unpacks recordings into the folder of this process, which uses and removes it.
     """
     recordings_folder()
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryDirectory() as folder:
         child = os.fork()
         if not child:
-            os.chdir(folder)  # Where a file is made whose path is deaf.
+            os.chdir(folder)  # Files whose path is the ignored option are made there.
             _run_deaf(place, str(ROOT / test), output.fileno())
         status = _awaited(child)
         output.seek(0)
@@ -77,7 +77,7 @@ def _run_deaf(place: str, test: str, output: int) -> typing.NoReturn:
         os.dup2(output, 2)
         os.environ[VARIABLE] = place  # Also for processes that the test starts.
         obey_deaf()
-        # What a failed test leaves open is not what is asked for.
+        # What a failed test leaves open does not matter.
         quiet = [f"-pno:{name}" for name in ("cacheprovider", "unraisableexception")]
         status = pytest.main(["-qx", "--tb=short", "-pno:threadexception", *quiet, test])
     finally:

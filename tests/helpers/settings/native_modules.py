@@ -1,7 +1,7 @@
 """The two ways of running the hot modules: as machine code, or by the interpreter.
 
-A compiled module lies beside its .py and Python prefers it. `HEADRACE_NATIVE=off` overlooks it, so
-that one checkout can test both; `HEADRACE_NATIVE=require` is kept by `test_packaging.py`.
+A compiled module lies beside its .py, and Python prefers it. With `HEADRACE_NATIVE=off` it is
+skipped, so that one checkout can test both; `test_packaging.py` checks `HEADRACE_NATIVE=require`.
 """
 
 import os
@@ -27,12 +27,12 @@ ROOT = Path(__file__).parents[3]
 
 
 class SourceOnly(MetaPathFinder):
-    """Finds the .py of our modules and overlooks what was compiled from it."""
+    """Finds the .py of headrace's modules, and skips their compiled form."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the specification of a module of ours; leave all others to the next finder."""
+        """Return the specification of a module of headrace; leave others to the next finder."""
         if path is None or not fullname.startswith("headrace."):
             return None
         finders = (FileFinder(entry, (SourceFileLoader, SOURCE_SUFFIXES)) for entry in path)
@@ -53,12 +53,12 @@ def hot_modules() -> list[str]:
 
 
 def is_compiled(name: str) -> bool:
-    """Tell whether importing *name* loads machine code."""
+    """Return whether importing *name* loads machine code."""
     return _origin(name).endswith(tuple(EXTENSION_SUFFIXES))
 
 
 def is_stale(name: str) -> bool:
-    """Tell whether the machine code of *name* is older than its .py or .pxd."""
+    """Return whether the machine code of *name* is older than its .py or .pxd."""
     if not is_compiled(name):
         return False
     source = ROOT.joinpath(*name.split(".")[1:])
@@ -73,8 +73,8 @@ def _origin(name: str) -> str:
 
 
 def long(*values: object) -> pytest.ParameterSet:
-    """Return parameters that `make test` takes for machine code only: the interpreter has others.
+    """Return parameters that `make test` runs with machine code only.
 
-    What they prove of both is proved of the interpreter by the rest of the parameters.
+    The interpreter runs the rest of the parameters, which show the same of both.
     """
     return pytest.param(*values, marks=pytest.mark.long)

@@ -1,6 +1,6 @@
-"""Where tests keep their files: in memory, where there is room.
+"""Where tests keep their files: in memory, if there is room.
 
-State files are synced with every commit, for which a disk takes milliseconds.
+State files are synced with every commit, which takes a disk milliseconds.
 """
 
 import os
@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Final
 
 MEMORY_DISK: Final = Path("/dev/shm")  # noqa: S108 (nothing of ours has a fixed name there)
-FREE_BYTES_MIN: Final = 6 << 30  # Real servers keep theirs there, too.
+FREE_BYTES_MIN: Final = 6 << 30  # Real servers store files there, too.
 
 
 def prefer_memory() -> None:
-    """Let temporary files of this process and its children lie there, unless TMPDIR says where."""
+    """Put temporary files of this process and its children there, unless TMPDIR is set."""
     if "TMPDIR" not in os.environ and is_roomy(MEMORY_DISK):
         os.environ["TMPDIR"] = str(MEMORY_DISK)
-        tempfile.tempdir = None  # What was found before.
+        tempfile.tempdir = None  # Forget the folder that was found before.
 
 
 def is_roomy(folder: Path) -> bool:
-    """Tell whether a disk in memory has room, and programs there may be run."""
+    """Return whether a disk in memory has room, and allows programs."""
     try:
         disk = os.statvfs(folder)
         memory = Path("/proc/meminfo").read_text(encoding="ascii")

@@ -1,4 +1,4 @@
-"""What a store must do whose truth is with the sink: which state goes first, what losses become."""
+"""Rules of a store whose sink has the states: which state is the right one, and what is lost."""
 
 import abc
 import contextlib
@@ -38,7 +38,7 @@ LOSS = Loss(kind="dead_letter", table="ks.t", place="p", code="c", message="m", 
 
 
 class Keeper(abc.ABC):
-    """Where the copies are, and how to spoil them."""
+    """Where the copies are stored, and how to damage them."""
 
     kind: type[CopyingStore]
     config: Any  # Of `kind`.
@@ -46,20 +46,20 @@ class Keeper(abc.ABC):
 
     @property
     def parted(self) -> str:
-        """The name of a job that parts from `job`."""
+        """The name of a job that is forked from `job`."""
         return f"{self.job}{FORK_MARK}s"
 
     def __init__(self) -> None:
-        """Nothing is open yet."""
+        """Start without open stores."""
         self._opened: list[CopyingStore] = []
 
     def close(self) -> None:
-        """Close whatever a test left open."""
+        """Close the stores that a test left open."""
         for store in self._opened:
             store.close()
 
     def plain(self, job: str) -> CopyingStore:
-        """Open the store of a job, as who looks at it does."""
+        """Open the store of a job as an observer does."""
         self._opened.append(self.kind.open_job(self.config, job))
         return self._opened[-1]
 
@@ -71,7 +71,7 @@ class Keeper(abc.ABC):
         *,
         quarantine_bytes_max: int = QUARANTINE_BYTES_MAX,
     ) -> TransactionalStore:
-        """Open it as its worker does."""
+        """Open it as the job's worker does."""
         store = transactional(self.kind).open_job(
             self.config, job, quarantine_bytes_max=quarantine_bytes_max
         )
@@ -81,14 +81,14 @@ class Keeper(abc.ABC):
 
     @abc.abstractmethod
     def forget_commits(self, *, tokens: bool = False) -> None:
-        """Have split a of `job` look as if nothing was committed; or not even claimed."""
+        """Reset split a of `job` to before its commits; with *tokens* also to before its claims."""
 
 
 class CopyDriver(StoreDriver):
-    """What the suite of stores is told: a store, and a sink for each job that keeps its states."""
+    """The driver for the suite of stores: a store, and a sink with the states of each job."""
 
     def __init__(self, keeper: Keeper, plain: StoreDriver) -> None:
-        """Begin with empty sinks; *plain* spoils what the store has."""
+        """Start with empty sinks; *plain* damages what the store has."""
         self.job = plain.job
         self._keeper = keeper
         self._plain = plain
@@ -97,7 +97,7 @@ class CopyDriver(StoreDriver):
     def open(
         self, job: str, *, quarantine_bytes_max: int = QUARANTINE_BYTES_MAX
     ) -> TransactionalStore:
-        """Connect to both once more."""
+        """Open another connection to both."""
         clock = DrivenClock()
         sink = self._sinks.setdefault(job, TransactionalSink(ChaosConfig(), context()))
         writers = Writers(sink, clock)
@@ -106,15 +106,15 @@ class CopyDriver(StoreDriver):
         )
 
     def open_notes(self) -> Notes:
-        """Open those of the store."""
+        """Open the store's notes."""
         return self._plain.open_notes()
 
     def set_head_token(self, split: str, token: int) -> None:
-        """Set it in the store."""
+        """Set the token in the store."""
         self._plain.set_head_token(split, token)
 
     def remove(self, what: str, split: str) -> None:
-        """Remove it from the sink, which has the chunks; or from the store."""
+        """Remove chunks from the sink, which has them; remove all else from the store."""
         if what != "chunks":
             self._plain.remove(what, split)
             return
@@ -124,10 +124,10 @@ class CopyDriver(StoreDriver):
 
 
 class Process:
-    """A worker process: a store of its own over the same copies and the same sink."""
+    """A worker process: its own connection to the same copies and the same sink."""
 
     def __init__(self, keeper: Keeper, sink: TransactionalSink, job: str = "") -> None:
-        """Claim the one split."""
+        """Claim the only split."""
         clock = DrivenClock()
         self.writers = Writers(sink, clock)
         self.store = keeper.transactional(job or keeper.job, self.writers.claimed, clock)
@@ -135,16 +135,16 @@ class Process:
         self.claim()
 
     def claim(self) -> None:
-        """Claim the split anew."""
+        """Claim the split again."""
         self.token = self.store.claim("w", self.store.leases(), 1_000)["a"]
 
     def found(self) -> tuple[int, EncodedPosition | None]:
-        """Load; return number and position."""
+        """Load the state; return number and position."""
         state = self.store.load("a", self.token)
         return state.seq, state.position
 
     def commit(self, previous: int, seq: int, **chunks: bytes) -> None:
-        """Commit, and raise what refuses it."""
+        """Commit, and raise what rejects it."""
         commit = commit_of(self.token, previous, seq, **chunks)
         refused = self.store.commit([commit])
         if refused:
@@ -166,7 +166,7 @@ def commit_of(token: int, previous: int, seq: int, **chunks: bytes) -> Commit:
 
 
 def _part(parted: CopyingStore, base: str, moves: int) -> None:
-    """Let a job part from *base*, and be set so often before it runs."""
+    """Fork a job from *base*, and move it *moves* times before it runs."""
     assert parted.become_copy(base, busy=())
     for _ in range(moves):
         parted.reposition({"a": EncodedPosition(b"set", {})})
@@ -177,7 +177,7 @@ class CopySuite:
 
     @pytest.fixture
     def sink(self) -> TransactionalSink:
-        """Return what keeps the states."""
+        """Return the sink that has the states."""
         return TransactionalSink(ChaosConfig(), context())
 
     @pytest.fixture
@@ -190,7 +190,7 @@ class CopySuite:
         made.store.close()
 
     def test_only_what_changes_is_written(self, process: Process, sink: TransactionalSink) -> None:
-        """A chunk is written once, and removed when it is listed no more."""
+        """A chunk is written once, and removed when no head names it."""
         assert {"head", "chunk/x"} == set(sink.entries["a"])
         sink.entries["a"]["chunk/x"] = b"as it was"
         process.commit(1, 2, x=b"x", y=b"y")
@@ -199,7 +199,7 @@ class CopySuite:
         assert {"head", "chunk/y"} == set(sink.entries["a"])
 
     def test_what_the_sink_has_goes_before_the_copy(self, process: Process, keeper: Keeper) -> None:
-        """A process that died between the two is found out, and the copy mended."""
+        """After a crash between sink and copy, the next claim repairs the copy from the sink."""
         keeper.forget_commits()
         process.claim()
 
@@ -211,7 +211,7 @@ class CopySuite:
     def test_a_position_set_by_command_goes_before_the_sinks(
         self, process: Process, keeper: Keeper
     ) -> None:
-        """Also when it lies before, and also twice in a row."""
+        """A position that a command set is loaded, also an earlier one, and twice in a row."""
         for position in (EncodedPosition(b"set", {}), None):
             with contextlib.closing(keeper.plain(keeper.job)) as other:
                 other.reposition({"a": position})
@@ -225,7 +225,7 @@ class CopySuite:
     def test_a_job_that_was_at_least_once_goes_on(
         self, keeper: Keeper, sink: TransactionalSink
     ) -> None:
-        """Where the sink knows nothing, the store's state is the first."""
+        """If the sink has no state, the store's state is loaded."""
         before = keeper.plain(keeper.job)
         before.register(["a"])
         token = before.claim("w", before.leases(), 1_000)["a"]
@@ -238,13 +238,13 @@ class CopySuite:
         process.store.close()
 
     def test_a_state_that_is_gone_is_lost(self, process: Process, sink: TransactionalSink) -> None:
-        """The split stops, rather than go on from a copy that may be older."""
+        """Without the sink's state the split fails: the store's copy may be older."""
         del sink.entries["a"]
         with pytest.raises(StateLostError, match="the store has a copy, of commit"):
             process.found()
 
     def test_a_chunk_that_is_gone_is_lost(self, process: Process, sink: TransactionalSink) -> None:
-        """So is a state of which a part is missing."""
+        """A state without one of its chunks is lost."""
         del sink.entries["a"]["chunk/x"]
         with pytest.raises(StateLostError, match="a chunk is missing"):
             process.found()
@@ -252,7 +252,7 @@ class CopySuite:
     def test_another_jobs_state_is_not_taken(
         self, process: Process, keeper: Keeper, sink: TransactionalSink
     ) -> None:
-        """A job that finds what one with other secrets left stops."""
+        """A job whose secrets differ from those of the stored state fails."""
         stranger = Process(keeper, sink, f"{keeper.job}-other")
         with pytest.raises(StateLostError, match="another job's of this name"):
             stranger.found()
@@ -260,7 +260,7 @@ class CopySuite:
         process.store.close()
 
     def test_a_store_from_a_backup_is_claimed_anew(self, process: Process, keeper: Keeper) -> None:
-        """Its tokens are old: the split is claimed until they exceed what consumers have seen."""
+        """After a restore tokens are old: claims repeat until they exceed the sink's."""
         process.claim()
         process.found()
         process.commit(1, 2)
@@ -277,7 +277,7 @@ class CopySuite:
     def test_losses_are_seen_with_the_commit(
         self, process: Process, sink: TransactionalSink
     ) -> None:
-        """Those of a commit that was aborted are nowhere; a repeated one has them once."""
+        """A loss in an aborted commit is not stored; when the commit is repeated, it is once."""
         commit = replace(commit_of(process.token, 1, 2), losses=[LOSS])
         sink.outcomes.append(Outcome.LATE)
         with pytest.raises(StoreUnavailableError, match="not known yet"):
@@ -294,7 +294,7 @@ class CopySuite:
     def test_an_outcome_that_nobody_told_is_found(
         self, process: Process, sink: TransactionalSink
     ) -> None:
-        """The transaction was committed, its owner died: who claims anew finds it, and all."""
+        """If the owner died after its commit, the next owner finds the commit and the losses."""
         commit = replace(commit_of(process.token, 1, 2), losses=[LOSS])
         sink.outcomes.append(Outcome.DEAD)
         assert isinstance(process.store.commit([commit])["a"], FencedError)
@@ -308,7 +308,7 @@ class CopySuite:
     def test_entries_that_are_not_read_yet_are_asked_for_again(
         self, process: Process, sink: TransactionalSink
     ) -> None:
-        """Loading is repeated, as a store that does not answer is."""
+        """While the sink's entries cannot be read yet, loading is retried."""
         sink.outcomes.append(Outcome.LATE)
         with pytest.raises(StoreUnavailableError, match="could not be read yet"):
             process.found()
@@ -317,7 +317,7 @@ class CopySuite:
     def test_two_owners_of_one_state(
         self, process: Process, keeper: Keeper, sink: TransactionalSink
     ) -> None:
-        """K02: the second one's claim ends the first one's right, in the store and in the sink."""
+        """K02: the second claim fences the first owner, in the store and in the sink."""
         second = Process(keeper, sink)
         second.found()
         assert process.token < second.token
@@ -333,7 +333,7 @@ class CopySuite:
     def test_a_former_owner_forgets_nothing(
         self, process: Process, keeper: Keeper, sink: TransactionalSink
     ) -> None:
-        """What his heir has put away for a commit under way stays, however late he comes."""
+        """A former owner does not remove losses of the new owner's commit in flight."""
         heir = Process(keeper, sink)
         heir.found()
         commit = replace(commit_of(heir.token, 1, 2), losses=[LOSS])
@@ -352,7 +352,7 @@ class CopySuite:
     def test_a_copy_that_may_be_behind(
         self, process: Process, keeper: Keeper, sink: TransactionalSink, outcome: Outcome
     ) -> None:
-        """It may be while somebody owns the split, and after one who did not hear of his commit."""
+        """A copy may be behind while its split has an owner, or a commit has no answer."""
         expected = {"a"} if outcome in {Outcome.LATE, Outcome.DEAD} else set()
         sink.outcomes.append(outcome)
         with contextlib.closing(keeper.plain(keeper.job)) as other:
@@ -367,7 +367,7 @@ class CopySuite:
     def test_plans_succeed_what_the_sink_has(
         self, process: Process, sink: TransactionalSink
     ) -> None:
-        """Not its copy; and a name that comes back begins as it is told, whatever is kept of it."""
+        """A new plan starts from the sink's state; a reused name starts with its new state."""
         sink.outcomes.append(Outcome.DEAD)
         with pytest.raises(FencedError):
             process.commit(1, 2)
@@ -391,7 +391,7 @@ class CopySuite:
     def test_a_position_set_by_command_is_not_behind(
         self, process: Process, keeper: Keeper
     ) -> None:
-        """It goes before whatever the sink has."""
+        """A position that a command set is newer than the sink's state."""
         with contextlib.closing(keeper.plain(keeper.job)) as other:
             other.reposition({"a": None})
             assert not other.state_copies().behind()
@@ -405,7 +405,7 @@ class CopySuite:
     def test_a_job_that_parts_again(
         self, keeper: Keeper, sink: TransactionalSink, moves: int
     ) -> None:
-        """It begins where it parted, or was set: what the sink has of its name is another's."""
+        """A job that is forked again starts at its base's position, or where it was set."""
         base = Process(keeper, TransactionalSink(ChaosConfig(), context()))
         base.found()
         base.commit(0, 1)
@@ -421,14 +421,14 @@ class CopySuite:
         again = Process(keeper, sink, keeper.parted)
         seq, position = again.found()
         assert (1 + moves, b"set" if moves else b"1") == (seq, position and position.head)
-        sink.outcomes.append(Outcome.DEAD)  # What it commits now is there, and has no copy yet.
+        sink.outcomes.append(Outcome.DEAD)  # The sink has this commit, and the copy does not.
         with pytest.raises(FencedError):
             again.commit(seq, seq + 1)
         again.claim()
         assert seq + 1 == again.found()[0]
 
     def test_a_job_that_begins_beside_again(self, keeper: Keeper, sink: TransactionalSink) -> None:
-        """It begins anew each time, whatever the sink has of its name."""
+        """A job that is started beside again has no state, whatever the sink has of its name."""
         Process(keeper, TransactionalSink(ChaosConfig(), context()))
         for _ in range(2):
             with contextlib.closing(keeper.plain(keeper.parted)) as parted:
@@ -441,7 +441,7 @@ class CopySuite:
     def test_a_job_that_parts_and_had_begun_beside(
         self, keeper: Keeper, sink: TransactionalSink
     ) -> None:
-        """Both ways it has the key of the job: what the sink has of its name is not foreign."""
+        """In both ways it has the key of its base job, so that the sink's state is its own."""
         base = Process(keeper, TransactionalSink(ChaosConfig(), context()))
         base.found()
         base.commit(0, 1)

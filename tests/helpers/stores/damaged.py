@@ -1,4 +1,4 @@
-"""State files that somebody spoilt in ways that SQLite does not allow by itself."""
+"""State files that are damaged in ways that SQLite does not allow by itself."""
 
 import contextlib
 import sqlite3
@@ -9,7 +9,7 @@ _SET: Final = "UPDATE sqlite_schema SET sql = ? WHERE type = 'table' AND name = 
 
 
 def spoil(path: Path, table: str, script: str) -> None:
-    """Execute *script* as if *table* allowed NULL and every kind of value; then it does not."""
+    """Execute *script* as if *table* allowed NULL and values of any type; then restore that."""
     with contextlib.closing(sqlite3.connect(path)) as raw:
         (sql,) = raw.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).fetchone()
     loose = sql.replace("NOT NULL", "").removesuffix("STRICT")

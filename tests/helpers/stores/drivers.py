@@ -1,4 +1,4 @@
-"""What the suite of stores is told about the one in a file, and what a node knows of another."""
+"""Drivers of the suite of stores for a file and for any backend, and nodes for other tests."""
 
 import struct
 from collections.abc import Callable
@@ -34,24 +34,24 @@ MADE: Final = {
 
 
 class KeyedDriver(StoreDriver):
-    """Any backend, spoilt over a connection of its own."""
+    """Any backend, damaged over a separate connection."""
 
     def __init__(self, values: Callable[[], KeyValues], job: str) -> None:
-        """*values* connects once more."""
+        """*values* opens another connection."""
         self.job = job
         self._values = values
 
     def open(self, job: str, *, quarantine_bytes_max: int = QUARANTINE_BYTES_MAX) -> KeyedStore:
-        """Connect once more."""
+        """Open another connection to the store."""
         return KeyedStore(self._values(), job, quarantine_bytes_max=quarantine_bytes_max)
 
     def open_notes(self) -> Notes:
-        """Connect once more."""
+        """Open another connection to the notes."""
         values = self._values()
         return KeyedNotes(values, ALL_JOBS, lambda job: KeyedStore(values, job))
 
     def set_head_token(self, split: str, token: int) -> None:
-        """Replace it in the row."""
+        """Replace the token in the row."""
         self._replace(split, token=token)
 
     def remove(self, what: str, split: str) -> None:
@@ -79,13 +79,13 @@ class KeyedDriver(StoreDriver):
 
 
 class SqliteDriver(KeyedDriver):
-    """A file."""
+    """A state file."""
 
     def __init__(self, path: Path) -> None:
-        """Look at nothing yet."""
+        """Start without an open store."""
         self.config = SqliteConfig(path=str(path))
         super().__init__(lambda: SqliteValues.open(self.config), "job")
 
     def open(self, job: str, *, quarantine_bytes_max: int = QUARANTINE_BYTES_MAX) -> SqliteStore:
-        """Open the file once more."""
+        """Open another connection to the file."""
         return SqliteStore.open_job(self.config, job, quarantine_bytes_max=quarantine_bytes_max)

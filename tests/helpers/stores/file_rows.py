@@ -1,4 +1,4 @@
-"""What is in the rows of a state file, read and changed behind the store's back."""
+"""The rows of a state file, read and changed without the store."""
 
 import json
 import sqlite3
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Of(NamedTuple):
-    """Whose a row is."""
+    """The owner of a row."""
 
     job: str
     split: str

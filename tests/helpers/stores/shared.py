@@ -1,4 +1,4 @@
-"""Notes and jobs that several share as machines do, without a server."""
+"""Notes and jobs that several stores share as machines do, without a server."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,14 +12,14 @@ from headrace.plugins.testing.memory_values import Memory, MemoryValues
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What all of them see; *path* is the state file of this machine, which keeps nothing."""
+    """What all of them share; *path* is the state file of this machine, which stores nothing."""
 
     path: Path
     memory: Memory = field(default_factory=Memory)
 
 
 def shared_notes(kept: Kept) -> NoteCopy:
-    """Return one more connection to *kept*."""
+    """Return another connection to *kept*."""
     values = MemoryValues(kept.memory)
     notes = KeyedNotes(values, ALL_JOBS, lambda job: KeyedStore(values, job))
     return NoteCopy(notes, file=kept.path.with_name("worker.yaml"), beside=kept.path)
