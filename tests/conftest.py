@@ -10,7 +10,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from helpers.settings.ignored_options import obey_deaf
+from helpers.settings.ignored_options import obey_ignored
 from helpers.settings.native_modules import hot_modules, is_compiled, is_stale, obey_native
 from helpers.settings.scratch import prefer_memory
 
@@ -18,7 +18,7 @@ GARBAGE_OBJECTS: Final = 10_000  # Instead of 700: tests that forge and judge lo
 
 prefer_memory()
 obey_native()
-obey_deaf()
+obey_ignored()
 
 # A shared machine is slow at random; a property that is slow is found by timing, not here.
 settings.register_profile("gate", deadline=None, derandomize=True, database=None)

@@ -26,9 +26,9 @@ from helpers.settings.ignored_options import VARIABLE
 from helpers.stores.file_rows import leases
 
 # It imports pytest, which takes longer than the start of a command.
-_DEAF = "from helpers.settings.ignored_options import obey_deaf; obey_deaf();"
+_IGNORED = "from helpers.settings.ignored_options import obey_ignored; obey_ignored();"
 RUN = (
-    f"import sys; sys.path.append({FOLDER!r}); {_DEAF if VARIABLE in os.environ else ''}"
+    f"import sys; sys.path.append({FOLDER!r}); {_IGNORED if VARIABLE in os.environ else ''}"
     "from headrace.connector.commands.cli import main; sys.exit(main(sys.argv[1:]))"
 )
 # A busy machine may take minutes for seconds; a test of an ignored option need not wait.

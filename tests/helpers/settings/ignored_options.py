@@ -1,7 +1,7 @@
-"""Options that have no effect: what a test that shows an option's effect must not survive.
+"""Options that are ignored: the test that shows an option's effect must fail then.
 
-`HEADRACE_DEAF=module:Class.field` lets every reader of that option find its default; for one that
-must be given, something else than what was given.
+With `HEADRACE_IGNORED=module:Class.field` each read of that option returns its default, or another
+value than the given one, if it has no default.
 """
 
 import dataclasses
@@ -19,22 +19,22 @@ import pytest
 from helpers.recordings.corpora import recordings_folder
 from helpers.settings.native_modules import ROOT
 
-VARIABLE: Final = "HEADRACE_DEAF"
+VARIABLE: Final = "HEADRACE_IGNORED"
 SECONDS_MAX: Final = 120
 # No program reads their values: their effect is that they are accepted, up to a bound.
 ACCEPTED: Final = frozenset({"tasks_max"})
 _POLL_SECONDS: Final = 0.01
 
 
-def obey_deaf() -> None:
+def obey_ignored() -> None:
     """Ignore the option that the environment names, if it names one."""
     if named := os.environ.get(VARIABLE):
         module, _, place = named.partition(":")
         class_name, _, field_name = place.partition(".")
-        deafen(getattr(importlib.import_module(module), class_name), field_name)
+        ignore_option(getattr(importlib.import_module(module), class_name), field_name)
 
 
-def deafen(config_class: type, field_name: str) -> None:
+def ignore_option(config_class: type, field_name: str) -> None:
     """Ignore the field *field_name* of *config_class*, and of those derived from it.
 
     Safe to call twice.
@@ -52,7 +52,7 @@ def deafen(config_class: type, field_name: str) -> None:
     setattr(config_class, field_name, property(lambda _: value, ignore))
 
 
-def judged_deaf(place: str, test: str) -> tuple[int, str]:
+def run_ignored(place: str, test: str) -> tuple[int, str]:
     """Run *test* while the option at *place* is ignored; return pytest's exit status and output.
 
     The process is forked from this one, which has imported what tests need: that is most of the
@@ -63,20 +63,20 @@ def judged_deaf(place: str, test: str) -> tuple[int, str]:
         child = os.fork()
         if not child:
             os.chdir(folder)  # Files whose path is the ignored option are made there.
-            _run_deaf(place, str(ROOT / test), output.fileno())
+            _run_in_child(place, str(ROOT / test), output.fileno())
         status = _awaited(child)
         output.seek(0)
         return status, output.read()
 
 
-def _run_deaf(place: str, test: str, output: int) -> typing.NoReturn:
+def _run_in_child(place: str, test: str, output: int) -> typing.NoReturn:
     status = -1
     try:
         os.setsid()
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.environ[VARIABLE] = place  # Also for processes that the test starts.
-        obey_deaf()
+        obey_ignored()
         # What a failed test leaves open does not matter.
         quiet = [f"-pno:{name}" for name in ("cacheprovider", "unraisableexception")]
         status = pytest.main(["-qx", "--tb=short", "-pno:threadexception", *quiet, test])
@@ -93,7 +93,7 @@ def _awaited(child: int) -> int:
         time.sleep(_POLL_SECONDS)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    raise TimeoutError(f"it goes on after {SECONDS_MAX} s")
+    raise TimeoutError(f"it runs longer than {SECONDS_MAX} s")
 
 
 def _instead(config_class: type, field: "dataclasses.Field[Any]") -> object:
@@ -103,4 +103,4 @@ def _instead(config_class: type, field: "dataclasses.Field[Any]") -> object:
         return field.default_factory()
     hint = typing.get_type_hints(config_class)[field.name]
     hint = typing.get_origin(hint) or hint
-    return {str: "deaf", tuple: (), Mapping: {}, dict: {}}.get(hint)
+    return {str: "ignored", tuple: (), Mapping: {}, dict: {}}.get(hint)
