@@ -81,7 +81,7 @@ def _loop_ns(logs: Sequence[Sequence[bytes]], *, again: bool = False) -> float:
     feed = Intake(NODES, _KEY, 1)
     feed.own(0, Agreement(groups))
     for host in range(NODES):
-        feed.seat(0, host, host)
+        feed.assign(0, host, host)
     routes = Routes(Catalogue(schema), 0)
     routes.treat(0, constants.SELECTED, 0)
     each = [

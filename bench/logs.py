@@ -70,7 +70,7 @@ def frame(log: str, schema: str) -> Mapping[str, int]:
     """Read and frame a log with every checksum, as the loop passes over what no one asks for."""
     feed, framer, routes, groups = _fed(schema, constants.IGNORED)
     feed.own(0, Agreement(groups))
-    feed.seat(0, 0, 0)
+    feed.assign(0, 0, 0)
     cpu_ns = 0
     for _ in each_segment(framer, Path(log)):
         found = constants.ENTRY
@@ -94,7 +94,7 @@ def intake(log: str, schema: str) -> Mapping[str, int]:
         found = constants.ENTRY
         while found == constants.ENTRY:
             feed.own(0, Agreement(groups))
-            feed.seat(0, 0, 0)
+            feed.assign(0, 0, 0)
             started = time.process_time_ns()
             found = feed.run(framer, 0, routes, _BYTES_PER_AGREEMENT, _NO_BOUND, _NO_BOUND)
             cpu_ns += time.process_time_ns() - started
@@ -106,7 +106,7 @@ def identify(log: str, schema: str) -> Mapping[str, int]:
     """Make the ids of a log's mutations, those of about as many at once as a batch has."""
     feed, framer, routes, groups = _fed(schema, constants.SELECTED, level="ONE")
     feed.own(0, Agreement(groups))
-    feed.seat(0, 0, 0)
+    feed.assign(0, 0, 0)
     transcoder = Transcoder(None)  # type: ignore[arg-type]  # It encodes nothing.
     mutations = cpu_ns = 0
     for _ in each_segment(framer, Path(log)):

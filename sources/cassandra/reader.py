@@ -29,7 +29,7 @@ from headrace.sources.cassandra.reading.lists import ROWS_MAX
 from headrace.sources.cassandra.reading.record_expiry import Ages, Memory
 from headrace.sources.cassandra.reading.topology_versions import SplitVersions
 from headrace.sources.cassandra.resources import Parts
-from headrace.sources.cassandra.ring.log_slots import SEATS_MAX
+from headrace.sources.cassandra.ring.log_slots import LOG_SLOTS_MAX
 from headrace.sources.cassandra.ring.replica_groups import Groups
 from headrace.sources.cassandra.ring.splits import Arc
 from headrace.sources.cassandra.schema_versions.epochs import Epoch
@@ -58,8 +58,8 @@ class CassandraReader(Reader):
         self._pump = self._made.pump
         self._number = number
         self._split = parts.splits[number]
-        self._seats = parts.replicas.seats(number, resume)
-        self._agreement = Agreement(Groups(SEATS_MAX))
+        self._log_slots = parts.replicas.log_slots(number, resume)
+        self._agreement = Agreement(Groups(LOG_SLOTS_MAX))
         self._base = self._opening(resume) if resume else {}
         self._chunks = RecordChunks(resume.chunks if resume else ())
         self._passes = self._pump.passes
@@ -67,7 +67,7 @@ class CassandraReader(Reader):
         self._records_max = parts.split_records_max
         self._memory = Memory(
             self._agreement,
-            self._seats,
+            self._log_slots,
             self._made.copies,
             Ages(
                 config.expiry_seconds * _MS,
@@ -102,10 +102,10 @@ class CassandraReader(Reader):
         # First the schema: it may have keyspaces that pending records belong to.
         self._gaps = GapBook(config.gaps, resume.met_gaps if resume else ())
         parts.know(resume)
-        self._pump.own(number, self._agreement, resume, self._seats, self._memory.comparison)
+        self._pump.own(number, self._agreement, resume, self._log_slots, self._memory.comparison)
         stored = resume.topologies if resume else ()
         self._versions = SplitVersions(
-            parts.replicas, number, stored, self._split_time_ms, self._seats
+            parts.replicas, number, stored, self._split_time_ms, self._log_slots
         )
         self._agreement.regroup(self._versions.groups)
         self._tables = self._made.deliveries.names
@@ -114,7 +114,7 @@ class CassandraReader(Reader):
             self._restore(resume)
         self._reading: Sequence[str] = ()
         self._manifests = resume.manifests if resume else {}
-        self._read_seated()
+        self._read_assigned()
 
     def read(self, demand: Demand) -> Batch | Idle:
         """Let the pump read if this split has nothing new, and take what reached agreement.
@@ -138,13 +138,13 @@ class CassandraReader(Reader):
         if self._is_still(demand):
             return Idle(more=pump.more)
         changes, ring = pump.changes, self._parts.replicas.current
-        nodes = self._seats.names  # Before log slots change: agreed mutations have these numbers.
+        nodes = self._log_slots.names  # Before slots change: agreed mutations have these numbers.
         if self._versions.follow(
             self._agreement.split_time_ms, self._retire_ms, self._unread_since
         ):
             self._agreement.regroup(self._versions.groups)
             self._memory.judge_again()
-        self._read_seated()
+        self._read_assigned()
         settled = self._leave_out()
         taken = pump.intake.take(self._number)
         caught_up = pump.is_caught_up(self._number)
@@ -189,41 +189,41 @@ class CassandraReader(Reader):
             and not (ages or self._owes_end)
         )
 
-    def _read_seated(self) -> None:
+    def _read_assigned(self) -> None:
         """Read the logs that have log slots and hold their segments; stop reading the others."""
-        if self._reading == self._seats.names:
+        if self._reading == self._log_slots.names:
             return
-        for node in self._seats.nodes:
+        for node in self._log_slots.nodes:
             hold = None if node in self._reading else self._parts.hold_of(node)
             if hold is not None:
                 # Pending copies too: another split may release before the next commit (I5).
-                pending = self._agreement.unpublished(self._seats.of(node), COPIES_MAX + 1)
+                pending = self._agreement.unpublished(self._log_slots.of(node), COPIES_MAX + 1)
                 marker = self._markers.get(node, Marker(0, 0))
                 hold.register(self._split, marker, pending, self._manifests.get(node, ()))
-        self._pump.reseat(self._number)
-        self._left.difference_update(self._seats.nodes)
-        self._reading = self._seats.names
+        self._pump.reassign(self._number)
+        self._left.difference_update(self._log_slots.nodes)
+        self._reading = self._log_slots.names
 
     def _leave_logs(self) -> None:
         """Free the log slots of nodes that neither the split nor its records need."""
         split_time_ms = self._agreement.split_time_ms
-        if split_time_ms < self._left_ms + _LEAVE_MS or not self._seats.idle:
+        if split_time_ms < self._left_ms + _LEAVE_MS or not self._log_slots.idle:
             return
-        self._left_ms, before = split_time_ms, self._seats.names
-        counted = {node: self._counters_of(node) for node in self._seats.idle}
-        seats = {node: self._seats.of(node) for node in counted}
-        for node in self._seats.free(self._agreement.referenced()):
+        self._left_ms, before = split_time_ms, self._log_slots.names
+        counted = {node: self._counters_of(node) for node in self._log_slots.idle}
+        log_slots = {node: self._log_slots.of(node) for node in counted}
+        for node in self._log_slots.free(self._agreement.referenced()):
             for name, count in counted[node].items():
                 self._base[name] = self._base.get(name, 0) + count
-            self._agreement.forget_counts(seats[node])
+            self._agreement.forget_counts(log_slots[node])
             self._base["mutations.first"] = (
                 self._base.get("mutations.first", 0) + counted[node][f"entries.{node}.first"]
             )
             del self._damage[node]
             self._left.add(node)
-        if before != self._seats.names:
+        if before != self._log_slots.names:
             self._assume()  # Another log may get its slot.
-            self._read_seated()
+            self._read_assigned()
 
     def _opening(self, resume: CdcState) -> dict[str, int]:
         """Return the books to continue with; a forked job gets new ones (I3)."""
@@ -293,9 +293,9 @@ class CassandraReader(Reader):
         expiry_ms = self._parts.config.expiry_seconds * _MS
         self._agreement.assume(
             [
-                (self._seats.of(gap.node), gap.split_time_ms + expiry_ms, *arc)
+                (self._log_slots.of(gap.node), gap.split_time_ms + expiry_ms, *arc)
                 for gap in self._gaps.gaps
-                if (gap.policy, gap.state) == (ASSUME, PASSED) and gap.node in self._seats.nodes
+                if (gap.policy, gap.state) == (ASSUME, PASSED) and gap.node in self._log_slots.nodes
                 for arc in gap.arcs or (Arc(),)
             ]
         )
@@ -311,7 +311,7 @@ class CassandraReader(Reader):
             self._left.discard(node)
             if (hold := self._parts.hold_of(node)) is not None:
                 hold.withdraw([self._split])
-        for node in self._seats.nodes:
+        for node in self._log_slots.nodes:
             # An unreachable log has nothing to dispose of.
             gone = node in self._pump.unreachable or node not in position.hosts
             hold = None if gone else self._parts.hold_of(node)
@@ -320,7 +320,7 @@ class CassandraReader(Reader):
             marker = position.markers.get(node, Marker(0, 0))
             pending = position.needs.get(node)
             if pending is None:  # Nothing is disposed of, by other jobs either.
-                pending = self._agreement.unpublished(self._seats.of(node), COPIES_MAX + 1)
+                pending = self._agreement.unpublished(self._log_slots.of(node), COPIES_MAX + 1)
             hold.register(self._split, marker, pending, position.manifests.get(node, ()))
             hold.dispose()
         self._released = position
@@ -390,7 +390,7 @@ class CassandraReader(Reader):
         )
 
     def _epoch_of(self, copy: Copy) -> Epoch:
-        tables = self._pump.tables_of(self._seats.names[copy.host])
+        tables = self._pump.tables_of(self._log_slots.names[copy.host])
         return tables.epoch_at(Marker(copy.segment, copy.position))
 
     def _announce(self) -> Sequence[RecordSchema]:
@@ -403,8 +403,8 @@ class CassandraReader(Reader):
         """Return the schema versions of pending mutations and of what is unread."""
         # A pass over all records is expensive; what was needed some batches ago suffices.
         if self._batches_made % _BATCHES_EACH == 0:
-            for node in self._seats.nodes:
-                pending = self._agreement.unpublished(self._seats.of(node), 1)
+            for node in self._log_slots.nodes:
+                pending = self._agreement.unpublished(self._log_slots.of(node), 1)
                 oldest = Marker(min(pending), 0) if pending else markers[node]
                 self._oldest[node] = min(oldest, markers[node])
         self._batches_made += 1
@@ -416,14 +416,14 @@ class CassandraReader(Reader):
         needs = {}
         if self._parts.config.disposal != "keep":
             needs = {
-                node: agreement.unpublished(self._seats.of(node), COPIES_MAX + 1)
-                for node in self._seats.nodes
+                node: agreement.unpublished(self._log_slots.of(node), COPIES_MAX + 1)
+                for node in self._log_slots.nodes
             }
         chunks = self._chunks.take(agreement)
         return CdcState(
             split_time_ms=agreement.split_time_ms,
             number=agreement.number,
-            hosts=self._seats.names,
+            hosts=self._log_slots.names,
             keyspaces=tuple(self._parts.replicas.keyspaces),
             markers=dict(markers),
             counters=self._counters(),
@@ -455,14 +455,14 @@ class CassandraReader(Reader):
         read = self._pump.intake.read_of(self._number, self._pump.hosts[node])
         damaged = self._damage[node]
         now = {f"entries.{node}.read": read + damaged, f"entries.{node}.damaged": damaged}
-        counted = zip(HOST_FATES, self._agreement.counted(self._seats.of(node)), strict=True)
+        counted = zip(HOST_FATES, self._agreement.counted(self._log_slots.of(node)), strict=True)
         return now | {f"entries.{node}.{fate}": count for fate, count in counted}
 
     def _counters(self) -> dict[str, int]:
         """Return the current books: what was restored, plus what was counted since (I3)."""
         agreement = self._agreement
         now: dict[str, int] = {}
-        for node in self._seats.nodes:
+        for node in self._log_slots.nodes:
             now |= self._counters_of(node)
         for node in self._pump.books_of(self._number):
             for i, reason in enumerate(SKIP_REASONS):

@@ -68,7 +68,7 @@ from headrace.sources.cassandra.reading.segment_index import Wish
 from headrace.sources.cassandra.resources import Parts
 from headrace.sources.cassandra.retention.hold import store_mark
 from headrace.sources.cassandra.ring.locality import shares
-from headrace.sources.cassandra.ring.log_slots import SEATS_MAX
+from headrace.sources.cassandra.ring.log_slots import LOG_SLOTS_MAX
 from headrace.sources.cassandra.ring.splits import (
     arc_of,
     count_for,
@@ -168,7 +168,7 @@ class CassandraSource(
 
     def _fitting(self, least: int) -> int:
         """Return *least*, or more if each split would have to read too many logs."""
-        is_small = len(self.config.nodes) <= SEATS_MAX  # Then the ring is not queried.
+        is_small = len(self.config.nodes) <= LOG_SLOTS_MAX  # Then the ring is not queried.
         return least if is_small else self._parts.replicas.fitting(least)
 
     def nearness(self) -> Nearness:
@@ -231,7 +231,7 @@ class CassandraSource(
     def _logs_of(self, position: CdcState | None) -> Logs:
         """Return the logs that a split at *position* reads."""
         logs = self._parts.logs
-        if position is None or len(logs) <= SEATS_MAX:
+        if position is None or len(logs) <= LOG_SLOTS_MAX:
             return logs
         return {node: log for node, log in logs.items() if node in position.hosts}
 

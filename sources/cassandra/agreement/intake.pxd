@@ -82,8 +82,8 @@ cdef class Intake:
     @cython.locals(width=Py_ssize_t, size=Py_ssize_t, places=int64_t[::1])
     cdef _grow_places(self)
     @cython.locals(place=Py_ssize_t)
-    cpdef seat(self, int split, int host, int seat)
-    cpdef unseat(self, int split, int host)
+    cpdef assign(self, int split, int host, int log_slot)
+    cpdef unassign(self, int split, int host)
     @cython.locals(place=Py_ssize_t)
     cpdef resume_at(self, int split, int host, int64_t segment, int64_t position)
     cpdef int64_t read_of(self, int split, int host) except -1
@@ -111,10 +111,10 @@ cdef class Intake:
     cdef inline int _add(self, Framer framer, int split, int keyspace, int64_t token, Py_ssize_t place) except -1
     @cython.locals(i=int, agreement=Agreement, token=int64_t, keyspace=int64_t, found=int64_t)
     cdef inline int _decide(self, Framer framer, int host) except -1
-    @cython.locals(split=int, start=Py_ssize_t, end=Py_ssize_t, position=int64_t, place=Py_ssize_t, seat=int, agreement=Agreement, copies=int, outbox=Outbox, at=Py_ssize_t)
+    @cython.locals(split=int, start=Py_ssize_t, end=Py_ssize_t, position=int64_t, place=Py_ssize_t, log_slot=int, agreement=Agreement, copies=int, outbox=Outbox, at=Py_ssize_t)
     cdef inline int _observe(self, Framer framer, int host, int i) except -1
     @cython.locals(start=Py_ssize_t, end=Py_ssize_t, position=int64_t, slot=int, newest=int64_t, verdict=int)
-    cdef int _judge(self, Framer framer, int seat, int split, Agreement agreement, int i) except? -1000
+    cdef int _judge(self, Framer framer, int log_slot, int split, Agreement agreement, int i) except? -1000
     cpdef receive(self, int host, incoming)
     @cython.locals(start=Py_ssize_t, end=Py_ssize_t, before=int64_t)
     cdef int _is_streamed(self, Framer framer, int host, int i) except -1

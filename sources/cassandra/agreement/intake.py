@@ -204,7 +204,7 @@ class Intake:
             self._grow_places()
         self.rows[split] = self.rows_free.pop()
         for host in range(self.hosts):
-            self.unseat(split, host)
+            self.unassign(split, host)
 
     def clear_places(self, split: int) -> None:
         """Remove the places of *split*, if it has any."""
@@ -221,17 +221,17 @@ class Intake:
         self.places = places
         self.rows_free.extend(range(size, len(places), width))
 
-    def seat(self, split: int, host: int, seat: int) -> None:
-        """Let *split* read *host*'s log from its start; *seat* is its number in the records.
+    def assign(self, split: int, host: int, log_slot: int) -> None:
+        """Let *split* read *host*'s log from its start; *log_slot* is its number in the records.
 
         What was counted of it starts over.
         """
         place = self._place(split, host)
-        self.places[place + constants.PLACE_SEAT] = seat
+        self.places[place + constants.PLACE_LOG_SLOT] = log_slot
         self.places[place + constants.PLACE_READ] = 0
         self.resume_at(split, host, 0, 0)
 
-    def unseat(self, split: int, host: int) -> None:
+    def unassign(self, split: int, host: int) -> None:
         """Let *split* skip all of *host*'s log."""
         self.resume_at(split, host, _HIGHEST, _HIGHEST)
 
@@ -253,7 +253,7 @@ class Intake:
     # ---- what the splits are fed ----
 
     def own(self, split: int, agreement: Agreement | None) -> None:
-        """Begin, or with None end, feeding *split*: from no log yet; see `seat`."""
+        """Begin, or with None end, feeding *split*: from no log yet; see `assign`."""
         if self.rows[split] >= 0:
             self.held -= self.outboxes[split].size
         self.clear_places(split)
@@ -456,14 +456,14 @@ class Intake:
         start, end = self._noted(i, constants.NOTE_START), self._noted(i, constants.NOTE_END)
         position = self._noted(i, constants.NOTE_POSITION)
         place = self._noted(i, constants.NOTE_PLACE)
-        seat = self.places[place + constants.PLACE_SEAT]
+        log_slot = self.places[place + constants.PLACE_LOG_SLOT]
         self.places[place + constants.PLACE_READ] += 1
         agreement = self.agreements[split]
         agreement.number = self.sequence
         agreement.likely = self._noted(i, constants.NOTE_RECORD)
         agreement.streamed = self.receiving[host] and self._is_streamed(framer, host, i)
         copies = agreement.observe(
-            seat,
+            log_slot,
             self.digests[2 * i],
             self.digests[2 * i + 1],
             self._noted(i, constants.NOTE_KEYSPACE),
@@ -473,14 +473,14 @@ class Intake:
             end - start,
         )
         if copies == constants.SUSPECT:
-            copies = self._judge(framer, seat, split, agreement, i)
+            copies = self._judge(framer, log_slot, split, agreement, i)
         self.sequence = agreement.number
         self.progress[host] = agreement.touched
         if copies != 0:
             outbox = self.outboxes[split]
             at = outbox.add(
                 end - start,
-                seat,
+                log_slot,
                 framer.segment_id,
                 position,
                 copies,
@@ -491,7 +491,9 @@ class Intake:
             self.held += end - start
             self.fullest = max(self.fullest, outbox.count)
 
-    def _judge(self, framer: Framer, seat: int, split: int, agreement: Agreement, i: int) -> int:
+    def _judge(
+        self, framer: Framer, log_slot: int, split: int, agreement: Agreement, i: int
+    ) -> int:
         """Publish the suspect unless its content is known (line 17).
 
         Nothing of it can be when all of it was written after what was published of its token.
@@ -510,7 +512,7 @@ class Intake:
                     return 0
                 newest = agreement.newest_published(slot)
             agreement.learn_newest(slot, max(newest, self.newest))
-        return agreement.publish(slot, seat, framer.segment_id, position, end - start)
+        return agreement.publish(slot, log_slot, framer.segment_id, position, end - start)
 
     def receive(self, host: int, incoming: Incoming | None) -> None:
         """Ask *incoming* which entries of *host* may be a stream's; None: it receives none."""

@@ -10,7 +10,7 @@ from headrace.plugins import Backlog, ConfigError, Problem
 from headrace.sources.cassandra.commitlog.manifest import Stored, file_of
 from headrace.sources.cassandra.errors import END_OFFSET, LogUnreadableError
 from headrace.sources.cassandra.logs.directory import NodeLog, SegmentInfo
-from headrace.sources.cassandra.ring.log_slots import SEATS_MAX
+from headrace.sources.cassandra.ring.log_slots import LOG_SLOTS_MAX
 from headrace.sources.cassandra.state.cdc_state import CdcState, Marker
 from headrace.sources.cassandra.state.gaps import START
 
@@ -126,7 +126,7 @@ def located(logs: Logs, state: CdcState, target: str) -> CdcState:
     """
     acquaint(logs, state)
     for node, offset in _offsets(logs, target.strip()).items():
-        if node in state.hosts or len(logs) <= SEATS_MAX:  # Else the split reads it not.
+        if node in state.hosts or len(logs) <= LOG_SLOTS_MAX:  # Else the split reads it not.
             state = state.moved({"node": node}, offset)
     return replace(state, manifests=_manifests(logs))
 

@@ -139,7 +139,7 @@ cdef enum:
     PLACE_WORDS = 4
     PLACE_SEGMENT = 0
     PLACE_OFFSET = 1
-    PLACE_SEAT = 2
+    PLACE_LOG_SLOT = 2
     PLACE_READ = 3
     RECORD_WORDS = 10
     D0 = 0

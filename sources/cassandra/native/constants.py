@@ -186,7 +186,7 @@ NOTE_RECORD = 7
 PLACE_WORDS = 4
 PLACE_SEGMENT = 0
 PLACE_OFFSET = 1
-PLACE_SEAT = 2
+PLACE_LOG_SLOT = 2
 PLACE_READ = 3
 
 # A record of agreement: 64-bit words in a flat table.

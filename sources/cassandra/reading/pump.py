@@ -21,7 +21,7 @@ from headrace.sources.cassandra.reading.cursor import LogCursor, Spared
 from headrace.sources.cassandra.reading.damage import Losses, Lost
 from headrace.sources.cassandra.reading.log_tables import LogTables
 from headrace.sources.cassandra.reading.split_feed import FurtherRead, OwnedSplit, pair_of
-from headrace.sources.cassandra.ring.log_slots import Seats
+from headrace.sources.cassandra.ring.log_slots import LogSlots
 from headrace.sources.cassandra.ring.splits import arcs_of
 from headrace.sources.cassandra.state.cdc_state import (
     Ahead,
@@ -115,10 +115,10 @@ class Pump:
         number: int,
         agreement: Agreement,
         resume: CdcState | None,
-        seats: Seats,
+        log_slots: LogSlots,
         judge: Comparison,
     ) -> None:
-        """Start to feed split *number* after *resume* from the logs that have *seats*.
+        """Start to feed split *number* after *resume* from the logs that have *log_slots*.
 
         *judge* compares its copies that differ.
         """
@@ -129,13 +129,13 @@ class Pump:
         self.intake.judges[number] = judge
         absences = Absences(self._patience, resume.absences if resume else {})
         markers, schemas = (resume.markers, resume.schemas) if resume else ({}, {})
-        owned = OwnedSplit(number, agreement, dict(markers), dict(schemas), absences, seats)
+        owned = OwnedSplit(number, agreement, dict(markers), dict(schemas), absences, log_slots)
         self._owned[number] = owned
         self._torn.pop(number, None)
         # Another owner may have counted the time before.
         self._caught_up_ms = self._looked_ms = None
         unread = resume.unread if resume else {}
-        for node in sorted(seats.nodes, key=self.hosts.__getitem__):
+        for node in sorted(log_slots.nodes, key=self.hosts.__getitem__):
             is_anew = resume is not None and node not in resume.hosts
             self._begin(owned, node, unread.get(node, ()), is_anew=is_anew)
         owned.ahead = resume.ahead if resume else ()
@@ -144,16 +144,16 @@ class Pump:
         self._is_narrowed = False
         self._go_on()
 
-    def reseat(self, number: int) -> None:
+    def reassign(self, number: int) -> None:
         """Start to read the logs that have log slots of split *number*; stop reading the others."""
         self.changes += 1
         owned = self._owned[number]
-        here = owned.seats.nodes
+        here = owned.log_slots.nodes
         for node in owned.logs.difference(here):
             owned.logs.discard(node)
             self._by_node[node].anew.discard(number)
             owned.absences.read(node)
-            self.intake.unseat(number, self.hosts[node])
+            self.intake.unassign(number, self.hosts[node])
         for node in here:
             if node not in owned.logs:
                 self._begin(owned, node, (), is_anew=True)
@@ -169,7 +169,7 @@ class Pump:
         cursor.anew.discard(owned.number)
         if is_anew:
             cursor.anew.add(owned.number)
-        self.intake.seat(owned.number, host, owned.seats.of(node))
+        self.intake.assign(owned.number, host, owned.log_slots.of(node))
         self.intake.resume_at(owned.number, host, *pair_of(marker))
         cursor.expect(unread)
         if others and marker >= cursor.marker:

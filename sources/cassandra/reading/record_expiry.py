@@ -15,7 +15,7 @@ from headrace.sources.cassandra.encode.quarantine import set_aside
 from headrace.sources.cassandra.logs.reread import Copies, Copy
 from headrace.sources.cassandra.native import constants
 from headrace.sources.cassandra.reading.comparison import NOT_LOOKED, Comparison, Verdict
-from headrace.sources.cassandra.ring.log_slots import Seats
+from headrace.sources.cassandra.ring.log_slots import LogSlots
 from headrace.sources.cassandra.schema_versions.epochs import Epoch
 
 SWEEP_MS: Final = 1_000  # Split time between two passes over all records.
@@ -37,7 +37,7 @@ class Memory:
     def __init__(  # noqa: PLR0913 (what is bounded, by what, and where bytes are)
         self,
         agreement: Agreement,
-        seats: Seats,
+        log_slots: LogSlots,
         copies: Copies,
         ages: Ages,
         records_max: int,
@@ -46,7 +46,7 @@ class Memory:
         suppress_streamed: bool,
         epoch_of: Callable[[Copy], Epoch],
     ) -> None:
-        """Keep the parts; the hosts in records are numbered by *seats*.
+        """Keep the parts; the hosts in records are numbered by *log_slots*.
 
         *epoch_of* gives the epoch of the place where a copy was read.
         """
@@ -54,7 +54,7 @@ class Memory:
         self.streamed = 0
         """Published although only streams brought them: some may be older than the memory."""
         self._agreement = agreement
-        self._seats = seats
+        self._log_slots = log_slots
         self._copies = copies
         self._ages = ages
         self._records_max = records_max
@@ -199,7 +199,7 @@ class Memory:
         return set_aside(
             "overflow",
             "more mutations wait for copies than records_max allows; the oldest gave way",
-            node=self._seats.names[found.host],
+            node=self._log_slots.names[found.host],
             segment=file_of(found.segment),
             position=found.position,
             messaging=found.messaging,
@@ -211,7 +211,7 @@ class Memory:
         """Read a copy's bytes again; None if no log has them any more."""
         agreement = self._agreement
         names = [agreement.identity(each)[:2] for each in (slot, *agreement.joined(slot))]
-        return self._copies.find(names, agreement.locations(slot), self._seats.names)
+        return self._copies.find(names, agreement.locations(slot), self._log_slots.names)
 
 
 def _place(found: Copy) -> tuple[int, int, int, int]:

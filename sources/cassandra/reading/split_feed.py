@@ -7,7 +7,7 @@ import msgspec
 
 from headrace.sources.cassandra.agreement.rules import Agreement
 from headrace.sources.cassandra.reading.cursor import LogCursor
-from headrace.sources.cassandra.ring.log_slots import Seats
+from headrace.sources.cassandra.ring.log_slots import LogSlots
 from headrace.sources.cassandra.ring.splits import arc_of, names, place_of, without
 from headrace.sources.cassandra.state.cdc_state import (
     Ahead,
@@ -29,7 +29,7 @@ class OwnedSplit:
     resumed: dict[str, Marker]
     schemas: dict[str, tuple[StoredVersion, ...]]  # As of the resume position.
     absences: Absences
-    seats: Seats
+    log_slots: LogSlots
     logs: set[str] = field(default_factory=set)  # The logs that are read for it.
     gaps: list[StoredGap] = field(default_factory=list)  # Met and not yet taken.
     ahead: tuple[Ahead, ...] = ()  # Tokens of which more was read before than `resumed` says.

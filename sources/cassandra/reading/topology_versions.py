@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from headrace.sources.cassandra.errors import SplitTooWideError
-from headrace.sources.cassandra.ring.log_slots import SEATS_MAX, SEATS_WANTED, Seats
+from headrace.sources.cassandra.ring.log_slots import LOG_SLOTS_MAX, LOG_SLOTS_WANTED, LogSlots
 from headrace.sources.cassandra.ring.replica_groups import Groups
 from headrace.sources.cassandra.ring.splits import SPLITS_MAX, names, number_of, tokens_of
 from headrace.sources.cassandra.ring.topology import (
@@ -47,7 +47,7 @@ class _Made:
     """The groups of one split, and what they were made from."""
 
     versions: tuple[Topology, ...]
-    seats: Seats
+    log_slots: LogSlots
     groups: Groups
 
 
@@ -91,9 +91,9 @@ class Replicas:
     @property
     def all_read_all(self) -> bool:
         """Whether each split reads all logs: it does if it has log slots for them."""
-        return len(self.hosts) <= SEATS_MAX
+        return len(self.hosts) <= LOG_SLOTS_MAX
 
-    def seats(self, split: int, resume: CdcState | None) -> Seats:
+    def log_slots(self, split: int, resume: CdcState | None) -> LogSlots:
         """Return the log slots of a split, for all nodes that are known to hold some of it.
 
         Raises:
@@ -101,7 +101,7 @@ class Replicas:
 
         """
         name = names(self._count)[split]
-        made = Seats(name, self.hosts, resume.hosts if resume else ())
+        made = LogSlots(name, self.hosts, resume.hosts if resume else ())
         stored = resume.topologies if resume else ()
         needed = self.needed(split, [self.current, *(self.version_in(v.chunk) for v in stored)])
         try:
@@ -161,7 +161,9 @@ class Replicas:
         It is *least*, doubled until the splits are narrow enough or cannot be narrower.
         """
         count = least
-        while not self.all_read_all and count < SPLITS_MAX and self._widest(count) > SEATS_WANTED:
+        while (
+            not self.all_read_all and count < SPLITS_MAX and self._widest(count) > LOG_SLOTS_WANTED
+        ):
             count = min(2 * count, SPLITS_MAX)
         return count
 
@@ -172,12 +174,12 @@ class Replicas:
             SplitTooWideError: one of them would read more logs than it has log slots.
 
         """
-        if self.all_read_all or (most := self._widest(self._count)) <= SEATS_MAX:
+        if self.all_read_all or (most := self._widest(self._count)) <= LOG_SLOTS_MAX:
             return
         fit = self.fitting(self._count)
         raise SplitTooWideError(
-            f"one of {self._count} splits needs the logs of {most} nodes, {SEATS_MAX} at most are "
-            "read for one",
+            f"one of {self._count} splits needs the logs of {most} nodes, at most {LOG_SLOTS_MAX} "
+            "can be read for a split",
             place="source.splits",
             hint=f"{fit} splits need {self._widest(fit)}; without `splits` they are reckoned",
         )
@@ -200,24 +202,24 @@ class Replicas:
         self._widths[count] = max(map(len, held))
         return self._widths[count]
 
-    def groups(self, split: int, superseded: Collection[Topology], seats: Seats) -> Groups:
+    def groups(self, split: int, superseded: Collection[Topology], log_slots: LogSlots) -> Groups:
         """Return the groups of a split, by the version in force and the *superseded* ones.
 
-        Each node that holds some of it gets one of the *seats*.
+        Each node that holds some of it gets one of the *log_slots*.
 
         Raises:
             SplitTooWideError: there are too few log slots.
 
         """
         versions = (self.current, *sorted(superseded, key=Topology.encode))
-        seats.need(self.needed(split, versions))
-        made = _Made(versions, seats, Groups(SEATS_MAX))
+        log_slots.need(self.needed(split, versions))
+        made = _Made(versions, log_slots, Groups(LOG_SLOTS_MAX))
         self._set(split, made)
         return made.groups
 
     def _set(self, split: int, made: "_Made") -> None:
         part = tokens_of(split, self._count)
-        set_replicas(made.groups, made.seats.names, made.versions, self.keyspaces, part)
+        set_replicas(made.groups, made.log_slots.names, made.versions, self.keyspaces, part)
         self._made[split] = made
 
     def number(self, keyspace: KeyspaceSchema) -> int:
@@ -241,7 +243,7 @@ class Replicas:
         """Add a keyspace to the groups in use; the others do not change."""
         for split, made in self._made.items():
             versions = tuple(self.current if each == before else each for each in made.versions)
-            made.seats.need(self.needed(split, versions))
+            made.log_slots.need(self.needed(split, versions))
             self._set(split, replace(made, versions=versions))
 
     def follow_replication(self, keyspaces: Mapping[str, KeyspaceSchema]) -> None:
@@ -287,9 +289,9 @@ class SplitVersions:
         split: int,
         stored: Sequence[StoredTopology],
         split_time_ms: int,
-        seats: Seats | None = None,
+        log_slots: LogSlots | None = None,
     ) -> None:
-        """Continue from what was *stored* at *split_time_ms*; without *seats* all are free.
+        """Continue from what was *stored* at *split_time_ms*; without *log_slots* all are free.
 
         Raises:
             StateError: it is not a topology.
@@ -297,7 +299,7 @@ class SplitVersions:
         """
         self._replicas = replicas
         self._split = split
-        self.seats = seats or Seats(str(split), replicas.hosts)
+        self.log_slots = log_slots or LogSlots(str(split), replicas.hosts)
         self._in_force = replicas.current
         self._superseded: dict[Topology, int] = {}  # Since when, in split time.
         for version in stored:
@@ -345,7 +347,7 @@ class SplitVersions:
         return True
 
     def _groups(self) -> Groups:
-        return self._replicas.groups(self._split, self._superseded, self.seats)
+        return self._replicas.groups(self._split, self._superseded, self.log_slots)
 
     def needed(self) -> frozenset[str]:
         """Return the nodes whose logs count in a version that is not retired (line 10)."""

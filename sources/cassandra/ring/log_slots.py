@@ -9,21 +9,21 @@ from typing import Final
 
 from headrace.sources.cassandra.errors import SplitTooWideError
 
-SEATS_MAX: Final = 64
-SEATS_WANTED: Final = 48  # By which the ring is cut, so that there is room for nodes to come.
-NOBODY: Final = ""  # Has a free slot.
+LOG_SLOTS_MAX: Final = 64
+LOG_SLOTS_WANTED: Final = 48  # By which the ring is divided, to leave room for nodes to come.
+FREE_SLOT: Final = ""  # In place of a node's name.
 
 
-class Seats:
-    """The slots of one split. `names` are the nodes that have them, and `NOBODY` for free ones."""
+class LogSlots:
+    """The slots of one split. `names` are the nodes that have them; `FREE_SLOT` is a free one."""
 
     def __init__(self, split: str, nodes: Collection[str], stored: Sequence[str] = ()) -> None:
         """Begin as *stored*, without those that are not of the *nodes* whose logs can be read.
 
         A place that a user gave is one in all logs, and has no records: it has no slots.
         """
-        known = stored if len(stored) <= SEATS_MAX else ()
-        self.names = tuple(node if node in nodes else NOBODY for node in known)
+        known = stored if len(stored) <= LOG_SLOTS_MAX else ()
+        self.names = tuple(node if node in nodes else FREE_SLOT for node in known)
         self._split = split
         self._needed: frozenset[str] = frozenset()
 
@@ -53,15 +53,15 @@ class Seats:
         known = set(self.names)
         for node in wanted:
             if node not in known:
-                self._seat(node)
+                self._assign(node)
 
-    def _seat(self, node: str) -> None:
-        names = [*self.names, NOBODY]
-        number = names.index(NOBODY)
-        if number == SEATS_MAX:
+    def _assign(self, node: str) -> None:
+        names = [*self.names, FREE_SLOT]
+        number = names.index(FREE_SLOT)
+        if number == LOG_SLOTS_MAX:
             raise SplitTooWideError(
                 f"{len(self._needed)} nodes hold its tokens, {len(self.idle)} did recently; of one "
-                f"split the logs of {SEATS_MAX} are read at most",
+                f"split the logs of {LOG_SLOTS_MAX} are read at most",
                 place=f"split {self._split}",
                 hint="more splits are narrower: give a larger `splits`, or leave it out",
             )
@@ -74,5 +74,5 @@ class Seats:
         A record still refers to these: another node's copies would count for it.
         """
         left = [node for node in self.idle if not referred >> self.of(node) & 1]
-        self.names = tuple(NOBODY if name in left else name for name in self.names)
+        self.names = tuple(FREE_SLOT if name in left else name for name in self.names)
         return left

@@ -17,7 +17,7 @@ import msgspec
 from headrace.sources.cassandra.commitlog.manifest import Manifest, Stored
 from headrace.sources.cassandra.errors import SplitTooWideError
 from headrace.sources.cassandra.native import constants
-from headrace.sources.cassandra.ring.log_slots import NOBODY, SEATS_MAX
+from headrace.sources.cassandra.ring.log_slots import FREE_SLOT, LOG_SLOTS_MAX
 from headrace.sources.cassandra.ring.splits import Arc, arc_of, covered
 from headrace.sources.cassandra.state.cdc_state import (
     ACCEPTED,
@@ -158,9 +158,10 @@ def _merge(shares: Sequence[Share], records: "_Records") -> CdcState | None:
     if not states:
         return None
     hosts = _names([state.hosts for state in states])
-    if len(hosts) > SEATS_MAX and any(state.chunks for state in states):
+    if len(hosts) > LOG_SLOTS_MAX and any(state.chunks for state in states):
         raise SplitTooWideError(
-            f"{len(hosts)} logs were read for what is to be one split, {SEATS_MAX} at most can be",
+            f"the merged split would read {len(hosts)} logs, and a split can read at most "
+            f"{LOG_SLOTS_MAX}",
             place="CDC state",
             hint="more splits are narrower: give a larger `splits`, or leave it out",
         )
@@ -226,7 +227,7 @@ def _names(given: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """Return all names, in the given order if it is the same in all."""
     if len(set(given)) == 1:
         return given[0]
-    return tuple(sorted({name for names in given for name in names} - {NOBODY}))
+    return tuple(sorted({name for names in given for name in names} - {FREE_SLOT}))
 
 
 def _parts(share: Share, nodes: Sequence[str]) -> Iterator[tuple[Arc, _Read]]:

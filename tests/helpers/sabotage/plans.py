@@ -138,11 +138,11 @@ def judges_what_was_by_what_is(patch: Patch) -> None:
         self: topology_versions.Replicas,
         split: int,
         superseded: Collection[topology.Topology],
-        seated: log_slots.Seats,
+        slots: log_slots.LogSlots,
     ) -> Groups:
         now = self.current
         same = [replace(v, level=now.level, keyspaces=now.keyspaces) for v in superseded]
-        return real(self, split, same, seated)
+        return real(self, split, same, slots)
 
     patch.setattr(topology_versions.Replicas, "groups", groups)
 

@@ -172,7 +172,7 @@ def judges_by_the_current_ring(patch: Patch) -> None:
     patch.setattr(
         topology_versions.SplitVersions,
         "_groups",
-        lambda self: self._replicas.groups(self._split, {}, self.seats),
+        lambda self: self._replicas.groups(self._split, {}, self.log_slots),
     )
 
 

@@ -57,7 +57,7 @@ class Log:
         self.agreements = [Agreement(groups) for _ in range(splits)]
         for split, agreement in enumerate(self.agreements):
             self.intake.own(split, agreement)
-            self.intake.seat(split, 0, 0)
+            self.intake.assign(split, 0, 0)
 
     def feed(self, raws: Sequence[bytes], version: int = 7, *, held_max: int = NO_BOUND) -> int:
         """Feed a segment of these mutations; return what the framer found last."""

@@ -7,7 +7,7 @@ import pytest
 from cassandra.murmur3 import murmur3
 
 from headrace.sources.cassandra.errors import SplitTooWideError
-from headrace.sources.cassandra.ring.log_slots import SEATS_MAX, SEATS_WANTED
+from headrace.sources.cassandra.ring.log_slots import LOG_SLOTS_MAX, LOG_SLOTS_WANTED
 from headrace.sources.cassandra.ring.splits import names
 from helpers.logs.large_ring import COPIES, LargeRing, keys, tokens_of
 from helpers.logs.node_logs import source
@@ -34,13 +34,13 @@ def test_each_mutation_is_agreed_once(tmp_path: Path, level: str, copies: int) -
     job.read()
     assert not job.came
 
-    job.crash()  # Pending copies are stored by log slot.
+    job.crash()  # What waits is known by its log slots.
     job.log(wanted, slice(copies - 1, None))
     job.read()
 
     assert Counter(wanted) == job.came
     assert COPIES * len(wanted) == read_entries(job)
-    assert max(len(state.hosts) for state in job.states.values()) <= SEATS_WANTED
+    assert max(len(state.hosts) for state in job.states.values()) <= LOG_SLOTS_WANTED
 
 
 def test_who_owns_a_few_splits_reads_a_few_logs(tmp_path: Path) -> None:
@@ -72,10 +72,10 @@ def test_owners_of_a_large_ring_publish_all_of_it(tmp_path: Path) -> None:
             job.read()
         assert Counter(wanted) == job.came
     assert COPIES * len(wanted) == read_entries(job)
-    assert max(len(state.hosts) for state in job.states.values()) <= SEATS_WANTED
+    assert max(len(state.hosts) for state in job.states.values()) <= LOG_SLOTS_WANTED
 
 
-def test_other_splits_go_on_with_other_seats(tmp_path: Path) -> None:
+def test_other_splits_continue_with_other_slots(tmp_path: Path) -> None:
     """After more or fewer splits pending mutations stay pending, and published ones published."""
     job = LargeRing(tmp_path, tokens_of(100), consistency="QUORUM", splits=SPLITS)
     wanted, early = keys("k", 150), keys("early", 50)
@@ -134,7 +134,7 @@ def test_nodes_join_and_leave(tmp_path: Path) -> None:
 def test_splits_that_are_too_wide_are_refused(tmp_path: Path) -> None:
     """A number of splits that is too small is refused; a number that is chosen is large enough."""
     job = LargeRing(tmp_path, tokens_of(100), only=slice(0))
-    with pytest.raises(SplitTooWideError, match=f"nodes, {SEATS_MAX} at most") as raised:
+    with pytest.raises(SplitTooWideError, match=f"nodes, {LOG_SLOTS_MAX} at most") as raised:
         source(job.options | {"splits": 2}).plan()
 
     assert raised.value.hint is not None
