@@ -113,10 +113,10 @@ def identify(log: str, schema: str) -> Mapping[str, int]:
         found = constants.ENTRY
         while found == constants.ENTRY:
             found = feed.run(framer, 0, routes, _NO_BOUND, _BATCH_BYTES, _NO_BOUND)
-            outbox = feed.take(0)
+            agreed = feed.take(0)
             started = time.process_time_ns()
-            transcoder.identify(outbox)
+            transcoder.identify(agreed)
             cpu_ns += time.process_time_ns() - started
-            mutations += outbox.count
-            feed.give_back(outbox)
+            mutations += agreed.count
+            feed.give_back(agreed)
     return {"mutations": mutations, "cpu_ns": cpu_ns}

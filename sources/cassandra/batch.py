@@ -19,7 +19,7 @@ from headrace.plugins import (
     RecordSchema,
 )
 from headrace.plugins.records.columns import TableType, TypedChanges
-from headrace.sources.cassandra.agreement.intake import Intake, Outbox
+from headrace.sources.cassandra.agreement.intake import AgreedMutations, Intake
 from headrace.sources.cassandra.encode.avro_objects import Provenance
 from headrace.sources.cassandra.encode.change_record import (
     ChangeRecord,
@@ -50,13 +50,13 @@ class MutationBatch(Batch):
 
     encodings = _WITH_LISTS | {"avro.flat", "avro.primary", "avro.flat.primary"}
     forms: ClassVar[frozenset[str]] = frozenset({MUTATIONS})
-    _intake: Intake | None = None  # Until there is an `Outbox` to give back.
+    _intake: Intake | None = None  # Until there is an `AgreedMutations` to give back.
 
     def __init__(  # noqa: PLR0913 (what a batch is, and what it needs to make records)
         self,
         split: str,
         end: CdcState | None,
-        outbox: Outbox,
+        agreed: AgreedMutations,
         *,
         intake: Intake,
         more: bool,
@@ -77,9 +77,9 @@ class MutationBatch(Batch):
         self.has_end = end is not None
         if end is not None:
             self.end = end
-        self.size_bytes = self._own_bytes = outbox.size + sum(len(item.content) for item in lost)
+        self.size_bytes = self._own_bytes = agreed.size + sum(len(item.content) for item in lost)
         self.more = more
-        self._outbox = outbox
+        self._agreed = agreed
         self._intake = intake
         self._nodes = nodes
         self._deliveries = deliveries
@@ -96,9 +96,9 @@ class MutationBatch(Batch):
         self._unfit: list[Quarantined] | None = None
 
     def __del__(self) -> None:
-        """Give the memory of the `Outbox` back."""
+        """Give the memory of the `AgreedMutations` back."""
         if self._intake is not None:
-            self._intake.give_back(self._outbox)
+            self._intake.give_back(self._agreed)
 
     def schemas(self) -> Sequence[RecordSchema]:
         """Return the schemas announced with this batch."""
@@ -126,10 +126,10 @@ class MutationBatch(Batch):
         if facts is None or listed.isdisjoint(encoded.tables):
             return
         numbers = [i for i, table in enumerate(encoded.tables) if table in listed]
-        mails = dict.fromkeys(facts.mutations[i] for i in numbers)
+        chosen = dict.fromkeys(facts.mutations[i] for i in numbers)
         decoded = {
-            (mail, provenance.index): (change, provenance)
-            for mail, made in zip(mails, self._made(_pair, mails), strict=True)
+            (fields, provenance.index): (change, provenance)
+            for fields, made in zip(chosen, self._made(_pair, chosen), strict=True)
             if not isinstance(made, Quarantined)
             for change, provenance in made
         }
@@ -207,12 +207,12 @@ class MutationBatch(Batch):
         if encoding == "json" or self._lists is not None:
             return self.encode(encoding)
         writer = self._deliveries.message_columns
-        return self._with_lost(writer.joined(self._outbox, self._nodes, *_shape(encoding)))
+        return self._with_lost(writer.joined(self._agreed, self._nodes, *_shape(encoding)))
 
     def typed(self, target: TableType, *, with_messages: bool) -> TypedChanges:
         """Write typed columns directly from the mutations' bytes; lists are as the log has them."""
         writer = self._deliveries.column_writer(target, with_messages=with_messages)
-        encoded = self._with_lost(writer.columns(self._outbox, self._nodes))
+        encoded = self._with_lost(writer.columns(self._agreed, self._nodes))
         assert encoded.facts is not None  # noqa: S101 (they were made in bulk)
         return writer.typed.changes(encoded.facts, encoded if with_messages else None)
 
@@ -220,7 +220,7 @@ class MutationBatch(Batch):
         """Encode as Avro, with lists as the log has them."""
         if self._in_avro is not None:
             return self._in_avro
-        made = self._transcoder.encode(self._outbox, self._nodes, *_shape(encoding))
+        made = self._transcoder.encode(self._agreed, self._nodes, *_shape(encoding))
         encoded = self._with_lost(made)
         if self._lists is not None:
             self._in_avro = encoded  # It is needed again when the lists are read.
@@ -254,10 +254,10 @@ class MutationBatch(Batch):
         return shape, key, _JSON.encode(document), change, provenance
 
     def _whole(
-        self, mutation: Mutation, mail: Sequence[int]
+        self, mutation: Mutation, fields: Sequence[int]
     ) -> Sequence[tuple[TableShape, bytes, bytes, Change, Provenance]]:
         """Return a mutation as one message, if it has a change that is delivered."""
-        delivered = self._changes_of(mutation, mail)
+        delivered = self._changes_of(mutation, fields)
         if not delivered:
             return ()
         change, provenance = delivered[0]
@@ -268,7 +268,7 @@ class MutationBatch(Batch):
         return [(shape, mutation.updates[0].key, value, change, replace(provenance, index=0))]
 
     def _changes_of(
-        self, mutation: Mutation, mail: Sequence[int]
+        self, mutation: Mutation, fields: Sequence[int]
     ) -> Sequence[tuple[Change, Provenance]]:
         """Return the changes that are delivered.
 
@@ -283,11 +283,11 @@ class MutationBatch(Batch):
                     mutation_id=mutation.mutation_id,
                     index=index,
                     of=len(changes),
-                    copies=mail[constants.MAIL_COPIES],
-                    node=self._nodes[mail[constants.MAIL_HOST]],
-                    segment_id=mail[constants.MAIL_SEGMENT],
-                    position=mail[constants.MAIL_POSITION],
-                    fate=_FATES.get(mail[constants.MAIL_FLAGS], ""),
+                    copies=fields[constants.AGREED_COPIES],
+                    node=self._nodes[fields[constants.AGREED_HOST]],
+                    segment_id=fields[constants.AGREED_SEGMENT],
+                    position=fields[constants.AGREED_POSITION],
+                    fate=_FATES.get(fields[constants.AGREED_FLAGS], ""),
                 ),
             )
             for index, change in enumerate(changes)
@@ -295,53 +295,55 @@ class MutationBatch(Batch):
         ]
 
     def _made(
-        self, make: Callable[[Change, Provenance], T], mails: Iterable[int] | None = None
+        self, make: Callable[[Change, Provenance], T], chosen: Iterable[int] | None = None
     ) -> Iterator[Sequence[T] | Quarantined]:
-        """Yield what *make* returns for the delivered changes of each mutation, or of *mails*."""
+        """Yield what *make* returns for the delivered changes of each mutation, or of *chosen*."""
         return self._each(
-            lambda mutation, mail: [make(*each) for each in self._changes_of(mutation, mail)],
-            mails,
+            lambda mutation, fields: [make(*each) for each in self._changes_of(mutation, fields)],
+            chosen,
         )
 
     def _each(
         self,
         make: Callable[[Mutation, Sequence[int]], Sequence[T]],
-        mails: Iterable[int] | None = None,
+        chosen: Iterable[int] | None = None,
     ) -> Iterator[Sequence[T] | Quarantined]:
-        """Yield what *make* returns for each mutation and its metadata, or for those *mails*.
+        """Yield what *make* returns for each mutation and its metadata, or for those *chosen*.
 
         A mutation that does not fit is yielded as Quarantined: all of its changes, or none (I8).
         """
-        meta = memoryview(self._outbox.meta)[: self._outbox.count * constants.MAIL_WIDTH].tolist()
-        for number in range(self._outbox.count) if mails is None else mails:
-            base = number * constants.MAIL_WIDTH
-            mail = meta[base : base + constants.MAIL_WIDTH]
-            raw = bytes(self._outbox.data[mail[constants.MAIL_START] : mail[constants.MAIL_END]])
+        meta = memoryview(self._agreed.meta)[: self._agreed.count * constants.AGREED_WIDTH].tolist()
+        for number in range(self._agreed.count) if chosen is None else chosen:
+            base = number * constants.AGREED_WIDTH
+            fields = meta[base : base + constants.AGREED_WIDTH]
+            raw = bytes(
+                self._agreed.data[fields[constants.AGREED_START] : fields[constants.AGREED_END]]
+            )
             try:
-                made = make(self._decoded(raw, mail), mail)
+                made = make(self._decoded(raw, fields), fields)
             except HeadraceError as error:
                 yield set_aside(
                     error.code,
                     str(error),
-                    node=self._nodes[mail[constants.MAIL_HOST]],
-                    segment=mail[constants.MAIL_SEGMENT],
-                    position=mail[constants.MAIL_POSITION],
-                    messaging=mail[constants.MAIL_MESSAGING],
-                    copies=mail[constants.MAIL_COPIES],
+                    node=self._nodes[fields[constants.AGREED_HOST]],
+                    segment=fields[constants.AGREED_SEGMENT],
+                    position=fields[constants.AGREED_POSITION],
+                    messaging=fields[constants.AGREED_MESSAGING],
+                    copies=fields[constants.AGREED_COPIES],
                     raw=raw,
                 )
             else:
                 yield made
 
-    def _decoded(self, raw: bytes, mail: Sequence[int]) -> Mutation:
-        """Decode with the epoch in *mail*; if it does not fit, with others, or the known part."""
-        number = mail[constants.MAIL_EPOCH]
+    def _decoded(self, raw: bytes, fields: Sequence[int]) -> Mutation:
+        """Decode with the epoch in *fields*; if it does not fit, with others, or the known part."""
+        number = fields[constants.AGREED_EPOCH]
         try:
-            return self._decoded_in(number, raw, mail)
+            return self._decoded_in(number, raw, fields)
         except BadMutationError as error:
             for other in self._deliveries.others(number):
                 with suppress(BadMutationError):
-                    return self._decoded_in(other, raw, mail)
+                    return self._decoded_in(other, raw, fields)
             if not isinstance(error, UnknownTableError) or error.known is None:
                 raise
             if self._deliveries.hides(number, raw[error.known_bytes :]):
@@ -349,12 +351,12 @@ class MutationBatch(Batch):
             self._deliveries.pass_over(error)
             return error.known
 
-    def _decoded_in(self, number: int, raw: bytes, mail: Sequence[int]) -> Mutation:
+    def _decoded_in(self, number: int, raw: bytes, fields: Sequence[int]) -> Mutation:
         return self._deliveries.epochs[number].decoder.decode(
             raw,
-            messaging=mail[constants.MAIL_MESSAGING],
-            segment_id=mail[constants.MAIL_SEGMENT],
-            position=mail[constants.MAIL_POSITION],
+            messaging=fields[constants.AGREED_MESSAGING],
+            segment_id=fields[constants.AGREED_SEGMENT],
+            position=fields[constants.AGREED_POSITION],
         )
 
 
@@ -377,6 +379,6 @@ class FlaggedBatch(MutationBatch):
     forms: ClassVar[frozenset[str]] = frozenset()
 
 
-def batch_class(outbox: Outbox) -> type[MutationBatch]:
-    """Return the class of a batch of *outbox*."""
-    return FlaggedBatch if outbox.flags else MutationBatch
+def batch_class(agreed: AgreedMutations) -> type[MutationBatch]:
+    """Return the class of a batch of *agreed*."""
+    return FlaggedBatch if agreed.flags else MutationBatch

@@ -19,7 +19,7 @@ from headrace.plugins import (
     Reader,
     RecordSchema,
 )
-from headrace.sources.cassandra.agreement.intake import SKIP_REASONS, Outbox
+from headrace.sources.cassandra.agreement.intake import SKIP_REASONS, AgreedMutations
 from headrace.sources.cassandra.agreement.rules import HOST_FATES, Agreement
 from headrace.sources.cassandra.batch import MutationBatch, batch_class
 from headrace.sources.cassandra.logs.pins import COPIES_MAX
@@ -153,23 +153,23 @@ class CassandraReader(Reader):
         )
         lost = [*kept, *self._damaged()]
         self._alarm()
-        outbox = self._parts.part.keep(taken)
+        agreed = self._parts.part.keep(taken)
         markers = pump.markers(self._number)
         notices = self._notices(markers)
         aged = demand.commit_due and self._agreement.split_time_ms > self._split_time_ms  # Line 32.
-        moved = outbox.count > 0 or markers != self._markers
+        moved = agreed.count > 0 or markers != self._markers
         absences = pump.absences(self._number)
         told = lost or notices or aged or settled or self._has_waited(absences)
         self._changes, self._ring = changes, ring
         if not (moved or told or self._owes_end):
-            pump.intake.give_back(outbox)
+            pump.intake.give_back(agreed)
             return Idle(more=pump.more)
         self._markers, self._split_time_ms = markers, self._agreement.split_time_ms
         self._absences = absences
         # Making a state costs a third of what reading costs.
         self._owes_end = moved and pump.more and not (demand.position_due or told)
         end = None if self._owes_end else self._state(markers)
-        batch = self._batch(outbox, end, lost, notices, nodes)
+        batch = self._batch(agreed, end, lost, notices, nodes)
         self._leave_logs()
         return batch
 
@@ -367,17 +367,17 @@ class CassandraReader(Reader):
 
     def _batch(
         self,
-        outbox: Outbox,
+        agreed: AgreedMutations,
         end: CdcState | None,
         lost: Sequence[Quarantined],
         notices: Sequence[Notice],
         nodes: Sequence[str],
     ) -> MutationBatch:
         made = self._made
-        return batch_class(outbox)(
+        return batch_class(agreed)(
             self._split,
             end,
-            outbox,
+            agreed,
             intake=self._pump.intake,
             more=self._pump.more,
             nodes=nodes,

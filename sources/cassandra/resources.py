@@ -340,13 +340,13 @@ class Parts:
         made = self.built()
         epoch = made.deliveries.epochs.of(self.schema)
         made.deliveries.routes_of(epoch)
-        outbox = salvaged(lost, epoch)
-        if outbox is None:
+        agreed = salvaged(lost, epoch)
+        if agreed is None:
             return None
         return MutationBatch(
             "",
             CdcState(0, 0, (), (), {}, {}),
-            outbox,
+            agreed,
             intake=made.pump.intake,
             more=False,
             nodes=(str(lost.origin["node"]),),

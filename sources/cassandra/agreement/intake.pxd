@@ -16,7 +16,7 @@ cdef int64_t _HALF, _LOW, _FILE, _NEVER, _HIGHEST, _LOWEST
 
 
 @cython.final
-cdef class Outbox:
+cdef class AgreedMutations:
     cdef readonly unsigned char[::1] data
     cdef readonly int64_t[::1] meta
     cdef readonly Py_ssize_t count, size
@@ -56,7 +56,7 @@ cdef class Intake:
     cdef uint64_t k0, k1
     cdef unsigned char[::1] parted
     cdef list further
-    cdef list agreements, outboxes
+    cdef list agreements, agreed
     cdef readonly list judges
     cdef int64_t newest
     cdef readonly uint64_t sequence
@@ -90,8 +90,8 @@ cdef class Intake:
     cpdef keep_books(self, int host, int split, int64_t token)
     cpdef own(self, int split, Agreement agreement)
     cpdef read_further(self, int split, further)
-    cpdef Outbox take(self, int split)
-    cpdef give_back(self, Outbox outbox)
+    cpdef AgreedMutations take(self, int split)
+    cpdef give_back(self, AgreedMutations agreed)
     @cython.locals(stop_at=int64_t, found=int, group=int)
     cpdef int run(self, Framer framer, int host, Routes routes, Py_ssize_t bytes_max, Py_ssize_t held_max, Py_ssize_t mutations_max) except -1
     @cython.locals(found=int)
@@ -111,7 +111,7 @@ cdef class Intake:
     cdef inline int _add(self, Framer framer, int split, int keyspace, int64_t token, Py_ssize_t place) except -1
     @cython.locals(i=int, agreement=Agreement, token=int64_t, keyspace=int64_t, found=int64_t)
     cdef inline int _decide(self, Framer framer, int host) except -1
-    @cython.locals(split=int, start=Py_ssize_t, end=Py_ssize_t, position=int64_t, place=Py_ssize_t, log_slot=int, agreement=Agreement, copies=int, outbox=Outbox, at=Py_ssize_t)
+    @cython.locals(split=int, start=Py_ssize_t, end=Py_ssize_t, position=int64_t, place=Py_ssize_t, log_slot=int, agreement=Agreement, copies=int, agreed=AgreedMutations, at=Py_ssize_t)
     cdef inline int _observe(self, Framer framer, int host, int i) except -1
     @cython.locals(start=Py_ssize_t, end=Py_ssize_t, position=int64_t, slot=int, newest=int64_t, verdict=int)
     cdef int _judge(self, Framer framer, int log_slot, int split, Agreement agreement, int i) except? -1000

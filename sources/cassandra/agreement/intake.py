@@ -2,7 +2,7 @@
 
 An entry is framed, its first update's key gives the token and so the split, the raw bytes give the
 digest, agreement decides, and the copy that completes the agreement is kept raw in the split's
-`Outbox`. Separate so that it can be compiled as one loop. For one thread.
+`AgreedMutations`. Separate so that it can be compiled as one loop. For one thread.
 """
 
 from array import array
@@ -21,7 +21,7 @@ from headrace.sources.cassandra.schema.layout import Catalogue
 SKIP_REASONS = ("system", "unknown_table", "not_selected", "counter")
 _HALF, _LOW, _FILE = 0x8000_0000, 0xFFFF_FFFF, (1 << 48) - 1  # _FILE: see `manifest.file_of`.
 _GROUP = 64  # Entries whose look-ups overlap.
-_SPARE_MAX = 64  # Outboxes kept for their memory.
+_SPARE_MAX = 64  # Kept for their memory.
 _REASONS = 4
 _SYSTEM, _UNKNOWN, _NOT_SELECTED, _COUNTER = 0, 1, 2, 3
 _KNOWN, _NEW = 1, 2  # Results.
@@ -32,15 +32,15 @@ _NAME_BASED = 3  # The UUID version of system tables' ids: made from their names
 _UNKNOWN_MAX = 1000  # Distinct unknown table ids remembered for reports.
 _DATA_FIRST, _META_FIRST = 64 * 1024, 256
 _DATA_KEPT = 1024 * 1024
-# The view of an `Outbox` while its block grows.
+# The view of an `AgreedMutations` while its block grows.
 _NO_DATA = memoryview(bytearray())
 _NO_META = memoryview(array("q"))
 
 
-class Outbox:
+class AgreedMutations:
     """Agreed mutations of one split, raw, in the order of emission.
 
-    Mutation i is data[start:end] with the numbers meta[i * MAIL_WIDTH:]: start, end, log slot,
+    Mutation i is data[start:end] with the numbers meta[i * AGREED_WIDTH:]: start, end, log slot,
     segment, position, copies, messaging version, flags (`flags`: of all), number of the epoch.
     """
 
@@ -48,13 +48,13 @@ class Outbox:
         """Start empty."""
         self.data_block = Block("B", _DATA_FIRST)
         self.data = self.data_block.view()
-        self.meta_block = Block("q", constants.MAIL_WIDTH * _META_FIRST)
+        self.meta_block = Block("q", constants.AGREED_WIDTH * _META_FIRST)
         self.meta = self.meta_block.view()
         self.count = self.size = self.flags = 0
 
-    def append(self, view: ops.View, start: int, end: int, *mail: int) -> None:
-        """Keep a copy of view[start:end]; *mail* is what else `add` takes."""
-        at = self.add(end - start, *mail)
+    def append(self, view: ops.View, start: int, end: int, *fields: int) -> None:
+        """Keep a copy of view[start:end]; *fields* is what else `add` takes."""
+        at = self.add(end - start, *fields)
         ops.copy(self.data, at, view, start, end)
 
     def add(  # noqa: PLR0913, PLR0917 (one mutation, field by field, without an object)
@@ -72,20 +72,20 @@ class Outbox:
         flags = copies & ~constants.COPIES if copies > 0 else constants.LATE
         if at + length > len(self.data):
             self._grow_data(length)
-        base = self.count * constants.MAIL_WIDTH
+        base = self.count * constants.AGREED_WIDTH
         if base == len(self.meta):
             self._grow_meta()
-        self.meta[base + constants.MAIL_START] = at
-        self.meta[base + constants.MAIL_END] = at + length
-        self.meta[base + constants.MAIL_HOST] = host
-        self.meta[base + constants.MAIL_SEGMENT] = segment & _FILE
-        self.meta[base + constants.MAIL_POSITION] = position
-        self.meta[base + constants.MAIL_COPIES] = (
+        self.meta[base + constants.AGREED_START] = at
+        self.meta[base + constants.AGREED_END] = at + length
+        self.meta[base + constants.AGREED_HOST] = host
+        self.meta[base + constants.AGREED_SEGMENT] = segment & _FILE
+        self.meta[base + constants.AGREED_POSITION] = position
+        self.meta[base + constants.AGREED_COPIES] = (
             copies if copies > 0 else -copies
         ) & constants.COPIES
-        self.meta[base + constants.MAIL_MESSAGING] = messaging
-        self.meta[base + constants.MAIL_FLAGS] = flags
-        self.meta[base + constants.MAIL_EPOCH] = epoch
+        self.meta[base + constants.AGREED_MESSAGING] = messaging
+        self.meta[base + constants.AGREED_FLAGS] = flags
+        self.meta[base + constants.AGREED_EPOCH] = epoch
         self.size += length
         self.count += 1
         self.flags |= flags
@@ -169,13 +169,13 @@ class Intake:
         self.agreements = [Agreement(Groups(0))] * splits
         self.judges: list[Judge | None] = [None] * splits
         self.newest = 0  # Write time in the suspect.
-        self.outboxes = [Outbox()] * splits
+        self.agreed = [AgreedMutations()] * splits
         self.sequence = 0
-        self.fullest = 0  # Mutations in the fullest `Outbox`.
+        self.fullest = 0  # Mutations in the fullest `AgreedMutations`.
         self.waiting = 0
         self.notes = memoryview(array("q", bytes(8 * constants.NOTE_WORDS * _GROUP)))
         self.digests = memoryview(array("Q", bytes(16 * _GROUP)))
-        self.spare: list[Outbox] = []
+        self.spare: list[AgreedMutations] = []
         self.skipped = memoryview(array("q", bytes(8 * len(SKIP_REASONS) * self.hosts)))
         self.unknown: dict[bytes, str] = {}
         self.held = 0  # Bytes of agreed mutations in all splits.
@@ -255,9 +255,9 @@ class Intake:
     def own(self, split: int, agreement: Agreement | None) -> None:
         """Begin, or with None end, feeding *split*: from no log yet; see `assign`."""
         if self.rows[split] >= 0:
-            self.held -= self.outboxes[split].size
+            self.held -= self.agreed[split].size
         self.clear_places(split)
-        self.outboxes[split] = Outbox()
+        self.agreed[split] = AgreedMutations()
         self.judges[split] = None
         self.read_further(split, None)
         if agreement is not None:
@@ -270,19 +270,19 @@ class Intake:
         self.parted[split] = further is not None
         self.further[split] = further
 
-    def take(self, split: int) -> Outbox:
-        """Return the agreed mutations of *split* so far and start a new `Outbox`."""
-        outbox = self.outboxes[split]
-        self.held -= outbox.size
-        self.outboxes[split] = self.spare.pop() if self.spare else Outbox()
-        self.fullest = max([other.count for other in self.outboxes])
-        return outbox
+    def take(self, split: int) -> AgreedMutations:
+        """Return the agreed mutations of *split* so far and start a new `AgreedMutations`."""
+        agreed = self.agreed[split]
+        self.held -= agreed.size
+        self.agreed[split] = self.spare.pop() if self.spare else AgreedMutations()
+        self.fullest = max([other.count for other in self.agreed])
+        return agreed
 
-    def give_back(self, outbox: Outbox) -> None:
-        """Reuse the memory of an `Outbox` that is no longer read."""
-        if len(self.spare) < _SPARE_MAX and len(outbox.data) <= _DATA_KEPT:
-            outbox.clear()
-            self.spare.append(outbox)
+    def give_back(self, agreed: AgreedMutations) -> None:
+        """Reuse the memory of an `AgreedMutations` that is no longer read."""
+        if len(self.spare) < _SPARE_MAX and len(agreed.data) <= _DATA_KEPT:
+            agreed.clear()
+            self.spare.append(agreed)
 
     def run(  # noqa: PLR0913, PLR0917 (what to feed, and the bounds)
         self,
@@ -477,8 +477,8 @@ class Intake:
         self.sequence = agreement.number
         self.progress[host] = agreement.touched
         if copies != 0:
-            outbox = self.outboxes[split]
-            at = outbox.add(
+            agreed = self.agreed[split]
+            at = agreed.add(
                 end - start,
                 log_slot,
                 framer.segment_id,
@@ -487,9 +487,9 @@ class Intake:
                 framer.messaging,
                 self.routes.epoch,
             )
-            ops.copy(outbox.data, at, framer.window, start, end)
+            ops.copy(agreed.data, at, framer.window, start, end)
             self.held += end - start
-            self.fullest = max(self.fullest, outbox.count)
+            self.fullest = max(self.fullest, agreed.count)
 
     def _judge(
         self, framer: Framer, log_slot: int, split: int, agreement: Agreement, i: int

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t
 
 from headrace.sources.cassandra.native cimport constants
 from headrace.sources.cassandra.encode.avro_bytes cimport AvroBytes
-from headrace.sources.cassandra.agreement.intake cimport Outbox
+from headrace.sources.cassandra.agreement.intake cimport AgreedMutations
 from headrace.sources.cassandra.encode.outputs cimport ChangeOutput, MessageOutput
 from headrace.sources.cassandra.encode.row_reader cimport RowReader
 from headrace.sources.cassandra.encode.table_plan cimport TablePlan
@@ -33,7 +33,7 @@ cdef class MessageColumns(MessageOutput):
     cdef Transcoder transcoder
     cdef ValueColumn keys, values
 
-    cpdef joined(self, Outbox outbox, nodes, bint flat=*, bint primary=*)
+    cpdef joined(self, AgreedMutations agreed, nodes, bint flat=*, bint primary=*)
     cdef int add_key(self, bytes key) except -1
     cdef int add_value(self, AvroBytes out, Py_ssize_t begin, Py_ssize_t end, Py_ssize_t tail, Py_ssize_t tail_end) except -1
     cdef int keep_first(self, Py_ssize_t count) except -1
@@ -51,7 +51,7 @@ cdef class ColumnWriter(ChangeOutput):
     cdef list fields
     cdef ValueColumn cell_column
 
-    cpdef columns(self, Outbox outbox, nodes)
+    cpdef columns(self, AgreedMutations agreed, nodes)
     @cython.locals(plan=TablePlan)
     cdef int enter(self, list plans, int64_t epoch) except -1
     cdef int keep_first(self, Py_ssize_t count) except -1

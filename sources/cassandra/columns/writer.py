@@ -17,7 +17,7 @@ from headrace.plugins.records.columns import (
     TableType,
     TypedChanges,
 )
-from headrace.sources.cassandra.agreement.intake import Outbox
+from headrace.sources.cassandra.agreement.intake import AgreedMutations
 from headrace.sources.cassandra.columns.value_columns import ValueColumn
 from headrace.sources.cassandra.encode.avro_bytes import AvroBytes
 from headrace.sources.cassandra.encode.avro_schema import payload_columns
@@ -110,11 +110,11 @@ class MessageColumns(MessageOutput):
         self.values = ValueColumn(ColumnType(ColumnKind.BYTES))
 
     def joined(
-        self, outbox: Outbox, nodes: Sequence[str], flat: int = 0, primary: int = 0
+        self, agreed: AgreedMutations, nodes: Sequence[str], flat: int = 0, primary: int = 0
     ) -> EncodedRecords:
         """Encode every mutation, as `Transcoder.encode` does; keys and values are `Pieces`."""
         self.keep_first(0)
-        encoded = self.transcoder.encode(outbox, nodes, flat, primary)
+        encoded = self.transcoder.encode(agreed, nodes, flat, primary)
         keys = Pieces(self.keys.buffers())
         values = Pieces(self.values.buffers())
         self.keys.begin()
@@ -160,13 +160,13 @@ class ColumnWriter(ChangeOutput):
         self.fields: list[ValueColumn] = []
         self.cell_column = self.typed.cell
 
-    def columns(self, outbox: Outbox, nodes: Sequence[str]) -> EncodedRecords:
+    def columns(self, agreed: AgreedMutations, nodes: Sequence[str]) -> EncodedRecords:
         """Write every change of the table; as messages too, or else only what was quarantined."""
         typed = self.typed
         typed.truncate(0)
         for column in (typed.row, typed.cells, typed.bounds):
-            column.attach(outbox.data)
-        return self.messages.joined(outbox, nodes)
+            column.attach(agreed.data)
+        return self.messages.joined(agreed, nodes)
 
     def enter(self, plans: list[TablePlan], epoch: int) -> int:
         """See `ChangeOutput`."""

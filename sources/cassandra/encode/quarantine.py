@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from headrace.plugins import HeadraceError, Quarantined
-from headrace.sources.cassandra.agreement.intake import Outbox
+from headrace.sources.cassandra.agreement.intake import AgreedMutations
 from headrace.sources.cassandra.mutation.changes import MutationDecoder
 from headrace.sources.cassandra.mutation.errors import BadMutationError, UnknownTableError
 from headrace.sources.cassandra.native import constants
@@ -42,24 +42,24 @@ def set_aside(  # noqa: PLR0913 (where a mutation was, and its error)
     return Quarantined(place, code, message, raw, origin=origin)
 
 
-def mail_set_aside(
-    outbox: Outbox, base: int, nodes: Sequence[str], error: HeadraceError
+def quarantined_mutation(
+    agreed: AgreedMutations, base: int, nodes: Sequence[str], error: HeadraceError
 ) -> Quarantined:
     """Return the agreed mutation whose fields start at *base*, as `set_aside` does."""
-    meta = memoryview(outbox.meta)[base : base + constants.MAIL_WIDTH].tolist()
+    meta = memoryview(agreed.meta)[base : base + constants.AGREED_WIDTH].tolist()
     return set_aside(
         error.code,
         str(error),
-        node=nodes[meta[constants.MAIL_HOST]],
-        segment=meta[constants.MAIL_SEGMENT],
-        position=meta[constants.MAIL_POSITION],
-        messaging=meta[constants.MAIL_MESSAGING],
-        copies=meta[constants.MAIL_COPIES],
-        raw=bytes(outbox.data[meta[constants.MAIL_START] : meta[constants.MAIL_END]]),
+        node=nodes[meta[constants.AGREED_HOST]],
+        segment=meta[constants.AGREED_SEGMENT],
+        position=meta[constants.AGREED_POSITION],
+        messaging=meta[constants.AGREED_MESSAGING],
+        copies=meta[constants.AGREED_COPIES],
+        raw=bytes(agreed.data[meta[constants.AGREED_START] : meta[constants.AGREED_END]]),
     )
 
 
-def salvaged(lost: Quarantined, epoch: Epoch) -> Outbox | None:
+def salvaged(lost: Quarantined, epoch: Epoch) -> AgreedMutations | None:
     """Return the mutations in quarantined bytes; None if there are none.
 
     They are read with the schema of *epoch*. Mutations of damaged parts are returned only if it has
@@ -68,7 +68,7 @@ def salvaged(lost: Quarantined, epoch: Epoch) -> Outbox | None:
     origin = lost.origin
     if not origin.get("messaging"):
         return None
-    outbox = Outbox()
+    agreed = AgreedMutations()
     segment, messaging = int(origin["segment"]), int(origin["messaging"])
     found = [(lost.content, int(origin["position"]))]
     if "begin" in origin:
@@ -77,8 +77,8 @@ def salvaged(lost: Quarantined, epoch: Epoch) -> Outbox | None:
         found = [(raw, begin + end) for raw, end in whole if _known(raw, messaging, epoch.decoder)]
     for raw, position in found:
         copies = int(origin["copies"])
-        outbox.append(raw, 0, len(raw), 0, segment, position, copies, messaging, epoch.number)
-    return outbox if outbox.count else None
+        agreed.append(raw, 0, len(raw), 0, segment, position, copies, messaging, epoch.number)
+    return agreed if agreed.count else None
 
 
 def whole_entries(content: bytes) -> Iterator[tuple[bytes, int]]:

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t
 
 from headrace.sources.cassandra.native cimport constants, ops
 from headrace.sources.cassandra.encode.avro_bytes cimport AvroBytes, ValuePlan
-from headrace.sources.cassandra.agreement.intake cimport Outbox
+from headrace.sources.cassandra.agreement.intake cimport AgreedMutations
 from headrace.sources.cassandra.encode.outputs cimport ChangeOutput, MessageOutput
 from headrace.sources.cassandra.encode.row_reader cimport RowReader
 from headrace.sources.cassandra.encode.table_plan cimport EpochPlans, TablePlan
@@ -46,28 +46,28 @@ cdef class Transcoder:
 
     cpdef attach(self, const unsigned char[::1] buf)
     @cython.locals(base=Py_ssize_t)
-    cpdef encode(self, Outbox outbox, nodes, bint flat=*, bint primary=*)
+    cpdef encode(self, AgreedMutations agreed, nodes, bint flat=*, bint primary=*)
     @cython.locals(width=Py_ssize_t)
-    cdef _facts(self, Outbox outbox)
-    cpdef identify(self, Outbox outbox)
+    cdef _facts(self, AgreedMutations agreed)
+    cpdef identify(self, AgreedMutations agreed)
     @cython.locals(epoch=int64_t)
-    cdef int _go_on(self, Outbox outbox) except -1
+    cdef int _go_on(self, AgreedMutations agreed) except -1
     @cython.locals(made=EpochPlans)
-    cdef int _enter(self, Outbox outbox, int64_t epoch) except -1
+    cdef int _enter(self, AgreedMutations agreed, int64_t epoch) except -1
     @cython.locals(column=list)
     cdef int _undo(self) except -1
     @cython.locals(takes_plain=int)
-    cdef _judged(self, Outbox outbox)
+    cdef _judged(self, AgreedMutations agreed)
     @cython.locals(base=Py_ssize_t, epoch=int64_t)
-    cdef bint _rescued(self, Outbox outbox, error) except -1
+    cdef bint _rescued(self, AgreedMutations agreed, error) except -1
     @cython.locals(base=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t, messaging=int)
-    cdef int _mutation(self, Outbox outbox) except -1
+    cdef int _mutation(self, AgreedMutations agreed) except -1
     @cython.locals(header=Header, plan=TablePlan)
-    cdef int _plain(self, Outbox outbox, Py_ssize_t start, Py_ssize_t end, int messaging) except -1
+    cdef int _plain(self, AgreedMutations agreed, Py_ssize_t start, Py_ssize_t end, int messaging) except -1
     @cython.locals(base=Py_ssize_t, out=AvroBytes, at=Py_ssize_t)
-    cdef int _changes(self, Outbox outbox, Py_ssize_t count) except -1
+    cdef int _changes(self, AgreedMutations agreed, Py_ssize_t count) except -1
     @cython.locals(base=Py_ssize_t, out=AvroBytes, at=Py_ssize_t, tail=Py_ssize_t, node=bytes)
-    cdef int _close(self, Outbox outbox) except -1
+    cdef int _close(self, AgreedMutations agreed) except -1
     cdef inline int _payload(self, TablePlan plan, Py_ssize_t row) except -1
     @cython.locals(out=AvroBytes, at=Py_ssize_t, key=bytes)
     cdef int _keep(self, TablePlan plan, int operation, int64_t timestamp) except -1

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from headrace.plugins import EncodedRecords, Facts, Headers, HeadraceError, Quarantined
-from headrace.sources.cassandra.agreement.intake import Outbox
+from headrace.sources.cassandra.agreement.intake import AgreedMutations
 from headrace.sources.cassandra.encode.avro_bytes import AvroBytes, ValuePlan
 from headrace.sources.cassandra.encode.outputs import ChangeOutput, MessageOutput
-from headrace.sources.cassandra.encode.quarantine import mail_set_aside
+from headrace.sources.cassandra.encode.quarantine import quarantined_mutation
 from headrace.sources.cassandra.encode.row_reader import RowReader
 from headrace.sources.cassandra.encode.table_plan import EpochSource, TablePlan, avro_string
 from headrace.sources.cassandra.mutation.errors import UnknownTableError
@@ -75,7 +75,7 @@ class Transcoder:
         self.out.attach(buf)
 
     def encode(
-        self, outbox: Outbox, nodes: Sequence[str], flat: int = 0, primary: int = 0
+        self, agreed: AgreedMutations, nodes: Sequence[str], flat: int = 0, primary: int = 0
     ) -> EncodedRecords:
         """Encode every mutation; one that does not fit its schema is quarantined whole.
 
@@ -92,66 +92,66 @@ class Transcoder:
             self.node_names = list(nodes)
             self.nodes = [avro_string(name) for name in nodes]
         self.epoch = constants.NOWHERE
-        self.attach(outbox.data)
-        self.identify(outbox)
+        self.attach(agreed.data)
+        self.identify(agreed)
         self.at = 0
-        while self.at < outbox.count:
+        while self.at < agreed.count:
             try:
-                self._go_on(outbox)
+                self._go_on(agreed)
             except HeadraceError:
                 self._undo()
-                error = self._judged(outbox)
+                error = self._judged(agreed)
                 if error is not None:
-                    base = self.at * constants.MAIL_WIDTH
-                    quarantined.append(mail_set_aside(outbox, base, nodes, error))
+                    base = self.at * constants.AGREED_WIDTH
+                    quarantined.append(quarantined_mutation(agreed, base, nodes, error))
                 self.at += 1
-        facts = self._facts(outbox)
+        facts = self._facts(agreed)
         return EncodedRecords(
             self.keys, self.bodies, self.headers, self.tables, quarantined, facts=facts
         )
 
-    def _facts(self, outbox: Outbox) -> Facts:
+    def _facts(self, agreed: AgreedMutations) -> Facts:
         """Return the facts about the changes and all mutations."""
-        width = constants.MAIL_WIDTH
+        width = constants.AGREED_WIDTH
         changes = memoryview(self.facts_of(len(self.bodies))).cast("q")
-        mails = memoryview(ops.take_words(outbox.meta, outbox.count * width)).cast("q")
+        words = memoryview(ops.take_words(agreed.meta, agreed.count * width)).cast("q")
         return Facts(
             timestamps_us=changes[constants.FACT_TIMESTAMP :: constants.FACT_WORDS],
             operations=changes[constants.FACT_OPERATION :: constants.FACT_WORDS],
             indexes=changes[constants.FACT_INDEX :: constants.FACT_WORDS],
             mutations=changes[constants.FACT_MUTATION :: constants.FACT_WORDS],
-            ids=ops.take(self.ids, 0, outbox.count * constants.ID_BYTES),
+            ids=ops.take(self.ids, 0, agreed.count * constants.ID_BYTES),
             places={
-                "node": mails[constants.MAIL_HOST :: width],
-                "segment": mails[constants.MAIL_SEGMENT :: width],
-                "position": mails[constants.MAIL_POSITION :: width],
-                "copies": mails[constants.MAIL_COPIES :: width],
+                "node": words[constants.AGREED_HOST :: width],
+                "segment": words[constants.AGREED_SEGMENT :: width],
+                "position": words[constants.AGREED_POSITION :: width],
+                "copies": words[constants.AGREED_COPIES :: width],
             },
             texts={"node": self.node_names},
         )
 
-    def identify(self, outbox: Outbox) -> None:
+    def identify(self, agreed: AgreedMutations) -> None:
         """Set `ids`: 16 bytes for each mutation, the first half of the SHA-256 of its bytes."""
-        if constants.ID_BYTES * outbox.count > len(self.ids):
-            self.ids = memoryview(bytearray(2 * constants.ID_BYTES * outbox.count))
-        ops.sha16_all(outbox.data, outbox.meta, constants.MAIL_WIDTH, outbox.count, self.ids)
+        if constants.ID_BYTES * agreed.count > len(self.ids):
+            self.ids = memoryview(bytearray(2 * constants.ID_BYTES * agreed.count))
+        ops.sha16_all(agreed.data, agreed.meta, constants.AGREED_WIDTH, agreed.count, self.ids)
 
-    def _go_on(self, outbox: Outbox) -> None:
+    def _go_on(self, agreed: AgreedMutations) -> None:
         """Encode the mutations from `at` on, to the end or to one that does not fit."""
-        while self.at < outbox.count:
+        while self.at < agreed.count:
             self.id_at = self.at * constants.ID_BYTES
             self.made = len(self.bodies)
-            epoch = outbox.meta[self.at * constants.MAIL_WIDTH + constants.MAIL_EPOCH]
+            epoch = agreed.meta[self.at * constants.AGREED_WIDTH + constants.AGREED_EPOCH]
             if epoch != self.epoch:
-                self._enter(outbox, epoch)
-            self._mutation(outbox)
+                self._enter(agreed, epoch)
+            self._mutation(agreed)
             self.at += 1
 
-    def _enter(self, outbox: Outbox, epoch: int) -> None:
+    def _enter(self, agreed: AgreedMutations, epoch: int) -> None:
         """Continue with the tables of another epoch."""
         made = self.epochs.plans_of(epoch)
         self.reader.use(made.cutter, made.columns_max)
-        self.reader.cutter.attach(outbox.data)
+        self.reader.cutter.attach(agreed.data)
         self.plans = made.plans
         self.epoch = epoch
         if self.changes is not None:
@@ -167,7 +167,7 @@ class Transcoder:
         if self.changes is not None:
             self.changes.keep_first(self.made)
 
-    def _judged(self, outbox: Outbox) -> HeadraceError | None:
+    def _judged(self, agreed: AgreedMutations) -> HeadraceError | None:
         """Encode a mutation the general way: it may have worse errors after the one already found.
 
         Returns the error if no other epoch fits either.
@@ -176,55 +176,55 @@ class Transcoder:
         self.takes_plain = 0
         found = None
         try:
-            self._mutation(outbox)
+            self._mutation(agreed)
         except HeadraceError as error:
             self._undo()
-            found = None if self._rescued(outbox, error) else error
+            found = None if self._rescued(agreed, error) else error
         self.takes_plain = takes_plain
         return found
 
-    def _rescued(self, outbox: Outbox, error: HeadraceError) -> bool:
+    def _rescued(self, agreed: AgreedMutations, error: HeadraceError) -> bool:
         """Encode a mutation that does not fit its epoch with another, or up to an unknown table.
 
         Updates before an unknown table are delivered if no delivered table can follow it.
         """
-        base = self.at * constants.MAIL_WIDTH
-        epoch = outbox.meta[base + constants.MAIL_EPOCH]
+        base = self.at * constants.AGREED_WIDTH
+        epoch = agreed.meta[base + constants.AGREED_EPOCH]
         for other in self.epochs.others(epoch):
-            self._enter(outbox, other)
+            self._enter(agreed, other)
             try:
-                self._mutation(outbox)
+                self._mutation(agreed)
             except HeadraceError:
                 self._undo()
             else:
                 return True
-        self._enter(outbox, epoch)
+        self._enter(agreed, epoch)
         if not isinstance(error, UnknownTableError):
             return False
         try:
             with suppress(UnknownTableError):  # Cut again: the cutter stops at that table.
-                self._mutation(outbox)
+                self._mutation(agreed)
             rest = ops.take(
-                outbox.data, self.reader.cutter.at, outbox.meta[base + constants.MAIL_END]
+                agreed.data, self.reader.cutter.at, agreed.meta[base + constants.AGREED_END]
             )
             if self.reader.cutter.is_neighbour() and not self.epochs.hides(epoch, rest):
-                self._changes(outbox, self.reader.cutter.count)
+                self._changes(agreed, self.reader.cutter.count)
                 self.epochs.pass_over(error)
                 return True
         except HeadraceError:
             self._undo()
         return False
 
-    def _mutation(self, outbox: Outbox) -> None:
+    def _mutation(self, agreed: AgreedMutations) -> None:
         """Cut and encode the current mutation."""
-        base = self.at * constants.MAIL_WIDTH
-        start = outbox.meta[base + constants.MAIL_START]
-        end = outbox.meta[base + constants.MAIL_END]
-        messaging = outbox.meta[base + constants.MAIL_MESSAGING]
-        if not self.takes_plain or not self._plain(outbox, start, end, messaging):
-            self._changes(outbox, self.reader.cutter.cut_range(start, end, messaging))
+        base = self.at * constants.AGREED_WIDTH
+        start = agreed.meta[base + constants.AGREED_START]
+        end = agreed.meta[base + constants.AGREED_END]
+        messaging = agreed.meta[base + constants.AGREED_MESSAGING]
+        if not self.takes_plain or not self._plain(agreed, start, end, messaging):
+            self._changes(agreed, self.reader.cutter.cut_range(start, end, messaging))
 
-    def _plain(self, outbox: Outbox, start: int, end: int, messaging: int) -> int:
+    def _plain(self, agreed: AgreedMutations, start: int, end: int, messaging: int) -> int:
         """Encode the current mutation if it is a plain insert; return whether it is."""
         header = self._head(start, end, messaging)
         if header is None:
@@ -235,20 +235,20 @@ class Transcoder:
         self.index = 1
         self.end_count = 0
         self._keep(plan, constants.OP_INSERT, self.reader.cutter.row_timestamp)
-        self._close(outbox)
+        self._close(agreed)
         return 1
 
-    def _changes(self, outbox: Outbox, count: int) -> None:
+    def _changes(self, agreed: AgreedMutations, count: int) -> None:
         """Encode *count* operations: first the changes, then the fields that need their number."""
         if (
             self.reader.lists != self.reader.cutter.lists
         ):  # Taking a view costs more than encoding a row's fields.
             self.reader.lists = self.reader.cutter.lists
             self.reader.words = self.reader.cutter.words
-        base = self.at * constants.MAIL_WIDTH
+        base = self.at * constants.AGREED_WIDTH
         self.reader.end = count * constants.WIDTH
         self.length = (
-            outbox.meta[base + constants.MAIL_END] - outbox.meta[base + constants.MAIL_START]
+            agreed.meta[base + constants.AGREED_END] - agreed.meta[base + constants.AGREED_START]
         )
         self.index = 0
         self.end_count = 0
@@ -257,20 +257,20 @@ class Transcoder:
         at = 0
         while at < self.reader.end:
             at = self._update(at)
-        self._close(outbox)
+        self._close(agreed)
 
-    def _close(self, outbox: Outbox) -> None:
+    def _close(self, agreed: AgreedMutations) -> None:
         """End the changes with what needs their number."""
-        base = self.at * constants.MAIL_WIDTH
+        base = self.at * constants.AGREED_WIDTH
         out = self.out
-        node = self.nodes[outbox.meta[base + constants.MAIL_HOST]]
+        node = self.nodes[agreed.meta[base + constants.AGREED_HOST]]
         out.reserve(len(node) + constants.COLUMN_BYTES)
         tail = out.size
         at = ops.put_long(out.out, tail, self.index)
-        at = ops.put_long(out.out, at, outbox.meta[base + constants.MAIL_COPIES])
+        at = ops.put_long(out.out, at, agreed.meta[base + constants.AGREED_COPIES])
         at = ops.put_bytes(out.out, at, node)
-        at = ops.put_long(out.out, at, outbox.meta[base + constants.MAIL_SEGMENT])
-        out.size = ops.put_long(out.out, at, outbox.meta[base + constants.MAIL_POSITION])
+        at = ops.put_long(out.out, at, agreed.meta[base + constants.AGREED_SEGMENT])
+        out.size = ops.put_long(out.out, at, agreed.meta[base + constants.AGREED_POSITION])
         self._finish(tail, out.size)
 
     def _finish(self, tail: int, tail_end: int) -> None:

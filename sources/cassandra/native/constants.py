@@ -85,19 +85,19 @@ EXPIRED_PUBLISHED = 4
 CONTENT_KNOWN = 5  # Other bytes of a published mutation.
 JOINED = 6  # Other bytes of a mutation that another record waits for; its D0 and D1 follow.
 
-# Fields of an agreed mutation (`Outbox.meta`).
-MAIL_WIDTH = 9
-MAIL_START = 0
-MAIL_END = 1
-MAIL_HOST = 2
-MAIL_SEGMENT = 3
-MAIL_POSITION = 4
-MAIL_COPIES = 5
-MAIL_MESSAGING = 6
-MAIL_FLAGS = 7
-MAIL_EPOCH = 8  # The number of the epoch in force for it.
+# Fields of an agreed mutation (`AgreedMutations.meta`).
+AGREED_WIDTH = 9
+AGREED_START = 0
+AGREED_END = 1
+AGREED_HOST = 2
+AGREED_SEGMENT = 3
+AGREED_POSITION = 4
+AGREED_COPIES = 5
+AGREED_MESSAGING = 6
+AGREED_FLAGS = 7
+AGREED_EPOCH = 8  # The number of the epoch in force for it.
 LATE = 1  # It had expired when the copy that completed its agreement was read.
-# In what `Agreement` returns for an emission, above the number of copies, and in MAIL_FLAGS.
+# In what `Agreement` returns for an emission, above the number of copies, and in AGREED_FLAGS.
 COPIES = 0xFF
 ASSUMED = 0x100  # Its copies include some assumed in a lost part of a log.
 EXPIRED = 0x200  # It expired while pending, and is published with the copies it has.

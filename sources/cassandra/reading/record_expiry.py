@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from headrace.plugins import Quarantined, RetriableError
-from headrace.sources.cassandra.agreement.intake import Outbox
+from headrace.sources.cassandra.agreement.intake import AgreedMutations
 from headrace.sources.cassandra.agreement.rules import Agreement
 from headrace.sources.cassandra.commitlog.manifest import file_of
 from headrace.sources.cassandra.encode.quarantine import set_aside
@@ -67,11 +67,11 @@ class Memory:
         self.comparison = Comparison(agreement, self._find, epoch_of)
 
     def keep(
-        self, outbox: Outbox, *, caught_up: bool, any_absent: bool = False
+        self, agreed: AgreedMutations, *, caught_up: bool, any_absent: bool = False
     ) -> list[Quarantined]:
         """Compare pending records, and remove records that are too old or too many.
 
-        What may be published now is added to *outbox*. *caught_up* says that the logs were read to
+        What may be published now is added to *agreed*. *caught_up* says that the logs were read to
         their ends, *any_absent* that one of them is absent. Returns the pending mutations that had
         no room (line 25): they must be durable before the state without them is.
         """
@@ -80,13 +80,13 @@ class Memory:
             self.due_ms = agreement.split_time_ms + SWEEP_MS
             self._copies.close()
             for slot in agreement.ready():
-                self._publish(slot, outbox)
-            self._compare(CANONICAL_MS, outbox)
+                self._publish(slot, agreed)
+            self._compare(CANONICAL_MS, agreed)
             for slot in agreement.due(self._ages.expiry_ms):
-                self._expire(slot, outbox, any_absent=any_absent)
+                self._expire(slot, agreed, any_absent=any_absent)
             agreement.forget_old(self._ages.memory_ms, self._ages.complete_ms)
         if caught_up and not self._was_caught_up:  # Also if no time passes: all is read.
-            self._compare(0, outbox)
+            self._compare(0, agreed)
         self._was_caught_up = caught_up
         agreement.shorten(self._records_max)
         excess = min(agreement.live - self._records_max, OVERFLOW_MAX)
@@ -122,12 +122,12 @@ class Memory:
         self._copies.close()
         return whole
 
-    def _compare(self, wait_ms: int, outbox: Outbox) -> None:
+    def _compare(self, wait_ms: int, agreed: AgreedMutations) -> None:
         """Line 19."""
         for slot in self.comparison.compare(self._agreement.unchecked(wait_ms)):
-            self._publish(slot, outbox)
+            self._publish(slot, agreed)
 
-    def _publish(self, slot: int, outbox: Outbox) -> None:
+    def _publish(self, slot: int, agreed: AgreedMutations) -> None:
         """Lines 17 and 18: while the bytes cannot be read, it stays as it is."""
         with suppress(RetriableError):
             found = self._find(slot)
@@ -135,9 +135,9 @@ class Memory:
             if verdict == Verdict.KNOWN:
                 self._agreement.know(slot)
             elif found and verdict == Verdict.NEW:
-                self._let_out(slot, found, outbox)
+                self._let_out(slot, found, agreed)
 
-    def _expire(self, slot: int, outbox: Outbox, *, any_absent: bool) -> None:
+    def _expire(self, slot: int, agreed: AgreedMutations, *, any_absent: bool) -> None:
         """Line 20: compared again; then dropped, or published with as many copies as seen.
 
         What cannot be read now is retried by a later sweep, unless a log is absent.
@@ -157,18 +157,18 @@ class Memory:
             self.bytes_lost += is_wanted
             self._agreement.expire(slot)
         else:
-            self._let_out(slot, found, outbox)
+            self._let_out(slot, found, agreed)
 
     def _is_short(self, slot: int) -> bool:
         return self._agreement.copies(slot) & constants.EXPIRED != 0
 
-    def _let_out(self, slot: int, found: Copy, outbox: Outbox) -> None:
+    def _let_out(self, slot: int, found: Copy, agreed: AgreedMutations) -> None:
         """Emit a mutation, unless only streams brought it and streamed ones are not delivered."""
         agreement = self._agreement
         if self._suppress_streamed and agreement.is_streamed(slot):
             agreement.leave_out(slot)
             return
-        self._emit(slot, found, outbox)
+        self._emit(slot, found, agreed)
         self.streamed += agreement.is_streamed(slot)
         if self._is_short(slot):
             agreement.publish_expired(slot, *_place(found))
@@ -176,8 +176,8 @@ class Memory:
             agreement.publish(slot, *_place(found))
         agreement.learn_newest(slot, NOT_LOOKED)
 
-    def _emit(self, slot: int, found: Copy, outbox: Outbox) -> None:
-        outbox.append(
+    def _emit(self, slot: int, found: Copy, agreed: AgreedMutations) -> None:
+        agreed.append(
             found.raw,
             0,
             len(found.raw),

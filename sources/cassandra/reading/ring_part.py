@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.sources.cassandra.agreement.intake import Outbox
+from headrace.sources.cassandra.agreement.intake import AgreedMutations
 from headrace.sources.cassandra.commitlog.heads import partition_key
 from headrace.sources.cassandra.native import constants, ops
 from headrace.sources.cassandra.ring.splits import number_of
@@ -28,28 +28,28 @@ class RingPart:
             for low, high in self._straight()
         )
 
-    def keep(self, outbox: Outbox) -> Outbox:
-        """Return the mutations of *outbox* that are in it; *outbox* itself if all are."""
+    def keep(self, agreed: AgreedMutations) -> AgreedMutations:
+        """Return the mutations of *agreed* that are in it; *agreed* itself if all are."""
         if not self.tokens:
-            return outbox
-        kept = Outbox()
-        meta = memoryview(outbox.meta)[: outbox.count * constants.MAIL_WIDTH].tolist()
-        for base in range(0, len(meta), constants.MAIL_WIDTH):
-            mail = meta[base : base + constants.MAIL_WIDTH]
-            start, end = mail[constants.MAIL_START], mail[constants.MAIL_END]
-            key = partition_key(bytes(outbox.data[start:end]), mail[constants.MAIL_MESSAGING])
+            return agreed
+        kept = AgreedMutations()
+        meta = memoryview(agreed.meta)[: agreed.count * constants.AGREED_WIDTH].tolist()
+        for base in range(0, len(meta), constants.AGREED_WIDTH):
+            fields = meta[base : base + constants.AGREED_WIDTH]
+            start, end = fields[constants.AGREED_START], fields[constants.AGREED_END]
+            key = partition_key(bytes(agreed.data[start:end]), fields[constants.AGREED_MESSAGING])
             if self._has(ops.token(memoryview(key), 0, len(key))):
-                copies = mail[constants.MAIL_COPIES]
+                copies = fields[constants.AGREED_COPIES]
                 kept.append(
-                    outbox.data,
+                    agreed.data,
                     start,
                     end,
-                    mail[constants.MAIL_HOST],
-                    mail[constants.MAIL_SEGMENT],
-                    mail[constants.MAIL_POSITION],
-                    -copies if mail[constants.MAIL_FLAGS] & constants.LATE else copies,
-                    mail[constants.MAIL_MESSAGING],
-                    mail[constants.MAIL_EPOCH],
+                    fields[constants.AGREED_HOST],
+                    fields[constants.AGREED_SEGMENT],
+                    fields[constants.AGREED_POSITION],
+                    -copies if fields[constants.AGREED_FLAGS] & constants.LATE else copies,
+                    fields[constants.AGREED_MESSAGING],
+                    fields[constants.AGREED_EPOCH],
                 )
         return kept
 

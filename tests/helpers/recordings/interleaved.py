@@ -248,8 +248,8 @@ class Job:
 def mutations(batch: Batch) -> Iterator[bytes]:
     """Yield the digests of a batch's mutations without decoding them."""
     assert isinstance(batch, MutationBatch)
-    outbox = batch._outbox  # noqa: SLF001 (to decode thousands of them would take minutes)
-    meta = memoryview(outbox.meta).tolist()
-    for base in range(0, outbox.count * constants.MAIL_WIDTH, constants.MAIL_WIDTH):
-        start, end = meta[base + constants.MAIL_START], meta[base + constants.MAIL_END]
-        yield sha256(bytes(outbox.data[start:end])).digest()
+    agreed = batch._agreed  # noqa: SLF001 (to decode thousands of them would take minutes)
+    meta = memoryview(agreed.meta).tolist()
+    for base in range(0, agreed.count * constants.AGREED_WIDTH, constants.AGREED_WIDTH):
+        start, end = meta[base + constants.AGREED_START], meta[base + constants.AGREED_END]
+        yield sha256(bytes(agreed.data[start:end])).digest()

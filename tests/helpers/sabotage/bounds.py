@@ -8,7 +8,7 @@ from typing import Final
 
 from headrace.plugins import Quarantined
 from headrace.sources.cassandra import reader
-from headrace.sources.cassandra.agreement.intake import Outbox
+from headrace.sources.cassandra.agreement.intake import AgreedMutations
 from headrace.sources.cassandra.agreement.rules import Agreement
 from headrace.sources.cassandra.logs import pins, rescued_copies
 from headrace.sources.cassandra.native import constants
@@ -41,8 +41,8 @@ def drops_what_has_no_room(patch: Patch) -> None:
     """Drop pending mutations where there is no room, and keep their bytes nowhere."""
     real = Memory.keep
 
-    def keep(self: Memory, outbox: Outbox, **more: bool) -> list[Quarantined]:
-        real(self, outbox, **more)
+    def keep(self: Memory, agreed: AgreedMutations, **more: bool) -> list[Quarantined]:
+        real(self, agreed, **more)
         return []
 
     patch.setattr(Memory, "keep", keep)

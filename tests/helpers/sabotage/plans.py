@@ -108,11 +108,11 @@ def suppresses_all_that_waits(patch: Patch) -> None:
     """Drop all that waited, whether or not it came from a stream."""
     real = Memory._publish
 
-    def publish(self: Memory, slot: int, outbox: object) -> None:
+    def publish(self: Memory, slot: int, agreed: object) -> None:
         if self._suppress_streamed:
             self._agreement.leave_out(slot)
         else:
-            real(self, slot, outbox)  # As it was given.
+            real(self, slot, agreed)  # type: ignore[arg-type]  # As it came.
 
     patch.setattr(Memory, "_publish", publish)
 

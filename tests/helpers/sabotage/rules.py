@@ -369,7 +369,7 @@ def forgets_which_rings_count(patch: Patch) -> None:
 
 def judges_nothing_again(patch: Patch) -> None:
     """Do not check pending records again when the ring changes, or after a load."""
-    patch.setattr(record_expiry.Memory, "_publish", lambda _self, _slot, _outbox: None)
+    patch.setattr(record_expiry.Memory, "_publish", lambda _self, _slot, _agreed: None)
 
 
 def passes_over_gaps(patch: Patch) -> None:

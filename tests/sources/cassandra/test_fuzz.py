@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from headrace.connector.runtime.books.equations import SplitBooks, differences
 from headrace.plugins import HeadraceError
-from headrace.sources.cassandra.agreement.intake import Outbox
+from headrace.sources.cassandra.agreement.intake import AgreedMutations
 from headrace.sources.cassandra.commitlog.segment import parse_name
 from headrace.sources.cassandra.encode.transcode import Transcoder
 from headrace.sources.cassandra.errors import CorruptSegmentError, WrongKeyError
@@ -271,13 +271,13 @@ def test_any_mutation_in_the_live_path() -> None:
         raw = seed.raws[pick % len(seed.raws)]
 
         def encode(middle: bytes) -> int:
-            outbox = Outbox()
+            agreed = AgreedMutations()
             encoder, epoch = transcoder(number)
             for each in (raw, middle, raw):
-                outbox.append(
+                agreed.append(
                     each, 0, len(each), 0, 1, 99, 1, MESSAGING[seed.version], epoch.number
                 )
-            encoded = encoder.encode(outbox, ["n1"])
+            encoded = encoder.encode(agreed, ["n1"])
             return len(encoded) + len(encoded.quarantined)
 
         whole = encode(raw)

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.plugins import Batch, CloseReason, ConfigError, Demand, Position
 from headrace.plugins.testing.doubles import DrivenClock
-from headrace.sources.cassandra.agreement.intake import Outbox
+from headrace.sources.cassandra.agreement.intake import AgreedMutations
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 from headrace.sources.cassandra.reading.record_expiry import SWEEP_MS, Memory
 from headrace.sources.cassandra.state.cdc_state import CdcState
@@ -69,9 +69,11 @@ def test_a_pass_that_changes_nothing_asks_no_split(
     looks: list[bool] = []
     keep = Memory.keep
 
-    def seen(memory: Memory, outbox: Outbox, *, caught_up: bool, any_absent: bool) -> object:
+    def seen(
+        memory: Memory, agreed: AgreedMutations, *, caught_up: bool, any_absent: bool
+    ) -> object:
         looks.append(caught_up)
-        return keep(memory, outbox, caught_up=caught_up, any_absent=any_absent)
+        return keep(memory, agreed, caught_up=caught_up, any_absent=any_absent)
 
     monkeypatch.setattr(Memory, "keep", seen)
     clock = DrivenClock()

@@ -9,7 +9,12 @@ from cassandra import murmur3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.sources.cassandra.agreement.intake import SKIP_REASONS, Intake, Outbox, Routes
+from headrace.sources.cassandra.agreement.intake import (
+    SKIP_REASONS,
+    AgreedMutations,
+    Intake,
+    Routes,
+)
 from headrace.sources.cassandra.agreement.rules import Agreement
 from headrace.sources.cassandra.commitlog.framer import Framer, digest
 from headrace.sources.cassandra.commitlog.heads import first_table_id
@@ -95,12 +100,12 @@ class Log:
         return dict(zip(SKIP_REASONS, self.intake.skipped, strict=True))
 
 
-def content(outbox: Outbox) -> list[bytes]:
+def content(agreed: AgreedMutations) -> list[bytes]:
     """Return the agreed mutations."""
-    meta = memoryview(outbox.meta).tolist()
+    meta = memoryview(agreed.meta).tolist()
     return [
-        bytes(outbox.data[meta[base + constants.MAIL_START] : meta[base + constants.MAIL_END]])
-        for base in range(0, outbox.count * constants.MAIL_WIDTH, constants.MAIL_WIDTH)
+        bytes(agreed.data[meta[base + constants.AGREED_START] : meta[base + constants.AGREED_END]])
+        for base in range(0, agreed.count * constants.AGREED_WIDTH, constants.AGREED_WIDTH)
     ]
 
 
@@ -218,21 +223,21 @@ def test_a_bound_on_bytes_is_passed_by_one_mutation(sizes: list[int], held_max: 
 
     log.feed(raws, held_max=held_max)
 
-    held = [raw for outbox in log.taken() for raw in outbox]
+    held = [raw for agreed in log.taken() for raw in agreed]
     fits = sum(map(len, raws)) < held_max
     assert fits == (sum(map(len, held)) < held_max)
     assert not held or sum(map(len, held)) - len(raws[len(held) - 1]) < held_max
 
 
-def test_an_outbox_grows_while_what_it_had_is_read() -> None:
+def test_agreed_mutations_grow_while_they_are_read() -> None:
     """A view stays as it was, and nothing that is appended is lost."""
-    outbox = Outbox()
+    agreed = AgreedMutations()
     raws = [bytes([n]) * 30_000 for n in range(1, 100)]
-    view = memoryview(outbox.data)
+    view = memoryview(agreed.data)
     for raw in raws:
-        outbox.append(raw, 0, len(raw), 0, 1, 1, 1, 12, 0)
+        agreed.append(raw, 0, len(raw), 0, 1, 1, 1, 12, 0)
 
-    assert b"".join(raws) == bytes(outbox.data[: outbox.size])
+    assert b"".join(raws) == bytes(agreed.data[: agreed.size])
     assert raws[0] == bytes(view[: len(raws[0])])
 
 

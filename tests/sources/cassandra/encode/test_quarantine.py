@@ -151,11 +151,11 @@ def test_entries_of_other_tables_are_left_in_damage() -> None:
     origin = {"segment": 1, "position": 9, "messaging": 12, "copies": 1, "begin": 100}
     epoch = Epochs().of(parse_schema(SCHEMA))
 
-    outbox = salvaged(Quarantined("", "", "", content, origin=origin), epoch)
+    agreed = salvaged(Quarantined("", "", "", content, origin=origin), epoch)
 
-    assert outbox is not None
+    assert agreed is not None
     assert [three[0], three[2]] == [
-        bytes(outbox.data[outbox.meta[at] : outbox.meta[at + 1]])
-        for at in range(0, outbox.count * constants.MAIL_WIDTH, constants.MAIL_WIDTH)
+        bytes(agreed.data[agreed.meta[at] : agreed.meta[at + 1]])
+        for at in range(0, agreed.count * constants.AGREED_WIDTH, constants.AGREED_WIDTH)
     ]
-    assert 100 + len(entry(ROWS[0])) == outbox.meta[4]
+    assert 100 + len(entry(ROWS[0])) == agreed.meta[4]

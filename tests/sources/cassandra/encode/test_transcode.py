@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headrace.connector.serde.shaping import Shaper
 from headrace.plugins import Batch, Codec, EncodedRecords, Encoding
 from headrace.plugins.discovery import load
-from headrace.sources.cassandra.agreement.intake import Outbox
+from headrace.sources.cassandra.agreement.intake import AgreedMutations
 from headrace.sources.cassandra.encode.origin import ORIGIN
 from headrace.sources.cassandra.encode.transcode import Transcoder
 from headrace.sources.cassandra.forge.mutations import MESSAGING, encode_mutation
@@ -364,12 +364,12 @@ def test_text_of_every_length_is_judged(
 def test_a_mutation_is_named_by_the_digest_of_its_bytes(sizes: list[int]) -> None:
     """Half of SHA-256, however many go side by side and wherever each of them ends."""
     raws = [bytes((size + at) & 0xFF for at in range(size)) for size in sizes]
-    outbox = Outbox()
+    agreed = AgreedMutations()
     for raw in raws:
-        outbox.append(memoryview(raw), 0, len(raw), 0, 1, 1, 1, MESSAGING[7], 0)
+        agreed.append(memoryview(raw), 0, len(raw), 0, 1, 1, 1, MESSAGING[7], 0)
     transcoder = Transcoder(None)  # type: ignore[arg-type]  # It encodes nothing.
 
-    transcoder.identify(outbox)
+    transcoder.identify(agreed)
 
     assert [sha256(raw).digest()[:16] for raw in raws] == [
         bytes(transcoder.ids[16 * i : 16 * i + 16]) for i in range(len(raws))

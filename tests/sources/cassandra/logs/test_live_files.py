@@ -60,12 +60,14 @@ def taken(readers: Mapping[str, Reader], clock: DrivenClock) -> list[Place]:
 def places(batch: Batch) -> list[Place]:
     """Return where the mutations of a batch stand, without decoding them."""
     assert isinstance(batch, MutationBatch)
-    outbox = batch._outbox  # noqa: SLF001 (decoding them all would take minutes)
-    meta = memoryview(outbox.meta)[: outbox.count * constants.MAIL_WIDTH].tolist()
-    mails = [
-        meta[at : at + constants.MAIL_WIDTH] for at in range(0, len(meta), constants.MAIL_WIDTH)
+    agreed = batch._agreed  # noqa: SLF001 (decoding them all would take minutes)
+    meta = memoryview(agreed.meta)[: agreed.count * constants.AGREED_WIDTH].tolist()
+    listed = [
+        meta[at : at + constants.AGREED_WIDTH] for at in range(0, len(meta), constants.AGREED_WIDTH)
     ]
-    return [(mail[constants.MAIL_SEGMENT], mail[constants.MAIL_POSITION]) for mail in mails]
+    return [
+        (fields[constants.AGREED_SEGMENT], fields[constants.AGREED_POSITION]) for fields in listed
+    ]
 
 
 def written(logs: Iterable[Path], schema: Path) -> set[Place]:
