@@ -86,7 +86,7 @@ class Parts:
         self._told_flaws: dict[str, Sequence[HeadraceError]] = dict.fromkeys(config.nodes, ())
         self._flaws_told: dict[str, FlawsTold] = defaultdict(FlawsTold)
         self._lacking: Mapping[str, Problem] = {}
-        self._incarnations: dict[str, int] = {}
+        self._generations: dict[str, int] = {}
         self.holds: dict[str, Hold | RemoteHold] = {}  # Those that were opened.
 
     def check(self) -> None:
@@ -247,8 +247,8 @@ class Parts:
         if state is not None:
             acquaint(self.logs, state)
             for node, stored in state.manifests.items():
-                before = self._incarnations.get(node, 0)
-                self._incarnations[node] = max(before, Manifest(stored).incarnation)
+                before = self._generations.get(node, 0)
+                self._generations[node] = max(before, Manifest(stored).generation)
 
     @property
     def searcher(self) -> Searcher:
@@ -429,12 +429,12 @@ class Parts:
         self._absent = absent
 
     def _report_log(self, node: str, log: "LogDirectory | RemoteLog") -> None:
-        if log.manifest.incarnation > self._incarnations.get(node, 0):
-            self._incarnations[node] = log.manifest.incarnation
+        if log.manifest.generation > self._generations.get(node, 0):
+            self._generations[node] = log.manifest.generation
             self.context.log.warning(
                 "log_generation_started",
                 node=node,
-                incarnation=log.manifest.incarnation,
+                generation=log.manifest.generation,
                 hint="segments with lower ids than before: the node was set up again, or its "
                 "clock set back; they are read from their start",
             )

@@ -455,9 +455,9 @@ class RemoteHold:
         if self._noted.get(split) == noted.says():
             return
         place = noted.marker.segment_id, noted.marker.offset
-        segments, copies, incarnation = list(noted.segments), noted.copies, noted.incarnation
+        segments, copies, generation = list(noted.segments), noted.copies, noted.generation
         need = Need(
-            self._job, self._store, split, *place, segments, copies, incarnation, noted.listed
+            self._job, self._store, split, *place, segments, copies, generation, noted.listed
         )
         with contextlib.suppress(AgentUnavailableError):
             self._tell_splits()

@@ -67,7 +67,7 @@ Store = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
 class Need(msgspec.Struct, frozen=True):
     """What a split needs: all after its marker, older `segments`, and `copies` in others.
 
-    The marker is in an `incarnation` of the log, of which the split knows what is `listed`.
+    The marker is in a `generation` of the log, of which the split knows what is `listed`.
     """
 
     job: str
@@ -77,7 +77,7 @@ class Need(msgspec.Struct, frozen=True):
     offset: int
     segments: list[int]
     copies: dict[int, list[tuple[int, int]]] = {}
-    incarnation: int = 0
+    generation: int = msgspec.field(default=0, name="incarnation")  # The name in requests.
     listed: Stored = ()
 
 

@@ -270,7 +270,7 @@ class AgentServer:
 
     async def _need(self, request: web.Request) -> web.Response:
         need = _body(await _arrived(request), Need)
-        marker = Marker(number_in(need.incarnation, need.segment), need.offset)
+        marker = Marker(number_in(need.generation, need.segment), need.offset)
         pending = {**need.copies, **{number: [] for number in need.segments}}
 
         def note() -> int:

@@ -17,13 +17,13 @@ from headrace.sources.cassandra.commitlog.segment import ID_BEHIND
 
 # Ids of one run of a node follow each other; a restart begins with the time in ms.
 RUN_GAP_MAX: Final = 1_000
-INCARNATION_BEHIND: Final = 1 << 15  # Above generations, so that numbers have 63 bits.
+GENERATION_BEHIND: Final = 1 << 15  # Above generations, so that numbers have 63 bits.
 RUNS_MAX: Final = 256  # Of ids that are remembered; more only of segments that are still there.
 
-_Incarnation = Annotated[int, msgspec.Meta(ge=0, lt=INCARNATION_BEHIND)]
+_Generation = Annotated[int, msgspec.Meta(ge=0, lt=GENERATION_BEHIND)]
 _Step = Annotated[int, msgspec.Meta(ge=0, lt=ID_BEHIND)]
 # Of each generation its runs of ids, first and last: each number says how far it is from the last.
-Stored = tuple[tuple[_Incarnation, tuple[_Step, ...]], ...]
+Stored = tuple[tuple[_Generation, tuple[_Step, ...]], ...]
 _Run = tuple[int, int]
 _Runs = dict[int, list[_Run]]  # By generation, ascending.
 
@@ -33,22 +33,22 @@ def file_of(number: int) -> int:
     return number % ID_BEHIND
 
 
-def incarnation_of(number: int) -> int:
+def generation_of(number: int) -> int:
     """Return the generation that the segment with a number belongs to, from 0."""
     return number // ID_BEHIND
 
 
-def number_in(incarnation: int, file_id: int) -> int:
+def number_in(generation: int, file_id: int) -> int:
     """Return the number of a segment."""
-    return incarnation * ID_BEHIND + file_id
+    return generation * ID_BEHIND + file_id
 
 
 class Manifest:
-    """See the module. `incarnation` is the newest one."""
+    """See the module. `generation` is the newest one."""
 
     def __init__(self, stored: Stored = ()) -> None:
         """Know what is *stored*."""
-        self.incarnation = 0
+        self.generation = 0
         self._runs: _Runs = {}
         self._learned: _Runs = {}  # Of `_runs` those from states.
         self._heard: _Runs = {}  # Those from notes; they count if no state has any.
@@ -66,7 +66,7 @@ class Manifest:
         learned = _together(self._learned, _stored_runs(stored))
         if learned != self._learned:
             self._learned = learned
-            self._number_anew()
+            self._renumber()
 
     def hear(self, stored: Stored) -> None:
         """Know what a job noted of this log, as long as no state was learned.
@@ -75,7 +75,7 @@ class Manifest:
         there was any of it, it would seem read.
         """
         self._heard = _together(self._heard, _stored_runs(stored))
-        self._number_anew()
+        self._renumber()
 
     def begin_at(self, file_id: int) -> None:
         """Give the position of a state without a manifest: what exists and is lower was read.
@@ -84,15 +84,15 @@ class Manifest:
         """
         if file_id > self._stood:
             self._stood = file_id
-            self._number_anew()
+            self._renumber()
 
     def number(self, file_id: int) -> int | None:
         """Return the number of a segment; None if it was not listed."""
-        for incarnation in sorted(self._runs, reverse=True):
-            runs = self._runs[incarnation]
+        for generation in sorted(self._runs, reverse=True):
+            runs = self._runs[generation]
             at = bisect_right(runs, file_id, key=itemgetter(0)) - 1
             if at >= 0 and file_id <= runs[at][1]:
-                return number_in(incarnation, file_id)
+                return number_in(generation, file_id)
         return None
 
     def note(self, listed: Collection[int]) -> Mapping[int, int]:
@@ -111,9 +111,9 @@ class Manifest:
         """Return what is known, to be stored; of what is gone for long nothing."""
         return self._stored
 
-    def _number_anew(self) -> None:
+    def _renumber(self) -> None:
         self._runs = dict(self._learned or self._heard)
-        self.incarnation = max(self._runs, default=0)
+        self.generation = max(self._runs, default=0)
         came, self._came = self._came, []
         heard = set(self._numbers).difference(*came)  # It was there before what came.
         for ids in (heard, *came):
@@ -127,7 +127,7 @@ class Manifest:
         if not self._runs and max(fresh) < self._stood:
             self._runs = {0: [(self._stood, self._stood)]}
         ends = {each: runs[-1][1] for each, runs in self._runs.items()}
-        newest, behind, made = self.incarnation, list[int](), dict[int, list[_Run]]()
+        newest, behind, made = self.generation, list[int](), dict[int, list[_Run]]()
         for file_id in sorted(fresh):
             # First what follows the end of the newest one.
             if _follows(file_id, ends.get(newest, -1)):
@@ -141,7 +141,7 @@ class Manifest:
             ends[newest] = file_id
             made.setdefault(newest, []).append((file_id, file_id))
         self._runs = _together(self._runs, made)
-        self.incarnation = newest
+        self.generation = newest
         self._came.append(fresh)
         if len(self._came) > RUNS_MAX:  # Who tells more by now tells the same.
             self._learned, self._came = dict(self._runs), []
@@ -154,16 +154,16 @@ class Manifest:
     def _forget(self, excess: int) -> None:
         """Forget the oldest runs of which nothing is there; never the last one."""
         newest = max(self._runs, default=0)
-        for incarnation in sorted(self._runs) if excess > 0 else ():
+        for generation in sorted(self._runs) if excess > 0 else ():
             kept = []
-            for run in self._runs[incarnation]:
+            for run in self._runs[generation]:
                 there = any(run[0] <= file_id <= run[1] for file_id in self._numbers)
-                is_last = incarnation == newest and run is self._runs[newest][-1]
+                is_last = generation == newest and run is self._runs[newest][-1]
                 if excess <= 0 or there or is_last:
                     kept.append(run)
                 else:
                     excess -= 1
-            self._runs[incarnation] = kept
+            self._runs[generation] = kept
         self._runs = {each: runs for each, runs in self._runs.items() if runs}
 
 

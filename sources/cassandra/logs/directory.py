@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from headrace.sources.cassandra.commitlog.manifest import Manifest, file_of, incarnation_of
+from headrace.sources.cassandra.commitlog.manifest import Manifest, file_of, generation_of
 from headrace.sources.cassandra.commitlog.segment import (
     HEADER_BYTES_MAX,
     Index,
@@ -238,7 +238,7 @@ class LogDirectory:
         *there* are the names of all, by ascending number. A generation's last one is final, too,
         when the node has started to write a later generation.
         """
-        last_ones = {incarnation_of(number): number for number in there}
+        last_ones = {generation_of(number): number for number in there}
         found: dict[int, int] = {}
         for number in sorted(last_ones.values(), reverse=True):
             name = there[number]

@@ -21,7 +21,7 @@ from headrace.sources.cassandra.commitlog.manifest import (
     Manifest,
     Stored,
     file_of,
-    incarnation_of,
+    generation_of,
     number_in,
 )
 from headrace.sources.cassandra.errors import END_OFFSET
@@ -50,7 +50,7 @@ class HoldDeniedError(MissingRequirementError):
 class Need(msgspec.Struct, frozen=True):
     """What one split of one job needs.
 
-    All after `marker`, which is in an `incarnation` of the log, and all that is not in `listed`; of
+    All after `marker`, which is in a `generation` of the log, and all that is not in `listed`; of
     what is before it `segments` as a whole, and of others `copies` alone. Segments are named by
     the ids in their files' names.
     """
@@ -60,7 +60,7 @@ class Need(msgspec.Struct, frozen=True):
     marker: Marker
     segments: tuple[int, ...]
     copies: dict[int, list[tuple[int, int]]] = {}
-    incarnation: int = 0
+    generation: int = msgspec.field(default=0, name="incarnation")  # The name in the files.
     listed: Stored = ()
 
     @classmethod
@@ -82,7 +82,7 @@ class Need(msgspec.Struct, frozen=True):
             Marker(file_of(marker.segment_id), marker.offset),
             tuple(sorted({file_of(segment) for segment in pending.keys() - few.keys()})),
             {file_of(segment): copies for segment, copies in few.items()},
-            incarnation_of(marker.segment_id),
+            generation_of(marker.segment_id),
             listed,
         )
 
@@ -93,14 +93,14 @@ class Need(msgspec.Struct, frozen=True):
         left behind copies only become fewer.
         """
         ended = self.marker.offset == END_OFFSET
-        place = self.incarnation, self.marker.segment_id, ended
+        place = self.generation, self.marker.segment_id, ended
         return place, self.segments, tuple(sorted(self.copies))
 
     def whole(self, segment_id: int) -> bool:
         """Say whether all of the segment with a number is needed."""
         file_id = file_of(segment_id)
         number = _known(self.listed).number(file_id) if self.listed else segment_id
-        stands = Marker(number_in(self.incarnation, self.marker.segment_id), self.marker.offset)
+        stands = Marker(number_in(self.generation, self.marker.segment_id), self.marker.offset)
         if number is None or file_id in self.segments:
             return True
         return stands < Marker(number, END_OFFSET)

@@ -21,11 +21,11 @@ from headrace.plugins import (
 )
 from headrace.sources.cassandra.agreement.rules import Agreement
 from headrace.sources.cassandra.commitlog.manifest import (
-    INCARNATION_BEHIND,
+    GENERATION_BEHIND,
     Manifest,
     Stored,
     file_of,
-    incarnation_of,
+    generation_of,
     number_in,
 )
 from headrace.sources.cassandra.commitlog.segment import ID_BEHIND
@@ -58,7 +58,7 @@ OPEN: Final = "open"
 ACCEPTED: Final = "accepted"
 HEAD_VERSION: Final = 2  # 1 had no manifests: its segments were numbered by their ids.
 PIECES_VERSION: Final = 3  # The names of the pieces that a head is stored in.
-INCARNATION: Final = "incarnation"
+GENERATION: Final = "incarnation"  # The key in offsets.
 _HEAD: Final = b"HRSH"
 _HIGHEST: Final = (1 << 63) - 1  # Above the id of every segment.
 _HALF: Final = 1 << 63
@@ -78,8 +78,8 @@ class Marker(msgspec.Struct, frozen=True, array_like=True, order=True):
     def shown(self) -> Mapping[str, int | str]:
         """Return it as an offset map; the first log generation is not named."""
         shown = {"segment_id": file_of(self.segment_id), "position": self.offset}
-        incarnation = incarnation_of(self.segment_id)
-        return shown | {INCARNATION: incarnation} if incarnation else shown
+        generation = generation_of(self.segment_id)
+        return shown | {GENERATION: generation} if generation else shown
 
 
 class StoredGap(msgspec.Struct, frozen=True, array_like=True):
@@ -345,16 +345,16 @@ class CdcState(Position):
 
     def _place(self, node: str, offset: Mapping[str, int | str]) -> Marker:
         """Return the marker of an offset map; by default in the newest log generation with it."""
-        given = {INCARNATION: 0, **offset}
-        segment_id, position, incarnation = offset_numbers(
-            given, "segment_id", "position", INCARNATION
+        given = {GENERATION: 0, **offset}
+        segment_id, position, generation = offset_numbers(
+            given, "segment_id", "position", GENERATION
         )
-        if segment_id >= ID_BEHIND or incarnation >= INCARNATION_BEHIND:
+        if segment_id >= ID_BEHIND or generation >= GENERATION_BEHIND:
             raise ConfigError([Problem("segment_id", f"no log has segment {segment_id}")])
-        if INCARNATION in offset:
-            return Marker(number_in(incarnation, segment_id), position)
+        if GENERATION in offset:
+            return Marker(number_in(generation, segment_id), position)
         known = Manifest(self.manifests.get(node, ()))
-        newest = number_in(known.incarnation, segment_id)
+        newest = number_in(known.generation, segment_id)
         return Marker(known.number(segment_id) or newest, position)
 
     def books(self) -> Mapping[str, int]:

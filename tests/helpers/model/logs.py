@@ -13,7 +13,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
 
-from headrace.sources.cassandra.commitlog.manifest import file_of, incarnation_of, number_in
+from headrace.sources.cassandra.commitlog.manifest import file_of, generation_of, number_in
 from headrace.sources.cassandra.forge.mutations import encode_mutation
 from headrace.sources.cassandra.forge.segments import SegmentWriter
 from headrace.sources.cassandra.logs.pins import FOLDER
@@ -192,9 +192,9 @@ class NodeLog:
             self._index(str(durable))
 
     @property
-    def incarnation(self) -> int:
+    def generation(self) -> int:
         """How often the node was set up again, or its clock set back."""
-        return incarnation_of(self._segment)
+        return generation_of(self._segment)
 
     def begin_anew(self, now_ms: int, *, is_wiped: bool) -> None:
         """Restart with lower ids, after all files were removed (*is_wiped*), or beside them."""
@@ -203,8 +203,8 @@ class NodeLog:
             self._lose([*self._older, self._segment])
             shutil.rmtree(self.folder)
             self.folder.mkdir()
-        incarnation = self.incarnation + 1
-        self._begin(number_in(incarnation, FIRST_SEGMENT - incarnation * BACK))
+        generation = self.generation + 1
+        self._begin(number_in(generation, FIRST_SEGMENT - generation * BACK))
 
     def _begin(self, number: int | None = None) -> None:
         self._older.append(self._segment)

@@ -10,7 +10,7 @@ from headrace.plugins import EncodedPosition
 from headrace.sources.cassandra.commitlog.manifest import number_in
 from headrace.sources.cassandra.native import constants
 from headrace.sources.cassandra.ring.topology import Topology
-from headrace.sources.cassandra.state.cdc_state import INCARNATION, OPEN, CdcState, Marker
+from headrace.sources.cassandra.state.cdc_state import GENERATION, OPEN, CdcState, Marker
 from headrace.sources.cassandra.state.gaps import RETURNED
 from helpers.model.logs import Copy, Mutation
 from helpers.model.ring import RETIRE_S, Part, Place, Version, part_of, place_of
@@ -248,7 +248,7 @@ def change_of(value: bytes) -> Change:
     told = json.loads(value)
     if "control" in told:
         begin = told["from"]
-        number = number_in(begin.get(INCARNATION, 0), begin["segment_id"])
+        number = number_in(begin.get(GENERATION, 0), begin["segment_id"])
         place = told["node"], number, begin["position"]
         return Change(-1, place, 0, -1, state=told["state"])
     place = told["node"], told["segment"], told["position"]

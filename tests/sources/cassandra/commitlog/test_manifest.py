@@ -11,7 +11,7 @@ from headrace.sources.cassandra.commitlog.manifest import (
     RUNS_MAX,
     Manifest,
     file_of,
-    incarnation_of,
+    generation_of,
     number_in,
 )
 
@@ -21,7 +21,7 @@ FAR = 10 * RUN_GAP_MAX  # A restart of a node makes at least such a step.
 def noted(manifest: Manifest, *ids: int) -> Sequence[tuple[int, int]]:
     """Return the ids in the order of their numbers, each behind its log generation."""
     numbers = sorted(manifest.note(set(ids)).values())
-    return [(incarnation_of(number), file_of(number)) for number in numbers]
+    return [(generation_of(number), file_of(number)) for number in numbers]
 
 
 def test_numbers_are_ids_while_ids_grow() -> None:
@@ -33,7 +33,7 @@ def test_numbers_are_ids_while_ids_grow() -> None:
     assert (5, 9, None) == (manifest.number(5), manifest.number(9), manifest.number(8))
 
 
-def test_a_lower_id_begins_an_incarnation() -> None:
+def test_a_lower_id_begins_a_generation() -> None:
     """A clock that was set back: what is there keeps its numbers, and what comes is behind it."""
     manifest = Manifest()
     noted(manifest, FAR, FAR + 1)
@@ -54,7 +54,7 @@ def test_what_went_on_while_nobody_looked_is_told_from_what_began_anew() -> None
     )
 
 
-def test_an_older_incarnation_that_goes_on_is_behind_all() -> None:
+def test_an_older_generation_that_goes_on_is_behind_all() -> None:
     """Something old was put into the directory of a node that runs: nothing has a lower number."""
     manifest = Manifest()
     noted(manifest, FAR)
@@ -115,7 +115,7 @@ def test_what_is_listed_later_never_has_a_lower_number(
         numbers = manifest.note({each * step for each in ids})
         before = max(known.values(), default=-1)
         for file_id, number in numbers.items():
-            assert file_id == file_of(number) == number - number_in(incarnation_of(number), 0)
+            assert file_id == file_of(number) == number - number_in(generation_of(number), 0)
             assert known.get(file_id, number) == number
             assert file_id in known or number > before
         known.update(numbers)

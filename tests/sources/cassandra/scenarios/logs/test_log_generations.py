@@ -211,7 +211,7 @@ def test_a_segment_that_the_node_let_go_is_final_also_when_ids_are_lower(tmp_pat
     assert [(OLD, NO_LIMIT), (NEW, NO_LIMIT)] == listed(log)
 
 
-def test_nothing_of_a_new_incarnation_goes_before_it_was_read(tmp_path: Path) -> None:
+def test_nothing_of_a_new_generation_goes_before_it_was_read(tmp_path: Path) -> None:
     """I5: a pin has what its split knows; disposal keeps all other segments, also after a start."""
     node = Node(tmp_path)
     for number in (OLD, OLD + 1):
@@ -270,7 +270,7 @@ def test_a_state_without_manifests_takes_what_is_there_for_read(
     assert not states or states["1-of-1"].manifests
 
 
-def test_offsets_name_the_incarnation() -> None:
+def test_offsets_name_the_generation() -> None:
     """A position that was shown can be set; without a generation the newest with that id counts."""
     marker = Marker(number_in(2, 7), 40)
     manifests = {"n1": ((0, (5, 4)), (2, (7, 0)))}
