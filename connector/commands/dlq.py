@@ -16,7 +16,7 @@ import structlog
 from headrace.connector.commands.job_parser import add_job
 from headrace.connector.commands.run import enter
 from headrace.connector.foundation.clock import SystemClock, ThreadWake
-from headrace.connector.runtime.failures.retry import Retry, patiently
+from headrace.connector.runtime.failures.retry import Retry, call_with_retries
 from headrace.connector.runtime.making import made_sink, made_source
 from headrace.connector.runtime.schemas import encoder_of
 from headrace.connector.runtime.starting import in_ms
@@ -256,7 +256,7 @@ class _Redrive:
             return None
         self._encoder.announce(batch.schemas())
         encode = partial(self._encoder.encode, batch, token=0)  # Its schema may have no number.
-        return patiently(encode, self._retry, self._context.clock, self._wake)
+        return call_with_retries(encode, self._retry, self._context.clock, self._wake)
 
     def _batch(self, loss: Loss) -> Batch | None:
         """Return what is to be encoded again: from the source's bytes, or from a change in Avro."""

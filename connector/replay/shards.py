@@ -19,7 +19,7 @@ from headrace.connector.foundation.clock import SystemClock, ThreadWake
 from headrace.connector.foundation.configured import configured
 from headrace.connector.replay.errors import LogShortError, bad_option
 from headrace.connector.replay.selection import Selection
-from headrace.connector.runtime.failures.retry import Retry, patiently
+from headrace.connector.runtime.failures.retry import Retry, call_with_retries
 from headrace.connector.serde import Encoder
 from headrace.plugins import (
     Batch,
@@ -197,15 +197,15 @@ def batches(
     yield from _read(source, split, shard, demand)
 
 
-def encoded_patiently(encoder: Encoder, batch: Batch) -> EncodedRecords:
+def encode_with_retries(encoder: Encoder, batch: Batch) -> EncodedRecords:
     """Encode *batch*; wait, up to a bound, until its schemas have been published."""
     encode = partial(encoder.encode, batch, token=NO_TOKEN)
-    return patiently(encode, Retry(PUBLISH_MS_MAX), SystemClock(), ThreadWake())
+    return call_with_retries(encode, Retry(PUBLISH_MS_MAX), SystemClock(), ThreadWake())
 
 
 def encoded_changes(encoder: Encoder, batch: Batch) -> EncodedRecords:
     """Return the batch's changes encoded; only the live stream sends control records."""
-    made = encoded_patiently(encoder, batch)
+    made = encode_with_retries(encoder, batch)
     notices = len(batch.notices())
     if not notices:
         return made

@@ -31,7 +31,7 @@ from headrace.plugins import FencedError, LeaseLostError, Position, Resplitting,
 
 WAIT_SECONDS: Final = 0.2
 SHRINK_FACTOR: Final = 4  # The factor by which there must be too many splits.
-SHRINK_PATIENCE: Final = 20  # And the factor by which this must last longer.
+SHRINK_WAIT_FACTOR: Final = 20  # The factor by which this must last longer.
 
 
 class Wish:
@@ -76,9 +76,9 @@ class Replanning:
         self._log = log
         self.splits: Sequence[str] = ()
         """Those of the source, once settled: others belong to a plan that it does not know."""
-        patience_ms = in_ms(job.runtime.resplit_seconds)
+        resplit_ms = in_ms(job.runtime.resplit_seconds)
         self._resplitting = source if isinstance(source, Resplitting) else None
-        self._sizing = Sizing(self._sized, patience_ms=patience_ms)
+        self._sizing = Sizing(self._sized, resplit_ms=resplit_ms)
 
     def settle(self, wish: Wish) -> int:
         """Register the source's splits, and return the number of the plan in force.
@@ -225,11 +225,11 @@ class Sizing:
         self,
         sized: Callable[[int], Sequence[str] | None],
         *,
-        patience_ms: int,
+        resplit_ms: int,
     ) -> None:
         """*sized* says which splits suit a number of workers; None: the number is configured."""
         self._sized = sized
-        self._patience_ms = patience_ms
+        self._resplit_ms = resplit_ms
         self._grows = True
         self._since_ms: int | None = None
 
@@ -244,5 +244,5 @@ class Sizing:
             return None
         if self._since_ms is None or grows is not self._grows:
             self._since_ms, self._grows = now_ms, grows
-        patience_ms = self._patience_ms * (1 if grows else SHRINK_PATIENCE)
-        return sized if now_ms - self._since_ms >= patience_ms else None
+        resplit_ms = self._resplit_ms * (1 if grows else SHRINK_WAIT_FACTOR)
+        return sized if now_ms - self._since_ms >= resplit_ms else None

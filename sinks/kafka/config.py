@@ -48,7 +48,7 @@ _MESSAGE_BYTES: Final = "message.max.bytes"
 MESSAGE_BYTES_MAX: Final = 1_000_000  # librdkafka's own.
 ROOM_BYTES: Final = 4_096  # For the key, headers and what Kafka adds.
 DEFAULTS: Final = {
-    "delivery.timeout.ms": "120000",  # Then the framework retries, before it loses patience.
+    "delivery.timeout.ms": "120000",  # Then the framework retries.
     "queue.buffering.max.kbytes": "32768",  # Bounds the memory of records not yet acknowledged.
     "queue.buffering.max.messages": "100000",
     "reconnect.backoff.ms": "50",
@@ -67,7 +67,7 @@ _PORT_MAX: Final = 65535
 # the value that says what the sink does in any case is accepted, another one is refused with the
 # reason, and so is an option that has another name here.
 _EVERY_REPLICA: Final = "a record counts as delivered when all in-sync replicas have it"
-_PATIENCE: Final = "delivery.timeout.ms says how long a record is tried"
+_TIMEOUT_HINT: Final = "delivery.timeout.ms says how long a record is tried"
 _BYTES: Final = (
     "org.apache.kafka.common.serialization.ByteArraySerializer",
     "org.apache.kafka.common.serialization.BytesSerializer",
@@ -77,8 +77,8 @@ _ACCEPTED: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "acks": (("all", "-1"), _EVERY_REPLICA),
     "request.required.acks": (("all", "-1"), _EVERY_REPLICA),
     "enable.idempotence": (("true",), "without it a retry could change the order, or double"),
-    "retries": (("2147483647",), _PATIENCE),
-    "message.send.max.retries": (("2147483647",), _PATIENCE),
+    "retries": (("2147483647",), _TIMEOUT_HINT),
+    "message.send.max.retries": (("2147483647",), _TIMEOUT_HINT),
     "partitioner": (("murmur2_random",), "keys are placed as Java's producers place them"),
     "key.serializer": (_BYTES, "format and key.format say how keys are encoded"),
     "value.serializer": (_BYTES, "format says how values are encoded"),

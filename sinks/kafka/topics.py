@@ -18,7 +18,7 @@ from headrace.sinks.kafka.failures import (
 )
 from headrace.sinks.kafka.watch import TopicWatch, tool
 
-_PATIENCE_MS: Final = 100
+_POLL_MS: Final = 100
 # Answers about a topic that is being made.
 _NOT_YET: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
 Heard = Callable[[], KafkaError | None]
@@ -119,7 +119,7 @@ class Topics:
             if has_leader and self._config.topic_creation_enable and not asked:
                 self._create(topic)
                 asked = True
-            producer.poll(_PATIENCE_MS / 1000)
+            producer.poll(_POLL_MS / 1000)
         if not has_leader:
             raise BrokerUnreachableError(
                 f"topic {topic} is there, but had no leader for "

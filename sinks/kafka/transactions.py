@@ -379,7 +379,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
             self._check_size(topic, value)
             self._producer.produce(topic, value, key, -1, arrived, None, 0, headers)
         except BufferError:
-            if not self._produce_patiently(topic, value, key, arrived, headers):
+            if not self._produce_with_retries(topic, value, key, arrived, headers):
                 self._give_up(messages, number, outstanding, None)
                 return False
         except KafkaException as error:

@@ -176,7 +176,7 @@ class KafkaWriter(Writer):
                     self._check_size(topic, value)
                 produce(topic, value, key, -1, arrived, None, 0, headers)
             except BufferError:
-                if not self._produce_patiently(topic, value, key, arrived, headers):
+                if not self._produce_with_retries(topic, value, key, arrived, headers):
                     self._give_up(messages, _last(messages, rest), outstanding, None)
                     return
             except KafkaException as error:
@@ -215,7 +215,7 @@ class KafkaWriter(Writer):
         text = f"topic {topic} was deleted while the job ran: {failure.message}"
         return replace(failure, message=text, hint=gone_hint(self._config, topic))
 
-    def _produce_patiently(
+    def _produce_with_retries(
         self,
         topic: str,
         value: bytes | None,

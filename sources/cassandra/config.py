@@ -19,7 +19,12 @@ from headrace.sources.cassandra.schema.contact import Contact
 from headrace.sources.cassandra.schema.tables import SYSTEM_KEYSPACES, Schema, TableSchema
 from headrace.sources.cassandra.schema.unlogged import Announcer, unlogged
 from headrace.sources.cassandra.state.gaps import FAIL, POLICIES
-from headrace.sources.cassandra.state.unavailable_logs import GAP, PUBLISH, RETURNS, Patience
+from headrace.sources.cassandra.state.unavailable_logs import (
+    GAP,
+    PUBLISH,
+    RETURNS,
+    LogUnavailablePolicy,
+)
 
 LIVE: Final = "live"
 WAIT: Final = "wait"
@@ -188,12 +193,12 @@ class CassandraConfig(KeyOptions, HoldOptions):
         return Contact(self.contact_points, self.username, self.password, self.tls_ca)
 
     @property
-    def patience(self) -> Patience:
+    def unavailable_policy(self) -> LogUnavailablePolicy:
         """How long the source waits for logs that cannot be read."""
         after_s = self.absent_after_seconds
         after_s = self.max_hint_window_seconds if after_s is None else after_s
         memory_ms, publishes = self.dedup_window_seconds * _MS, self.returned == PUBLISH
-        return Patience(after_s * _MS, memory_ms, self.absent, publishes=publishes)
+        return LogUnavailablePolicy(after_s * _MS, memory_ms, self.absent, publishes=publishes)
 
     def __post_init__(self) -> None:
         """Check what the type of a single option cannot express."""

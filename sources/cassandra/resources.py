@@ -546,7 +546,7 @@ def build(parts: Parts) -> Reading:
         home=parts.replicas.home,
         segments_per_batch_max=config.segments_per_batch_max,
         gaps=config.gaps,
-        patience=config.patience,
+        unavailable_policy=config.unavailable_policy,
         # In bulk work a missing directory is a permanent error.
         bears=AgentUnavailableError if context.spectator else LogUnreadableError,
         records_max=parts.split_records_max,

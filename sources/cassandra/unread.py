@@ -60,5 +60,5 @@ def _expiry(parts: "Parts", *, is_absent: bool) -> str:
             "it is taken for absent: what waits for its copies expires after expiry_seconds "
             f"({config.expiry_seconds})"
         )
-    after_ms = config.patience.after_ms
+    after_ms = config.unavailable_policy.after_ms
     return f"nothing expires before absent_after_seconds ({after_ms // 1000}) are over"

@@ -175,7 +175,7 @@ class Driver:
         self._end_somewhere()
         self._waiting = set(splits)
         with self._enrolled(), ThreadPoolExecutor(1, thread_name_prefix="gather") as pool:
-            until_ms = self._clock.monotonic_ms() + self._patience_ms()
+            until_ms = self._clock.monotonic_ms() + self._wait_ms()
             while (self._waiting or self._held) and not self._must_end():
                 self._look()
                 if self._held:
@@ -226,7 +226,7 @@ class Driver:
         finally:
             self._store.dismiss(self._owner.worker)
 
-    def _patience_ms(self) -> int:
+    def _wait_ms(self) -> int:
         return WAIT_LEASES * self._lease_ms + in_ms(self._job.runtime.stop_seconds_max)
 
     def _must_end(self) -> bool:

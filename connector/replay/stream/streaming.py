@@ -29,7 +29,7 @@ from headrace.connector.replay.columns import encoded_rows, sink_batch
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.sending import Sending
-from headrace.connector.replay.shards import SourceSpec, encoded_patiently, inside, origin_of
+from headrace.connector.replay.shards import SourceSpec, encode_with_retries, inside, origin_of
 from headrace.connector.replay.stream.checkpoint import Checkpoint, Offset, checkpoint_of
 from headrace.connector.replay.stream.microbatches import ALL_BYTES, Course, Part, Reading
 from headrace.connector.runtime.failures.tolerance import ErrorPolicy, NotToleratedError
@@ -120,7 +120,7 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 schemas = batch.schemas()
                 encoder.announce(schemas)
                 checkpoint.keep_schemas(schemas)
-                encoded = encoded_patiently(encoder, batch)
+                encoded = encode_with_retries(encoder, batch)
                 counters, losses = tally(encoded, place)
                 for loss in losses:
                     aside.take(loss)

@@ -62,7 +62,7 @@ class Retry:
         self._failures = 0
 
 
-def patiently(call: Callable[[], T], retry: Retry, clock: Clock, wake: Wake) -> T:
+def call_with_retries(call: Callable[[], T], retry: Retry, clock: Clock, wake: Wake) -> T:
     """Make a call that may succeed later until it does; this thread waits meanwhile.
 
     Raises:

@@ -31,7 +31,11 @@ from headrace.sources.cassandra.state.cdc_state import (
     StoredVersion,
 )
 from headrace.sources.cassandra.state.gaps import FAIL, RETURNED, START, LogGapError, error_of
-from headrace.sources.cassandra.state.unavailable_logs import Absence, Absences, Patience
+from headrace.sources.cassandra.state.unavailable_logs import (
+    Absence,
+    Absences,
+    LogUnavailablePolicy,
+)
 
 PASS_BYTES_MAX: Final = 32 * 1024 * 1024  # Read in one pass, with or without agreement.
 _TURN_BYTES: Final = 64 * 1024  # The least that a turn of a log with anything to read counts for.
@@ -61,7 +65,7 @@ class Pump:
         home: Callable[[str], int],
         segments_per_batch_max: int,
         gaps: str,
-        patience: Patience,
+        unavailable_policy: LogUnavailablePolicy,
         bears: type[LogUnreadableError],
         records_max: int,
         cursors: dict[str, LogCursor],
@@ -72,8 +76,8 @@ class Pump:
         """Read nothing yet; the order of *logs* numbers the hosts. *keys* are for all nodes.
 
         *tables* gives a node's tables, *home* the token whose split keeps the books of its log.
-        *gaps* is the policy for gaps, *patience* that for unreadable logs; an error that is not a
-        *bears* stops the reading. While a split has more than *records_max* records,
+        *gaps* is the policy for gaps, *unavailable_policy* that for unreadable logs; an error that
+        is not a *bears* stops the reading. While a split has more than *records_max* records,
         nothing is read (line 25). *cursors* holds the cursors in use, *listed* is called after a
         node's log was listed. Split time advances by *elapsed_ms* instead of the clock. The
         *spared* parts of logs are skipped.
@@ -100,7 +104,7 @@ class Pump:
         self._keys = keys
         self._tables = tables
         self._gap_policy = gaps
-        self._patience = patience
+        self._unavailable_policy = unavailable_policy
         self._bears = bears
         self._now_ms = now_ms
         self._segments_max = segments_per_batch_max
@@ -127,7 +131,7 @@ class Pump:
         self.changes += 1
         self.intake.own(number, agreement)
         self.intake.judges[number] = judge
-        absences = Absences(self._patience, resume.absences if resume else {})
+        absences = Absences(self._unavailable_policy, resume.absences if resume else {})
         markers, schemas = (resume.markers, resume.schemas) if resume else ({}, {})
         owned = OwnedSplit(number, agreement, dict(markers), dict(schemas), absences, log_slots)
         self._owned[number] = owned

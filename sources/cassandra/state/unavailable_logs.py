@@ -25,7 +25,7 @@ class Absence(msgspec.Struct, frozen=True, array_like=True):
     split_time_ms: int
 
 
-class Patience(msgspec.Struct, frozen=True):
+class LogUnavailablePolicy(msgspec.Struct, frozen=True):
     """How long a split waits for logs: `after_ms`, and not at all for those `named`.
 
     If a log returns `memory_ms` of split time after it was last read, older entries are skipped,
@@ -41,10 +41,10 @@ class Patience(msgspec.Struct, frozen=True):
 class Absences:
     """The logs that one split could not read to their ends."""
 
-    def __init__(self, patience: Patience, stored: Mapping[str, Absence]) -> None:
+    def __init__(self, policy: LogUnavailablePolicy, stored: Mapping[str, Absence]) -> None:
         """Continue from what was *stored*."""
         self.stored = dict(stored)
-        self._patience = patience
+        self._policy = policy
 
     def missed(self, node: str, passed_ms: int, split_time_ms: int) -> None:
         """Note at *split_time_ms* that a log cannot be read, nor in the last *passed_ms*."""
@@ -64,14 +64,14 @@ class Absences:
         """Return whether a split no longer waits for an unreadable log."""
         known = self.stored.get(node)
         waited_ms = -1 if known is None else known.unread_ms
-        return node in self._patience.named or waited_ms >= self._patience.after_ms
+        return node in self._policy.named or waited_ms >= self._policy.after_ms
 
     def is_late(self, node: str, split_time_ms: int) -> bool:
         """Return whether a log may hold copies of forgotten records."""
         known = self.stored.get(node)
-        if known is None or self._patience.publishes:
+        if known is None or self._policy.publishes:
             return False
-        return split_time_ms - known.split_time_ms > self._patience.memory_ms
+        return split_time_ms - known.split_time_ms > self._policy.memory_ms
 
     def unread_since(self, split_time_ms: int) -> frozenset[str]:
         """Return the logs that were not read to their ends after *split_time_ms*."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from headrace.connector.runtime.replanning import SHRINK_PATIENCE, Sizing
+from headrace.connector.runtime.replanning import SHRINK_WAIT_FACTOR, Sizing
 
-PATIENCE_MS = 30_000
+RESPLIT_MS = 30_000
 
 
 def four_each(workers: int) -> Sequence[str]:
@@ -14,7 +14,7 @@ def four_each(workers: int) -> Sequence[str]:
 
 def changes(story: Sequence[tuple[int, int, int]]) -> list[int | None]:
     """Return what comes of so many workers and splits in force at each second."""
-    sizing = Sizing(four_each, patience_ms=PATIENCE_MS)
+    sizing = Sizing(four_each, resplit_ms=RESPLIT_MS)
     came = (sizing.due(["s"] * splits, workers, 1_000 * at) for at, workers, splits in story)
     return [None if splits is None else len(splits) for splits in came]
 
@@ -27,7 +27,7 @@ def test_a_job_grows_when_there_are_too_few_for_long() -> None:
 
 def test_a_job_shrinks_seldom() -> None:
     """Four times too many splits, for long: half of the workers may go without any change."""
-    long = PATIENCE_MS * SHRINK_PATIENCE // 1_000
+    long = RESPLIT_MS * SHRINK_WAIT_FACTOR // 1_000
 
     assert [None, None] == changes([(0, 2, 16), (10 * long, 2, 16)])
     assert [None, None, 4] == changes([(0, 1, 16), (long - 1, 1, 16), (long, 1, 16)])
@@ -36,6 +36,6 @@ def test_a_job_shrinks_seldom() -> None:
 
 def test_a_number_that_is_configured_stays() -> None:
     """Nothing is ever due."""
-    sizing = Sizing(lambda _: None, patience_ms=0)
+    sizing = Sizing(lambda _: None, resplit_ms=0)
 
     assert None is sizing.due(["a"], 500, 1_000)

@@ -218,7 +218,7 @@ def told_of(heard: Iterator[str], event: str, split: str) -> None:
 
 def test_a_split_that_is_not_given_back(inside: GapJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the owner does not release the split for several leases, the driver names it and ends."""
-    monkeypatch.setattr(Driver, "_patience_ms", lambda _: 0)
+    monkeypatch.setattr(Driver, "_wait_ms", lambda _: 0)
     store = SqliteStore.open(inside.folder / "state.db", "orders")
     owner = replace(this_process(), worker="other")
     store.enroll(owner)

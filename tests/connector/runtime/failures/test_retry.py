@@ -7,7 +7,7 @@ from headrace.connector.runtime.failures.retry import (
     UNNAMED_FAILURES_MAX,
     RetriesExhaustedError,
     Retry,
-    patiently,
+    call_with_retries,
 )
 from headrace.plugins import RetriableError
 from headrace.plugins.testing.doubles import DrivenClock
@@ -65,7 +65,7 @@ def test_a_call_is_repeated_until_it_succeeds(failures: int, waited: list[int]) 
 
     if failures > len(waited):
         with pytest.raises(RetriesExhaustedError):
-            patiently(call, Retry(600), clock, wake)
+            call_with_retries(call, Retry(600), clock, wake)
     else:
-        assert "made" == patiently(call, Retry(600), clock, wake)
+        assert "made" == call_with_retries(call, Retry(600), clock, wake)
     assert waited == wake.waits

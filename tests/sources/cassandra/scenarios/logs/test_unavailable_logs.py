@@ -12,7 +12,12 @@ from headrace.plugins import ConfigError, Split
 from headrace.sources.cassandra.errors import LogUnreadableError, NotCdcDirectoryError
 from headrace.sources.cassandra.state.cdc_state import CdcState
 from headrace.sources.cassandra.state.gaps import LogGapError
-from headrace.sources.cassandra.state.unavailable_logs import Absence, Absences, Patience, together
+from headrace.sources.cassandra.state.unavailable_logs import (
+    Absence,
+    Absences,
+    LogUnavailablePolicy,
+    together,
+)
 from helpers.logs.forged import SCHEMA, insert
 from helpers.logs.log_job import EXPIRY_S, NO_RING, NODES, REST_S, Job, shown
 from helpers.model.ring import KEYS, TOKENS, Version
@@ -22,7 +27,7 @@ from helpers.settings.filled import filled
 
 AFTER_S: Final = 200
 _UNTIL: Final = f"nothing expires before absent_after_seconds ({AFTER_S}) are over"
-PATIENCE: Final = Patience(100, 1_000, ("named",))
+POLICY: Final = LogUnavailablePolicy(100, 1_000, ("named",))
 
 
 def job_in(folder: Path, **options: object) -> Job:
@@ -291,7 +296,7 @@ def test_a_version_waits_for_its_absent_log(tmp_path: Path) -> None:
 
 def test_how_far_each_log_was_read() -> None:
     """It is stored as split time, until the log is read to its end again."""
-    found = Absences(PATIENCE, {})
+    found = Absences(POLICY, {})
     found.missed("n", 0, split_time_ms=50)
 
     assert {"n"} == found.unread_since(50) == found.unread_since(80)
@@ -302,7 +307,7 @@ def test_how_far_each_log_was_read() -> None:
 
 def test_a_wait() -> None:
     """The wait is counted while the log cannot be read, and restarts when it was readable."""
-    found = Absences(PATIENCE, {"old": Absence(99, 7)})
+    found = Absences(POLICY, {"old": Absence(99, 7)})
     assert not found.is_absent("old")
     found.missed("old", 1, split_time_ms=9)
     assert found.is_absent("old")
