@@ -51,10 +51,12 @@ class Tallied:
         self.asked["writes"] += 1
         self.members[owner.worker] = WorkerRow(owner, 0, tuple(places))
 
-    def offer(self, worker: str, heirs: Sequence[str]) -> None:
+    def offer(self, worker: str, handover_targets: Sequence[str]) -> None:
         """See `Store.offer`."""
         self.asked["writes"] += 1
-        self.members[worker] = replace(self.members[worker], heirs=tuple(heirs))
+        self.members[worker] = replace(
+            self.members[worker], handover_targets=tuple(handover_targets)
+        )
 
     def workers(self) -> Sequence[WorkerRow]:
         """See `Store.workers`."""

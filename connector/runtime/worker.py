@@ -405,9 +405,9 @@ class Worker:
                 if hands.finishing.is_stuck(message, now_ms):
                     self._stop(hands.pipeline, course, Outcome.ENDED)
             case Closed(split, token, None):
-                heir = hands.keeper.closed(split, token, failed=False)
-                if heir:
-                    self._log.info("split_handed_over", split=split, token=token, target=heir)
+                target = hands.keeper.closed(split, token, failed=False)
+                if target:
+                    self._log.info("split_handed_over", split=split, token=token, target=target)
                 if split not in hands.keeper.held:  # Else it was lost and gained again since.
                     hands.watch.released(split)
             case Closed(split, token, HeadraceError() as error):

@@ -112,15 +112,16 @@ class Owner:
 class WorkerRow:
     """A worker as the store knows it; `beat` grows while it lives.
 
-    `places` are those that it reads without a network, `heirs` the workers to which it is handing
-    splits over. One that `wants` splits is to have these, and no others, as long as it lives.
+    `places` are those that it reads without a network, `handover_targets` the workers to which it
+    is handing splits over. One that `wants` splits is to have these, and no others, as long as it
+    lives.
     `silent_ms` is how long ago `beat` grew, as far as the store can tell.
     """
 
     owner: Owner
     beat: int
     places: tuple[str, ...] = ()
-    heirs: tuple[str, ...] = ()
+    handover_targets: tuple[str, ...] = ()
     wants: tuple[str, ...] = ()
     silent_ms: int = field(default=0, compare=False)
 
@@ -361,8 +362,8 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def offer(self, worker: str, heirs: Sequence[str]) -> None:
-        """Let other workers see that splits are being handed over to *heirs* only."""
+    def offer(self, worker: str, handover_targets: Sequence[str]) -> None:
+        """Let other workers see that splits are being handed over to *handover_targets* only."""
 
     @abstractmethod
     def want(self, worker: str, splits: Sequence[str]) -> None:

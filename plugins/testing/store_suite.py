@@ -299,17 +299,21 @@ class StoreSuite(PlanSuite, NoteSuite):
 
             assert [5 << 33, 7] == [row.rate for row in store.leases()]
 
-    def test_a_worker_tells_its_places_and_heirs(self, driver: StoreDriver) -> None:
+    def test_a_worker_tells_its_places_and_targets(self, driver: StoreDriver) -> None:
         """All others see what a worker reads at home, and to whom it is handing splits over."""
         with closing(registered(driver)) as store, closing(driver.open(driver.job)) as other:
             store.enroll(owner(), ["n1", "n 2"])
-            assert [(("n1", "n 2"), ())] == [(r.places, r.heirs) for r in other.workers()]
+            assert [(("n1", "n 2"), ())] == [
+                (r.places, r.handover_targets) for r in other.workers()
+            ]
             store.offer("w1", ["w2"])
             store.renew("w1", {})
-            assert [(("n1", "n 2"), ("w2",))] == [(r.places, r.heirs) for r in other.workers()]
+            assert [(("n1", "n 2"), ("w2",))] == [
+                (r.places, r.handover_targets) for r in other.workers()
+            ]
             store.offer("w1", ())
 
-            assert [()] == [row.heirs for row in other.workers()]
+            assert [()] == [row.handover_targets for row in other.workers()]
 
     def test_a_worker_tells_what_it_wants(self, driver: StoreDriver) -> None:
         """All others see which splits one is to have, until it says otherwise."""

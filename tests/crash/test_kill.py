@@ -118,8 +118,8 @@ def test_two_processes_share_and_one_inherits(lines: JobFolder) -> None:
         until(lambda: everything(2 * LINES) == set(lines.changes()), "something is missing")
     after = lines.leases()
 
-    (heir,) = {owner for owner, _ in after.values()}
-    left = [split for split, (owner, _) in before.items() if owner != heir]
+    (target,) = {owner for owner, _ in after.values()}
+    left = [split for split, (owner, _) in before.items() if owner != target]
     assert left
     assert all(after[split][1] > before[split][1] for split in left)
 

@@ -123,7 +123,7 @@ class LeaseKeeper:
         if asked:
             self._levelled_ms = None
             self._leaving |= asked
-            self._tell_heirs()
+            self._offer_targets()
             return Changes(lost=lost, hand_over=asked, late=late)
         if not (free or moved or self._must_level(now_ms)):
             return Changes(lost=lost, late=late)
@@ -137,13 +137,13 @@ class LeaseKeeper:
         self._levelled_ms = now_ms
         leaving = self._too_much(homes, now_ms)
         self._leaving |= leaving
-        self._tell_heirs()
+        self._offer_targets()
         return Changes(gained, lost, leaving, late)
 
     def next_ms(self, poll_ms: int) -> int:
         """Return when to step next: after *poll_ms*, or when a silent worker loses its leases."""
         me, now_ms = self._owner.worker, self._clock.monotonic_ms()
-        if any(me in row.heirs for row in self._workers.values()):
+        if any(me in row.handover_targets for row in self._workers.values()):
             return now_ms + min(poll_ms, SOON_MS)
         ends = (
             seen.since_ms + self._lease_ms
@@ -207,7 +207,7 @@ class LeaseKeeper:
             return False
         if _wanted(live) != self._wanted:
             return False
-        if any(self._owner.worker in row.heirs for row in live.values()):
+        if any(self._owner.worker in row.handover_targets for row in live.values()):
             return False
         return now_ms - self._looked_ms < self._lease_ms // 3
 
@@ -278,12 +278,12 @@ class LeaseKeeper:
         room = max(1, len(self._held) // 2) - len(self._leaving)
         return {split: homes[split] for split in sorted(wanted[: max(0, room)])}
 
-    def _tell_heirs(self) -> None:
-        heirs = sorted({heir for heir in self._leaving.values() if heir})
-        if heirs != list(self._told):
+    def _offer_targets(self) -> None:
+        handover_targets = sorted({target for target in self._leaving.values() if target})
+        if handover_targets != list(self._told):
             with suppress(StoreUnavailableError):  # They notice by themselves, later.
-                self._store.offer(self._owner.worker, heirs)
-                self._told = heirs
+                self._store.offer(self._owner.worker, handover_targets)
+                self._told = handover_targets
 
     def renew_only(self) -> Changes:
         """Renew when it is time, and claim nothing: the worker is stopping."""
@@ -295,16 +295,16 @@ class LeaseKeeper:
 
         A failed split is not claimed before *again_ms* on the clock; None is never.
         """
-        heir = ""
+        target = ""
         if split in self._held and self._held[split].token == token:
             del self._held[split]
             self._rates.end(split)
             if split in self._leaving:
-                heir = self._leaving.pop(split)
+                target = self._leaving.pop(split)
                 self._levelled_ms = None  # Perhaps there is more to hand over.
         if failed:
             self._barred[split] = again_ms
-        return heir
+        return target
 
     def admit(self, split: str) -> None:
         """Let a split that failed be claimed again."""
@@ -335,7 +335,7 @@ class LeaseKeeper:
         for split in lost:
             self.closed(split, tokens[split], failed=False)
         self._renewed_ms = sent_ms
-        self._tell_heirs()
+        self._offer_targets()
         return sorted({*lost, *self._take_untold()}), sorted(late)
 
     def _take_untold(self) -> Sequence[str]:

@@ -62,8 +62,8 @@ def tell_ownership(log: structlog.stdlib.BoundLogger, changes: Changes) -> None:
             log.info("split_claimed", split=lease.split, token=lease.token)
         else:
             log.info("split_taken_over", split=lease.split, token=lease.token, former=lease.former)
-    for split, heir in changes.hand_over.items():
-        log.info("split_offered", split=split, target=heir)
+    for split, target in changes.hand_over.items():
+        log.info("split_offered", split=split, target=target)
     for split in changes.late:
         log.warning("lease_renewed_late", split=split)
     for split in changes.lost:

@@ -87,7 +87,7 @@ class Worker(msgspec.Struct, frozen=True):
     beat: int
     beat_ms: int
     places: tuple[str, ...] = ()
-    heirs: tuple[str, ...] = ()
+    handover_targets: tuple[str, ...] = msgspec.field(default=(), name="heirs")  # As stored.
     wants: tuple[str, ...] = ()
 
 

@@ -390,16 +390,16 @@ class KeyedStore(CopyingStore):
                         owner,
                         row.beat,
                         places=row.places,
-                        heirs=row.heirs,
+                        handover_targets=row.handover_targets,
                         wants=row.wants,
                         silent_ms=silent_ms,
                     )
                 )
         return found
 
-    def offer(self, worker: str, heirs: Sequence[str]) -> None:
+    def offer(self, worker: str, handover_targets: Sequence[str]) -> None:
         """See `Store.offer`."""
-        self._values.put(self._beat(worker, heirs=tuple(heirs)))
+        self._values.put(self._beat(worker, handover_targets=tuple(handover_targets)))
 
     def want(self, worker: str, splits: Sequence[str]) -> None:
         """See `Store.want`."""

@@ -334,19 +334,19 @@ class CopySuite:
         self, process: Process, keeper: Keeper, sink: TransactionalSink
     ) -> None:
         """A former owner does not remove losses of the new owner's commit in flight."""
-        heir = Process(keeper, sink)
-        heir.found()
-        commit = replace(commit_of(heir.token, 1, 2), losses=[LOSS])
+        target = Process(keeper, sink)
+        target.found()
+        commit = replace(commit_of(target.token, 1, 2), losses=[LOSS])
         sink.outcomes.append(Outcome.LATE)
         with pytest.raises(StoreUnavailableError):
-            heir.store.commit([commit])
+            target.store.commit([commit])
         with pytest.raises(LeaseLostError):
             process.store.state_copies().cover("a", process.token, 0)
         with pytest.raises(LeaseLostError):
             process.store.load("a", process.token)
-        assert {} == heir.store.commit([commit])
+        assert {} == target.store.commit([commit])
 
-        assert [LOSS] == [kept.loss for kept in heir.store.losses()]
+        assert [LOSS] == [kept.loss for kept in target.store.losses()]
 
     @pytest.mark.parametrize("outcome", Outcome)
     def test_a_copy_that_may_be_behind(

@@ -223,9 +223,9 @@ def test_a_dead_owner_is_replaced_at_once(machine: Machine) -> None:
     """Splits of a provably dead process are taken over immediately, with a higher token."""
     machine.worker("w1").step()
     machine.dead.add("w1")
-    heir = machine.worker("w2")
+    target = machine.worker("w2")
 
-    assert [(split, 2) for split in SPLITS] == [(g.split, g.token) for g in heir.step().gained]
+    assert [(split, 2) for split in SPLITS] == [(g.split, g.token) for g in target.step().gained]
 
 
 def test_a_neighbour_returns_what_it_took(machine: Machine) -> None:
