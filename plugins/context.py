@@ -22,7 +22,7 @@ class Context:
     """What the framework provides to a plugin.
 
     `job_key` is 16 secret bytes shared by all workers of a job: never log or publish it. A
-    *spectator* is read-only: it leaves nothing behind that another process could notice. In the
+    *read_only* plugin leaves nothing behind that another process could notice. In the
     folder `cache` a plugin may keep what it can rebuild; several processes use it at once. A job
     that *resumes* has opened its sink before with this configuration: what a crash left is its own.
     """
@@ -31,6 +31,6 @@ class Context:
     clock: Clock
     job_key: bytes = field(repr=False)
     log: structlog.stdlib.BoundLogger
-    spectator: bool = False
+    read_only: bool = False
     cache: Path | None = None
     resumes: bool = False

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
         clock=SystemClock(),
         job_key=in_use.key if in_use else secrets.token_bytes(JOB_KEY_BYTES),
         log=structlog.stdlib.get_logger(),
-        spectator=True,
+        read_only=True,
     )
     with contextlib.closing(kind(config, context)) as source:
         traces = source.traces() if isinstance(source, JobTraces) else ()

@@ -212,7 +212,7 @@ def _committed(job: Job) -> tuple[Sequence[SplitBooks], Mapping[str, str]]:
             clock=SystemClock(),
             job_key=store.job_key(),
             log=structlog.stdlib.get_logger(),
-            spectator=True,
+            read_only=True,
         )
         with contextlib.closing(made_source(job, context)) as source:
             if not is_committed:

@@ -56,7 +56,7 @@ def facts_of(job: Job, store: Store) -> Sequence[Mapping[str, Fact]]:
         clock=SystemClock(),
         job_key=store.job_key(),
         log=structlog.stdlib.get_logger(),
-        spectator=True,
+        read_only=True,
     )
     with closing(made_source(job, context)) as source:
         lags = {split: _lag(source, state) for split, state in states.items()}

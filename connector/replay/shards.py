@@ -92,11 +92,11 @@ class SourceSpec:
         """The origin that its plugin declares. Raises as `open`."""
         return origin_of(self.given)
 
-    def open(self, *, job_key: bytes = b"", splits: int = 0, spectator: bool = True) -> Source:
+    def open(self, *, job_key: bytes = b"", splits: int = 0, read_only: bool = True) -> Source:
         """Create the source. Call it in `directory`.
 
         *splits*, if given, is the number of splits. Without *job_key*, it gets one of its own. A
-        *spectator* writes nothing.
+        *read_only* source writes nothing.
 
         Raises:
             ConfigError: the plugin or its options are wrong.
@@ -109,7 +109,7 @@ class SourceSpec:
             clock=SystemClock(),
             job_key=job_key or os.urandom(16),
             log=structlog.stdlib.get_logger().bind(job=self.job),
-            spectator=spectator,
+            read_only=read_only,
             cache=Path(self.cache) if self.cache else None,
         )
         made: Source = plugin(config, context)
@@ -145,13 +145,13 @@ class Shard:
 
 
 @contextlib.contextmanager
-def opened(shard: Shard, *, spectator: bool = True, sparing: bool = False) -> Iterator[Source]:
+def opened(shard: Shard, *, read_only: bool = True, sparing: bool = False) -> Iterator[Source]:
     """Yield the shard's source, bounded by the shard, and close it in the end.
 
     *sparing* also skips, if it can, parts without changes that the shard selects.
     """
     with inside(shard.source.directory):
-        source = shard.source.open(job_key=shard.job_key, splits=shard.splits, spectator=spectator)
+        source = shard.source.open(job_key=shard.job_key, splits=shard.splits, read_only=read_only)
         try:
             until = None if shard.until is None else source.decode_position(shard.until)
             if until is not None or shard.selection.tokens:

@@ -189,7 +189,7 @@ class Worker:
             )
             self._log.info("started", splits=len(store.leases()), until_idle=until_idle)
             onlooker = partial(
-                self._job.source, self._job.source_config, replace(context, spectator=True)
+                self._job.source, self._job.source_config, replace(context, read_only=True)
             )
             watch = watch_of(
                 self._job, owner.worker, self._wanted.generation, until_idle=until_idle

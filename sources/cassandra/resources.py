@@ -262,7 +262,7 @@ class Parts:
 
     def hold_of(self, node: str) -> "Hold | RemoteHold | None":
         """Return the job's hold in a node's directory; a read-only job has none."""
-        if self.context.spectator:
+        if self.context.read_only:
             return None
         if node not in self.holds:
             log, context, mark = self.logs[node], self.context, store_mark(self.context.job_key)
@@ -457,7 +457,7 @@ class Parts:
     def _report_unread(self) -> None:
         """Warn about keyspaces that have copies in logs that are not read."""
         ring, read = self.replicas.current, tuple(self.config.nodes)
-        if ring is self._told_coverage[0] or self.context.spectator:
+        if ring is self._told_coverage[0] or self.context.read_only:
             return
         found = {name: coverage(ring, name, read) for name in self.replicas.keyspaces}
         for name, each in found.items():
@@ -548,7 +548,7 @@ def build(parts: Parts) -> Reading:
         gaps=config.gaps,
         unavailable_policy=config.unavailable_policy,
         # In bulk work a missing directory is a permanent error.
-        bears=AgentUnavailableError if context.spectator else LogUnreadableError,
+        bears=AgentUnavailableError if context.read_only else LogUnreadableError,
         records_max=parts.split_records_max,
         cursors=cursors,
         listed=follower(intake, cursors, parts.logs, context),
@@ -561,7 +561,7 @@ def build(parts: Parts) -> Reading:
 
 def lists_of(config: CassandraConfig, context: Context) -> Lists | None:
     """Return what reads lists from their tables, if configured; a read-only job queries nothing."""
-    if config.lists != READ or context.spectator:
+    if config.lists != READ or context.read_only:
         return None
     # Imported here: a job that queries no cluster starts without the driver.
     from headrace.sources.cassandra.reading.list_query import CqlLists  # noqa: PLC0415

@@ -181,7 +181,7 @@ class CassandraSource(
     def open(self, split: Split, resume: Position | None) -> Reader:
         """Start to read *split*, after *resume* or from the oldest segments."""
         assert resume is None or isinstance(resume, CdcState)  # noqa: S101 (from decode_position)
-        if resume is not None and self.context.spectator:
+        if resume is not None and self.context.read_only:
             self._parts.know(resume)
             resume = self._parts.searcher.with_schemas(
                 resume, self._parts.logs, self._parts.tables_of

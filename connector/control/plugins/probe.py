@@ -209,7 +209,7 @@ def _opened(question: Question) -> Iterator[tuple[Source, Sequence[Stand]]]:
 
 def _context(job: str, job_key: bytes) -> Context:
     log = structlog.stdlib.get_logger()
-    return Context(job=job, clock=SystemClock(), job_key=job_key, log=log, spectator=True)
+    return Context(job=job, clock=SystemClock(), job_key=job_key, log=log, read_only=True)
 
 
 def _first(reader: Reader) -> Iterator[Record]:

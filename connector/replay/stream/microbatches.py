@@ -182,7 +182,7 @@ class Reading:
         part = self._part
         shard = replace(part.shard, resume=self._known.position)
         # Records there which parts of the logs this split needs, as a worker does (I5).
-        with opened(shard, spectator=False) as source:
+        with opened(shard, read_only=False) as source:
             was_short = is_short(source, part)
             end: Position | None = None
             for batch in batches(source, shard):

@@ -388,7 +388,7 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "sources/cassandra/logs/test_repair_streams.py::test_what_is_not_known_is_published_or_left_out": {
         "sources.cassandra.config:CassandraConfig": "streamed",
     },
-    "sources/cassandra/logs/test_seek.py::test_a_spectator_leaves_nothing": {
+    "sources/cassandra/logs/test_seek.py::test_a_read_only_source_leaves_nothing": {
         "sources.cassandra.config:CassandraConfig": "nodes",
     },
     "sources/cassandra/test_table_source.py::test_a_node_is_asked": {

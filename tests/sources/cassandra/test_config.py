@@ -73,7 +73,7 @@ def test_source_needs_its_schema_alone(tmp_path: Path) -> None:
 
     def asked() -> list[str]:
         config = CassandraConfig(nodes={"node1": str(tmp_path / "gone")}, schema=str(path))
-        source = CassandraSource(config, replace(context(), spectator=True))
+        source = CassandraSource(config, replace(context(), read_only=True))
         return [found.code for found in source.check_tables(["shop.orders", "shop.moving"])]
 
     assert ["table_skipped", "table_incomplete"] == asked()

@@ -121,17 +121,17 @@ def test_nothing_there(tmp_path: Path) -> None:
     assert {} == located(logs, EMPTY, "latest").markers
 
 
-@pytest.mark.parametrize("spectator", [False, True])
-def test_a_spectator_leaves_nothing(tmp_path: Path, *, spectator: bool) -> None:
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_read_only_source_leaves_nothing(tmp_path: Path, *, read_only: bool) -> None:
     """Who only looks reads the same, and leaves no hold in the directory."""
     nodes = {node: [insert(b"k", b"v")] for node in ("node1", "node2", "node3")}
     config = parse_config(CassandraConfig, forged_nodes(tmp_path, nodes))
-    source = CassandraSource(config, dataclasses.replace(context(), spectator=spectator))
+    source = CassandraSource(config, dataclasses.replace(context(), read_only=read_only))
     found = list(batches([source.open(split, None) for split in source.plan()]))
     source.close()
 
     assert 1 == sum(len(list(batch.records())) for batch in found)
-    assert spectator is not (tmp_path / "node1" / FOLDER).exists()
+    assert read_only is not (tmp_path / "node1" / FOLDER).exists()
 
 
 @pytest.mark.parametrize(
