@@ -193,7 +193,7 @@ class Tables(Capability):
         """Return the names of the tables that it delivers."""
 
     @abstractmethod
-    def lacking(self) -> Mapping[str, Problem]:
+    def missing_tables(self) -> Mapping[str, Problem]:
         """Return the tables it waits for, and why. Called after `plan`, on any thread; no I/O."""
 
 

@@ -335,7 +335,7 @@ class Commands(SinkCommands):
 
         Raises as `alter_offsets` does.
         """
-        job = self._stopped(name, dry_run=dry_run, anew=True)
+        job = self._stopped(name, dry_run=dry_run, resets=True)
         return self._offsets.reset(job, self._plugin(name), dry_run=dry_run)
 
     @needs(Role.ADMIN)
@@ -385,11 +385,11 @@ class Commands(SinkCommands):
     def _plugin(self, name: str) -> type[Source]:
         return source_of_class(self._catalogue.source(name).config[CLASS_KEY])[1]
 
-    def _stopped(self, name: str, *, dry_run: bool, anew: bool = False) -> str:
+    def _stopped(self, name: str, *, dry_run: bool, resets: bool = False) -> str:
         """Return the job of a source after checking that it is stopped and that no worker owns it.
 
         A job that runs other sources too is forked first. The store must know the latest position,
-        unless the source starts *anew*.
+        unless the caller *resets* it.
         """
         status = self.status(name)
         if dry_run:
@@ -400,7 +400,7 @@ class Commands(SinkCommands):
             )
         unknown = self._notes.behind(status.job)
         is_alone = separate(self._notes, status.job, busy=self._offsets.live(status.job))
-        if not is_alone or (unknown and not anew):
+        if not is_alone or (unknown and not resets):
             hint = "wait a moment"
             if unknown:
                 hint += "; if nothing runs the job, run it: the sink may have a newer position"

@@ -85,8 +85,8 @@ class Offsets:
             position = moved.get(split) or before
             try:
                 after = position.moved(partition, part.offset)
-                anew = part.offset is None and len(position.describe()) == 1
-                moved[split] = None if anew else after
+                restarts = part.offset is None and len(position.describe()) == 1
+                moved[split] = None if restarts else after
             except ConfigError as error:
                 problems += [
                     Problem(f"offsets[{number}].{p.key}", p.message, p.hint) for p in error.problems
@@ -97,8 +97,8 @@ class Offsets:
 
     def reset(self, job: str, source: type[Source], *, dry_run: bool) -> OffsetsChange:
         """Have every split of *job* restart from the beginning."""
-        anew = {state.split: None for state in self.states(job)}
-        return self._replace(job, source, anew, dry_run=dry_run)
+        restarted = {state.split: None for state in self.states(job)}
+        return self._replace(job, source, restarted, dry_run=dry_run)
 
     def move(
         self,

@@ -15,7 +15,7 @@ from headrace.connector.foundation.states import (
     split_state,
     worst,
 )
-from headrace.connector.runtime.unread import UnreadPart, lacking_tables, unread_parts
+from headrace.connector.runtime.unread import UnreadPart, missing_tables_in, unread_parts
 from headrace.connector.stores import LeaseRow, Owner, Seen, Store
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.target_state import WHOLE_JOB, Board, Failure
@@ -78,8 +78,8 @@ def connector_statuses(
                 generation = board.wanted(route.job).generation
                 jobs[route.job] = _job_status(notes.store(route.job), generation, dead)
             job = jobs[route.job]
-            if (lack := job.lacking.get(tables.get(route.source, ""))) is not None:
-                job = replace(job, state=Observed.FAILED, reason=lack)
+            if (problem := job.missing_tables.get(tables.get(route.source, ""))) is not None:
+                job = replace(job, state=Observed.FAILED, reason=problem)
             if route.failure is not None:
                 job = replace(job, state=Observed.FAILED, reason=failure_text(route.failure))
             state = connector_state(route.state, job.state, [s.state for s in job.splits])
@@ -163,7 +163,7 @@ class _JobStatus:
     attempt: int
     next_attempt_ms: int | None
     splits: Sequence[SplitStatus]
-    lacking: Mapping[str, str]
+    missing_tables: Mapping[str, str]
     unread: Sequence[UnreadPart]
 
 
@@ -187,7 +187,7 @@ def _job_status(store: Store, generation: int, dead: Callable[[Owner], bool]) ->
         whole.attempt if whole else 0,
         whole.next_attempt_ms if whole else None,
         splits,
-        lacking_tables(seen),
+        missing_tables_in(seen),
         unread_parts(seen, workers),
     )
 

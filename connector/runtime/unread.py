@@ -67,7 +67,7 @@ def unread_parts(rows: Mapping[str, Seen], workers: Collection[str]) -> list[Unr
     ]
 
 
-class Lacking:
+class MissingTables:
     """Reports, during one run, tables that its source waits for. For the control thread."""
 
     def __init__(
@@ -82,15 +82,15 @@ class Lacking:
     @staticmethod
     def errors(source: Source) -> Sequence[HeadraceError]:
         """Return why a run until idle did not read everything: each missing table."""
-        return [ConfigError([problem]) for problem in _lacking(source).values()]
+        return [ConfigError([problem]) for problem in _missing_tables(source).values()]
 
     def look(self, store: Store) -> None:
         """Report what changed: each table once, also one that an earlier run reported."""
-        now = _lacking(self._source)
+        now = _missing_tables(self._source)
         if now == self._told:
             return
         told = self._told or {}
-        shown = lacking_tables(store.seen())  # Perhaps by a run before this one.
+        shown = missing_tables_in(store.seen())  # Perhaps by a run before this one.
         reasons = {table: _reason(why) for table, why in now.items()}
         store.see(self._rows.of(reasons, Observed.FAILED, before=shown))
         for table in sorted(now.keys() - told):
@@ -101,7 +101,7 @@ class Lacking:
         self._told = now
 
 
-def lacking_tables(rows: Mapping[str, Seen]) -> Mapping[str, str]:
+def missing_tables_in(rows: Mapping[str, Seen]) -> Mapping[str, str]:
     """Return the tables that are missing according to *rows*, and why."""
     return {
         split.removeprefix(TABLE_MARK): row.reason
@@ -110,8 +110,8 @@ def lacking_tables(rows: Mapping[str, Seen]) -> Mapping[str, str]:
     }
 
 
-def _lacking(source: Source) -> Mapping[str, Problem]:
-    return source.lacking() if isinstance(source, Tables) else {}
+def _missing_tables(source: Source) -> Mapping[str, Problem]:
+    return source.missing_tables() if isinstance(source, Tables) else {}
 
 
 def _reason(problem: Problem) -> str:

@@ -59,7 +59,7 @@ from headrace.connector.runtime.starting import (
     store_of,
     watch_of,
 )
-from headrace.connector.runtime.unread import Lacking, Unread, unread_errors
+from headrace.connector.runtime.unread import MissingTables, Unread, unread_errors
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.stores import Owner, Store, StoreUnavailableError
 from headrace.connector.stores.job import Job
@@ -103,7 +103,7 @@ class Worker:
         """
         self._plan = 0
         self._replanning: Replanning | None = None
-        self._lacking: Lacking | None = None
+        self._missing_tables: MissingTables | None = None
         self._unread: Unread | None = None
         self._refusals: Refusals | None = None
         self._sink_noted = False
@@ -197,15 +197,17 @@ class Worker:
             self._measures = JobMeasures(pipeline, watch, source, onlooker, self._clock)
             course = Course()
             if self._plan:
-                lacking = Lacking(source, owner.worker, self._wanted.generation, self._log)
-                self._lacking, self._replanning = lacking, replanning
+                missing_tables = MissingTables(
+                    source, owner.worker, self._wanted.generation, self._log
+                )
+                self._missing_tables, self._replanning = missing_tables, replanning
                 self._unread = Unread(source, owner.worker, self._wanted.generation)
                 if isinstance(source, Locality):
                     self._nearness = source.nearness()
                 course = self._keep(store, board, owner, pipeline, watch, until_idle=until_idle)
             failures = list(course.failures.values())
             if until_idle and course.outcome is Outcome.ENDED:
-                failures += [*unread_errors(source), *Lacking.errors(source)]
+                failures += [*unread_errors(source), *MissingTables.errors(source)]
             if until_idle:
                 failures += unfinished(course, self._job.name)
             report = self._report(
@@ -456,8 +458,8 @@ class Worker:
         rows = hands.watch.changed_rows(self._clock.monotonic_ms())
         if rows:
             hands.store.see(rows)
-        if self._lacking is not None and self._unread is not None:
-            self._lacking.look(hands.store)
+        if self._missing_tables is not None and self._unread is not None:
+            self._missing_tables.look(hands.store)
             self._unread.look(hands.store, self._clock.monotonic_ms())
 
     def _heed(self, hands: "_Hands", course: Course) -> None:

@@ -194,7 +194,7 @@ class TablesSuite(CapabilitySuite):
 
         assert found <= set(tables)
         assert len(tables) == len(set(tables))
-        assert not found & Tables.of(source).lacking().keys()
+        assert not found & Tables.of(source).missing_tables().keys()
 
 
 class TableChecksSuite(CapabilitySuite):

@@ -109,11 +109,11 @@ class NoteSuite:
             commit(store, commit_of(tokens["a"], chunks={"old": b"1"}))
             commit(store, commit_of(tokens["b"], split="b"))
             store.reposition({"a": _PLACE, "b": None})
-            here, anew = store.states()
+            here, restarted = store.states()
             refused = store.commit([commit_of(tokens["a"], previous=1, seq=2)])
 
             assert (_PLACE, COUNTS) == (here.position, dict(here.counters))
-            assert (None, {}) == (anew.position, dict(anew.counters))
+            assert (None, {}) == (restarted.position, dict(restarted.counters))
             assert isinstance(refused["a"], LeaseLostError)
             token = claim(store, "w2")
             assert _PLACE == store.load("a", token).position

@@ -315,13 +315,13 @@ def tables_named(
 
     """
     named = {name: schema.table(name) for name in names}
-    lacking = {n: problem for n, table in named.items() if (problem := _problem(schema, n))}
-    if lacking and not (waits and len(lacking) < len(named)):
-        raise ConfigError(lacking.values())
-    found = [t for name, t in named.items() if t is not None and name not in lacking]
+    missing_tables = {n: problem for n, table in named.items() if (problem := _problem(schema, n))}
+    if missing_tables and not (waits and len(missing_tables) < len(named)):
+        raise ConfigError(missing_tables.values())
+    found = [t for name, t in named.items() if t is not None and name not in missing_tables]
     for table in found:
         announcer.tell(table, schema.keyspaces.get(table.keyspace))
-    return found, lacking
+    return found, missing_tables
 
 
 def warnings_of(schema: Schema, names: Collection[str]) -> Sequence[TableWarning]:

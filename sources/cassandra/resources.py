@@ -85,7 +85,7 @@ class Parts:
         self._told_coverage: tuple[Topology | None, Mapping[str, Coverage | None]] = (None, {})
         self._told_flaws: dict[str, Sequence[HeadraceError]] = dict.fromkeys(config.nodes, ())
         self._flaws_told: dict[str, FlawsTold] = defaultdict(FlawsTold)
-        self._lacking: Mapping[str, Problem] = {}
+        self._missing_tables: Mapping[str, Problem] = {}
         self._generations: dict[str, int] = {}
         self.holds: dict[str, Hold | RemoteHold] = {}  # Those that were opened.
 
@@ -159,7 +159,7 @@ class Parts:
         """The tables whose changes are delivered from the start; see `config`."""
         if not self.config.tables:
             return tables_with_cdc(self.schema, self.announcer)
-        found, self._lacking = tables_named(
+        found, self._missing_tables = tables_named(
             self.schema,
             self.config.tables,
             self.announcer,
@@ -172,7 +172,7 @@ class Parts:
         """Warns of tables whose writes are in no log."""
         return Announcer(self.context.log.warning, self.schema.tables.get)
 
-    def lacking(self) -> Mapping[str, Problem]:
+    def missing_tables(self) -> Mapping[str, Problem]:
         """Return the tables that the job waits for, and why: no log has them either.
 
         This includes named tables whose writes are not logged now.
@@ -180,9 +180,11 @@ class Parts:
         schemas = self.reading.deliveries.schemas if self.reading is not None else ()
         told = {schema.table for schema in schemas}
         skipped = dict(self.announcer.skipped)  # Reading a log may add to it.
-        lacking = {name: why for name, why in self._lacking.items() if name not in told}
+        missing_tables = {
+            name: why for name, why in self._missing_tables.items() if name not in told
+        }
         named = {name: skipped[name] for name in self.config.tables if name in skipped}
-        return {**lacking, **{name: why.problem(name) for name, why in named.items()}}
+        return {**missing_tables, **{name: why.problem(name) for name, why in named.items()}}
 
     @cached_property
     def keyspaces(self) -> list[str]:

@@ -370,9 +370,9 @@ class CassandraSource(
         away = reading.pump.unreachable.items() if reading is not None else ()
         return [error for node, error in away if node not in absent]
 
-    def lacking(self) -> Mapping[str, Problem]:
+    def missing_tables(self) -> Mapping[str, Problem]:
         """Return the tables that the job waits for: neither in the schema nor in the logs."""
-        return self._parts.lacking()
+        return self._parts.missing_tables()
 
     def unreadable(self) -> Mapping[str, Problem]:
         """Return the logs that cannot be read now, by node; see `unread.unread_of`."""

@@ -298,10 +298,10 @@ class Heads(StateCopies):
 
     # Writing, of splits without an owner.
 
-    def anew(
+    def restart(
         self, split: str, known: Known | None, head: Head, position: EncodedPosition | None
     ) -> Change:
-        """Return what puts *head* at *position* in the place of the *known* one.
+        """Return the change that replaces the *known* head by *head* at *position*.
 
         Its token fences every earlier owner.
         """

@@ -310,7 +310,7 @@ class KeyedStore(CopyingStore):
             # A name that comes again continues in its numbers: what was lost under them is kept.
             seq = there.head.seq if there else 0
             head = Head(plan=plan.number, token=1 + max(tokens), owner=None, seq=seq, moved=moved)
-            changes.append(self._heads.anew(split, there, head, successor.positions[split]))
+            changes.append(self._heads.restart(split, there, head, successor.positions[split]))
         if not self._all_applied(changes):
             raise self._another_plan()
         free = msgspec.structs.replace(_FREE, token=1 + max(tokens))
@@ -594,7 +594,7 @@ class KeyedStore(CopyingStore):
             head = msgspec.structs.replace(
                 _set_by_command(known.head), counters=known.head.counters if position else {}
             )
-            changes.append(self._heads.anew(split, known, head, position))
+            changes.append(self._heads.restart(split, known, head, position))
         self._put_heads(changes)
 
     def _put_heads(self, changes: Sequence[Change]) -> None:
@@ -621,7 +621,7 @@ class KeyedStore(CopyingStore):
                 seq=state.seq,
                 kept_in=PARTED,
             )
-            changes.append(self._heads.anew(state.split, there, head, state.position))
+            changes.append(self._heads.restart(state.split, there, head, state.position))
         self._put_heads(changes)
         self._all_applied([self._lease_change(split, None, _FREE) for split in theirs.splits])
         self._become(theirs)

@@ -69,7 +69,7 @@ class LogCursor:
         self.at_end = False
         self.fetched_ms = 0
         self.segments_begun = 0
-        self.anew: set[int] = set()  # Splits that never read this log.
+        self.unread_by: set[int] = set()  # Splits that never read this log.
         self.read_bytes = 0
         """Bytes of this log read so far, unpacked; what was read twice counts twice."""
         self._reader = reader
@@ -191,7 +191,7 @@ class LogCursor:
         except HeadraceError as error:
             self._broken = error
             raise
-        self.anew.clear()
+        self.unread_by.clear()
 
     def _advance(self, intake: Intake, host: int, demand: Demand) -> None:
         if self._current is None and not self._enter_next():

@@ -140,8 +140,8 @@ class Pump:
         self._caught_up_ms = self._looked_ms = None
         unread = resume.unread if resume else {}
         for node in sorted(log_slots.nodes, key=self.hosts.__getitem__):
-            is_anew = resume is not None and node not in resume.hosts
-            self._begin(owned, node, unread.get(node, ()), is_anew=is_anew)
+            is_new = resume is not None and node not in resume.hosts
+            self._begin(owned, node, unread.get(node, ()), is_new=is_new)
         owned.ahead = resume.ahead if resume else ()
         if owned.ahead:
             self.intake.read_further(number, FurtherRead(owned.ahead, tuple(self._logs)))
@@ -155,24 +155,24 @@ class Pump:
         here = owned.log_slots.nodes
         for node in owned.logs.difference(here):
             owned.logs.discard(node)
-            self._by_node[node].anew.discard(number)
+            self._by_node[node].unread_by.discard(number)
             owned.absences.read(node)
             self.intake.unassign(number, self.hosts[node])
         for node in here:
             if node not in owned.logs:
-                self._begin(owned, node, (), is_anew=True)
+                self._begin(owned, node, (), is_new=True)
         self._leave_unneeded()
         self._go_on()
 
-    def _begin(self, owned: OwnedSplit, node: str, unread: Sequence[int], *, is_anew: bool) -> None:
+    def _begin(self, owned: OwnedSplit, node: str, unread: Sequence[int], *, is_new: bool) -> None:
         """Let a split read a log from its marker in it, if it has one."""
         cursor, host = self._cursor(node), self.hosts[node]
         others = [each for each in self._owned.values() if node in each.logs]
         marker = owned.resumed.get(node, START)
         owned.logs.add(node)
-        cursor.anew.discard(owned.number)
-        if is_anew:
-            cursor.anew.add(owned.number)
+        cursor.unread_by.discard(owned.number)
+        if is_new:
+            cursor.unread_by.add(owned.number)
         self.intake.assign(owned.number, host, owned.log_slots.of(node))
         self.intake.resume_at(owned.number, host, *pair_of(marker))
         cursor.expect(unread)
@@ -449,7 +449,7 @@ class Pump:
             if owned.marker(cursor) >= error.gap.end:
                 continue
             self.changes += 1
-            if owned.number in cursor.anew:  # Deleted before it needed the log: no loss.
+            if owned.number in cursor.unread_by:  # Deleted before it needed the log: no loss.
                 owned.resumed[cursor.node] = error.gap.end
                 continue
             owned.gaps.append(owned.met(error.gap, cursor, self.intake.splits))

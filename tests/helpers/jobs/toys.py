@@ -248,8 +248,8 @@ class BrookSource(Source, Relocation, Tables):
 
     def plan(self) -> list[Split]:
         """Plan as the file source does, but fail for a missing table that is required."""
-        if self.config.tables_missing != "wait" and (lacking := self.lacking()):
-            raise ConfigError(lacking.values())
+        if self.config.tables_missing != "wait" and (missing_tables := self.missing_tables()):
+            raise ConfigError(missing_tables.values())
         return self._files().plan()
 
     def open(self, split: Split, resume: Position | None) -> Reader:
@@ -273,7 +273,7 @@ class BrookSource(Source, Relocation, Tables):
         """Return the tables of the configuration."""
         return list(self.config.tables)
 
-    def lacking(self) -> Mapping[str, Problem]:
+    def missing_tables(self) -> Mapping[str, Problem]:
         """Return the tables that are missing."""
         found = [t for t in self.config.tables if Path(self.config.path).with_name(t).exists()]
         return {table: Problem("tables", f"{table} is not there", "make it") for table in found}

@@ -47,7 +47,7 @@ def moves_a_marker_of_anothers_job(patch: Patch) -> None:
                 state = CdcState.decode(theirs.position)
                 made = replace(state, markers=furthest(state, CdcState.decode(mine.position)))
                 known = other.head(each.split)
-                change = other.anew(each.split, known, known.head, made.encode())
+                change = other.restart(each.split, known, known.head, made.encode())
                 assert [True] == list(self._values.change([change]))
         return refused
 

@@ -89,7 +89,7 @@ class Able(MemorySource, Relocation, TokenRanges, BulkReading, Tables, PartialRe
         """Return the table."""
         return ["shop.orders"]
 
-    def lacking(self) -> Mapping[str, Problem]:
+    def missing_tables(self) -> Mapping[str, Problem]:
         """Wait for none."""
         return {}
 

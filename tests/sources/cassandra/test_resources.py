@@ -121,12 +121,12 @@ def test_a_named_table_lacks_as_long_as_nothing_of_it_is_logged(tmp_path: Path) 
     made = parts(log, "QUORUM", **given)
 
     assert ["s.t"] == [each.qualified for each in made.tables]
-    assert ["s.a"] == list(made.lacking())
+    assert ["s.a"] == list(made.missing_tables())
     later = parse_schema(table("t", 1, " AND transactional_mode = 'full'")).table("s.t")
     assert later is not None
     made.announcer.tell(later, None)
-    assert ["s.a", "s.t"] == list(made.lacking())
-    assert made.lacking()["s.t"].message.startswith("s.t is transactional")
+    assert ["s.a", "s.t"] == list(made.missing_tables())
+    assert made.missing_tables()["s.t"].message.startswith("s.t is transactional")
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_table_that_is_not_there_is_waited_for_beside_others(tmp_path: Path) -
     found = chosen("s.t", "s.nope", "s.dry")
     assert ["s.t"] == [table.qualified for table in found.tables]
     assert ["s.nope is not in the schema", "s.dry has no CDC"] == [
-        problem.message for problem in found.lacking().values()
+        problem.message for problem in found.missing_tables().values()
     ]
     with pytest.raises(ConfigError, match=r"s\.nope is not in the schema; tables: s\.dry"):
         _ = chosen("s.nope", "s.dry").tables

@@ -148,11 +148,11 @@ def test_a_table_that_is_waited_for_begins_when_the_log_has_it(tmp_path: Path) -
     more = {"schema": str(tmp_path / "old.cql"), "tables": tables, "tables_missing": "wait"}
     made = source(options_of("5.0-schema", **more))
     readers = open_all(made).values()
-    assert ["jade_visit.jade_users"] == list(made.lacking())
+    assert ["jade_visit.jade_users"] == list(made.missing_tables())
 
     found = [json.loads(f[0]) for batch in batches(readers) for f in facts(batch)]
 
-    assert {} == made.lacking()
+    assert {} == made.missing_tables()
     values = [f["columns"]["v"]["value"] for f in found if "v" in f["columns"]]
     assert ["before truncate", "after truncate", "second life"] == values
     made.close()
