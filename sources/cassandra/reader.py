@@ -143,7 +143,7 @@ class CassandraReader(Reader):
             self._agreement.split_time_ms, self._retire_ms, self._unread_since
         ):
             self._agreement.regroup(self._versions.groups)
-            self._memory.judge_again()
+            self._memory.check_again()
         self._read_assigned()
         settled = self._leave_out()
         taken = pump.intake.take(self._number)
@@ -299,7 +299,7 @@ class CassandraReader(Reader):
                 for arc in gap.arcs or (Arc(),)
             ]
         )
-        self._memory.judge_again()
+        self._memory.check_again()
 
     def release(self, position: Position) -> None:
         """Release what *position* stored, and segments that hold no copy of it (I5)."""

@@ -57,7 +57,7 @@ cdef class Intake:
     cdef unsigned char[::1] parted
     cdef list further
     cdef list agreements, agreed
-    cdef readonly list judges
+    cdef readonly list comparers
     cdef int64_t newest
     cdef readonly uint64_t sequence
     cdef readonly Py_ssize_t fullest
@@ -113,8 +113,8 @@ cdef class Intake:
     cdef inline int _decide(self, Framer framer, int host) except -1
     @cython.locals(split=int, start=Py_ssize_t, end=Py_ssize_t, position=int64_t, place=Py_ssize_t, log_slot=int, agreement=Agreement, copies=int, agreed=AgreedMutations, at=Py_ssize_t)
     cdef inline int _observe(self, Framer framer, int host, int i) except -1
-    @cython.locals(start=Py_ssize_t, end=Py_ssize_t, position=int64_t, slot=int, newest=int64_t, verdict=int)
-    cdef int _judge(self, Framer framer, int log_slot, int split, Agreement agreement, int i) except? -1000
+    @cython.locals(start=Py_ssize_t, end=Py_ssize_t, position=int64_t, slot=int, newest=int64_t, decision=int)
+    cdef int _compare_content(self, Framer framer, int log_slot, int split, Agreement agreement, int i) except? -1000
     cpdef receive(self, int host, incoming)
     @cython.locals(start=Py_ssize_t, end=Py_ssize_t, before=int64_t)
     cdef int _is_streamed(self, Framer framer, int host, int i) except -1

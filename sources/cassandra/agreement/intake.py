@@ -7,7 +7,7 @@ digest, agreement decides, and the copy that completes the agreement is kept raw
 
 from array import array
 
-from headrace.sources.cassandra.agreement.protocols import FurtherRead, Incoming, Judge
+from headrace.sources.cassandra.agreement.protocols import ContentComparer, FurtherRead, Incoming
 from headrace.sources.cassandra.agreement.rules import Agreement
 from headrace.sources.cassandra.commitlog.framer import Framer
 from headrace.sources.cassandra.mutation.errors import BadMutationError
@@ -167,7 +167,7 @@ class Intake:
         self.parted = memoryview(bytearray(splits))  # Whether `further` has something.
         self.further: list[FurtherRead | None] = [None] * splits
         self.agreements = [Agreement(Groups(0))] * splits
-        self.judges: list[Judge | None] = [None] * splits
+        self.comparers: list[ContentComparer | None] = [None] * splits
         self.newest = 0  # Write time in the suspect.
         self.agreed = [AgreedMutations()] * splits
         self.sequence = 0
@@ -258,7 +258,7 @@ class Intake:
             self.held -= self.agreed[split].size
         self.clear_places(split)
         self.agreed[split] = AgreedMutations()
-        self.judges[split] = None
+        self.comparers[split] = None
         self.read_further(split, None)
         if agreement is not None:
             self.agreements[split] = agreement
@@ -473,7 +473,7 @@ class Intake:
             end - start,
         )
         if copies == constants.SUSPECT:
-            copies = self._judge(framer, log_slot, split, agreement, i)
+            copies = self._compare_content(framer, log_slot, split, agreement, i)
         self.sequence = agreement.number
         self.progress[host] = agreement.touched
         if copies != 0:
@@ -491,7 +491,7 @@ class Intake:
             self.held += end - start
             self.fullest = max(self.fullest, agreed.count)
 
-    def _judge(
+    def _compare_content(
         self, framer: Framer, log_slot: int, split: int, agreement: Agreement, i: int
     ) -> int:
         """Publish the suspect unless its content is known (line 17).
@@ -501,14 +501,14 @@ class Intake:
         start, end = self._noted(i, constants.NOTE_START), self._noted(i, constants.NOTE_END)
         position = self._noted(i, constants.NOTE_POSITION)
         slot = agreement.suspect
-        judge = self.judges[split]
-        if judge is not None:
+        comparer = self.comparers[split]
+        if comparer is not None:
             newest = agreement.newest_published(slot)
             if not self._is_newer(framer, start, end, newest):
-                verdict = judge.verdict(slot)
-                if verdict == _KNOWN:
+                decision = comparer.decide(slot)
+                if decision == _KNOWN:
                     agreement.know(slot)
-                if verdict != _NEW:
+                if decision != _NEW:
                     return 0
                 newest = agreement.newest_published(slot)
             agreement.learn_newest(slot, max(newest, self.newest))

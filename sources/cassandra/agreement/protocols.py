@@ -6,11 +6,11 @@ Separate because they are not compiled with it. Their calls are rare.
 from typing import Protocol
 
 
-class Judge(Protocol):
+class ContentComparer(Protocol):
     """Knows what was published of a split's tokens; reads and decodes copies again."""
 
-    def verdict(self, slot: int) -> int:
-        """Return one of `comparison.Verdict` for a pending record whose level is met."""
+    def decide(self, slot: int) -> int:
+        """Return one of `comparison.Decision` for a pending record whose level is met."""
 
 
 class Incoming(Protocol):

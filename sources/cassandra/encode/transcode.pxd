@@ -57,7 +57,7 @@ cdef class Transcoder:
     @cython.locals(column=list)
     cdef int _undo(self) except -1
     @cython.locals(takes_plain=int)
-    cdef _judged(self, AgreedMutations agreed)
+    cdef _failure(self, AgreedMutations agreed)
     @cython.locals(base=Py_ssize_t, epoch=int64_t)
     cdef bint _rescued(self, AgreedMutations agreed, error) except -1
     @cython.locals(base=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t, messaging=int)

@@ -100,7 +100,7 @@ class Transcoder:
                 self._go_on(agreed)
             except HeadraceError:
                 self._undo()
-                error = self._judged(agreed)
+                error = self._failure(agreed)
                 if error is not None:
                     base = self.at * constants.AGREED_WIDTH
                     quarantined.append(quarantined_mutation(agreed, base, nodes, error))
@@ -167,7 +167,7 @@ class Transcoder:
         if self.changes is not None:
             self.changes.keep_first(self.made)
 
-    def _judged(self, agreed: AgreedMutations) -> HeadraceError | None:
+    def _failure(self, agreed: AgreedMutations) -> HeadraceError | None:
         """Encode a mutation the general way: it may have worse errors after the one already found.
 
         Returns the error if no other epoch fits either.

@@ -28,7 +28,7 @@ _PUBLISHED: Final = (constants.PUBLISHED, constants.EXPIRED_PUBLISHED)
 Atoms = frozenset[bytes]
 
 
-class Verdict(IntEnum):
+class Decision(IntEnum):
     """What to do with a pending record whose level is met."""
 
     LATER = 0  # Bytes cannot be read now: it stays, and each sweep retries.
@@ -56,14 +56,14 @@ class Comparison:
         self._atoms: OrderedDict[tuple[int, int], Atoms | None] = OrderedDict()
         self._kept = 0
 
-    def verdict(self, slot: int) -> int:
+    def decide(self, slot: int) -> int:
         """Decide about a pending record whose copy's bytes are in a log."""
         try:
-            return self._verdict(slot)
+            return self._decide(slot)
         except RetriableError:
-            return Verdict.LATER
+            return Decision.LATER
 
-    def _verdict(self, slot: int) -> int:
+    def _decide(self, slot: int) -> int:
         newest = self._agreement.newest_published(slot)
         if newest == NOT_LOOKED:
             newest = self.learn_newest(slot)
@@ -72,10 +72,10 @@ class Comparison:
         if span is not None and span[0] <= newest:
             atoms = self._of(slot)
             if atoms and atoms <= self._all_published(slot):
-                return Verdict.KNOWN
+                return Decision.KNOWN
         if span is None or span[0] <= newest:
             self.unsure += any(self._of(other) is None for other in self._published(slot))
-        return Verdict.NEW
+        return Decision.NEW
 
     def learn_newest(self, slot: int) -> int:
         """Read what was published of the slot's token; return its newest write time.

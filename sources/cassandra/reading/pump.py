@@ -120,17 +120,17 @@ class Pump:
         agreement: Agreement,
         resume: CdcState | None,
         log_slots: LogSlots,
-        judge: Comparison,
+        comparer: Comparison,
     ) -> None:
         """Start to feed split *number* after *resume* from the logs that have *log_slots*.
 
-        *judge* compares its copies that differ.
+        *comparer* compares its copies that differ.
         """
         if not self._owned:
             self.unreachable.clear()
         self.changes += 1
         self.intake.own(number, agreement)
-        self.intake.judges[number] = judge
+        self.intake.comparers[number] = comparer
         absences = Absences(self._unavailable_policy, resume.absences if resume else {})
         markers, schemas = (resume.markers, resume.schemas) if resume else ({}, {})
         owned = OwnedSplit(number, agreement, dict(markers), dict(schemas), absences, log_slots)

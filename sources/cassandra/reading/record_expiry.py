@@ -14,7 +14,7 @@ from headrace.sources.cassandra.commitlog.manifest import file_of
 from headrace.sources.cassandra.encode.quarantine import set_aside
 from headrace.sources.cassandra.logs.reread import Copies, Copy
 from headrace.sources.cassandra.native import constants
-from headrace.sources.cassandra.reading.comparison import NOT_LOOKED, Comparison, Verdict
+from headrace.sources.cassandra.reading.comparison import NOT_LOOKED, Comparison, Decision
 from headrace.sources.cassandra.ring.log_slots import LogSlots
 from headrace.sources.cassandra.schema_versions.epochs import Epoch
 
@@ -101,7 +101,7 @@ class Memory:
         agreement.overflow(list(left))
         return list(left.values())
 
-    def judge_again(self) -> None:
+    def check_again(self) -> None:
         """Let the next `keep` decide about all pending records, at any time (line 18)."""
         self.due_ms = 0
 
@@ -131,10 +131,10 @@ class Memory:
         """Lines 17 and 18: while the bytes cannot be read, it stays as it is."""
         with suppress(RetriableError):
             found = self._find(slot)
-            verdict = self.comparison.verdict(slot) if found else Verdict.LATER
-            if verdict == Verdict.KNOWN:
+            decision = self.comparison.decide(slot) if found else Decision.LATER
+            if decision == Decision.KNOWN:
                 self._agreement.know(slot)
-            elif found and verdict == Verdict.NEW:
+            elif found and decision == Decision.NEW:
                 self._let_out(slot, found, agreed)
 
     def _expire(self, slot: int, agreed: AgreedMutations, *, any_absent: bool) -> None:
@@ -142,16 +142,16 @@ class Memory:
 
         What cannot be read now is retried by a later sweep, unless a log is absent.
         """
-        verdict = self.comparison.verdict(slot)
-        if verdict == Verdict.KNOWN:
+        decision = self.comparison.decide(slot)
+        if decision == Decision.KNOWN:
             self._agreement.know(slot)
             return
         is_wanted = self._publish_expired or not self._is_short(slot)
         try:
             found = self._find(slot) if is_wanted else None
         except RetriableError:
-            found, verdict = None, Verdict.LATER
-        if verdict == Verdict.LATER and not any_absent:
+            found, decision = None, Decision.LATER
+        if decision == Decision.LATER and not any_absent:
             return
         if found is None:
             self.bytes_lost += is_wanted

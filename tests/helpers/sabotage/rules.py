@@ -295,7 +295,7 @@ def forgets_what_is_incomplete(patch: Patch) -> None:
 
 def compares_nothing(patch: Patch) -> None:
     """Treat other bytes as a new content."""
-    patch.setattr(comparison.Comparison, "verdict", lambda _self, _slot: comparison.Verdict.NEW)
+    patch.setattr(comparison.Comparison, "decide", lambda _self, _slot: comparison.Decision.NEW)
 
 
 def takes_no_answer_for_a_no(patch: Patch) -> None:

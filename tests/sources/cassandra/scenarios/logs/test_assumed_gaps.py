@@ -107,12 +107,12 @@ def assumes_for_ever(self: CassandraReader) -> None:
     gaps = [gap for gap in self._gaps.gaps if gap.policy == ASSUME]
     parts = [(0, 1 << 62, 0, RING) for _ in gaps]
     self._agreement.assume(parts)
-    self._memory.judge_again()
+    self._memory.check_again()
 
 
 def assumes_nothing(self: CassandraReader) -> None:
     """Break the rule: a lost part counts for nothing."""
-    self._memory.judge_again()
+    self._memory.check_again()
 
 
 @pytest.mark.parametrize("sabotage", [assumes_for_ever, assumes_nothing])
