@@ -440,7 +440,7 @@ class TableReading(Capability):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceWishes:
+class ServiceSettings:
     """How a cluster is to be read, as the service `cdc` of CEP-44's Sidecar says."""
 
     watermark_seconds: int
@@ -456,7 +456,7 @@ class SidecarService(Capability):
 
     @classmethod
     @abstractmethod
-    def of_service(cls, options: Options, wishes: ServiceWishes) -> Options:
+    def of_service(cls, options: Options, settings: ServiceSettings) -> Options:
         """Return a job file's section `source`, changed as the service says.
 
         Raises:

@@ -27,7 +27,7 @@ from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.plugins import (
     ConfigError,
     Problem,
-    ServiceWishes,
+    ServiceSettings,
     SidecarService,
     Source,
     declared_options,
@@ -106,7 +106,7 @@ def job_text(
         parts.name_tables(source)
         check_references(sink, section="sink")
         if parts.service:
-            source = _of_service(source, parts.service.wishes)
+            source = _of_service(source, parts.service.settings)
             runtime_given |= parts.service.runtime
     return JobText(
         name=name,
@@ -215,11 +215,11 @@ def _from_statements(notes: NoteCopy | None, place: Path, job: str) -> "JobParts
         return job_parts(opened, job)
 
 
-def _of_service(source: dict[str, Any], wishes: ServiceWishes) -> dict[str, Any]:
+def _of_service(source: dict[str, Any], settings: ServiceSettings) -> dict[str, Any]:
     """Return *source* with the options of the services; `read_job` checks that it has a plugin."""
     if not isinstance(name := source.get("plugin"), str):
         return source
-    return dict(SidecarService.of_class(load("sources", name)).of_service(source, wishes))
+    return dict(SidecarService.of_class(load("sources", name)).of_service(source, settings))
 
 
 def _source_of(path: Path, written: JobFile, cluster: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from headrace.connector.control.errors import NotFoundError
 from headrace.connector.control.plugins.search import sink_of_scheme
 from headrace.connector.foundation.secrets import secret_problems
 from headrace.connector.stores.target_state import FORK_MARK, JOB_BYTES_MAX
-from headrace.plugins import ConfigError, Problem, ServiceWishes, option, parse_config
+from headrace.plugins import ConfigError, Problem, ServiceSettings, option, parse_config
 
 SERVICES: Final = ("cdc", "kafka", "schema_store")
 ROUTE: Final = "~services"  # The name of their route; no source can have this name.
@@ -106,7 +106,7 @@ class ServiceJob:
     job: str
     enabled: bool
     sink: Mapping[str, str] = field(repr=False)
-    wishes: ServiceWishes
+    settings: ServiceSettings
     runtime: Mapping[str, Any]  # Any: options of the runtime.
 
 
@@ -125,7 +125,7 @@ def service_job(configs: Mapping[str, Mapping[str, str]]) -> ServiceJob:
         "tick_min_ms": cdc.micro_batch_delay_millis,
         "commit_max_seconds": cdc.persist_delay_millis / 1_000,
     }
-    wishes = ServiceWishes(
+    settings = ServiceSettings(
         watermark_seconds=cdc.watermark_seconds,
         max_commit_logs=cdc.max_commit_logs,
         max_watermarker_size=cdc.max_watermarker_size,
@@ -133,7 +133,7 @@ def service_job(configs: Mapping[str, Mapping[str, str]]) -> ServiceJob:
     )
     store = configs.get("schema_store", {})
     sink = {"plugin": "null"} if cdc.log_only else _kafka_sink(cdc, {**configs["kafka"], **store})
-    return ServiceJob(cdc.jobid, cdc.cdc_enabled, sink, wishes, runtime)
+    return ServiceJob(cdc.jobid, cdc.cdc_enabled, sink, settings, runtime)
 
 
 def check_service(

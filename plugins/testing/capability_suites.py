@@ -17,7 +17,7 @@ from headrace.plugins.capabilities import (
     PartialReading,
     Relocation,
     Resplitting,
-    ServiceWishes,
+    ServiceSettings,
     SidecarService,
     TableChecks,
     Tables,
@@ -386,10 +386,10 @@ class SidecarServiceSuite(CapabilitySuite):
     def test_options_can_be_changed(self, driver: SourceDriver) -> None:
         """What a service says becomes options of this source."""
         source = driver.source()
-        wishes = ServiceWishes(
+        settings = ServiceSettings(
             watermark_seconds=60, max_commit_logs=2, max_watermarker_size=5_000, datacenter=None
         )
-        made = SidecarService.of_class(type(source)).of_service(driver.options(), wishes)
+        made = SidecarService.of_class(type(source)).of_service(driver.options(), settings)
 
         assert made != driver.options()
         assert parse_config(source.config_class, made)

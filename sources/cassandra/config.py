@@ -30,7 +30,7 @@ LIVE: Final = "live"
 WAIT: Final = "wait"
 KEEP: Final = "keep"
 _MS: Final = 1_000  # In a second.
-_NODE_TEXTS = ("path", "commitlog", "hold", "host", "url")  # Besides what a ring says of a node.
+_NODE_STRINGS = ("path", "commitlog", "hold", "host", "url")  # Besides what a ring says of a node.
 _CDC_HINT: Final = "ALTER TABLE … WITH cdc = true, then give the job the new schema"
 
 
@@ -243,11 +243,11 @@ def _node_problems(key: str, node: object) -> Iterator[Problem]:
     url = str(node.get("url", "https://"))
     if not url.startswith(("https://", "http://127.", "http://localhost:", "http://[::1]:")):
         yield Problem(f"{key}.url", f"expected https, found {shown(url)}", "https://host:9142")
-    for name in _NODE_TEXTS:
+    for name in _NODE_STRINGS:
         text = node.get(name, "default")
         if not isinstance(text, str) or not text:
             yield Problem(f"{key}.{name}", f"expected a text, found {shown(text)}")
-    yield from node_problems(key, node, _NODE_TEXTS)
+    yield from node_problems(key, node, _NODE_STRINGS)
 
 
 def _token_problems(nodes: Mapping[str, object]) -> Iterator[Problem]:

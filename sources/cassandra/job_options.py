@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.plugins import ConfigError, FolderLogs, Problem, ServiceWishes
+from headrace.plugins import ConfigError, FolderLogs, Problem, ServiceSettings
 
 FOLDER_OPTIONS: Final = ("schema", "consistency")
 TABLE_PLUGIN: Final = "cassandra-table"
@@ -66,18 +66,18 @@ def of_table(options: Options, table: str) -> Options:
     return {"plugin": TABLE_PLUGIN, "table": table, **shared}
 
 
-def of_service(options: Options, wishes: ServiceWishes) -> Options:
+def of_service(options: Options, settings: ServiceSettings) -> Options:
     """Return options for the service `cdc`; see `SidecarService.of_service`."""
     made = {
         **options,
-        "expiry_seconds": wishes.watermark_seconds,
-        "dedup_window_seconds": min(MEMORY_SECONDS, wishes.watermark_seconds),
-        "segments_per_batch_max": wishes.max_commit_logs,
-        "records_max": wishes.max_watermarker_size,
+        "expiry_seconds": settings.watermark_seconds,
+        "dedup_window_seconds": min(MEMORY_SECONDS, settings.watermark_seconds),
+        "segments_per_batch_max": settings.max_commit_logs,
+        "records_max": settings.max_watermarker_size,
     }
     nodes = options.get("nodes")
-    if wishes.datacenter is not None and isinstance(nodes, Mapping):
-        made["nodes"] = _nodes_of(nodes, wishes.datacenter)
+    if settings.datacenter is not None and isinstance(nodes, Mapping):
+        made["nodes"] = _nodes_of(nodes, settings.datacenter)
     return made
 
 

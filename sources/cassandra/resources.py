@@ -39,10 +39,10 @@ from headrace.sources.cassandra.reading.lists import Lists
 from headrace.sources.cassandra.reading.log_tables import LogTables
 from headrace.sources.cassandra.reading.pump import Pump
 from headrace.sources.cassandra.reading.ring_part import RingPart
-from headrace.sources.cassandra.reading.segment_index import IndexFolder, Searcher, Wish
+from headrace.sources.cassandra.reading.segment_index import IndexFolder, Searcher, SectionFilter
 from headrace.sources.cassandra.reading.stream_watch import follower
 from headrace.sources.cassandra.reading.topology_versions import Nodes, Replicas
-from headrace.sources.cassandra.retention.disposal import Keeper
+from headrace.sources.cassandra.retention.disposal import SegmentRetention
 from headrace.sources.cassandra.retention.hold import Hold, store_mark
 from headrace.sources.cassandra.ring.splits import SPLITS_MIN, names
 from headrace.sources.cassandra.ring.topology import Coverage, Topology, coverage, local_datacenter
@@ -235,11 +235,11 @@ class Parts:
                 marker = until.markers.get(node, Marker(0, 0))
                 log.end_at(marker.segment_id, marker.offset)
 
-    def spare(self, wish: Wish) -> None:
-        """Skip sections of indexed segments that have nothing that *wish* asks for."""
+    def spare(self, wanted: SectionFilter) -> None:
+        """Skip sections of indexed segments that have nothing that *wanted* asks for."""
         folder = IndexFolder(self.context.cache)
         self.spared = {
-            node: partial(folder.spared, node, log, wish)
+            node: partial(folder.spared, node, log, wanted)
             for node, log in self.logs.items()
             if isinstance(log, LogDirectory)
         }
@@ -270,7 +270,11 @@ class Parts:
             log, context, mark = self.logs[node], self.context, store_mark(self.context.job_key)
             disposal = self.config.disposal_of
             made: Hold | RemoteHold = (
-                Hold(Keeper(log, disposal, context.clock, context.log), context.job, store=mark)
+                Hold(
+                    SegmentRetention(log, disposal, context.clock, context.log),
+                    context.job,
+                    store=mark,
+                )
                 if isinstance(log, LogDirectory)
                 else _remote().RemoteHold(log.agent, context.job, mark)
             )

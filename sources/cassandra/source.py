@@ -29,7 +29,7 @@ from headrace.plugins import (
     Recovery,
     Relocation,
     Resplitting,
-    ServiceWishes,
+    ServiceSettings,
     SidecarService,
     Source,
     Split,
@@ -64,7 +64,7 @@ from headrace.sources.cassandra.logs.seek import (
     spared_bytes,
 )
 from headrace.sources.cassandra.reader import CassandraReader
-from headrace.sources.cassandra.reading.segment_index import Wish
+from headrace.sources.cassandra.reading.segment_index import SectionFilter
 from headrace.sources.cassandra.resources import Parts
 from headrace.sources.cassandra.retention.hold import store_mark
 from headrace.sources.cassandra.ring.locality import shares
@@ -284,9 +284,9 @@ class CassandraSource(
         return job_options.of_table(options, table)
 
     @classmethod
-    def of_service(cls, options: Mapping[str, Any], wishes: ServiceWishes) -> Mapping[str, Any]:
+    def of_service(cls, options: Mapping[str, Any], settings: ServiceSettings) -> Mapping[str, Any]:
         """See `job_options.of_service`."""
-        return job_options.of_service(options, wishes)
+        return job_options.of_service(options, settings)
 
     @classmethod
     def only_for_workers(cls, config: CassandraConfig) -> Sequence[Problem]:
@@ -309,7 +309,7 @@ class CassandraSource(
 
     def spare(self, tables: Collection[str], from_us: int | None, to_us: int | None) -> None:
         """Skip sections of indexed segments that have nothing of these."""
-        self._parts.spare(Wish(frozenset(tables), from_us, to_us))
+        self._parts.spare(SectionFilter(frozenset(tables), from_us, to_us))
 
     def divide(
         self, split: Split, position: Position | None, parts: int

@@ -27,7 +27,7 @@ from headrace.plugins.config.command_line import add_options, config_of
 from headrace.plugins.serving import LOOPBACK, runner_of
 from headrace.sources.cassandra.agent.server import AgentServer
 from headrace.sources.cassandra.logs.directory import LogDirectory
-from headrace.sources.cassandra.retention.disposal import Disposal, Keeper
+from headrace.sources.cassandra.retention.disposal import Disposal, SegmentRetention
 from headrace.sources.cassandra.retention.hold import HoldOptions
 
 NICE: Final = 10  # The node's own threads go first.
@@ -184,11 +184,11 @@ def server_of(config: AgentConfig) -> AgentServer:
     log = LogDirectory(Path(config.cdc_raw), commitlog, hold=hold)
     log.segments()
     events = structlog.stdlib.get_logger()
-    keeper = Keeper(log, config.disposal_of, _Clock(), events)
-    keeper.check()
+    retention = SegmentRetention(log, config.disposal_of, _Clock(), events)
+    retention.check()
     return AgentServer(
         log,
-        keeper,
+        retention,
         token=config.token,
         rate_bytes=config.rate_bytes,
         hosts=(*config.hosts, *config.certified_hosts()),

@@ -57,7 +57,7 @@ from headrace.sources.cassandra.logs.regular import open_regular
 from headrace.sources.cassandra.logs.repair_streams import FILE, Stream, streams_in
 from headrace.sources.cassandra.logs.reread import Copies
 from headrace.sources.cassandra.logs.rescued_copies import Rescued
-from headrace.sources.cassandra.retention.disposal import TICK_MS, Keeper
+from headrace.sources.cassandra.retention.disposal import TICK_MS, SegmentRetention
 from headrace.sources.cassandra.retention.hold import Hold
 from headrace.sources.cassandra.state.cdc_state import Marker
 
@@ -119,7 +119,7 @@ class AgentServer:
     def __init__(  # noqa: PLR0913 (each is about something else)
         self,
         log: LogDirectory,
-        keeper: Keeper,
+        retention: SegmentRetention,
         *,
         token: str | None,
         rate_bytes: int | None,
@@ -131,7 +131,7 @@ class AgentServer:
         *hosts* are the names that readers call it by, besides addresses.
         """
         self._log = log
-        self._keeper = keeper
+        self._retention = retention
         self._copies = Copies({"": log}, b"", Keys(KeyOptions()))
         self._walks = Walks()
         self._token = None if token is None else token.encode()
@@ -167,7 +167,7 @@ class AgentServer:
             await asyncio.sleep(TICK_MS / 1000)
 
     def _look_after(self) -> None:
-        self._keeper.tick()
+        self._retention.tick()
         self._copies.close()
         self._walks.forget_gone()
         for name, file in list(self._files.items()):  # Or what is gone would take its room on.
@@ -216,7 +216,7 @@ class AgentServer:
         self._flaws.tell(self._log.flaws, self._events)
         # Afterwards: a stream is reported before any of it is logged.
         with contextlib.suppress(OSError, msgspec.MsgspecError):  # It is replaced just now.
-            self._streams = list(streams_in(self._keeper.notes / FILE))
+            self._streams = list(streams_in(self._retention.notes / FILE))
         return Listing(listed, self._streams)
 
     def _listed(self, info: SegmentInfo) -> Listed:
@@ -274,7 +274,7 @@ class AgentServer:
         pending = {**need.copies, **{number: [] for number in need.segments}}
 
         def note() -> int:
-            hold = Hold(self._keeper, need.job, store=need.store)
+            hold = Hold(self._retention, need.job, store=need.store)
             hold.register(need.split, marker, pending, need.listed)
             return hold.dispose()
 
@@ -284,7 +284,7 @@ class AgentServer:
         needs = _body(await _arrived(request), Needs)
         if len(needs.splits) > SPLITS_MAX:
             raise _RefusedError(400, "bad_request", f"more than {SPLITS_MAX} splits")
-        hold = Hold(self._keeper, needs.job, store=needs.store)
+        hold = Hold(self._retention, needs.job, store=needs.store)
 
         def note() -> None:
             hold.check()
@@ -296,18 +296,18 @@ class AgentServer:
 
     async def _noted(self, request: web.Request) -> web.Response:
         job = request.query.get("job", "")
-        return _json(Notes(await self._alone(lambda: noted_in(self._keeper.notes, job))))
+        return _json(Notes(await self._alone(lambda: noted_in(self._retention.notes, job))))
 
     async def _hold(self, request: web.Request) -> web.Response:
         del request
-        return _json(await self._alone(self._keeper.figures))
+        return _json(await self._alone(self._retention.figures))
 
     async def _metrics(self, request: web.Request) -> web.Response:
         """Answer with what Prometheus reads."""
         del request
 
         def text() -> bytes:
-            return exposition(agent_measures(self._keeper.figures(), self.sent_bytes))
+            return exposition(agent_measures(self._retention.figures(), self.sent_bytes))
 
         return web.Response(body=await self._alone(text), headers={hdrs.CONTENT_TYPE: TEXT_TYPE})
 

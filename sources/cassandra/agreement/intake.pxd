@@ -54,7 +54,7 @@ cdef class Intake:
     cdef int64_t[::1] book_tokens
     cdef Routes routes
     cdef uint64_t k0, k1
-    cdef unsigned char[::1] parted
+    cdef unsigned char[::1] has_further
     cdef list further
     cdef list agreements, agreed
     cdef readonly list comparers

@@ -164,7 +164,7 @@ class Intake:
         self.book_tokens = memoryview(array("q", [_LOWEST] * max(1, hosts)))
         self.k0 = int.from_bytes(key[:8], "little")
         self.k1 = int.from_bytes(key[8:16], "little")
-        self.parted = memoryview(bytearray(splits))  # Whether `further` has something.
+        self.has_further = memoryview(bytearray(splits))  # Whether `further` has something.
         self.further: list[FurtherRead | None] = [None] * splits
         self.agreements = [Agreement(Groups(0))] * splits
         self.comparers: list[ContentComparer | None] = [None] * splits
@@ -267,7 +267,7 @@ class Intake:
 
     def read_further(self, split: int, further: FurtherRead | None) -> None:
         """Let *split* also skip what *further* has; None: nothing more."""
-        self.parted[split] = further is not None
+        self.has_further[split] = further is not None
         self.further[split] = further
 
     def take(self, split: int) -> AgreedMutations:
@@ -404,7 +404,7 @@ class Intake:
     def _is_passed(self, framer: Framer, split: int, host: int, place: int, token: int) -> int:
         if self._has_seen(place, framer.segment_id, framer.at):
             return 1
-        return self._was_read(framer, split, host, token) if self.parted[split] else 0
+        return self._was_read(framer, split, host, token) if self.has_further[split] else 0
 
     def _was_read(self, framer: Framer, split: int, host: int, token: int) -> int:
         further = self.further[split]

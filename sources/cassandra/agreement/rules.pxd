@@ -96,7 +96,7 @@ cdef class Agreement:
     @cython.locals(other=int, kind=int)
     cpdef list joined(self, int slot)
     @cython.locals(other=int)
-    cpdef list siblings(self, int slot)
+    cpdef list others_of_token(self, int slot)
     @cython.locals(slot=int)
     cpdef list unchecked(self, uint64_t wait)
     cpdef check(self, int slot)

@@ -374,7 +374,7 @@ class Agreement:
             return False
         return self._met(slot) > 0
 
-    def siblings(self, slot: int) -> list[tuple[int, int]]:
+    def others_of_token(self, slot: int) -> list[tuple[int, int]]:
         """Return the other records of the slot's token as (slot, kind), the last one first."""
         found = []
         other = self.head(slot)
@@ -419,7 +419,7 @@ class Agreement:
         if not self._flags(slot, _SHARED):
             return []
         found = []
-        for other, kind in self.siblings(slot):
+        for other, kind in self.others_of_token(slot):
             if kind == constants.JOINED and self._other(other) == slot:
                 found.append(other)
         return found

@@ -137,14 +137,18 @@ class Comparison:
 
     def _waiting(self, slot: int) -> dict[Atoms | None, int]:
         """Return the oldest pending record of the token, by content."""
-        siblings = [
-            other for other, kind in self._agreement.siblings(slot) if kind == constants.PENDING
+        others = [
+            other
+            for other, kind in self._agreement.others_of_token(slot)
+            if kind == constants.PENDING
         ]
-        oldest = sorted([slot, *siblings], key=self._agreement.number_of, reverse=True)
+        oldest = sorted([slot, *others], key=self._agreement.number_of, reverse=True)
         return {self._of(other): other for other in oldest}
 
     def _published(self, slot: int) -> list[int]:
-        return [other for other, kind in self._agreement.siblings(slot) if kind in _PUBLISHED]
+        return [
+            other for other, kind in self._agreement.others_of_token(slot) if kind in _PUBLISHED
+        ]
 
     def _all_published(self, slot: int) -> Atoms:
         return frozenset().union(*(self._of(other) or () for other in self._published(slot)))

@@ -77,7 +77,7 @@ class SegmentIndex(msgspec.Struct, frozen=True, array_like=True):
     sections: tuple[Section, ...] = ()
 
 
-class Wish(NamedTuple):
+class SectionFilter(NamedTuple):
     """What to read: tables, none means all; write times from the first to the second."""
 
     tables: frozenset[str] = frozenset()
@@ -130,16 +130,16 @@ class IndexFolder:
             write(path.parent, path.name, seal(_INDEX, msgspec.msgpack.encode(found), _VERSION))
 
     def spared(
-        self, node: str, log: LogDirectory, wish: Wish, segment: SegmentInfo
+        self, node: str, log: LogDirectory, wanted: SectionFilter, segment: SegmentInfo
     ) -> Sequence[tuple[int, int]]:
-        """Return the parts of a segment that have nothing of *wish*, and change no schema."""
+        """Return the parts of a segment that have nothing of *wanted*, and change no schema."""
         known = self.load(node, log, segment)
         found: list[tuple[int, int]] = []
         if known is None:
             return found
         for section in known.sections:
             changes = any(section.begin < c.position <= section.end for c in known.changes)
-            if changes or not wish.spares(section):
+            if changes or not wanted.spares(section):
                 continue
             joins = found and found[-1][1] == section.begin
             begin = found.pop()[0] if joins else section.begin

@@ -60,7 +60,7 @@ class Disposal:
     drop_oldest: bool = False
 
 
-class Keeper:
+class SegmentRetention:
     """See the module."""
 
     def __init__(

@@ -17,7 +17,7 @@ from headrace.plugins import option
 from headrace.sources.cassandra.commitlog.manifest import Stored
 from headrace.sources.cassandra.logs import pins
 from headrace.sources.cassandra.logs.pins import HoldError, Need, Pending
-from headrace.sources.cassandra.retention.disposal import Disposal, Keeper
+from headrace.sources.cassandra.retention.disposal import Disposal, SegmentRetention
 from headrace.sources.cassandra.retention.figures import HoldFigures
 from headrace.sources.cassandra.state.cdc_state import Marker
 
@@ -31,12 +31,12 @@ _MS: Final = 1_000
 class Hold:
     """One job's needs in one node's directory."""
 
-    def __init__(self, keeper: Keeper, job: str, *, store: str = "") -> None:
+    def __init__(self, retention: SegmentRetention, job: str, *, store: str = "") -> None:
         """Touch nothing yet; *store* is the job's `store_mark`."""
-        self._keeper = keeper
+        self._retention = retention
         self._job = job
         self._store = store
-        self._folder = keeper.notes
+        self._folder = retention.notes
         self._noted: dict[str, object] = {}
         self._splits: list[str] = []
 
@@ -47,7 +47,7 @@ class Hold:
             HoldDeniedError: the directory, the hold or the archive is not for us to write.
 
         """
-        self._keeper.check()
+        self._retention.check()
 
     def register_all(self, splits: Iterable[str]) -> None:
         """Let every split of the job that left no note yet need everything."""
@@ -75,7 +75,7 @@ class Hold:
             pins.write(self._folder, self._name(split), msgspec.json.encode(need))
             self._noted[split] = said
         except OSError as error:
-            if self._keeper.keeps_all:  # A directory we may only read: other jobs' care.
+            if self._retention.keeps_all:  # A directory we may only read: other jobs' care.
                 return
             raise HoldError(str(error), place=str(self._folder)) from error
 
@@ -93,17 +93,17 @@ class Hold:
         I5: if a node was set up again our notes are gone, too, and no split but one has said since
         what it needs.
         """
-        if not self._keeper.keeps_all:
+        if not self._retention.keeps_all:
             self.register_all(self._splits)
-        return self._keeper.dispose()
+        return self._retention.dispose()
 
     def tick(self) -> None:
-        """Look after the files if it is time; see `Keeper.tick`."""
-        self._keeper.tick()
+        """Look after the files if it is time; see `SegmentRetention.tick`."""
+        self._retention.tick()
 
     def figures(self) -> HoldFigures:
         """Return how much is held, and how much more can be."""
-        return self._keeper.figures()
+        return self._retention.figures()
 
     def _name(self, split: str) -> str:
         return pins.name_of(self._job, split, self._store)

@@ -15,7 +15,7 @@ from headrace.plugins.config.options import shown
 from headrace.sources.cassandra.ring.topology import Node
 
 LOOK_MS: Final = 5_000  # Between two looks at the file.
-_TEXTS: Final = ("dc", "rack")
+_STRINGS: Final = ("dc", "rack")
 _KNOWN: Final = ("tokens", "dc", "rack", "joining")
 
 
@@ -75,7 +75,7 @@ def node_problems(
     for name in node.keys() - {*_KNOWN, *others}:
         known = ", ".join([*others, *_KNOWN])
         yield Problem(f"{key}.{name}", "unknown", f"{known} are known")
-    for name in _TEXTS:
+    for name in _STRINGS:
         text = node.get(name, "default")
         if not isinstance(text, str) or not text:
             yield Problem(f"{key}.{name}", f"expected a text, found {shown(text)}")

@@ -11,7 +11,7 @@ from headrace.sources.cassandra.commitlog.segment import index_name
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.forge.segments import segment, write_segment
 from headrace.sources.cassandra.logs.directory import LogDirectory
-from headrace.sources.cassandra.retention.disposal import Disposal, Keeper
+from headrace.sources.cassandra.retention.disposal import Disposal, SegmentRetention
 from headrace.sources.cassandra.retention.hold import Hold
 from headrace.sources.cassandra.state.cdc_state import Marker
 from helpers.logs.forged import SCHEMA, insert
@@ -20,10 +20,12 @@ COMPLETED = "1\nCOMPLETED"
 DELETE = Disposal(keep=False)
 
 
-def keeper_of(log: LogDirectory, disposal: Disposal, clock: DrivenClock | None = None) -> Keeper:
+def retention_of(
+    log: LogDirectory, disposal: Disposal, clock: DrivenClock | None = None
+) -> SegmentRetention:
     """Return the retention of *log*."""
     events = structlog.stdlib.get_logger()
-    return Keeper(log, disposal, clock or DrivenClock(), events)
+    return SegmentRetention(log, disposal, clock or DrivenClock(), events)
 
 
 class Node:
@@ -97,7 +99,7 @@ def name(number: int) -> str:
 
 def hold(node: Node, disposal: Disposal = DELETE) -> Hold:
     """Return a job's hold, checked, whose only split needs everything."""
-    made = Hold(keeper_of(node.log, disposal), "orders")
+    made = Hold(retention_of(node.log, disposal), "orders")
     made.check()
     made.register_all(["0"])
     return made

@@ -33,7 +33,7 @@ from headrace.sources.cassandra.reading import (
 )
 from headrace.sources.cassandra.reading.record_expiry import Ages
 from headrace.sources.cassandra.retention import hold
-from headrace.sources.cassandra.retention.disposal import Keeper
+from headrace.sources.cassandra.retention.disposal import SegmentRetention
 from headrace.sources.cassandra.ring.topology import WHOLE
 from headrace.sources.cassandra.state.cdc_state import CdcState, Marker
 from helpers.model import process
@@ -159,12 +159,16 @@ def keeps_no_bytes_of_what_waits(patch: Patch) -> None:
     """Release segments by the markers alone, also those with pending copies."""
 
     def may_go(
-        _: Keeper, info: directory.SegmentInfo, noted: Sequence[pins.Need], *, is_old: bool
+        _: SegmentRetention,
+        info: directory.SegmentInfo,
+        noted: Sequence[pins.Need],
+        *,
+        is_old: bool,
     ) -> bool:
         del is_old
         return all(need.marker >= Marker(info.segment_id, END_OFFSET) for need in noted)
 
-    patch.setattr(Keeper, "_may_go", may_go)
+    patch.setattr(SegmentRetention, "_may_go", may_go)
 
 
 def judges_by_the_current_ring(patch: Patch) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.plugins import ConfigError, ServiceWishes
+from headrace.plugins import ConfigError, ServiceSettings
 from headrace.sources.cassandra.job_options import (
     any_copy,
     log_by_log,
@@ -20,9 +20,9 @@ NODES = {"a": "logs/a", "b": {"path": "logs/b", "tokens": [1], "dc": "east"}}
 GIVEN = {"plugin": "cassandra", "nodes": NODES, "schema": "s.cql", "consistency": "ALL"}
 
 
-def wishes(datacenter: str | None = None, watermark_seconds: int = 60) -> ServiceWishes:
+def settings(datacenter: str | None = None, watermark_seconds: int = 60) -> ServiceSettings:
     """Return what a service says."""
-    return ServiceWishes(
+    return ServiceSettings(
         watermark_seconds=watermark_seconds,
         max_commit_logs=2,
         max_watermarker_size=5_000,
@@ -98,13 +98,13 @@ def test_a_service() -> None:
     expected: dict[str, Any] = {"expiry_seconds": 60, "dedup_window_seconds": 60}
     expected |= {"segments_per_batch_max": 2, "records_max": 5_000}
 
-    assert GIVEN | expected == of_service(GIVEN, wishes())
-    assert 14_400 == of_service(GIVEN, wishes(watermark_seconds=99_999))["dedup_window_seconds"]
+    assert GIVEN | expected == of_service(GIVEN, settings())
+    assert 14_400 == of_service(GIVEN, settings(watermark_seconds=99_999))["dedup_window_seconds"]
 
 
 def test_a_service_of_a_datacenter() -> None:
     """Nodes of other data centres are left out; one that has no node is refused."""
-    assert {"b": NODES["b"]} == of_service(GIVEN, wishes("east"))["nodes"]
-    assert {"a": NODES["a"]} == of_service(GIVEN, wishes("dc1"))["nodes"]
+    assert {"b": NODES["b"]} == of_service(GIVEN, settings("east"))["nodes"]
+    assert {"a": NODES["a"]} == of_service(GIVEN, settings("dc1"))["nodes"]
     with pytest.raises(ConfigError, match="no node of the worker's file is in 'west'"):
-        of_service(GIVEN, wishes("west"))
+        of_service(GIVEN, settings("west"))

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.logs.pins import FOLDER
 from helpers.logs.gap_jobs import NODES, GapJob
-from helpers.logs.holding import DELETE, Node, hold, keeper_of, past
+from helpers.logs.holding import DELETE, Node, hold, past, retention_of
 from helpers.servers.agents import TOKEN, serving
 
 DAY_S = 86_400
@@ -133,16 +133,16 @@ def test_an_old_note_that_keeps_segments_is_told(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         node.write(number, [b"a"])
     hold(node).register("0", past(1), {})
-    keeper = keeper_of(node.log, DELETE, clock)
-    keeper.check()
-    keeper.take()
+    retention = retention_of(node.log, DELETE, clock)
+    retention.check()
+    retention.take()
     (note,) = (node.raw / FOLDER).glob("orders.0.*")
     written_s = clock.wall_ms() / 1000
     os.utime(note, (written_s, written_s))
     with capture_logs() as events:
         for wait_s in (DAY_S - 1, 1, 60, 3_600):
             clock.advance(wait_s * 1_000)
-            keeper.dispose()
+            retention.dispose()
 
     told = [each for each in events if each["event"] == "segments_pinned"]
     assert [DAY_S, DAY_S + 3_660] == [each["age_seconds"] for each in told]

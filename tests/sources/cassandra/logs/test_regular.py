@@ -22,7 +22,7 @@ from headrace.sources.cassandra.logs.directory import SegmentFile
 from headrace.sources.cassandra.logs.regular import open_regular, read_regular
 from headrace.sources.cassandra.source import CassandraSource
 from helpers.logs.forged import insert
-from helpers.logs.holding import DELETE, Node, keeper_of, name
+from helpers.logs.holding import DELETE, Node, name, retention_of
 from helpers.logs.node_logs import batches, forged_nodes, open_all
 from helpers.servers.agents import serving
 
@@ -92,14 +92,14 @@ def test_a_job_passes_it_over_with_a_warning(tmp_path: Path, kind: str, under: s
 def test_a_keeper_takes_and_removes_no_such_thing(tmp_path: Path, kind: str) -> None:
     """Its own segments are held and disposed of as before."""
     node = Node(tmp_path / "n1")
-    keeper = keeper_of(node.log, DELETE)
-    keeper.check()
+    retention = retention_of(node.log, DELETE)
+    retention.check()
     node.write(1, [b"a"])
     node.write(2, [b"b"])
     for other in (name(3), index_name(name(4))):
         KINDS[kind][0](node.raw / other)
-    keeper.take()
-    keeper.dispose()
+    retention.take()
+    retention.dispose()
 
     assert [1, 2] == node.held()
     assert {name(3), index_name(name(4))} <= {path.name for path in node.raw.iterdir()}

@@ -10,7 +10,7 @@ from headrace.sources.cassandra.logs.pins import COPIES_MAX
 from headrace.sources.cassandra.retention.disposal import RESCUE_MS
 from headrace.sources.cassandra.retention.hold import Hold
 from helpers.logs.forged import insert
-from helpers.logs.holding import DELETE, Node, hold, job, keeper_of, name, past
+from helpers.logs.holding import DELETE, Node, hold, job, name, past, retention_of
 from helpers.logs.node_logs import batches, open_all, source
 
 
@@ -25,7 +25,7 @@ def test_few_copies_do_not_keep_a_segment(node: Node) -> None:
     node.write(1, [b"a", b"b", b"c"])
     node.write(2, [b"d"])
     clock = DrivenClock()
-    mine = Hold(keeper_of(node.log, DELETE, clock), "orders")
+    mine = Hold(retention_of(node.log, DELETE, clock), "orders")
     mine.check()
     info = node.log.segments()[0]
     made = insert(b"b", b"b")
@@ -53,7 +53,7 @@ def test_what_was_saved_stays_for_who_has_not_begun(node: Node) -> None:
     node.write(1, [b"a"])
     node.write(2, [b"d"])
     clock = DrivenClock()
-    mine = Hold(keeper_of(node.log, DELETE, clock), "orders")
+    mine = Hold(retention_of(node.log, DELETE, clock), "orders")
     made = insert(b"a", b"a")
     content = node.log.find(name(1)).read_bytes()
     end = content.index(made) + len(made) + 4

@@ -20,7 +20,7 @@ from headrace.sources.cassandra.logs.pins import HoldDeniedError, HoldError, Pen
 from headrace.sources.cassandra.retention import disposal as keeper_module
 from headrace.sources.cassandra.retention.disposal import TICK_MS, Disposal
 from headrace.sources.cassandra.retention.hold import Hold
-from helpers.logs.holding import DELETE, Node, hold, job, keeper_of, name, past
+from helpers.logs.holding import DELETE, Node, hold, job, name, past, retention_of
 from helpers.logs.node_logs import batches, open_all, source
 from helpers.settings.native_modules import ROOT
 from helpers.settings.scratch import MEMORY_DISK
@@ -52,11 +52,11 @@ def keys_of(found: Batch) -> Iterator[str]:
 
 def test_a_segment_is_held_when_it_is_seen(node: Node) -> None:
     """What is live, and the newest with CDC data, keep Cassandra's link of the very file."""
-    keeper = keeper_of(node.log, DELETE)
-    keeper.check()
+    retention = retention_of(node.log, DELETE)
+    retention.check()
     node.write(1, [b"a"], index="20")
     node.write(2, index=None)
-    keeper.take()
+    retention.take()
 
     assert [1, 2] == node.held()
     assert (node.raw / name(1)).samefile(node.hold / name(1))
@@ -64,27 +64,27 @@ def test_a_segment_is_held_when_it_is_seen(node: Node) -> None:
     assert [1] == node.listed()
 
     node.complete(1)
-    keeper.take()
+    retention.take()
 
     assert [*files(1), name(2)] == node.in_raw()
     assert [(1, True)] == [(info.segment_id, info.final) for info in node.log.segments()]
 
     node.complete(2)
-    keeper.take()
+    retention.take()
 
     assert files(2) == node.in_raw()
 
 
 def test_what_has_no_cdc_data_loses_our_link(node: Node) -> None:
     """Cassandra takes such a segment out of `cdc_raw` itself, and so its room is free."""
-    keeper = keeper_of(node.log, DELETE)
-    keeper.check()
+    retention = retention_of(node.log, DELETE)
+    retention.check()
     node.write(1, index=None)
-    keeper.take()
+    retention.take()
     assert [1] == node.held()
 
     node.discard(1)
-    keeper.take()
+    retention.take()
 
     assert [] == node.held()
 
@@ -100,8 +100,8 @@ def test_what_the_node_trims_is_read_all_the_same(node: Node, *, seen_live: bool
         node.write(1, [b"a"])
         node.write(2, [b"b"])
     readers = open_all(made)
-    keeper = keeper_of(node.log, DELETE)
-    keeper.take()
+    retention = retention_of(node.log, DELETE)
+    retention.take()
     node.trim(1, 2)
     node.write(3, [b"c"])
 
@@ -132,7 +132,7 @@ def test_a_job_reads_on_from_the_hold_and_lets_it_go(node: Node) -> None:
 def test_a_job_that_keeps_touches_nothing(node: Node) -> None:
     """With `disposal: keep` the agent alone links and deletes; what it holds is read."""
     node.write(1, [b"a"])
-    agents = keeper_of(node.log, DELETE)
+    agents = retention_of(node.log, DELETE)
     agents.check()
     agents.take()
     node.write(2, [b"b"])
@@ -149,16 +149,16 @@ def test_a_job_that_keeps_touches_nothing(node: Node) -> None:
 def test_a_replay_links_anew_what_was_let_go(node: Node) -> None:
     """A segment that the restarted node puts back is held, and goes again."""
     mine = hold(node)
-    keeper = keeper_of(node.log, DELETE)
+    retention = retention_of(node.log, DELETE)
     for number in (1, 2):
         node.write(number, [b"a"])
-    keeper.take()
+    retention.take()
     mine.register("0", past(2), NOTHING)
     assert 1 == mine.dispose()
 
     node.replay(1)
     node.replay(2)
-    keeper.take()
+    retention.take()
     assert [1, 2] == node.held()
     assert files(2) == node.in_raw()
 
@@ -172,7 +172,7 @@ def test_whatever_a_crash_leaves_is_tidied(node: Node, left: tuple[bool, bool, b
     mine = hold(node)
     for number in (1, 2):
         node.write(number, [b"a"])
-    keeper_of(node.log, DELETE).take()
+    retention_of(node.log, DELETE).take()
     node.replay(1)
     paths = [
         place / each for place in (node.raw, node.hold) for each in (name(1), index_name(name(1)))
@@ -183,12 +183,12 @@ def test_whatever_a_crash_leaves_is_tidied(node: Node, left: tuple[bool, bool, b
     has_index = left[1] or left[3]
     assert ([1, 2] if has_index else [2]) == node.listed()
 
-    keeper_of(node.log, DELETE).take()
+    retention_of(node.log, DELETE).take()
     mine.register("0", past(2), NOTHING)
     mine.dispose()
 
     node.discard(1)  # What never had an index leaves `cdc_raw` by the node's hand.
-    keeper_of(node.log, DELETE).take()
+    retention_of(node.log, DELETE).take()
     assert [False] * 4 == [path.exists() for path in paths]
 
 
@@ -208,7 +208,7 @@ def test_an_orphan_index_goes_when_all_are_past_it(node: Node) -> None:
 def test_nothing_goes_before_its_time(node: Node) -> None:
     """Retention is by the time of the last write, and comes after everybody's needs."""
     clock = DrivenClock()
-    mine = Hold(keeper_of(node.log, replace(DELETE, retention_ms=60_000), clock), "orders")
+    mine = Hold(retention_of(node.log, replace(DELETE, retention_ms=60_000), clock), "orders")
     mine.check()
     for number, age_s in ((1, 90), (2, 30), (3, 0)):
         node.write(number, [b"a"])
@@ -229,26 +229,26 @@ def test_at_its_bound_the_hold_leaves_segments_to_the_node(node: Node) -> None:
     node.write(1, [b"a"])
     size = size_of(node, 1)
     disposal = replace(DELETE, bytes_max=2 * size)
-    mine, keeper = hold(node, disposal), keeper_of(node.log, disposal)
+    mine, retention = hold(node, disposal), retention_of(node.log, disposal)
     for number in (2, 3, 4):
         node.write(number, [b"a"])
     with capture_logs() as events:
-        keeper.take()
-        keeper.take()
+        retention.take()
+        retention.take()
 
     assert [1, 2] == node.held()
     assert {each for n in (3, 4) for each in (name(n), index_name(name(n)))} == set(node.in_raw())
     assert [1, 2, 3, 4] == node.listed()
     assert ["hold_full"] == [each["event"] for each in events]
     assert (True, 0, 2 * size) == (
-        keeper.figures().full,
-        keeper.figures().room_bytes,
-        keeper.figures().held_bytes,
+        retention.figures().full,
+        retention.figures().room_bytes,
+        retention.figures().held_bytes,
     )
 
     mine.register("0", past(1), NOTHING)
     mine.dispose()
-    keeper.take()
+    retention.take()
 
     assert [2, 3] == node.held()
     assert [name(4), index_name(name(4))] == sorted(node.in_raw())
@@ -265,11 +265,11 @@ def test_the_oldest_are_dropped_where_that_is_wanted(node: Node) -> None:
     for number in (2, 3, 4, 5):
         node.write(number, [b"%d" % number])
     node.discard(1, 2, 3, 4, 5)
-    keeper = keeper_of(node.log, replace(DELETE, bytes_max=3 * size, drop_oldest=True))
+    retention = retention_of(node.log, replace(DELETE, bytes_max=3 * size, drop_oldest=True))
     with capture_logs() as events:
-        keeper.take()
+        retention.take()
 
-    assert ([3, 4, 5], 3 * size) == (node.held(), keeper.figures().held_bytes)
+    assert ([3, 4, 5], 3 * size) == (node.held(), retention.figures().held_bytes)
     assert [1, 2] == [each["segment"] for each in events if each["event"] == "hold_dropped"]
     clock.advance(TICK_MS)
     found = list(batches([reader]))
@@ -282,11 +282,11 @@ def test_free_room_is_left_to_the_node(node: Node) -> None:
     hold(node)
     node.write(1, [b"a"])
     node.write(2, [b"b"], index="20")
-    keeper_of(node.log, DELETE).take()
+    retention_of(node.log, DELETE).take()
     node.write(3, [b"c"])
     disk = os.statvfs(node.hold)
     never = disk.f_blocks * disk.f_frsize
-    keeper_of(node.log, replace(DELETE, min_free=never)).take()
+    retention_of(node.log, replace(DELETE, min_free=never)).take()
 
     assert [1] == node.held()
     assert [1, 2, 3] == node.listed()
@@ -294,13 +294,13 @@ def test_free_room_is_left_to_the_node(node: Node) -> None:
 
 def test_before_a_job_is_registered_nothing_goes(node: Node) -> None:
     """No one has said yet what is needed."""
-    keeper = keeper_of(node.log, DELETE)
-    keeper.check()
+    retention = retention_of(node.log, DELETE)
+    retention.check()
     for number in (1, 2, 3):
         node.write(number, [b"a"])
-    keeper.tick()
+    retention.tick()
 
-    assert 0 == keeper.dispose()
+    assert 0 == retention.dispose()
     assert [1, 2, 3] == node.held()
 
 
@@ -309,14 +309,14 @@ def test_retention_gives_way_to_room(node: Node) -> None:
     node.write(1, [b"a"])
     size = size_of(node, 1)
     disposal = replace(DELETE, bytes_max=2 * size, retention_ms=1 << 40)
-    mine, keeper = hold(node, disposal), keeper_of(node.log, disposal)
+    mine, retention = hold(node, disposal), retention_of(node.log, disposal)
     node.write(2, [b"a"])
-    keeper.take()
+    retention.take()
     mine.register("0", past(2), NOTHING)
     assert 0 == mine.dispose()
 
     node.write(3, [b"a"])
-    keeper.take()
+    retention.take()
 
     assert [2, 3] == node.held()
 
@@ -325,20 +325,20 @@ def test_what_is_left_of_the_room_is_told_in_seconds(node: Node) -> None:
     """By how much was written recently; before it is known nothing is claimed."""
     node.write(1, [b"a"])
     size = size_of(node, 1)
-    keeper = keeper_of(node.log, replace(DELETE, bytes_max=8 * size))
-    keeper.check()
-    keeper.take()
-    assert None is keeper.figures().retention_seconds
+    retention = retention_of(node.log, replace(DELETE, bytes_max=8 * size))
+    retention.check()
+    retention.take()
+    assert None is retention.figures().retention_seconds
 
     for number in (2, 3):
         node.write(number, [b"a"])
         os.utime(node.raw / name(number), (number * 10, number * 10))
     os.utime(node.hold / name(1), (10, 10))
-    keeper = keeper_of(node.log, replace(DELETE, bytes_max=8 * size))
-    keeper.take()
+    retention = retention_of(node.log, replace(DELETE, bytes_max=8 * size))
+    retention.take()
 
-    assert 5 * size == keeper.figures().room_bytes
-    assert 50.0 == pytest.approx(keeper.figures().retention_seconds)
+    assert 5 * size == retention.figures().room_bytes
+    assert 50.0 == pytest.approx(retention.figures().retention_seconds)
 
 
 def test_a_tick_looks_at_each_folder_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,15 +352,15 @@ def test_a_tick_looks_at_each_folder_once(node: Node, monkeypatch: pytest.Monkey
     monkeypatch.setattr(keeper_module, "sizes_in", sizes)
     for number in (1, 2, 3):
         node.write(number, [b"a"])
-    keeper = keeper_of(node.log, replace(DELETE, bytes_max=1 << 30))
-    keeper.check()
+    retention = retention_of(node.log, replace(DELETE, bytes_max=1 << 30))
+    retention.check()
 
-    keeper.tick()
+    retention.tick()
     assert sorted([node.raw, node.hold]) == sorted(looked)
     assert (files(3), [1, 2, 3]) == (node.in_raw(), node.held())
 
     node.write(4, [b"a"], index="1")
-    figures = keeper.figures()
+    figures = retention.figures()
     in_raw = [node.raw / each for each in node.in_raw()]
     assert sum(path.stat().st_size for path in in_raw) == figures.cdc_raw_bytes
     assert 3 == figures.held_segments
@@ -371,13 +371,13 @@ def test_a_hold_that_fills_is_told_of(node: Node) -> None:
     node.write(1, [b"a"])
     clock = DrivenClock()
     most = int(1.1 * size_of(node, 1))
-    keeper = keeper_of(node.log, replace(DELETE, bytes_max=most), clock)
-    keeper.check()
+    retention = retention_of(node.log, replace(DELETE, bytes_max=most), clock)
+    retention.check()
     with capture_logs() as events:
         for _ in range(3):
-            keeper.take()
+            retention.take()
         clock.advance(60_000)
-        keeper.take()
+        retention.take()
 
     assert ["hold_filling"] * 2 == [each["event"] for each in events]
 
@@ -388,7 +388,7 @@ def test_a_hold_elsewhere_is_refused(node: Node) -> None:
     log = LogDirectory(node.raw, hold=elsewhere)
 
     with pytest.raises(HoldDeniedError, match="linked there") as caught:
-        keeper_of(log, DELETE).check()
+        retention_of(log, DELETE).check()
 
     assert 3 == caught.value.exit_status
 
@@ -421,8 +421,8 @@ def test_a_full_disk_stops_nothing_that_makes_room(tmp_path: Path) -> None:
         mine = hold(node)
         for number in (1, 2):
             node.write(number, [b"a"])
-        keeper = keeper_of(node.log, DELETE)
-        keeper.take()
+        retention = retention_of(node.log, DELETE)
+        retention.take()
         node.discard(1, 2)
         mine.register("0", past(2), NOTHING)
         with pytest.raises(OSError, match="No space"), (mounted / "filler").open("wb") as filler:

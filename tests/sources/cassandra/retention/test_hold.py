@@ -12,7 +12,7 @@ from headrace.sources.cassandra.logs.pins import FOLDER, HoldDeniedError, HoldEr
 from headrace.sources.cassandra.retention.disposal import Disposal
 from headrace.sources.cassandra.retention.hold import Hold, store_mark
 from headrace.sources.cassandra.state.cdc_state import Marker
-from helpers.logs.holding import keeper_of
+from helpers.logs.holding import retention_of
 
 DELETE = Disposal(keep=False)
 NOTHING: Pending = {}
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 def hold(folder: Path, job: str = "orders", disposal: Disposal = DELETE) -> Hold:
     """Return the hold of a job."""
-    return Hold(keeper_of(LogDirectory(folder), disposal), job)
+    return Hold(retention_of(LogDirectory(folder), disposal), job)
 
 
 def left(folder: Path) -> list[int]:
@@ -192,7 +192,9 @@ def test_a_note_is_written_when_it_says_something_new(folder: Path) -> None:
 def test_jobs_of_one_name_in_two_stores_are_two_jobs(folder: Path) -> None:
     """Each leaves a note of its own, so neither can rob the other."""
     marks = [store_mark(key) for key in (b"a", b"b")]
-    jobs = [Hold(keeper_of(LogDirectory(folder), DELETE), "orders", store=mark) for mark in marks]
+    jobs = [
+        Hold(retention_of(LogDirectory(folder), DELETE), "orders", store=mark) for mark in marks
+    ]
     for each in jobs:
         each.register_all(["0"])
     jobs[0].register("0", past(9), NOTHING)

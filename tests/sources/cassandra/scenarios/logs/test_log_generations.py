@@ -20,7 +20,7 @@ from headrace.sources.cassandra.retention.hold import Hold
 from headrace.sources.cassandra.state.cdc_state import CdcState, Marker
 from helpers.logs.forged import SCHEMA, insert
 from helpers.logs.gap_jobs import NODES, GapJob, place
-from helpers.logs.holding import DELETE, Node, keeper_of
+from helpers.logs.holding import DELETE, Node, retention_of
 from helpers.logs.node_logs import batches, open_all, source
 from helpers.servers.agents import TOKEN, serving
 
@@ -217,20 +217,20 @@ def test_nothing_of_a_new_generation_goes_before_it_was_read(tmp_path: Path) -> 
     for number in (OLD, OLD + 1):
         node.write(number, [b"a"])
     log = LogDirectory(node.raw)
-    hold = Hold(keeper_of(log, DELETE), "orders")
+    hold = Hold(retention_of(log, DELETE), "orders")
     log.segments()
     hold.register("0", Marker(OLD + 1, END_OFFSET), {}, log.manifest.stored())
     for number in (NEW, NEW + 1):
         node.write(number, [b"b"])
 
     again = LogDirectory(node.raw)
-    keeper = keeper_of(again, DELETE)
-    assert (2, [NEW, NEW + 1]) == (keeper.dispose(), ids(again))
+    retention = retention_of(again, DELETE)
+    assert (2, [NEW, NEW + 1]) == (retention.dispose(), ids(again))
     assert number_in(1, NEW) == again.manifest.number(NEW)
 
     log.segments()
     hold.register("0", Marker(number_in(1, NEW), END_OFFSET), {}, log.manifest.stored())
-    assert (1, [NEW + 1]) == (keeper.dispose(), ids(again))
+    assert (1, [NEW + 1]) == (retention.dispose(), ids(again))
 
 
 def test_a_log_elsewhere_begins_anew(tmp_path: Path) -> None:
