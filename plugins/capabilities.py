@@ -354,9 +354,12 @@ class TypedColumns(Capability):
 
     @abstractmethod
     def typed_values(
-        self, target: TableType, values: Sequence[Document], texts: Mapping[bytes, str]
+        self, target: TableType, values: Sequence[Document], schema_texts: Mapping[bytes, str]
     ) -> TypedChanges:
-        """Return what `Batch.typed` does, of values in `cep44`; *texts* are of schemas, by id."""
+        """Return what `Batch.typed` does, of values in `cep44`.
+
+        *schema_texts* has the text of each schema, by id.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class BugError(FatalError):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run headrace with *arguments*, by default the process's. Returns the exit status."""
     given = _parser().parse_args(arguments)
-    configure(given.log_level, texts=given.debug)
+    configure(given.log_level, messages=given.debug)
     try:
         status = _command(given.command)(given.arguments)
         sys.stdout.flush()

@@ -92,8 +92,8 @@ class Catalogue:
     def text(self, name: str) -> str | None:
         """Return all that the store has of the source, sink or service of this name."""
         places = ((SOURCES, name), (SINKS, name), (SETTINGS, f"{SERVICE}{name}"))
-        texts = (self._notes.get(kind, each) for kind, each in places)
-        return next((text for text in texts if text is not None), None)
+        strings = (self._notes.get(kind, each) for kind, each in places)
+        return next((text for text in strings if text is not None), None)
 
     def sink(self, name: str) -> SinkEntry:
         """Return one sink.

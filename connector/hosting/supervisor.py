@@ -20,7 +20,7 @@ import structlog
 
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.states import Desired, Observed
-from headrace.connector.obs.logging import shows_texts
+from headrace.connector.obs.logging import shows_messages
 from headrace.connector.runtime.splits.watch import RestartPolicy, Restarts
 from headrace.connector.stores import Seen, Store, StoreUnavailableError
 from headrace.connector.stores.note_copy import NoteCopy
@@ -65,7 +65,7 @@ class JobProcess:
         self._process = subprocess.Popen(  # noqa: S603 (headrace itself)
             [
                 *(sys.executable, "-c", _RUN, "--log-level", log_level),
-                *(["--debug"] if shows_texts() else []),
+                *(["--debug"] if shows_messages() else []),
                 *("run", str(path), "--job", job, "--with-parent", *more),
             ],
             stdin=subprocess.PIPE,  # Nothing is ever written: its end tells the child of ours.

@@ -26,14 +26,14 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 FRAMES_MAX: Final = 20  # Innermost frames of an exception that are logged.
 
 
-def configure(level: str = "info", stream: TextIO | None = None, *, texts: bool = False) -> None:
+def configure(level: str = "info", stream: TextIO | None = None, *, messages: bool = False) -> None:
     """Send all logging, structlog's and the standard library's, to *stream* (standard error).
 
-    Other packages are heard from `warning` on. Calling it again replaces what was set. With *texts*
-    the messages of all exceptions are logged, whatever they repeat.
+    Other packages log from `warning` on. Another call replaces these settings. With *messages* the
+    messages of all exceptions are logged, even if they contain values.
     """
     stream = sys.stderr if stream is None else stream
-    _Threshold.texts = texts
+    _Threshold.messages = messages
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -74,14 +74,14 @@ def threshold() -> str:
     return logging.getLevelName(_Threshold.level).lower()
 
 
-def shows_texts() -> bool:
+def shows_messages() -> bool:
     """Say whether the messages of all exceptions are logged."""
-    return _Threshold.texts
+    return _Threshold.messages
 
 
 class _Threshold:
     level: ClassVar[int] = logging.INFO
-    texts: ClassVar[bool] = False
+    messages: ClassVar[bool] = False
 
 
 def _above_threshold(_: object, method: str, event: EventDict) -> EventDict:
@@ -106,11 +106,11 @@ def exception_without_values(_: object, __: str, event: EventDict) -> EventDict:
     event["error"] = type(error).__name__
     if isinstance(error, HeadraceError):
         event.update(error_code=error.code, error_message=error.message, error_place=error.place)
-    elif _Threshold.texts:
+    elif _Threshold.messages:
         event["error_message"] = str(error)
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES_MAX:]
     event["frames"] = [
-        f"{f.filename if _Threshold.texts else Path(f.filename).name}:{f.lineno} {f.name}"
+        f"{f.filename if _Threshold.messages else Path(f.filename).name}:{f.lineno} {f.name}"
         for f in frames
     ]
     return event

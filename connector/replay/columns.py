@@ -160,8 +160,8 @@ def _of_facts(facts: Facts, schema: pa.Schema) -> dict[str, pa.Array]:
         at = schema.get_field_index(name)
         if at < 0:
             continue
-        if name in facts.texts:
-            of_mutations[name] = pa.array(facts.texts[name], pa.string()).take(_numbers(column))
+        if name in facts.strings:
+            of_mutations[name] = pa.array(facts.strings[name], pa.string()).take(_numbers(column))
         else:
             of_mutations[name] = _numbers(column).cast(schema.field(at).type)
     if facts.ids:

@@ -70,8 +70,8 @@ def warning_headers(warnings: Sequence[StatementWarning]) -> Mapping[str, str]:
     """Return `Warning`, as Kubernetes answers with it: a body could break Connect's clients."""
     if not warnings:
         return {}
-    texts = [f"[{w.code}] {w.message}" + (f"; hint: {w.hint}" if w.hint else "") for w in warnings]
-    return {hdrs.WARNING: ", ".join(f'299 headrace "{_quoted(text)}"' for text in texts)}
+    lines = [f"[{w.code}] {w.message}" + (f"; hint: {w.hint}" if w.hint else "") for w in warnings]
+    return {hdrs.WARNING: ", ".join(f'299 headrace "{_quoted(text)}"' for text in lines)}
 
 
 def _quoted(text: str) -> str:

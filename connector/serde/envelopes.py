@@ -217,10 +217,10 @@ class Debezium(Envelope):
             "key_columns": [names.index(name) for name in self._columns.key],
             # The last of the second: that `sequence` is not null.
             "constants": [
-                _texts(__version__, told.connector),
-                _texts("false", told.db) + octets.long_bytes(1),
+                _strings(__version__, told.connector),
+                _strings("false", told.db) + octets.long_bytes(1),
             ],
-            "marks": [_texts(_OPS[operation]) for operation in operations],
+            "marks": [_strings(_OPS[operation]) for operation in operations],
             "range_of": self._range.bounds,
             "source": self._taken,
         }
@@ -297,8 +297,8 @@ _OPS: Final = {
 }
 
 
-def _texts(*texts: str) -> bytes:
-    return b"".join(octets.sized(text.encode()) for text in texts)
+def _strings(*strings: str) -> bytes:
+    return b"".join(octets.sized(text.encode()) for text in strings)
 
 
 def _record(name: str, fields: Mapping[str, AvroType], **rest: str) -> Document:

@@ -173,11 +173,11 @@ class _Toolbar:
     def __init__(self, *parts: tuple[Callable[[], str], float]) -> None:
         """Each part is asked for again after this number of seconds."""
         self._parts = parts
-        self._texts = [""] * len(parts)
+        self._shown = [""] * len(parts)
         self._ended = threading.Event()
 
     def text(self) -> str:
-        return f" {' · '.join(filter(None, self._texts))}"
+        return f" {' · '.join(filter(None, self._shown))}"
 
     def __enter__(self) -> None:
         for number in range(len(self._parts)):
@@ -189,7 +189,7 @@ class _Toolbar:
     def _keep(self, number: int) -> None:
         ask, seconds = self._parts[number]
         while not self._ended.is_set():
-            self._texts[number] = ask()
+            self._shown[number] = ask()
             self._ended.wait(seconds)
 
 

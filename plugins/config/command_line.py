@@ -55,19 +55,19 @@ def config_of(config_class: type[C], given: argparse.Namespace) -> C:
 
     """
     options = declared_options(config_class)
-    texts = {key: text for key, text in vars(given).items() if key in options}
+    values = {key: text for key, text in vars(given).items() if key in options}
     problems = [
         Problem(flag_of(key), "expected a value, found nothing", _EMPTY_HINT)
-        for key, text in texts.items()
+        for key, text in values.items()
         if text == ""
     ]
     if problems:
         raise ConfigError(problems)
     for key, (_, declared) in options.items():
-        if declared.secret and key in texts:
-            texts[key] = resolve(texts[key], place=flag_of(key))
+        if declared.secret and key in values:
+            values[key] = resolve(values[key], place=flag_of(key))
     try:
-        return parse_config(config_class, texts)
+        return parse_config(config_class, values)
     except ConfigError as error:
         found = ((flag_of(p.key) if p.key in options else p.key, p) for p in error.problems)
         raise ConfigError([Problem(key, p.message, p.hint) for key, p in found]) from error

@@ -22,7 +22,7 @@ class Facts:
     Each record has its write time in µs, its operation (a number in the order of `Operation`), its
     index among the changes of its mutation, and its mutation, by number in the batch. `ids` holds
     16 bytes for each mutation, or is empty where mutations have no name. `places` are columns
-    with a number for each mutation, named by the source; where `texts` has the name, too, the
+    with a number for each mutation, named by the source; where `strings` has the name, too, the
     number says which of those strings it is.
     """
 
@@ -32,7 +32,7 @@ class Facts:
     mutations: memoryview
     ids: bytes = b""
     places: Mapping[str, memoryview] = field(default_factory=dict)
-    texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    strings: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 class FactColumns:
@@ -45,7 +45,7 @@ class FactColumns:
         self._indexes = array("q")
         self._ids = bytearray()
         self._places: dict[str, array[int]] = {}
-        self._texts: dict[str, dict[str, int]] = {}
+        self._strings: dict[str, dict[str, int]] = {}
 
     def add(
         self,
@@ -66,9 +66,9 @@ class FactColumns:
             if name not in self._places and not is_first:
                 continue
             if isinstance(fact, str):
-                known = self._texts.setdefault(name, {})
+                known = self._strings.setdefault(name, {})
                 self._places.setdefault(name, array("q")).append(known.setdefault(fact, len(known)))
-            elif isinstance(fact, int) and name not in self._texts:
+            elif isinstance(fact, int) and name not in self._strings:
                 self._places.setdefault(name, array("q")).append(fact)
 
     def facts(self) -> "Facts":
@@ -82,7 +82,7 @@ class FactColumns:
             mutations=memoryview(array("q", range(count))),
             ids=bytes(self._ids) if len(self._ids) == MUTATION_ID_BYTES * count else b"",
             places={name: memoryview(column) for name, column in whole.items()},
-            texts={name: tuple(known) for name, known in self._texts.items() if name in whole},
+            strings={name: tuple(known) for name, known in self._strings.items() if name in whole},
         )
 
 

@@ -403,10 +403,10 @@ class CassandraSource(
         return table_type(found)
 
     def typed_values(
-        self, target: TableType, values: Sequence[Document], texts: Mapping[bytes, str]
+        self, target: TableType, values: Sequence[Document], schema_texts: Mapping[bytes, str]
     ) -> TypedChanges:
         """Make typed columns of the values."""
-        return typed_values(target, values, texts)
+        return typed_values(target, values, schema_texts)
 
     def reserve(self, splits: Sequence[str]) -> None:
         """Pin the whole logs for each split that has no pin."""

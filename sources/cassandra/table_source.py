@@ -99,8 +99,8 @@ class ChangeBatch(RecordBatch):
     def typed(self, target: TableType, *, with_messages: bool) -> TypedChanges:
         """Write typed columns; the framework makes messages of records."""
         del with_messages
-        texts = {each.schema.schema_id: each.schema.text for each in self.made}
-        return typed_values(target, [record.value for record in self.made], texts)
+        schema_texts = {each.schema.schema_id: each.schema.text for each in self.made}
+        return typed_values(target, [record.value for record in self.made], schema_texts)
 
 
 class TableSource(Source, BulkReading, TypedColumns):
@@ -160,10 +160,10 @@ class TableSource(Source, BulkReading, TypedColumns):
         return table_type(self.table)
 
     def typed_values(
-        self, target: TableType, values: Sequence[Document], texts: Mapping[bytes, str]
+        self, target: TableType, values: Sequence[Document], schema_texts: Mapping[bytes, str]
     ) -> TypedChanges:
         """Make typed columns of the values."""
-        return typed_values(target, values, texts)
+        return typed_values(target, values, schema_texts)
 
     @property
     def table(self) -> TableSchema:

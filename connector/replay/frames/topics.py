@@ -37,7 +37,7 @@ from headrace.connector.replay.runs import new_run
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.sending import Sending
 from headrace.connector.replay.shards import inside, origin_of
-from headrace.connector.replay.stream.checkpoint import known_schemas, known_texts
+from headrace.connector.replay.stream.checkpoint import known_schema_texts, known_schemas
 from headrace.connector.replay.stream.streaming import Delivered, SinkStream, deliver_rows
 from headrace.connector.serde.decoding import Decoder
 from headrace.connector.serde.large import whole_messages
@@ -95,9 +95,9 @@ class TopicReader(DataSourceReader):
         self._schemas: Mapping[bytes, Document] = known_schemas(text)
         self._spec = spec_of(options)
         self._target = target_of(self._spec, options)
-        self._texts: Mapping[bytes, str] = {}
+        self._schema_texts: Mapping[bytes, str] = {}
         if self._target is not None:
-            self._texts = known_texts(text)
+            self._schema_texts = known_schema_texts(text)
             with self._sink() as (sink, _):
                 _check_envelope(sink)
 
@@ -120,7 +120,7 @@ class TopicReader(DataSourceReader):
                     )
                 return
             with inside(self._spec.directory), closing(self._spec.open()) as source:
-                typed = TypedMessages(target, source, self._texts)
+                typed = TypedMessages(target, source, self._schema_texts)
                 for records in whole_messages(sink.read_back(part)):
                     yield typed.batch(part, records, decoder)
 
@@ -131,11 +131,13 @@ class TopicReader(DataSourceReader):
 class TypedMessages:
     """Messages of one table as rows with typed columns."""
 
-    def __init__(self, target: TableType, source: Source, texts: Mapping[bytes, str]) -> None:
-        """*source* reads the values; *texts* are those of schemas, by id."""
+    def __init__(
+        self, target: TableType, source: Source, schema_texts: Mapping[bytes, str]
+    ) -> None:
+        """*source* reads the values; *schema_texts* has the text of each schema, by id."""
         self._target = target
         self._source = source
-        self._texts = texts
+        self._schema_texts = schema_texts
         self._schema = pa.schema([*_PLACE, *typed_arrow_schema(target, source.origin)])
 
     def batch(self, part: str, records: Sequence[Stored], decoder: Decoder) -> pa.RecordBatch:
@@ -152,12 +154,12 @@ class TypedMessages:
                 or change_of(value, stored, self._source.origin).table != self._target.table
             ):
                 continue
-            if value["schemaUuid"] in self._texts:
+            if value["schemaUuid"] in self._schema_texts:
                 found.append(stored)
                 values.append(value)
             else:
                 unreadable.append(stored)
-        made = TypedColumns.of(self._source).typed_values(self._target, values, self._texts)
+        made = TypedColumns.of(self._source).typed_values(self._target, values, self._schema_texts)
         encoded = EncodedRecords(
             [each.key for each in found],
             [each.value or b"" for each in found],

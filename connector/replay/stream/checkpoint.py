@@ -213,7 +213,7 @@ class Checkpoint:
         files = self._schemas.glob("[!.]*.avsc")
         return {bytes.fromhex(file.stem): msgspec.json.decode(file.read_bytes()) for file in files}
 
-    def texts(self) -> Mapping[bytes, str]:
+    def schema_texts(self) -> Mapping[bytes, str]:
         """Return the CREATE statements of tables, by the ids of their schemas."""
         files = self._schemas.glob("[!.]*.cql")
         return {bytes.fromhex(file.stem): file.read_text("utf-8") for file in files}
@@ -230,9 +230,9 @@ def known_schemas(text: JobText) -> Mapping[bytes, Document]:
     return {**kept, **{schema.schema_id: schema.value for schema in _noted(text)}}
 
 
-def known_texts(text: JobText) -> Mapping[bytes, str]:
+def known_schema_texts(text: JobText) -> Mapping[bytes, str]:
     """Return the CREATE statements of tables, by the ids of the same schemas."""
-    kept = checkpoint_of(text.state, text.name).texts()
+    kept = checkpoint_of(text.state, text.name).schema_texts()
     return {**kept, **{schema.schema_id: schema.text for schema in _noted(text)}}
 
 

@@ -52,7 +52,7 @@ def table_of(text: str, name: str) -> TableSchema:
 
 
 def typed_values(
-    target: TableType, values: Sequence[Document], texts: Mapping[bytes, str]
+    target: TableType, values: Sequence[Document], schema_texts: Mapping[bytes, str]
 ) -> TypedChanges:
     """Return changes given as Avro values as typed columns; see `Source.typed_values`."""
     facts = FactColumns()
@@ -61,7 +61,7 @@ def typed_values(
     for value in values:
         schema_id = value["schemaUuid"]
         if schema_id not in tables:
-            tables[schema_id] = _Payload(table_of(texts[schema_id], target.table), target)
+            tables[schema_id] = _Payload(table_of(schema_texts[schema_id], target.table), target)
         table = tables[schema_id]
         try:
             rows.append((*table.row(value), list(table.cells(value)), table.bounds(value)))

@@ -127,7 +127,7 @@ class Transcoder:
                 "position": words[constants.AGREED_POSITION :: width],
                 "copies": words[constants.AGREED_COPIES :: width],
             },
-            texts={"node": self.node_names},
+            strings={"node": self.node_names},
         )
 
     def identify(self, agreed: AgreedMutations) -> None:

@@ -99,8 +99,8 @@ def _settings(session: Session) -> NodeSettings:
         for name in (_REPAIR, *_SPACES)
         if (row := session.execute(_SETTING, (name,)).one()) is not None
     }
-    texts = (found[name] + unit for name, unit in _SPACES.items() if found.get(name))
-    sizes = [matched for text in texts if (matched := _SIZE.fullmatch(text))]
+    strings = (found[name] + unit for name, unit in _SPACES.items() if found.get(name))
+    sizes = [matched for text in strings if (matched := _SIZE.fullmatch(text))]
     size = int(sizes[0][1]) * _UNITS[sizes[0][2]] if sizes else None
     return NodeSettings(found.get(_REPAIR) == "true", size)
 
