@@ -56,8 +56,8 @@ def accept_main(arguments: Sequence[str]) -> int:
         commands = Commands(notes)
         met = commands.gaps(name, source)
         names = given.names or [each.gap.name for each in met if each.is_for(given.policy)]
-        wish = Acceptance(job=name, names=names, policy=given.policy)
-        for each in commands.accept_gaps(wish, source):
+        acceptance = Acceptance(job=name, names=names, policy=given.policy)
+        for each in commands.accept_gaps(acceptance, source):
             splits = len(each.splits)
             sys.stdout.write(f"{each.gap.name}\taccepted ({given.policy}) for {splits} splits\n")
     return 0

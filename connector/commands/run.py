@@ -108,7 +108,7 @@ def _forked_text(path: Path, name: str) -> str:
     return "".join(
         f"{fork.source} has a job of its own: headrace run {path} --job {shlex.quote(fork.job)}\n"
         for fork in forks
-        if fork.wish[0] is Desired.RUNNING
+        if fork.target[0] is Desired.RUNNING
     )
 
 

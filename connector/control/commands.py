@@ -378,9 +378,9 @@ class Commands(SinkCommands):
         return self._gaps.of(job, source)
 
     @needs(Role.ADMIN)
-    def accept_gaps(self, wish: Acceptance, source: type[Source]) -> Sequence[JobGap]:
+    def accept_gaps(self, acceptance: Acceptance, source: type[Source]) -> Sequence[JobGap]:
         """Let splits continue behind gaps, and return these gaps; see `Gaps.accept`."""
-        return self._gaps.accept(wish, source)
+        return self._gaps.accept(acceptance, source)
 
     def _plugin(self, name: str) -> type[Source]:
         return source_of_class(self._catalogue.source(name).config[CLASS_KEY])[1]

@@ -63,7 +63,7 @@ class Gaps:
         """Return the gaps of *job*, in the order in which its splits found them."""
         return _gaps_in(_positions(self._notes.store(job).states(), source))
 
-    def accept(self, wish: Acceptance, source: type[Source]) -> Sequence[JobGap]:
+    def accept(self, acceptance: Acceptance, source: type[Source]) -> Sequence[JobGap]:
         """Move the splits that stopped before the gaps behind them, and restart these splits.
 
         Raises:
@@ -72,16 +72,16 @@ class Gaps:
                 newer position.
 
         """
-        store = self._notes.store(wish.job)
+        store = self._notes.store(acceptance.job)
         with self._notes.transaction():
             positions = _positions(store.states(), source)
-            accepted = _accepted(wish, _gaps_in(positions))
+            accepted = _accepted(acceptance, _gaps_in(positions))
             splits = sorted({split for each in accepted for split in each.splits})
             moved = {
-                split: positions[split].without_gaps(wish.names, wish.policy).encode()
+                split: positions[split].without_gaps(acceptance.names, acceptance.policy).encode()
                 for split in splits
             }
-            if unknown := self._notes.behind(wish.job).intersection(splits):
+            if unknown := self._notes.behind(acceptance.job).intersection(splits):
                 message = f"split {min(unknown)} is still stopping"
                 hint = "wait a moment; if nothing runs the job, run it"
                 raise NotStoppedError("gap", message, hint)
@@ -90,7 +90,7 @@ class Gaps:
             except LeaseLostError as error:
                 message = f"{error.place} is still stopping"
                 raise NotStoppedError("gap", message, "wait a moment") from error
-            Board(self._notes).ask_restart(wish.job, splits)
+            Board(self._notes).ask_restart(acceptance.job, splits)
         return accepted
 
 
@@ -111,10 +111,10 @@ def _gaps_in(positions: Mapping[str, Position]) -> Sequence[JobGap]:
     return sorted(made, key=lambda each: (each.gap.noticed_ms, each.gap.name))
 
 
-def _accepted(wish: Acceptance, gaps: Sequence[JobGap]) -> Sequence[JobGap]:
-    found = [each for each in gaps if each.is_for(wish.policy)]
+def _accepted(acceptance: Acceptance, gaps: Sequence[JobGap]) -> Sequence[JobGap]:
+    found = [each for each in gaps if each.is_for(acceptance.policy)]
     names = {each.gap.name for each in found}
-    if unknown := sorted(set(wish.names) - names):
+    if unknown := sorted(set(acceptance.names) - names):
         known = ", ".join(sorted(names)) or "none"
         raise NotFoundError("gap", f"no open gap is {unknown[0]!r}", f"there are: {known}")
-    return [each for each in found if each.gap.name in wish.names]
+    return [each for each in found if each.gap.name in acceptance.names]

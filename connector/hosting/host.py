@@ -29,7 +29,7 @@ from headrace.connector.runtime.failures.retry import Retry
 from headrace.connector.runtime.finishing import not_idle
 from headrace.connector.runtime.making import made_source
 from headrace.connector.runtime.position_recovery import catch_up
-from headrace.connector.runtime.replanning import Wish
+from headrace.connector.runtime.replanning import ConfiguredSplits
 from headrace.connector.runtime.worker import Worker
 from headrace.connector.stores import StateLockedError, Store
 from headrace.connector.stores.job import Job, state_of
@@ -68,7 +68,7 @@ class Host:
         self._wait = wait
         self._stopped = threading.Event()
         self._worker: Worker | None = None
-        self._wish = Wish()
+        self._configured = ConfiguredSplits()
         self._next_catch_up = 0.0
 
     def stop(self) -> None:
@@ -147,7 +147,7 @@ class Host:
             job,
             log=self._log,
             wanted=wanted,
-            wish=self._wish,
+            configured=self._configured,
             new_state=self._new_state,
             resumes=resumes_of,
         )

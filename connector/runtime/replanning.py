@@ -34,15 +34,15 @@ SHRINK_FACTOR: Final = 4  # The factor by which there must be too many splits.
 SHRINK_WAIT_FACTOR: Final = 20  # The factor by which this must last longer.
 
 
-class Wish:
-    """Which splits a process wants: what is configured when it starts, or changed since.
+class ConfiguredSplits:
+    """The splits that a process has in its configuration.
 
-    Only that is announced. A running worker follows what others announced, whatever its own
-    configuration: else two workers with different files would replace each other's plan for ever.
+    It announces them only when it starts and when they change. Otherwise it follows the plans of
+    others: else two workers with different files would replace each other's plan for ever.
     """
 
     def __init__(self) -> None:
-        """Want nothing yet."""
+        """Have no splits yet."""
         self._last: Sequence[str] | None = None
 
     def is_new(self, splits: Sequence[str]) -> bool:
@@ -80,7 +80,7 @@ class Replanning:
         self._resplitting = source if isinstance(source, Resplitting) else None
         self._sizing = Sizing(self._sized, resplit_ms=resplit_ms)
 
-    def settle(self, wish: Wish) -> int:
+    def settle(self, configured: ConfiguredSplits) -> int:
         """Register the source's splits, and return the number of the plan in force.
 
         Where others are registered, the source's replace them, if this is wanted and possible; else
@@ -94,8 +94,8 @@ class Replanning:
         """
         self.splits = planned = _names(self._source)
         plans = self._carried_out()
-        is_wished = wish.is_new(planned) and self._sized(1) is None
-        if plans and is_wished and self._are_replaced(plans.in_force.splits, planned):
+        is_wanted = configured.is_new(planned) and self._sized(1) is None
+        if plans and is_wanted and self._are_replaced(plans.in_force.splits, planned):
             self._store.announce(planned, after=plans.in_force.number)
             plans = self._carried_out()
         if plans is None:

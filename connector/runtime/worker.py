@@ -39,7 +39,7 @@ from headrace.connector.runtime.messages import (
 )
 from headrace.connector.runtime.metrics import JobMeasures
 from headrace.connector.runtime.pipeline import Pipeline
-from headrace.connector.runtime.replanning import Replanning, Wish
+from headrace.connector.runtime.replanning import ConfiguredSplits, Replanning
 from headrace.connector.runtime.schemas import encoder_of
 from headrace.connector.runtime.splits.leases import LeaseKeeper
 from headrace.connector.runtime.splits.ownership import Changes, tell_ownership
@@ -92,14 +92,14 @@ class Worker:
         *,
         log: structlog.stdlib.BoundLogger,
         wanted: Wanted | None = None,
-        wish: Wish | None = None,
+        configured: ConfiguredSplits | None = None,
         new_state: bool = False,
         resumes: Resumes = no_sources,
     ) -> None:
         """Open nothing yet. *wanted* is the target state before *job* was read.
 
-        *wish* has the splits that this process wanted in its last run. A job that ran before starts
-        over only with *new_state*. *resumes* knows the sources of a table.
+        *configured* has the configured splits of the last run in this process. A job that ran
+        before starts over only with *new_state*. *resumes* knows the sources of a table.
         """
         self._plan = 0
         self._replanning: Replanning | None = None
@@ -110,7 +110,7 @@ class Worker:
         self._nearness = Nearness()
         self._new_state = new_state
         self._resumes = resumes
-        self._wish = wish or Wish()
+        self._configured = configured or ConfiguredSplits()
         self._job = job
         self._wanted = wanted or Wanted()
         self._log = log.bind(job=job.name)
@@ -175,7 +175,7 @@ class Worker:
             replanning = Replanning(
                 self._job, source, sink, store, stopped=self._is_stopped, log=self._log
             )
-            self._plan = replanning.settle(self._wish)
+            self._plan = replanning.settle(self._configured)
             if self._plan:
                 begin(self._job, source)
             owner = this_process()

@@ -45,7 +45,7 @@ def separate(notes: NoteCopy, job: str, *, busy: Collection[str]) -> bool:
         return True
     with notes.transaction():
         routes = board.routes(job)
-        leaving = [route for route in routes if route.wish != leading(routes)]
+        leaving = [route for route in routes if route.target != leading(routes)]
         return all(_fork(notes, board, route, busy=busy) for route in leaving)
 
 

@@ -21,7 +21,7 @@ LOG_LEVEL: Final = "log_level"  # A setting.
 WHOLE_JOB: Final = ""  # The "split" with the state and the restarts of the job itself.
 # Kinds of notes. A route is named by its source, a target state by its job.
 ROUTES: Final = "routes"
-WISHES: Final = "wishes"
+TARGET_STATES: Final = "wishes"  # The name in stores.
 SETTINGS: Final = "settings"
 SERVICE: Final = "service."  # In the name of a service's setting, before the service's name.
 
@@ -49,7 +49,7 @@ class Route:
     failure: Failure | None = None
 
     @property
-    def wish(self) -> tuple[Desired, str]:
+    def target(self) -> tuple[Desired, str]:
         """The state and sink that all routes of a job must share."""
         return self.state if self.failure is None else Desired.STOPPED, self.sink
 
@@ -68,7 +68,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _TargetState:
     """The stored part of the target state of a job."""
 
     generation: int = 0
@@ -124,15 +124,19 @@ class Board:
 
     def changed(self, job: str) -> int:
         """Count a change of the job's configuration, and return its new generation."""
-        wish = self._wish(job)
-        self._notes.put_document(WISHES, job, replace(wish, generation=wish.generation + 1))
-        return wish.generation + 1
+        target = self._target_state(job)
+        self._notes.put_document(
+            TARGET_STATES, job, replace(target, generation=target.generation + 1)
+        )
+        return target.generation + 1
 
     def ask_restart(self, job: str, splits: Iterable[str]) -> None:
         """Ask for a restart of *splits*, or of the `WHOLE_JOB`."""
-        wish = self._wish(job)
-        asked = {split: wish.restarts.get(split, 0) + 1 for split in splits}
-        self._notes.put_document(WISHES, job, replace(wish, restarts={**wish.restarts, **asked}))
+        target = self._target_state(job)
+        asked = {split: target.restarts.get(split, 0) + 1 for split in splits}
+        self._notes.put_document(
+            TARGET_STATES, job, replace(target, restarts={**target.restarts, **asked})
+        )
 
     def set_setting(self, name: str, value: str | None) -> None:
         """Store a setting of all jobs; None deletes it."""
@@ -153,11 +157,13 @@ class Board:
         if not moved:
             return
         with self._notes.transaction():
-            wish = self._wish(job)
-            highest = max([wish.generation, *(self._wish(r.job).generation for r in moved)])
+            target = self._target_state(job)
+            highest = max(
+                [target.generation, *(self._target_state(r.job).generation for r in moved)]
+            )
             for route in moved:
                 self._put(replace(route, job=job))
-            self._notes.put_document(WISHES, job, replace(wish, generation=highest))
+            self._notes.put_document(TARGET_STATES, job, replace(target, generation=highest))
 
     def note_sink(self, job: str, host: str, mark: str) -> None:
         """Store *mark*, which identifies the sink that *job* opened on *host*."""
@@ -178,9 +184,9 @@ class Board:
     def wanted(self, job: str) -> Wanted:
         """Return the target state of *job*; a job without routes runs."""
         with self._notes.snapshot():
-            wish, routes = self._wish(job), self.routes(job)
+            target, routes = self._target_state(job), self.routes(job)
         state = leading(routes)[0] if routes else Desired.RUNNING
-        return Wanted(state, wish.generation, wish.restarts, differ(routes))
+        return Wanted(state, target.generation, target.restarts, differ(routes))
 
     def setting(self, name: str) -> str | None:
         """Return a setting of all jobs."""
@@ -192,8 +198,8 @@ class Board:
     def _put(self, route: Route) -> None:
         self._notes.put_document(ROUTES, route.source, route)
 
-    def _wish(self, job: str) -> _Wish:
-        return self._notes.document(WISHES, job, _Wish) or _Wish()
+    def _target_state(self, job: str) -> _TargetState:
+        return self._notes.document(TARGET_STATES, job, _TargetState) or _TargetState()
 
 
 def _opened(job: str, host: str) -> str:
@@ -213,11 +219,11 @@ def fork_name(job: str, source: str) -> str:
 
 def differ(routes: Sequence[Route]) -> bool:
     """Say whether the target states or sinks of *routes* differ."""
-    return len({route.wish for route in routes}) > 1
+    return len({route.target for route in routes}) > 1
 
 
 def leading(routes: Sequence[Route]) -> tuple[Desired, str]:
     """Return the most frequent target of the routes that run, or else of all routes."""
-    wishes = [route.wish for route in routes]
-    running = [wish for wish in wishes if wish[0] is Desired.RUNNING]
-    return max(running or wishes, key=(running or wishes).count)
+    targets = [route.target for route in routes]
+    running = [target for target in targets if target[0] is Desired.RUNNING]
+    return max(running or targets, key=(running or targets).count)

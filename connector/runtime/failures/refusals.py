@@ -95,7 +95,7 @@ class Refusals:
             return []
         resumes = self._resumes(self._notes, table)
         routes = board.routes(self._job)
-        mine = [r for r in routes if r.source in resumes and r.wish[0] is Desired.RUNNING]
+        mine = [r for r in routes if r.source in resumes and r.target[0] is Desired.RUNNING]
         if len(mine) == len(routes) and FORK_MARK not in self._job:
             return []  # The whole job failed, and its splits say so.
         for route in mine:

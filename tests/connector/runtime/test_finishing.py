@@ -25,7 +25,7 @@ from headrace.connector.stores import LeaseRow, StoreUnavailableError
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.sqlite.store import SqliteStore
-from headrace.connector.stores.target_state import WISHES, Board, Route
+from headrace.connector.stores.target_state import TARGET_STATES, Board, Route
 from headrace.plugins import Batch, Demand, Done, Encoding, Idle
 from headrace.plugins.testing.doubles import (
     ChaosConfig,
@@ -234,7 +234,8 @@ def test_a_job_that_is_paused_on_the_way_has_not_finished(tmp_path: Path) -> Non
         with connection.transaction():
             board.add_route(Route("x", "job", "k", Desired.RUNNING))
             board.want("x", Desired.PAUSED)
-            connection.put(WISHES, "job", None)  # As if nothing had changed since it started.
+            # As if nothing had changed since it started.
+            connection.put(TARGET_STATES, "job", None)
         thread.join(SECONDS_MAX)
 
     (report,) = reports

@@ -12,7 +12,7 @@ import pytest
 from headrace.connector.control.jobs import read_job
 from headrace.connector.runtime.books.committed import books_of
 from headrace.connector.runtime.books.equations import SplitBooks, differences, total
-from headrace.connector.runtime.replanning import Replanning, Wish
+from headrace.connector.runtime.replanning import ConfiguredSplits, Replanning
 from headrace.connector.stores import Commit, LeaseRow, PlanChangedError
 from headrace.connector.stores.sqlite.store import SqliteConfig, SqliteStore
 from headrace.connector.stores.transactional import transactional
@@ -128,38 +128,38 @@ def test_whoever_started_last_has_its_way_and_the_others_follow(
     job: GapJob, store: SqliteStore
 ) -> None:
     """A process that runs on does not take back what another announced, whatever its file says."""
-    wish, other = Wish(), Wish()
+    configured, other = ConfiguredSplits(), ConfiguredSplits()
 
-    def settled(count: int, mine: Wish) -> tuple[int, list[str]]:
+    def settled(count: int, mine: ConfiguredSplits) -> tuple[int, list[str]]:
         made = source({**job.source, "splits": count}, job="orders")
         number = replanning(job, made, store).settle(mine)
         return number, [split.split_id for split in made.plan()]
 
-    assert (1, names(8)) == settled(8, wish)
+    assert (1, names(8)) == settled(8, configured)
     assert (2, names(3)) == settled(3, other)
-    assert (2, names(3)) == settled(8, wish)
+    assert (2, names(3)) == settled(8, configured)
     assert (2, names(3)) == settled(3, other)
-    assert (3, names(5)) == settled(5, wish)  # Its file was changed.
+    assert (3, names(5)) == settled(5, configured)  # Its file was changed.
     assert (3, names(5)) == settled(3, other)
-    assert (4, names(3)) == settled(3, Wish())
+    assert (4, names(3)) == settled(3, ConfiguredSplits())
     assert set(names(3)) == notes(job)
 
 
 def test_a_change_waits_while_another_owns_a_split(job: GapJob, store: SqliteStore) -> None:
     """The worker that has it sees what was announced; a waiting worker can be stopped."""
     first = source({**job.source, "splits": 8}, job="orders")
-    before, wish = replanning(job, first, store), Wish()
-    number = before.settle(wish)
+    before, configured = replanning(job, first, store), ConfiguredSplits()
+    number = before.settle(configured)
     store.claim("somebody", store.leases()[3:4], LEASE_MS)
     assert not before.is_due(number)
 
     later = source({**job.source, "splits": 3}, job="orders")
-    assert 0 == replanning(job, later, store).settle(Wish())
+    assert 0 == replanning(job, later, store).settle(ConfiguredSplits())
     assert before.is_due(number)
     assert {None, "somebody"} == {row.owner for row in store.leases()}
     store.dismiss("somebody")
 
-    assert 2 == replanning(job, first, store).settle(wish)
+    assert 2 == replanning(job, first, store).settle(configured)
     assert before.is_due(number)
 
 
@@ -169,7 +169,7 @@ def test_other_sources_cannot_lose_a_split(job: GapJob, store: SqliteStore) -> N
     made = MemorySource(MemoryConfig(splits={"a": [sample_records(1)]}), context())
 
     with pytest.raises(PlanChangedError, match="without 'b'"):
-        replanning(job, made, store).settle(Wish())
+        replanning(job, made, store).settle(ConfiguredSplits())
     assert None is store.plans().announced
 
 
@@ -191,7 +191,7 @@ class ExactlyOnce:
     def run(self, count: int) -> tuple[int, SplitBooks]:
         """Read all in so many splits; return how many changes came, and the books."""
         made = source({**self._job.source, "splits": count}, job="orders")
-        replanning(self._job, made, self._store, self.sink).settle(Wish())
+        replanning(self._job, made, self._store, self.sink).settle(ConfiguredSplits())
         config = SqliteConfig(path=str(self._job.folder / "state.db"))
         kept = transactional(SqliteStore).open_job(config, "orders")
         kept.write_with(cache(self._writer_of), DrivenClock())

@@ -15,7 +15,7 @@ from headrace.connector.foundation.job_file import RuntimeConfig
 from headrace.connector.runtime.failures.tolerance import ErrorPolicy
 from headrace.connector.runtime.messages import Closed, Gain, HandOver, Idled, Lose, Stop
 from headrace.connector.runtime.pipeline import Limits, Pipeline
-from headrace.connector.runtime.replanning import WAIT_SECONDS, Replanning, Wish
+from headrace.connector.runtime.replanning import WAIT_SECONDS, ConfiguredSplits, Replanning
 from headrace.connector.runtime.splits.leases import LeaseKeeper
 from headrace.connector.runtime.splits.split_task import Surroundings, Verdict
 from headrace.connector.runtime.writers import Writers
@@ -345,7 +345,7 @@ class Process:
         self._looked_ms = self.clock.monotonic_ms()
         self.store = self._store()
         self.owner = Owner(worker=name, host="h", boot="b", pid_space="p", pid=1, started=1)
-        self._wish = Wish()
+        self._configured = ConfiguredSplits()
         self._begun = self._waited = self._plan = 0
         self._run: Run | None = None
 
@@ -360,7 +360,7 @@ class Process:
         source.process = sky.process = self
         self._waited = 0
         try:
-            self._plan = Settling(self, source, sky).settle(self._wish)
+            self._plan = Settling(self, source, sky).settle(self._configured)
         except StoreUnavailableError:
             self._plan = 0
         self.deadlines.clear()
