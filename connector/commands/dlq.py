@@ -275,16 +275,16 @@ class _Redrive:
 
 def _delivered(writer: Writer, encoded: EncodedRecords, context: Context) -> str:
     """Deliver; return why not, or nothing."""
-    verdicts: list[Sequence[Failure]] = []
+    results: list[Sequence[Failure]] = []
 
     def settle(delivered: int, failures: Sequence[Failure] = ()) -> None:
         missing = len(encoded) - delivered - len(failures)
         unsaid = Failure(0, Disposition.RETRY, "unreported", f"{missing} records unreported")
-        verdicts.append((*failures, unsaid) if missing else failures)
+        results.append((*failures, unsaid) if missing else failures)
 
     batch = RecordBatch("redrive", NumberPosition(0), 0, made=())
     writer.submit(Delivery(batch, encoded), settle)
     writer.drain(context.clock.monotonic_ms() + DELIVERY_MS_MAX)
-    if not verdicts:
+    if not results:
         return f"no result within {DELIVERY_MS_MAX // 1000} s"
-    return "; ".join(f"{failure.code}: {failure.message}" for failure in verdicts[0])
+    return "; ".join(f"{failure.code}: {failure.message}" for failure in results[0])

@@ -26,13 +26,13 @@ from headrace.connector.runtime.books.committed import books_of, committed_books
 from headrace.connector.runtime.books.equations import SplitBooks
 from headrace.connector.runtime.books.summary import (
     books_differences,
+    books_summary,
     books_text,
     dead_letters_text,
     failed_splits,
     failed_text,
     spans_text,
     summary_of,
-    verdict_of,
     waiting_text,
 )
 from headrace.connector.runtime.failures.refusals import failed_sources
@@ -184,8 +184,8 @@ def verify_main(arguments: Sequence[str]) -> int:
         sources = failed_sources(notes, job.name)
     wrong = books_differences(books)
     if given.json:
-        verdict = verdict_of(job.name, books, failed, sources)
-        sys.stdout.write(json.dumps(verdict, indent=1) + "\n")
+        summary = books_summary(job.name, books, failed, sources)
+        sys.stdout.write(json.dumps(summary, indent=1) + "\n")
     else:
         sys.stdout.writelines(f"{error}\n" for error in sources)
         sys.stdout.write(failed_text(failed, len(books)))

@@ -20,7 +20,7 @@ from rich.table import Table
 from headrace.connector.demo.expected import expected_changes
 from headrace.connector.demo.play import play
 from headrace.connector.demo.recording import SHIPPED, opened
-from headrace.connector.demo.summary import Line, Verdict, judged, plain, summary_lines
+from headrace.connector.demo.summary import CheckOutcome, Line, check_outcome, plain, summary_lines
 from headrace.plugins import FatalError, MissingRequirementError
 
 _SIGTERM_STATUS: Final = 128 + signal.SIGTERM
@@ -64,9 +64,9 @@ def main(arguments: Sequence[str]) -> int:
         console.print(f"{recording.folder.name}: {len(recording.nodes)} nodes", highlight=False)
         with _progress(console, expected.total()) as progress:
             outcome = play(recording, folder, progress, withhold=options.withhold)
-    verdict = judged(outcome, expected)
-    _show(console, summary_lines(outcome, verdict, expected.total()))
-    _fail(verdict)
+    checked = check_outcome(outcome, expected)
+    _show(console, summary_lines(outcome, checked, expected.total()))
+    _fail(checked)
     return 0
 
 
@@ -108,11 +108,11 @@ def _show(console: Console, lines: Sequence[Line]) -> None:
     console.print(table)
 
 
-def _fail(verdict: Verdict) -> None:
-    for example in verdict.examples:
+def _fail(checked: CheckOutcome) -> None:
+    for example in checked.examples:
         sys.stderr.write(f"{example}\n")
-    if verdict.problems:
-        raise CheckFailedError("; ".join(verdict.problems))
+    if checked.problems:
+        raise CheckFailedError("; ".join(checked.problems))
 
 
 def _exit(number: int, frame: FrameType | None) -> None:

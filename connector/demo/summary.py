@@ -17,14 +17,14 @@ Line = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckOutcome:
     """What the check found wrong; nothing at all, if the demo succeeded."""
 
     problems: tuple[str, ...]
     examples: tuple[str, ...] = ()
 
 
-def judged(outcome: Outcome, expected: "Counter[bytes]") -> Verdict:
+def check_outcome(outcome: Outcome, expected: "Counter[bytes]") -> CheckOutcome:
     """Compare what the consumer has with what is justified, and look at the books."""
     received = Counter(canonical(r.table, r.key, r.value) for r in outcome.received)
     missing, surplus = expected - received, received - expected
@@ -40,10 +40,10 @@ def judged(outcome: Outcome, expected: "Counter[bytes]") -> Verdict:
         problems.append(f"{hasty} changes were published with fewer than {QUORUM} copies")
     examples = [f"missing: {change.decode()}" for change in list(missing)[:EXAMPLES_MAX]]
     examples += [f"not justified: {change.decode()}" for change in list(surplus)[:EXAMPLES_MAX]]
-    return Verdict(tuple(problems), tuple(text[:_EXAMPLE_CHARACTERS] for text in examples))
+    return CheckOutcome(tuple(problems), tuple(text[:_EXAMPLE_CHARACTERS] for text in examples))
 
 
-def summary_lines(outcome: Outcome, verdict: Verdict, expected_count: int) -> list[Line]:
+def summary_lines(outcome: Outcome, checked: CheckOutcome, expected_count: int) -> list[Line]:
     """Return the summary as pairs of a label and a text."""
     run, books = outcome.summary["run"], outcome.summary["total"]["books"]
     delivered = _tables(outcome.summary["total"], "delivered")
@@ -67,7 +67,7 @@ def summary_lines(outcome: Outcome, verdict: Verdict, expected_count: int) -> li
     ]
     if reencoded:
         lines.insert(-6, ("re-encoded", f"{reencoded:,} copies"))
-    return [*lines, ("check", "passed" if not verdict.problems else "FAILED")]
+    return [*lines, ("check", "passed" if not checked.problems else "FAILED")]
 
 
 def plain(lines: Sequence[Line]) -> str:

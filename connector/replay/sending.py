@@ -69,7 +69,7 @@ class Sending:
             ((RUN_HEADER, run.encode()), ("replay_attempt", b"%d" % attempt)) if run else ()
         )
         self._clock = SystemClock()
-        self._verdicts: SimpleQueue[tuple[int, int, Sequence[Failure]]] = SimpleQueue()
+        self._results: SimpleQueue[tuple[int, int, Sequence[Failure]]] = SimpleQueue()
         self._outstanding: dict[int, _Sent] = {}
         self._records = 0
         self._number = 0
@@ -120,20 +120,20 @@ class Sending:
         self._records += len(sent.delivery.encoded)
 
         def settle(delivered: int, failures: Sequence[Failure] = ()) -> None:
-            self._verdicts.put((number, delivered, failures))
+            self._results.put((number, delivered, failures))
 
         sent.tries += 1
         try:
             self._writer.submit(sent.delivery, settle)
         except RetriableError as error:
             failure = Failure(0, Disposition.RETRY, error.code, error.message)
-            self._verdicts.put((number, 0, [failure]))
+            self._results.put((number, 0, [failure]))
 
     def _hear(self) -> None:
         again: list[_Sent] = []
         while True:
             try:
-                number, delivered, failures = self._verdicts.get_nowait()
+                number, delivered, failures = self._results.get_nowait()
             except Empty:
                 break
             sent = self._outstanding.pop(number)

@@ -26,7 +26,12 @@ from headrace.connector.runtime.messages import (
     Pause,
     Stop,
 )
-from headrace.connector.runtime.splits.split_task import Progress, SplitRun, Surroundings, Verdict
+from headrace.connector.runtime.splits.split_task import (
+    DeliveryResult,
+    Progress,
+    SplitRun,
+    Surroundings,
+)
 from headrace.connector.runtime.splits.watch import Pulse
 from headrace.connector.runtime.tally import Tally
 from headrace.connector.stores import StoreUnavailableError
@@ -69,7 +74,7 @@ class Pipeline:
 
     def __init__(  # noqa: PLR0913 (its surroundings)
         self,
-        around: Callable[[Callable[[Verdict], None]], Surroundings],
+        around: Callable[[Callable[[DeliveryResult], None]], Surroundings],
         limits: Limits,
         wake: Wake,
         tell: Callable[[Closed | Idled], None],
@@ -89,7 +94,7 @@ class Pipeline:
         self._until_idle = until_idle
         self._commands: SimpleQueue[Command] = SimpleQueue()
         self._commands_done = 0
-        self._verdicts: deque[Verdict] = deque()
+        self._results: deque[DeliveryResult] = deque()
         self._runs: dict[str, SplitRun] = {}
         self._stopping = False
         self._paused = False
@@ -133,7 +138,7 @@ class Pipeline:
 
     def open(self) -> None:
         """Open the sink and the store; needed before `run_pass`. `run` does it."""
-        around = self._make_around(self._verdicts.append)
+        around = self._make_around(self._results.append)
         self._around = around = replace(around, tally=self.stats)
         self._dead_letters = DeadLetters(
             around.errors,
@@ -162,7 +167,7 @@ class Pipeline:
             self._guard(run, run.begin)
         near = self._is_commit_due(started_ms, ahead_ms=POSITIONS_MS)
         progress = [self._step(run, commit_due=due, position_due=near) for run in runs]
-        self._take_verdicts()
+        self._take_results()
         self._note_movement(progress)
         quiet = all(p is Progress.QUIET for p in progress) and not self._sent()
         self._commit_if_due(started_ms, at_once=quiet and self._until_idle)
@@ -209,9 +214,9 @@ class Pipeline:
                 case _:
                     pass  # About a split that has just ended by itself.
 
-    def _take_verdicts(self) -> None:
-        while self._verdicts:
-            run, ledger, seq, attempt, delivered, failures = self._verdicts.popleft()
+    def _take_results(self) -> None:
+        while self._results:
+            run, ledger, seq, attempt, delivered, failures = self._results.popleft()
             # A restarted run numbers its batches from the start: results for old numbers are void.
             if self._runs.get(run.split) is run and run.ledger is ledger:
                 self._guard(run, partial(run.settle, seq, attempt, delivered, failures))
@@ -242,7 +247,7 @@ class Pipeline:
             position_due=position_due,
         )
         progress = self._guard(run, partial(run.step, demand))
-        self._take_verdicts()
+        self._take_results()
         if run.end_bytes:
             self._commit_if_large()
         return progress or Progress.WAITING
@@ -454,7 +459,7 @@ class Pipeline:
             self._around.log.exception("plugin_broken")
             for run in self._runs.values():
                 self._fail(run, named(error))
-        self._take_verdicts()
+        self._take_results()
         if self._sent() and self._around.clock.monotonic_ms() - before_ms < SINK_WAIT_MS:
             self._wake.wait(SINK_WAIT_MS)  # A writer that does not wait must not make us spin.
 

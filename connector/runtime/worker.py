@@ -43,7 +43,7 @@ from headrace.connector.runtime.replanning import ConfiguredSplits, Replanning
 from headrace.connector.runtime.schemas import encoder_of
 from headrace.connector.runtime.splits.leases import LeaseKeeper
 from headrace.connector.runtime.splits.ownership import Changes, tell_ownership
-from headrace.connector.runtime.splits.split_task import Surroundings, Verdict
+from headrace.connector.runtime.splits.split_task import DeliveryResult, Surroundings
 from headrace.connector.runtime.splits.watch import Pulse, SplitWatch
 from headrace.connector.runtime.starting import (
     begin,
@@ -263,7 +263,7 @@ class Worker:
         sink: Sink,
         context: Context,
         owner: Owner,
-        post: Callable[[Verdict], None],
+        post: Callable[[DeliveryResult], None],
     ) -> Surroundings:
         """Open, on the data thread, what belongs to it."""
         runtime = self._job.runtime

@@ -198,7 +198,7 @@ class MemorySource(Source):
         return self.reader_class(self, split.split_id, done)
 
 
-class Verdict(StrEnum):
+class ChaosResult(StrEnum):
     """What a `ChaosSink` does with a delivery."""
 
     DELIVER = "deliver"
@@ -220,14 +220,14 @@ class Verdict(StrEnum):
 
 
 _RAISED: Final = {
-    Verdict.REFUSE: RetriableError,
-    Verdict.BREAK: FatalError,
-    Verdict.CRASH: ZeroDivisionError,
+    ChaosResult.REFUSE: RetriableError,
+    ChaosResult.BREAK: FatalError,
+    ChaosResult.CRASH: ZeroDivisionError,
 }
 _FAILED: Final = {
-    Verdict.RETRY_LAST: (-1, Disposition.RETRY),
-    Verdict.REJECT_FIRST: (0, Disposition.REJECT),
-    Verdict.FATAL_FIRST: (0, Disposition.FATAL),
+    ChaosResult.RETRY_LAST: (-1, Disposition.RETRY),
+    ChaosResult.REJECT_FIRST: (0, Disposition.REJECT),
+    ChaosResult.FATAL_FIRST: (0, Disposition.FATAL),
 }
 
 
@@ -235,7 +235,7 @@ _FAILED: Final = {
 class ChaosConfig:
     """The results of the next deliveries; after the last one everything is delivered."""
 
-    script: deque[Verdict] = field(default_factory=deque)
+    script: deque[ChaosResult] = field(default_factory=deque)
 
 
 class ChaosSink(Sink):
@@ -287,18 +287,18 @@ class ChaosWriter(Writer):
     def submit(self, delivery: Delivery, settle: Settle) -> None:
         """Do what the script says."""
         sink = self._sink
-        verdict = sink.config.script.popleft() if sink.config.script else Verdict.DELIVER
-        if verdict in _RAISED:
-            raise _RAISED[verdict]("as the script says")
-        if verdict is Verdict.HOLD:
+        result = sink.config.script.popleft() if sink.config.script else ChaosResult.DELIVER
+        if result in _RAISED:
+            raise _RAISED[result]("as the script says")
+        if result is ChaosResult.HOLD:
             sink.held.append((delivery, settle))
-        elif verdict in _FAILED:
-            index, disposition = _FAILED[verdict]
+        elif result in _FAILED:
+            index, disposition = _FAILED[result]
             self._fail(delivery, settle, index % len(delivery.encoded), disposition)
         else:
             count = sink.deliver(delivery)
-            settle(count - (verdict is Verdict.MISCOUNT))
-            if verdict is Verdict.TWICE:
+            settle(count - (result is ChaosResult.MISCOUNT))
+            if result is ChaosResult.TWICE:
                 settle(count)
 
     def drain(self, deadline_ms: int) -> bool:

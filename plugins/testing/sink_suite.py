@@ -52,7 +52,7 @@ class SinkDriver(ABC):
         """Leave what a process that died while writing would leave, if that can be."""
 
 
-class Verdicts:
+class Results:
     """The settle calls of one delivery."""
 
     def __init__(self) -> None:
@@ -86,11 +86,11 @@ class SinkSuite:
         """Every delivery is settled exactly once, and the result accounts for all of it (R6)."""
         sizes = (1, 7, 0, 100)
         writer = driver.sink().open()
-        verdicts = [_submit(driver, writer, sample_records(size)) for size in sizes]
+        results = [_submit(driver, writer, sample_records(size)) for size in sizes]
         assert writer.drain(DRAIN_MS)
         writer.close()
 
-        assert [(size, ()) for size in sizes] == [verdict.wait() for verdict in verdicts]
+        assert [(size, ()) for size in sizes] == [result.wait() for result in results]
 
     def test_writes_everything_in_order(self, driver: SinkDriver) -> None:
         """The records of a key are written in the order of submission."""
@@ -138,10 +138,10 @@ class SinkSuite:
         records = sample_records(5)
         for _ in range(2):
             writer = driver.sink().open()
-            verdict = _submit(driver, writer, records)
+            result = _submit(driver, writer, records)
             assert writer.drain(DRAIN_MS)
             writer.close()
-            assert (5, ()) == verdict.wait()
+            assert (5, ()) == result.wait()
         values = _delivery(driver, records).encoded.values
 
         assert set(values) == {value for _, value in driver.written()}
@@ -152,17 +152,17 @@ class SinkSuite:
         delivery = _delivery(driver, sample_records(3))
         expected = list(delivery.encoded.values)
         writer = driver.sink().open()
-        verdict = Verdicts()
+        result = Results()
         if value is not None:
             values = [expected[0], value, expected.pop()]
             encoded = delivery.encoded
             encoded = EncodedRecords(encoded.keys, values, encoded.headers, encoded.tables)
             delivery = Delivery(delivery.batch, encoded)
             expected = [values[0], values[2]]
-        writer.submit(delivery, verdict)
+        writer.submit(delivery, result)
         assert writer.drain(DRAIN_MS)
         writer.close()
-        delivered, failures = verdict.wait()
+        delivered, failures = result.wait()
 
         rejected = [] if value is None else [(1, Disposition.REJECT)]
         assert len(expected) == delivered
@@ -208,10 +208,10 @@ class SinkSuite:
         assert "" == capfd.readouterr().out
 
 
-def _submit(driver: SinkDriver, writer: Writer, records: Sequence[Record]) -> Verdicts:
-    verdict = Verdicts()
-    writer.submit(_delivery(driver, records), verdict)
-    return verdict
+def _submit(driver: SinkDriver, writer: Writer, records: Sequence[Record]) -> Results:
+    result = Results()
+    writer.submit(_delivery(driver, records), result)
+    return result
 
 
 def _delivery(driver: SinkDriver, records: Sequence[Record]) -> Delivery:

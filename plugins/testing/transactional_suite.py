@@ -12,7 +12,7 @@ from headrace.plugins.errors import HeadraceError
 from headrace.plugins.positions import NumberPosition
 from headrace.plugins.records.batches import Delivery, RecordBatch
 from headrace.plugins.records.encoded import EncodedRecords
-from headrace.plugins.testing.sink_suite import Verdicts
+from headrace.plugins.testing.sink_suite import Results
 
 CALL_MS: Final = 60_000
 BEGINNINGS_MAX: Final = 600
@@ -119,10 +119,10 @@ def submit(driver: TransactionalDriver, writer: TransactionalWriter, *values: by
     count = len(values)
     encoded = EncodedRecords([b"key"] * count, list(values), [()] * count, ["t"] * count)
     batch = RecordBatch("split", NumberPosition(0), 0, made=())
-    verdicts = Verdicts()
-    writer.submit(Delivery(batch, encoded), verdicts)
+    results = Results()
+    writer.submit(Delivery(batch, encoded), results)
     assert writer.drain(driver.deadline_ms())
-    assert (count, ()) == verdicts.wait()
+    assert (count, ()) == results.wait()
 
 
 def commit(

@@ -9,14 +9,14 @@ def test_it_counts_and_settles_at_once() -> None:
     """Every record is delivered before `submit` returns."""
     sink = NullSink(parse_config(NullConfig, {}), context())
     writer = sink.open()
-    verdicts: list[int] = []
+    results: list[int] = []
 
     writer.submit(
         delivery_of((b"a", b"12"), (b"b", b"3")),
-        lambda delivered, failures=(): verdicts.append(delivered - len(failures)),
+        lambda delivered, failures=(): results.append(delivered - len(failures)),
     )
 
-    assert [2] == verdicts
+    assert [2] == results
     assert 2 == writer.records
     assert writer.drain(0)
     assert sink.encoding() == Encoding(codec="avro")

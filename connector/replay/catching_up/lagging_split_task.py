@@ -23,7 +23,7 @@ from headrace.connector.runtime.messages import Closed, Gain, Idled, Stop
 from headrace.connector.runtime.pipeline import Pipeline
 from headrace.connector.runtime.schemas import encoder_of
 from headrace.connector.runtime.splits.ownership import Lease
-from headrace.connector.runtime.splits.split_task import Surroundings, Verdict
+from headrace.connector.runtime.splits.split_task import DeliveryResult, Surroundings
 from headrace.connector.runtime.starting import errors_of, in_ms, limits_of
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.stores import Counters, Loss
@@ -128,7 +128,7 @@ def _run(source: Source, job: Job, context: Context, state: _State) -> None:
     sink = made_sink(job, context)
     ended: list[HeadraceError] = []
 
-    def around(post: Callable[[Verdict], None]) -> Surroundings:
+    def around(post: Callable[[DeliveryResult], None]) -> Surroundings:
         encoder = encoder_of(job, context, sink, source.origin)
         return Surroundings(
             source=source,

@@ -130,7 +130,7 @@ def _page(outcome: Outcome, title: str) -> str:
         f"<title>{html.escape(title)}</title>",
         _STYLE,
         f"<h1>{html.escape(title)}</h1>",
-        f"<p>{_verdict(outcome)}</p>",
+        f"<p>{_conclusion(outcome)}</p>",
         _notes(outcome),
         _tables(outcome),
         _bars({d.value: (counts[d.value], _COLORS[d]) for d in Difference}),
@@ -139,7 +139,7 @@ def _page(outcome: Outcome, title: str) -> str:
     return "\n".join(part for part in parts if part) + "\n"
 
 
-def _verdict(outcome: Outcome) -> str:
+def _conclusion(outcome: Outcome) -> str:
     words = "There are differences." if outcome.differs else "No differences."
     return (
         f"{words} {outcome.buckets_different} of {outcome.buckets_compared} buckets differ; "

@@ -152,7 +152,7 @@ def dead_letters_text(dead_lettered: int, hint: str) -> str:
     return f"warning [records_dead_lettered]: {found}\nhint: {hint}\n"
 
 
-def verdict_of(
+def books_summary(
     job: str,
     books: Sequence[SplitBooks],
     failed: Mapping[str, str],

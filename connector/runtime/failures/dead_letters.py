@@ -57,7 +57,7 @@ class DeadLetters:
         self._log = log
         self._retry = Retry(policy.retry_ms_max, pause_ms_max=policy.pause_ms_max)
         self._not_before_ms = 0
-        self._verdicts: deque[tuple[int, Sequence[Failure]]] = deque()
+        self._results: deque[tuple[int, Sequence[Failure]]] = deque()
         self._sending: Sequence[KeptLoss] = ()
         self._refusals: dict[int, str] = {}  # Codes, by the numbers of records sent without value.
         self._due = bool(policy.topic)
@@ -79,8 +79,8 @@ class DeadLetters:
     def step(self, splits: Sequence[str]) -> None:
         """Process the result of the last delivery, or send the waiting dead letters of *splits*."""
         try:
-            if self._verdicts:
-                self._judge(*self._verdicts.popleft())
+            if self._results:
+                self._judge(*self._results.popleft())
             if self._due and not self._sending and splits:
                 self._send(splits)
         except (RetriableError, StoreUnavailableError) as error:
@@ -104,7 +104,7 @@ class DeadLetters:
 
     def _settle(self, delivered: int, failures: Sequence[Failure] = ()) -> None:
         """Queue the result; called on any thread."""
-        self._verdicts.append((delivered, failures))
+        self._results.append((delivered, failures))
 
     def _judge(self, delivered: int, failures: Sequence[Failure]) -> None:
         sending, self._sending = self._sending, ()

@@ -58,7 +58,7 @@ from headrace.plugins import (
 _END_ONLY: Final = Demand(records_max=0, bytes_max=0, linger_ms=0)
 _WINDOW_PARTS: Final = 3  # From one of them on batches have ends; half the window is committed.
 
-Verdict = tuple["SplitRun", Ledger, int, int, int, Sequence[Failure]]
+DeliveryResult = tuple["SplitRun", Ledger, int, int, int, Sequence[Failure]]
 
 
 class SettleTimeoutError(FatalError):
@@ -100,7 +100,7 @@ class Surroundings:
     errors: ErrorPolicy
     settle_ms_max: int
     tick_ms: int
-    post: Callable[[Verdict], None]
+    post: Callable[[DeliveryResult], None]
     tally: Tally = field(default_factory=Tally)
     plan: int = 0  # The generation of the splits; 0 is any.
     window_bytes: int = 0  # How much of a split may be uncommitted when its owner dies (I7).

@@ -11,7 +11,7 @@ from headrace.connector.demo.consumer import Received
 from headrace.connector.demo.expected import agreed_mutations, expected_changes, value_of
 from headrace.connector.demo.play import Outcome
 from headrace.connector.demo.recording import Recording, RecordingError
-from headrace.connector.demo.summary import judged, plain, summary_lines
+from headrace.connector.demo.summary import check_outcome, plain, summary_lines
 from helpers.recordings.corpora import recording
 
 SUMMARY = {
@@ -77,9 +77,9 @@ def test_a_mutation_is_justified_once() -> None:
 
 def test_exactly_the_right_changes_pass() -> None:
     """Order and provenance do not matter."""
-    verdict = judged(outcome(list(reversed(received()))), expected())
+    checked = check_outcome(outcome(list(reversed(received()))), expected())
 
-    assert verdict.problems == ()
+    assert checked.problems == ()
 
 
 @pytest.mark.parametrize("index", [0, 3000, -1])
@@ -88,19 +88,19 @@ def test_a_missing_record_fails(index: int) -> None:
     records = received()
     del records[index]
 
-    verdict = judged(outcome(records), expected())
+    checked = check_outcome(outcome(records), expected())
 
-    assert ("1 justified changes were not received",) == verdict.problems
-    assert len(verdict.examples) == 1
+    assert ("1 justified changes were not received",) == checked.problems
+    assert len(checked.examples) == 1
 
 
 def test_a_record_twice_fails() -> None:
     """One record more is one problem."""
     records = received()
 
-    verdict = judged(outcome([*records, records[7]]), expected())
+    checked = check_outcome(outcome([*records, records[7]]), expected())
 
-    assert ("1 received changes are not justified, or came again",) == verdict.problems
+    assert ("1 received changes are not justified, or came again",) == checked.problems
 
 
 def test_a_changed_value_fails() -> None:
@@ -108,7 +108,7 @@ def test_a_changed_value_fails() -> None:
     records = received()
     records[5].value["timestampMicros"] += 1
 
-    assert len(judged(outcome(records), expected()).problems) == 2
+    assert len(check_outcome(outcome(records), expected()).problems) == 2
 
 
 def test_a_hasty_change_fails() -> None:
@@ -116,9 +116,9 @@ def test_a_hasty_change_fails() -> None:
     records = received()
     records[5].value["copies"] = 1
 
-    verdict = judged(outcome(records), expected())
+    checked = check_outcome(outcome(records), expected())
 
-    assert ("1 changes were published with fewer than 2 copies",) == verdict.problems
+    assert ("1 changes were published with fewer than 2 copies",) == checked.problems
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_hasty_change_fails() -> None:
 )
 def test_books_that_tell_of_trouble_fail(changed: dict[str, object], problem: str) -> None:
     """A difference, a failure, a damaged entry or a quarantined change is a problem."""
-    (found,) = judged(outcome(received(), **changed), expected()).problems
+    (found,) = check_outcome(outcome(received(), **changed), expected()).problems
 
     assert problem in found
 
@@ -144,7 +144,7 @@ def test_the_summary_is_one_line_for_each_number() -> None:
     """The plain form has a label and a text on each line."""
     run = outcome(received())
 
-    text = plain(summary_lines(run, judged(run, expected()), expected().total()))
+    text = plain(summary_lines(run, check_outcome(run, expected()), expected().total()))
 
     for line in (
         "  node1               20 entries read\n",

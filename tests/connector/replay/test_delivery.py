@@ -16,7 +16,13 @@ from headrace.connector.replay.sending import Sending
 from headrace.connector.replay.shards import Shard, SourceSpec, batches, opened
 from headrace.connector.serde import Encoder
 from headrace.plugins import ConfigError, Encoding
-from headrace.plugins.testing.doubles import ChaosConfig, ChaosSink, ChaosWriter, Verdict, context
+from headrace.plugins.testing.doubles import (
+    ChaosConfig,
+    ChaosResult,
+    ChaosSink,
+    ChaosWriter,
+    context,
+)
 
 ROWS = 30
 
@@ -156,7 +162,7 @@ def test_a_target_is_begun_with_the_first_rows(
 def test_what_is_outstanding_is_bounded(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
     """N05: a sink that settles late holds at most one batch beyond the bound, in any shard."""
     monkeypatch.setattr(sending, "OUTSTANDING_RECORDS_MAX", 6)
-    sink = LateSink(ChaosConfig(script=deque([Verdict.HOLD] * ROWS)), context())
+    sink = LateSink(ChaosConfig(script=deque([ChaosResult.HOLD] * ROWS)), context())
     outlet = Sending(sink, Encoder(Encoding(codec="json")))
 
     with opened(shard) as source:

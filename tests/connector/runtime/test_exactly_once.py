@@ -11,7 +11,7 @@ from headrace.connector.runtime.messages import Lose
 from headrace.connector.stores import Commit
 from headrace.connector.stores.transactional import TransactionalStore
 from headrace.plugins import FencedError, HeadraceError, NumberPosition
-from headrace.plugins.testing.doubles import Verdict
+from headrace.plugins.testing.doubles import ChaosResult
 from helpers.jobs.rig import Rig, expected
 from helpers.jobs.transactions import Outcome, TransactionalSink
 
@@ -69,11 +69,11 @@ def test_large_ends_wait_for_what_was_sent(rig: Rig, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     "script",
     [
-        [Verdict.RETRY_LAST],
-        [Verdict.DELIVER, Verdict.RETRY_LAST, Verdict.DELIVER, Verdict.RETRY_LAST],
+        [ChaosResult.RETRY_LAST],
+        [ChaosResult.DELIVER, ChaosResult.RETRY_LAST, ChaosResult.DELIVER, ChaosResult.RETRY_LAST],
     ],
 )
-def test_a_record_that_fails_ends_its_transaction(rig: Rig, script: list[Verdict]) -> None:
+def test_a_record_that_fails_ends_its_transaction(rig: Rig, script: list[ChaosResult]) -> None:
     """All since the last commit is read and sent again, and seen once, in order."""
     rig.open({"a": COUNT})
     rig.script.extend(script)
@@ -148,7 +148,7 @@ def test_only_a_new_claim_begins_after_a_fence(
 def test_a_rejected_record_is_set_aside_once(rig: Rig) -> None:
     """What it was in is aborted afterwards: its loss is kept with the commit that counts."""
     rig.open({"a": COUNT})
-    rig.script.append(Verdict.REJECT_FIRST)
+    rig.script.append(ChaosResult.REJECT_FIRST)
     rig.gain()
     finished(rig)
 
@@ -160,7 +160,7 @@ def test_a_rejected_record_is_set_aside_once(rig: Rig) -> None:
 def test_a_fatal_error_stops_the_split_with_its_reason(rig: Rig) -> None:
     """What was committed before stays; nothing of the broken transaction is seen."""
     rig.open({"a": COUNT})
-    rig.script.append(Verdict.FATAL_FIRST)
+    rig.script.append(ChaosResult.FATAL_FIRST)
     rig.gain()
     rig.until(lambda: bool(rig.closed()))
 
@@ -183,7 +183,7 @@ def test_any_mixture(rig: Rig, seed: int) -> None:
     """Failures of records and of commits, crashes and take-overs in any order."""
     dice = random.Random(seed)  # noqa: S311 (a test's dice)
     rig.open({"a": COUNT, "b": COUNT})
-    deliveries = [Verdict.DELIVER, Verdict.DELIVER, Verdict.RETRY_LAST]
+    deliveries = [ChaosResult.DELIVER, ChaosResult.DELIVER, ChaosResult.RETRY_LAST]
     rig.script.extend(dice.choices(deliveries, k=30))
     sink_of(rig).outcomes.extend(dice.choices(list(Outcome), weights=[4, 1, 1, 1], k=12))
     rig.gain()

@@ -23,8 +23,8 @@ from headrace.plugins import (
     RetriableError,
     Split,
 )
+from headrace.plugins.testing.doubles import ChaosResult as Fate
 from headrace.plugins.testing.doubles import MemoryReader, MemorySource, sample_records
-from headrace.plugins.testing.doubles import Verdict as Fate
 from helpers.jobs.rig import COMMIT_MS, LEASE_MS, RECORD_BYTES, TICK_MS, Rig, expected
 
 

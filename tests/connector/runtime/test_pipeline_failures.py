@@ -17,8 +17,8 @@ from headrace.plugins import (
     RetriableError,
     Settle,
 )
+from headrace.plugins.testing.doubles import ChaosResult as Fate
 from headrace.plugins.testing.doubles import ChaosWriter
-from headrace.plugins.testing.doubles import Verdict as Fate
 from helpers.jobs.rig import COMMIT_MS, TICK_MS, Rig, expected
 
 

@@ -21,12 +21,12 @@ from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.plugins import Context, Delivery, Encoding, MissingRequirementError, Settle
 from headrace.plugins.testing.doubles import (
     ChaosConfig,
+    ChaosResult,
     ChaosSink,
     ChaosWriter,
     MemoryConfig,
     MemorySource,
     Mutation,
-    Verdict,
     context,
     sample_records,
 )
@@ -199,7 +199,7 @@ def test_plugins_are_lent_the_job_key(tmp_path: Path) -> None:
     assert ["job", "job"] == [context.job for context in lent]
 
 
-def scripted(folder: Path, *script: Verdict, **runtime: Any) -> LoneWorker:  # noqa: ANN401 (each option has its type)
+def scripted(folder: Path, *script: ChaosResult, **runtime: Any) -> Worker:  # noqa: ANN401 (each option has its type)
     """Return a worker of a job whose sink errs as *script* says."""
     job = job_of(folder, ChaosSink)
     bounds = replace(RUNTIME, **runtime)
@@ -223,7 +223,7 @@ def running(worker: LoneWorker, folder: Path) -> Iterator[SqliteStore]:
 
 def test_a_sink_without_a_verdict_fails_its_split(tmp_path: Path) -> None:
     """It has so long for one."""
-    worker = scripted(tmp_path, Verdict.HOLD, settle_seconds_max=0.1, stop_seconds_max=0.1)
+    worker = scripted(tmp_path, ChaosResult.HOLD, settle_seconds_max=0.1, stop_seconds_max=0.1)
     late = threading.Timer(LATE_S, worker.stop)
     late.start()
 
@@ -236,14 +236,14 @@ def test_a_sink_without_a_verdict_fails_its_split(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("bytes_max", "failures"), [(10_000, 0), (0, 1)])
 def test_quarantine_is_bounded(tmp_path: Path, bytes_max: int, failures: int) -> None:
     """A dead letter that does not fit in the quarantine stops its split."""
-    worker = scripted(tmp_path, Verdict.REJECT_FIRST, quarantine_bytes_max=bytes_max)
+    worker = scripted(tmp_path, ChaosResult.REJECT_FIRST, quarantine_bytes_max=bytes_max)
 
     assert failures == len(worker.run_alone(until_idle=True).failures)
 
 
 def test_restarts_are_counted(tmp_path: Path) -> None:
     """After the last of them a split that fails again stays so."""
-    many = [Verdict.REFUSE] * 50
+    many = [ChaosResult.REFUSE] * 50
     own = {"retry_seconds_max": 0.0, "restarts_max": 1, "restart_pause_seconds": 0.01}
     with running(scripted(tmp_path, *many, **own), tmp_path) as store:
         until(lambda: Observed.FAILED in states(store), "it never failed for good")
@@ -252,7 +252,7 @@ def test_restarts_are_counted(tmp_path: Path) -> None:
 
 def test_a_restart_is_waited_for(tmp_path: Path) -> None:
     """The pause before the first is as long as it was given."""
-    many = [Verdict.REFUSE] * 50
+    many = [ChaosResult.REFUSE] * 50
     own = {"retry_seconds_max": 0.0, "restart_pause_seconds": 500.0}
     with running(scripted(tmp_path, *many, **own), tmp_path) as store:
         until(lambda: Observed.RESTARTING in states(store), "it never failed")

@@ -9,7 +9,7 @@ from headrace.connector.runtime.failures.tolerance import ErrorPolicy
 from headrace.connector.runtime.messages import Closed, Gain, Idled
 from headrace.connector.runtime.pipeline import Limits, Pipeline
 from headrace.connector.runtime.splits.ownership import Lease
-from headrace.connector.runtime.splits.split_task import Surroundings, Verdict
+from headrace.connector.runtime.splits.split_task import DeliveryResult, Surroundings
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.serde import Encoder
 from headrace.connector.stores import Store
@@ -27,7 +27,7 @@ from headrace.plugins.testing.doubles import (
     context,
     sample_records,
 )
-from headrace.plugins.testing.doubles import Verdict as Fate
+from headrace.plugins.testing.doubles import ChaosResult as Fate
 
 TICK_MS = 100
 COMMIT_MS = 1_000
@@ -156,7 +156,7 @@ class Rig:
         """Return the values that reached the sink."""
         return [value for _, value in self.sink.written]
 
-    def _around(self, post: Callable[[Verdict], None]) -> Surroundings:
+    def _around(self, post: Callable[[DeliveryResult], None]) -> Surroundings:
         writers = Writers(self.sink, self.clock)
         store = self.open_store()
         if writers.transactional:

@@ -14,7 +14,7 @@ from headrace.plugins import (
     Settle,
     TransactionalWriter,
 )
-from headrace.plugins.testing.doubles import ChaosConfig, ChaosSink, Verdict
+from headrace.plugins.testing.doubles import ChaosConfig, ChaosResult, ChaosSink
 
 Pair = tuple[bytes | None, bytes]
 
@@ -103,12 +103,12 @@ class MemoryTransactions(TransactionalWriter):
             raise AbortedError("broken")
         encoded = delivery.encoded
         script = self._sink.config.script
-        verdict = script.popleft() if script else Verdict.DELIVER
+        result = script.popleft() if script else ChaosResult.DELIVER
         failed = {
-            Verdict.RETRY_LAST: Disposition.RETRY,
-            Verdict.REJECT_FIRST: Disposition.REJECT,
-            Verdict.FATAL_FIRST: Disposition.FATAL,
-        }.get(verdict)
+            ChaosResult.RETRY_LAST: Disposition.RETRY,
+            ChaosResult.REJECT_FIRST: Disposition.REJECT,
+            ChaosResult.FATAL_FIRST: Disposition.FATAL,
+        }.get(result)
         pairs = list(zip(encoded.keys, encoded.values, strict=True))
         if failed is None:
             self._pending += pairs

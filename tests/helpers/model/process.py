@@ -17,7 +17,7 @@ from headrace.connector.runtime.messages import Closed, Gain, HandOver, Idled, L
 from headrace.connector.runtime.pipeline import Limits, Pipeline
 from headrace.connector.runtime.replanning import WAIT_SECONDS, ConfiguredSplits, Replanning
 from headrace.connector.runtime.splits.leases import LeaseKeeper
-from headrace.connector.runtime.splits.split_task import Surroundings, Verdict
+from headrace.connector.runtime.splits.split_task import DeliveryResult, Surroundings
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.serde import Encoder
 from headrace.connector.stores import (
@@ -478,7 +478,7 @@ class Process:
         return store
 
     def around(
-        self, source: WatchedSource, sink: Sky, post: Callable[[Verdict], None]
+        self, source: WatchedSource, sink: Sky, post: Callable[[DeliveryResult], None]
     ) -> Surroundings:
         """Return the context of a pipeline."""
         return Surroundings(

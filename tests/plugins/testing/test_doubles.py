@@ -15,16 +15,16 @@ from headrace.plugins import (
 )
 from headrace.plugins.testing.doubles import (
     ChaosConfig,
+    ChaosResult,
     ChaosSink,
     DocumentCodec,
     DrivenClock,
     MemoryConfig,
     MemorySource,
-    Verdict,
     context,
     sample_records,
 )
-from headrace.plugins.testing.sink_suite import Verdicts
+from headrace.plugins.testing.sink_suite import Results
 
 SPLIT = Split("a")
 
@@ -66,38 +66,38 @@ def test_source_ends(bounded: bool, expected: Idle | Done) -> None:  # noqa: FBT
 
 
 @pytest.mark.parametrize(
-    ("verdict", "error"),
+    ("result", "error"),
     [
-        (Verdict.REFUSE, RetriableError),
-        (Verdict.BREAK, FatalError),
-        (Verdict.CRASH, ZeroDivisionError),
+        (ChaosResult.REFUSE, RetriableError),
+        (ChaosResult.BREAK, FatalError),
+        (ChaosResult.CRASH, ZeroDivisionError),
     ],
 )
-def test_sink_raises(verdict: Verdict, error: type[Exception]) -> None:
+def test_sink_raises(result: ChaosResult, error: type[Exception]) -> None:
     """A refused delivery leaves nothing behind."""
     sink = ChaosSink(ChaosConfig(), context())
-    sink.config.script.append(verdict)
+    sink.config.script.append(result)
     with pytest.raises(error):
-        sink.open().submit(delivery(), Verdicts())
+        sink.open().submit(delivery(), Results())
 
     assert [] == sink.written
 
 
 @pytest.mark.parametrize(
-    ("verdict", "index", "disposition"),
+    ("result", "index", "disposition"),
     [
-        (Verdict.RETRY_LAST, 1, Disposition.RETRY),
-        (Verdict.REJECT_FIRST, 0, Disposition.REJECT),
-        (Verdict.FATAL_FIRST, 0, Disposition.FATAL),
+        (ChaosResult.RETRY_LAST, 1, Disposition.RETRY),
+        (ChaosResult.REJECT_FIRST, 0, Disposition.REJECT),
+        (ChaosResult.FATAL_FIRST, 0, Disposition.FATAL),
     ],
 )
-def test_sink_fails_one(verdict: Verdict, index: int, disposition: Disposition) -> None:
+def test_sink_fails_one(result: ChaosResult, index: int, disposition: Disposition) -> None:
     """One record fails with its index and disposition, the other is written."""
     sink = ChaosSink(ChaosConfig(), context())
-    sink.config.script.append(verdict)
-    verdicts = Verdicts()
-    sink.open().submit(delivery(), verdicts)
-    delivered, (failure,) = verdicts.wait()
+    sink.config.script.append(result)
+    results = Results()
+    sink.open().submit(delivery(), results)
+    delivered, (failure,) = results.wait()
 
     assert (1, index, disposition) == (delivered, failure.index, failure.disposition)
     assert [delivery().encoded.values[1 - index]] == [value for _, value in sink.written]
@@ -106,14 +106,14 @@ def test_sink_fails_one(verdict: Verdict, index: int, disposition: Disposition) 
 def test_sink_holds() -> None:
     """What is held is neither written nor settled until the test lets go."""
     sink = ChaosSink(ChaosConfig(), context())
-    sink.config.script.append(Verdict.HOLD)
-    writer, verdicts = sink.open(), Verdicts()
-    writer.submit(delivery(), verdicts)
+    sink.config.script.append(ChaosResult.HOLD)
+    writer, results = sink.open(), Results()
+    writer.submit(delivery(), results)
 
-    assert ([], []) == (sink.written, verdicts.calls)
+    assert ([], []) == (sink.written, results.calls)
     assert not writer.drain(0)
     sink.let_go()
-    assert (2, ()) == verdicts.wait()
+    assert (2, ()) == results.wait()
     assert writer.drain(0)
 
 

@@ -27,12 +27,12 @@ from headrace.plugins.testing import (
 )
 from headrace.plugins.testing.doubles import (
     ChaosConfig,
+    ChaosResult,
     ChaosSink,
     MemoryConfig,
     MemoryReader,
     MemorySource,
     Mutation,
-    Verdict,
     context,
     sample_records,
 )
@@ -88,7 +88,7 @@ class TransactionsDriver(TransactionalDriver):
 class ChaosDriver(SinkDriver):
     """A sink in memory, with a script."""
 
-    def __init__(self, *script: Verdict, shuffled: bool = False) -> None:
+    def __init__(self, *script: ChaosResult, shuffled: bool = False) -> None:
         """Start every sink object with *script*; a *shuffled* sink writes the last record first."""
         self.script = script
         self.shuffled = shuffled
@@ -249,13 +249,13 @@ def test_source_suite_finds_output(capfd: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("driver", "test"),
     [
-        (ChaosDriver(Verdict.TWICE), SinkSuite.test_settles_once_and_adds_up),
-        (ChaosDriver(Verdict.HOLD), SinkSuite.test_settles_once_and_adds_up),
-        (ChaosDriver(Verdict.MISCOUNT), SinkSuite.test_settles_once_and_adds_up),
-        (ChaosDriver(Verdict.RETRY_LAST), SinkSuite.test_writes_everything_in_order),
+        (ChaosDriver(ChaosResult.TWICE), SinkSuite.test_settles_once_and_adds_up),
+        (ChaosDriver(ChaosResult.HOLD), SinkSuite.test_settles_once_and_adds_up),
+        (ChaosDriver(ChaosResult.MISCOUNT), SinkSuite.test_settles_once_and_adds_up),
+        (ChaosDriver(ChaosResult.RETRY_LAST), SinkSuite.test_writes_everything_in_order),
         (ChaosDriver(shuffled=True), SinkSuite.test_writes_everything_in_order),
-        (ChaosDriver(Verdict.FATAL_FIRST), SinkSuite.test_rejects_an_oversize_record),
-        (ChaosDriver(Verdict.REJECT_FIRST), SinkSuite.test_resumes_after_torn_output),
+        (ChaosDriver(ChaosResult.FATAL_FIRST), SinkSuite.test_rejects_an_oversize_record),
+        (ChaosDriver(ChaosResult.REJECT_FIRST), SinkSuite.test_resumes_after_torn_output),
     ],
 )
 def test_sink_suite_finds(

@@ -20,7 +20,7 @@ from headrace.sinks.kafka import KafkaConfig, KafkaSink
 from headrace.sinks.kafka.watch import LOOK_MS
 from helpers.jobs.children import JobFolder, until, write_lines
 from helpers.jobs.committed import committed, counted
-from helpers.jobs.deliveries import Verdicts, context, delivery_of
+from helpers.jobs.deliveries import Results, context, delivery_of
 
 pytestmark = pytest.mark.real
 
@@ -45,7 +45,7 @@ def test_a_topic_that_was_created_again_is_told(bootstrap_servers: str) -> None:
     """Records continue into the new one as if nothing had been: its id is another."""
     kafka, topic = _Kafka(bootstrap_servers), f"again-{uuid4().hex}"
     kafka.create(topic)
-    clock, capture, verdicts = DrivenClock(), LogCapture(), Verdicts()
+    clock, capture, results = DrivenClock(), LogCapture(), Results()
     log = structlog.wrap_logger(None, processors=[capture])
     given = {"bootstrap.servers": bootstrap_servers, "topic": topic}
     writer = KafkaSink(
@@ -53,7 +53,7 @@ def test_a_topic_that_was_created_again_is_told(bootstrap_servers: str) -> None:
     ).open()
 
     def deliver() -> bool:
-        writer.submit(delivery_of((b"k", b"v")), verdicts)
+        writer.submit(delivery_of((b"k", b"v")), results)
         until(lambda: writer.drain(clock.monotonic_ms()), "it was not delivered")
         clock.advance(LOOK_MS // 10)
         return any(entry["event"] == "topic_replaced" for entry in capture.entries)
@@ -70,7 +70,7 @@ def test_a_topic_that_was_created_again_is_told(bootstrap_servers: str) -> None:
     replaced = capture.entries[-1]  # It may have been seen while it was missing.
     assert ("topic_replaced", topic) == (replaced["event"], replaced["topic"])
     assert "What was delivered before is gone with the old topic" in replaced["hint"]
-    assert not [failures for _, failures in verdicts.all if failures]
+    assert not [failures for _, failures in results.all if failures]
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])

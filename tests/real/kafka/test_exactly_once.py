@@ -40,7 +40,7 @@ from headrace.sinks.kafka.bounds import size_of
 from headrace.sinks.kafka.writer import new_producer
 from helpers.jobs.children import SECONDS_MAX, JobFolder, ring_job, stop, until, write_lines
 from helpers.jobs.committed import change, committed, counted
-from helpers.jobs.deliveries import SystemClock, Verdicts, context, delivery_of
+from helpers.jobs.deliveries import Results, SystemClock, context, delivery_of
 from helpers.jobs.forked import fork_after_a_death
 from helpers.logs.gap_jobs import GapJob
 from helpers.settings.native_modules import ROOT
@@ -342,14 +342,14 @@ def test_only_the_invalid_record_of_a_batch_is_rejected(
         assert {} == _verdict(driver, writer, delivery)
         assert writer.commit({}, driver.deadline_ms())
         admin.incremental_alter_configs([compacted])[compacted].result(30)
-        verdicts = [_verdict(driver, writer, delivery) for _ in range(3)]
+        results = [_verdict(driver, writer, delivery) for _ in range(3)]
         assert writer.commit({}, driver.deadline_ms())
 
     assert [
         dict.fromkeys(range(3), Disposition.RETRY),
         dict.fromkeys((1, 2), Disposition.RETRY),
         {1: Disposition.REJECT},
-    ] == verdicts
+    ] == results
     assert [b"1", b"1", b"2", b"3", b"3"] == sorted(driver.seen())
     assert [True] * 4 == ["batch.num.messages" not in options for options in made]
 
@@ -403,10 +403,10 @@ def _verdict(
 ) -> dict[int, Disposition]:
     """Begin, send *delivery* and return what becomes of the records that failed."""
     until(lambda: writer.begin(driver.deadline_ms()) is not None, "it does not begin")
-    verdicts = Verdicts()
-    writer.submit(delivery, verdicts)
+    results = Results()
+    writer.submit(delivery, results)
     assert writer.drain(driver.deadline_ms())
-    ((_, failures),) = verdicts.all
+    ((_, failures),) = results.all
     return {failure.index: failure.disposition for failure in failures}
 
 

@@ -12,7 +12,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs f
 from headrace.plugins import Disposition, parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink
 from headrace.sinks.kafka.failures import TopicMissingError
-from helpers.jobs.deliveries import Verdicts, consume, context, delivery_of, drained
+from helpers.jobs.deliveries import Results, consume, context, delivery_of, drained
 
 pytestmark = pytest.mark.real
 
@@ -26,13 +26,13 @@ def test_a_broker_that_refuses_a_batch_gets_its_records_singly(bootstrap_servers
     options = {"bootstrap.servers": bootstrap_servers, "topic": name}
     writer = KafkaSink(parse_config(KafkaConfig, options), context()).open()
     delivery = delivery_of((b"a", b"1"), (b"b", bytes(range(256)) * 20), (b"c", b"3"))
-    verdicts = Verdicts()
+    results = Results()
 
     for _ in range(2):
-        writer.submit(delivery, verdicts)
+        writer.submit(delivery, results)
         assert drained(writer)
 
-    (first, first_failures), (second, second_failures) = verdicts.all
+    (first, first_failures), (second, second_failures) = results.all
     assert first + len(first_failures) == 3
     assert {Disposition.RETRY} == {failure.disposition for failure in first_failures}
     assert [(1, Disposition.REJECT)] == [(f.index, f.disposition) for f in second_failures]
@@ -49,13 +49,13 @@ def test_only_the_invalid_record_of_a_batch_is_rejected(bootstrap_servers: str) 
     options = {"bootstrap.servers": bootstrap_servers, "topic": name}
     writer = KafkaSink(parse_config(KafkaConfig, options), context()).open()
     delivery = delivery_of((b"a", b"1"), (None, b"2"), (b"c", b"3"))
-    verdicts = Verdicts()
+    results = Results()
 
     for _ in range(2):
-        writer.submit(delivery, verdicts)
+        writer.submit(delivery, results)
         assert drained(writer)
 
-    _, (delivered, failures) = verdicts.all
+    _, (delivered, failures) = results.all
     assert 2 == delivered
     assert [(1, Disposition.REJECT)] == [(f.index, f.disposition) for f in failures]
     assert {b"1", b"3"} == {message.value() for message in consume(bootstrap_servers, name)}
@@ -84,12 +84,12 @@ def test_topics_are_made_as_the_options_say(bootstrap_servers: str) -> None:
         "topic.creation.default.cleanup.policy": "compact",
     }
     writer = KafkaSink(parse_config(KafkaConfig, options), context()).open()
-    verdicts = Verdicts()
+    results = Results()
 
-    writer.submit(delivery_of((b"a", b"1")), verdicts)
+    writer.submit(delivery_of((b"a", b"1")), results)
     assert drained(writer)
 
-    assert [(1, [])] == verdicts.all
+    assert [(1, [])] == results.all
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     assert 5 == len(admin.list_topics("made.t", timeout=10).topics["made.t"].partitions)
     resource = ConfigResource(ConfigResource.Type.TOPIC, "made.t")

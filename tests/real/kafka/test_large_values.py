@@ -22,7 +22,7 @@ from headrace.plugins import (
     parse_config,
 )
 from headrace.sinks.kafka import KafkaConfig, KafkaSink
-from helpers.jobs.deliveries import Verdicts, consume, context, delivery_of, drained
+from helpers.jobs.deliveries import Results, consume, context, delivery_of, drained
 
 pytestmark = pytest.mark.real
 
@@ -52,12 +52,12 @@ def test_a_blob_of_20_mb_passes(bootstrap_servers: str, tmp_path: Path, policy: 
         schema=SCHEMA,
     )
     batch = RecordBatch("all", NumberPosition(0), len(BLOB), [record])
-    writer, verdicts = sink.open(), Verdicts()
+    writer, results = sink.open(), Results()
 
-    writer.submit(Delivery(delivery_of().batch, encoder.encode(batch, token=1)), verdicts)
+    writer.submit(Delivery(delivery_of().batch, encoder.encode(batch, token=1)), results)
     assert drained(writer)
 
-    assert [(1, [])] == verdicts.all
+    assert [(1, [])] == results.all
     joiner, found = Reassembler(), []
     for message in consume(bootstrap_servers, topic):
         headers = {

@@ -121,8 +121,8 @@ def test_a_stream_that_was_killed(
     reader.stop()
     capsys.readouterr()
     assert 0 == main(["verify", str(job), "--json"])
-    verdict = json.loads(capsys.readouterr().out)
-    assert len(whole) == sum(table["delivered"] for table in verdict["total"]["tables"].values())
+    result = json.loads(capsys.readouterr().out)
+    assert len(whole) == sum(table["delivered"] for table in result["total"]["tables"].values())
 
 
 def planned(job: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:

@@ -23,7 +23,7 @@ from headrace.plugins import (
 )
 from headrace.plugins.testing import SinkDriver, SinkSuite
 from headrace.plugins.testing.doubles import DocumentCodec, context, sample_records
-from headrace.plugins.testing.sink_suite import Verdicts
+from headrace.plugins.testing.sink_suite import Results
 from headrace.sinks.files import FileSink, FileSinkConfig
 from headrace.sinks.files import lines as file_lines
 from headrace.sinks.files.lines import append_lines
@@ -119,7 +119,7 @@ def test_cuts_off_what_another_left(tmp_path: Path) -> None:
     driver = FileDriver(tmp_path / "out.jsonl")
     writer = driver.sink().open()
     driver.tear()
-    writer.submit(delivery(0, 2), Verdicts())
+    writer.submit(delivery(0, 2), Results())
 
     assert [0, 1] == [json.loads(line)["n"] for _, line in driver.written()]
 
@@ -127,7 +127,7 @@ def test_cuts_off_what_another_left(tmp_path: Path) -> None:
 def _write(path: Path, first: int) -> None:
     writer = FileDriver(path).sink().open()
     for start in range(first, first + 500, 10):
-        writer.submit(delivery(start, 10), Verdicts())
+        writer.submit(delivery(start, 10), Results())
 
 
 def test_processes_share_the_file(tmp_path: Path) -> None:
@@ -150,15 +150,15 @@ def test_a_process_that_stands_still_amid_an_append_hangs_no_other(
 ) -> None:
     """Its lock is waited for so long; then the delivery is tried again, and nothing was written."""
     monkeypatch.setattr(file_lines, "LOCK_SECONDS_MAX", 0.0)
-    driver, verdicts = FileDriver(tmp_path / "out.jsonl"), Verdicts()
+    driver, results = FileDriver(tmp_path / "out.jsonl"), Results()
     with driver.path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         writer = driver.sink().open()
         with pytest.raises(RetriableError, match="another process") as caught:
-            writer.submit(delivery(0, 2), verdicts)
+            writer.submit(delivery(0, 2), results)
         assert "stopped" in str(caught.value.hint)
-        assert ([], b"") == (verdicts.calls, driver.path.read_bytes())
-    writer.submit(delivery(0, 2), verdicts)
+        assert ([], b"") == (results.calls, driver.path.read_bytes())
+    writer.submit(delivery(0, 2), results)
 
     assert 2 == len(driver.written())
 
@@ -166,20 +166,20 @@ def test_a_process_that_stands_still_amid_an_append_hangs_no_other(
 def test_full_disk_takes_nothing(tmp_path: Path) -> None:
     """A delivery that does not fit leaves the file as it was, and is settled when it fits."""
     driver = FileDriver(tmp_path / "out.jsonl")
-    writer, verdicts = driver.sink().open(), Verdicts()
-    writer.submit(delivery(0, 1), Verdicts())
+    writer, results = driver.sink().open(), Results()
+    writer.submit(delivery(0, 1), Results())
     before = driver.path.read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, hard))
     try:
         with pytest.raises(RetriableError):
-            writer.submit(delivery(1, 9), verdicts)
+            writer.submit(delivery(1, 9), results)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
     assert before == driver.path.read_bytes()
-    assert [] == verdicts.calls
-    writer.submit(delivery(1, 9), verdicts)
+    assert [] == results.calls
+    writer.submit(delivery(1, 9), results)
     assert 10 == len(driver.written())
 
 

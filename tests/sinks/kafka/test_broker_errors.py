@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError
 
 from headrace.plugins import Disposition, Failure, parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink, KafkaWriter
-from helpers.jobs.deliveries import Verdicts, consume, context, delivery_of, drained
+from helpers.jobs.deliveries import Results, consume, context, delivery_of, drained
 from helpers.servers.mock_cluster import MockCluster
 
 DELIVERY = delivery_of((b"a", b"1"), (b"a", b"2"), (b"a", b"3"))
@@ -47,10 +47,10 @@ def written(cluster: MockCluster) -> list[bytes | None]:
 
 def submitted(writer: KafkaWriter) -> tuple[int, Sequence[Failure]]:
     """Return the result on three records of one key."""
-    verdicts = Verdicts()
-    writer.submit(DELIVERY, verdicts)
+    results = Results()
+    writer.submit(DELIVERY, results)
     assert drained(writer)
-    ((delivered, failures),) = verdicts.all
+    ((delivered, failures),) = results.all
     assert 3 == delivered + len(failures)
     return delivered, failures
 
@@ -139,14 +139,14 @@ def test_a_broker_that_comes_back_in_time_was_never_away(
     cluster: MockCluster, writer: KafkaWriter
 ) -> None:
     """An outage shorter than the client's time-out is not reported."""
-    verdicts = Verdicts()
+    results = Results()
     cluster.down()
-    writer.submit(DELIVERY, verdicts)
+    writer.submit(DELIVERY, results)
     writer.drain(0)
     cluster.up()
 
     assert drained(writer)
-    assert [(3, [])] == verdicts.all
+    assert [(3, [])] == results.all
 
 
 def test_a_broker_that_stays_away_is_a_reason_to_retry(

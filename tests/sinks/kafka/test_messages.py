@@ -7,7 +7,7 @@ from headrace.plugins import Delivery, parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from headrace.sinks.kafka.messages import messages_of
-from helpers.jobs.deliveries import Verdicts, consume, context, delivery_of, drained
+from helpers.jobs.deliveries import Results, consume, context, delivery_of, drained
 
 LARGE = bytes(range(256)) * 10_000
 
@@ -48,13 +48,13 @@ def test_a_large_value_arrives_in_parts(broker: EmbeddedBroker) -> None:
         "large.policy": "chunk",
     }
     writer = KafkaSink(parse_config(KafkaConfig, options), context()).open()
-    verdicts = Verdicts()
+    results = Results()
     delivery = delivery_of((b"k", b"before"), (b"k", LARGE), (b"k", b"after"))
 
-    writer.submit(Delivery(delivery.batch, delivery.encoded), verdicts)
+    writer.submit(Delivery(delivery.batch, delivery.encoded), results)
 
     assert drained(writer)
-    assert [(3, [])] == verdicts.all
+    assert [(3, [])] == results.all
     joiner = Reassembler()
     found = []
     for message in consume(broker.bootstrap_servers, "parts"):

@@ -8,7 +8,7 @@ from headrace.sinks.kafka import KafkaConfig, KafkaSink
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from headrace.sinks.kafka.failures import BrokerUnreachableError, TopicMissingError
 from headrace.sinks.kafka.topics import Topics
-from helpers.jobs.deliveries import SystemClock, Verdicts, consume, context, delivery_of, drained
+from helpers.jobs.deliveries import Results, SystemClock, consume, context, delivery_of, drained
 from helpers.servers.kafka_node import KafkaNode, Ordered
 
 
@@ -71,12 +71,12 @@ def test_records_go_to_the_topics_of_their_tables(broker: EmbeddedBroker) -> Non
     tables = ["ks.one", "ks.two", "ks.one", "ks.two", "ks.two"]
     plain = delivery_of(*((b"k", str(n).encode()) for n in range(len(tables)))).encoded
     encoded = EncodedRecords(plain.keys, plain.values, [()] * len(tables), tables)
-    verdicts = Verdicts()
+    results = Results()
 
-    writer.submit(Delivery(delivery_of().batch, encoded), verdicts)
+    writer.submit(Delivery(delivery_of().batch, encoded), results)
 
     assert drained(writer)
-    assert [(5, [])] == verdicts.all
+    assert [(5, [])] == results.all
     servers = broker.bootstrap_servers
     assert [b"0", b"2"] == [m.value() for m in consume(servers, "by.one")]
     assert [b"1", b"3", b"4"] == [m.value() for m in consume(servers, "by.two")]

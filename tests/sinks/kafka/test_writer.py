@@ -21,8 +21,8 @@ from headrace.sinks.kafka.outstanding import Outstanding
 from helpers import FOLDER
 from helpers.jobs.deliveries import (
     NO_BROKER,
+    Results,
     SystemClock,
-    Verdicts,
     consume,
     context,
     delivery_of,
@@ -45,7 +45,7 @@ import contextlib, json, sys
 from pathlib import Path
 sys.path.append({FOLDER!r})
 from helpers.jobs.children import until
-from helpers.jobs.deliveries import Verdicts, context, delivery_of
+from helpers.jobs.deliveries import Results, context, delivery_of
 from headrace.plugins import parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaWriter
 
@@ -56,7 +56,7 @@ def others():
 for servers in sys.argv[1:]:
     options = {{"topic": "changes", "bootstrap.servers": servers}}
     writer = KafkaWriter(parse_config(KafkaConfig, options), context())
-    writer.submit(delivery_of((b"a", b"1")), Verdicts())
+    writer.submit(delivery_of((b"a", b"1")), Results())
     count = len(others())
     writer.close()
     with contextlib.suppress(AssertionError):
@@ -82,13 +82,13 @@ def writer_of(bootstrap_servers: str, **librdkafka: object) -> KafkaWriter:
 def test_every_message_arrives_with_its_key_value_and_headers(broker: EmbeddedBroker) -> None:
     """A message is the encoded key, the encoded value and the delivery's headers."""
     writer = KafkaSink(config_of(broker.bootstrap_servers, topic="arrives"), context()).open()
-    verdicts = Verdicts()
+    results = Results()
     headers = (("schemaId", bytes(range(16))), ("part", b"\x00"))
 
-    writer.submit(delivery_of((b"a", b"1"), (b"b", b""), (None, b"3"), headers=headers), verdicts)
+    writer.submit(delivery_of((b"a", b"1"), (b"b", b""), (None, b"3"), headers=headers), results)
 
     assert drained(writer)
-    assert [(3, [])] == verdicts.all
+    assert [(3, [])] == results.all
     found = consume(broker.bootstrap_servers, "arrives")
     assert {(b"a", b"1"), (b"b", b""), (None, b"3")} == {(m.key(), m.value()) for m in found}
     assert all(list(headers) == message.headers() for message in found)
@@ -98,7 +98,7 @@ def test_keys_go_where_java_producers_put_them(broker: EmbeddedBroker) -> None:
     """A key's partition is its positive murmur2 modulo the number of partitions."""
     writer = KafkaSink(config_of(broker.bootstrap_servers, topic="placed"), context()).open()
 
-    writer.submit(delivery_of(*((key, b"") for key in JAVA_HASHES)), Verdicts())
+    writer.submit(delivery_of(*((key, b"") for key in JAVA_HASHES)), Results())
 
     assert drained(writer)
     found = consume(broker.bootstrap_servers, "placed")
@@ -109,27 +109,27 @@ def test_keys_go_where_java_producers_put_them(broker: EmbeddedBroker) -> None:
 def test_records_of_a_key_arrive_in_order(broker: EmbeddedBroker) -> None:
     """One key's messages keep the order of submission across deliveries (I4)."""
     writer = KafkaSink(config_of(broker.bootstrap_servers, topic="ordered"), context()).open()
-    verdicts = Verdicts()
+    results = Results()
     values = [str(number).encode() for number in range(3_000)]
 
     for start in range(0, 3_000, 100):
         part = values[start : start + 100]
-        writer.submit(delivery_of(*((b"key", value) for value in part)), verdicts)
+        writer.submit(delivery_of(*((b"key", value) for value in part)), results)
 
     assert drained(writer)
-    assert [(100, [])] * 30 == verdicts.all
+    assert [(100, [])] * 30 == results.all
     assert values == [m.value() for m in consume(broker.bootstrap_servers, "ordered")]
 
 
 def test_a_record_too_large_is_rejected_alone(broker: EmbeddedBroker) -> None:
     """What exceeds message.max.bytes is a reject with its index; its neighbours are delivered."""
     writer = writer_of(broker.bootstrap_servers, message_max_bytes=2_000)
-    verdicts = Verdicts()
+    results = Results()
 
-    writer.submit(delivery_of((b"a", b"1"), (b"b", b"x" * 5_000), (b"c", b"3")), verdicts)
+    writer.submit(delivery_of((b"a", b"1"), (b"b", b"x" * 5_000), (b"c", b"3")), results)
 
     assert drained(writer)
-    ((delivered, failures),) = verdicts.all
+    ((delivered, failures),) = results.all
     assert delivered == 2
     assert [(1, Disposition.REJECT, "kafka_msg_size_too_large")] == [
         (failure.index, failure.disposition, failure.code) for failure in failures
@@ -139,14 +139,14 @@ def test_a_record_too_large_is_rejected_alone(broker: EmbeddedBroker) -> None:
 def test_a_tombstone_follows_its_record(broker: EmbeddedBroker) -> None:
     """It has the key and no value, comes next, and is not a record of its own in the result."""
     writer = KafkaSink(config_of(broker.bootstrap_servers, topic="buried"), context()).open()
-    verdicts = Verdicts()
+    results = Results()
     plain = delivery_of((b"a", b"1"), (b"a", b"2"), (b"a", b"3"))
     encoded = replace(plain.encoded, tombstones=(0, 2))
 
-    writer.submit(Delivery(plain.batch, encoded), verdicts)
+    writer.submit(Delivery(plain.batch, encoded), results)
 
     assert drained(writer)
-    assert [(3, [])] == verdicts.all
+    assert [(3, [])] == results.all
     found = consume(broker.bootstrap_servers, "buried")
     assert [b"1", None, b"2", b"3", None] == [message.value() for message in found]
     assert {b"a"} == {message.key() for message in found}
@@ -155,13 +155,13 @@ def test_a_tombstone_follows_its_record(broker: EmbeddedBroker) -> None:
 def test_a_record_and_its_tombstone_fail_once() -> None:
     """When neither arrives, or there is no room for one of them, the record is to be retried."""
     options = {"queue_buffering_max_messages": 3, "delivery_timeout_ms": 500}
-    writer, verdicts = writer_of(NO_BROKER, submit_timeout_ms=0, **options), Verdicts()
+    writer, results = writer_of(NO_BROKER, submit_timeout_ms=0, **options), Results()
     plain = delivery_of((b"a", b"1"), (b"b", b"2"), (b"c", b"3"))
 
-    writer.submit(Delivery(plain.batch, replace(plain.encoded, tombstones=(0, 1, 2))), verdicts)
+    writer.submit(Delivery(plain.batch, replace(plain.encoded, tombstones=(0, 1, 2))), results)
 
     assert drained(writer)
-    ((delivered, failures),) = verdicts.all
+    ((delivered, failures),) = results.all
     assert delivered == 0
     assert [0, 1, 2] == [failure.index for failure in failures]
     assert {Disposition.RETRY} == {failure.disposition for failure in failures}
@@ -169,21 +169,21 @@ def test_a_record_and_its_tombstone_fail_once() -> None:
 
 def test_an_empty_delivery_settles_at_once(broker: EmbeddedBroker) -> None:
     """Nothing to write is delivered."""
-    writer, verdicts = writer_of(broker.bootstrap_servers), Verdicts()
+    writer, results = writer_of(broker.bootstrap_servers), Results()
 
-    writer.submit(delivery_of(), verdicts)
+    writer.submit(delivery_of(), results)
 
-    assert [(0, ())] == verdicts.all
+    assert [(0, ())] == results.all
 
 
 def test_without_a_broker_every_record_is_to_be_retried() -> None:
     """When librdkafka gives up, each index fails once, equal records too."""
-    writer, verdicts = writer_of(NO_BROKER, delivery_timeout_ms=500), Verdicts()
+    writer, results = writer_of(NO_BROKER, delivery_timeout_ms=500), Results()
 
-    writer.submit(delivery_of((b"a", b"1"), (b"b", b"2"), (b"a", b"1")), verdicts)
+    writer.submit(delivery_of((b"a", b"1"), (b"b", b"2"), (b"a", b"1")), results)
 
     assert drained(writer)
-    ((delivered, failures),) = verdicts.all
+    ((delivered, failures),) = results.all
     assert delivered == 0
     assert [(0, Disposition.RETRY), (1, Disposition.RETRY), (2, Disposition.RETRY)] == [
         (failure.index, failure.disposition) for failure in failures
@@ -192,17 +192,17 @@ def test_without_a_broker_every_record_is_to_be_retried() -> None:
 
 def test_drain_ends_at_its_deadline() -> None:
     """A drain whose deadline has passed returns False at once while something is unsettled."""
-    writer, verdicts = writer_of(NO_BROKER), Verdicts()
-    writer.submit(delivery_of((b"a", b"1")), verdicts)
+    writer, results = writer_of(NO_BROKER), Results()
+    writer.submit(delivery_of((b"a", b"1")), results)
 
     assert not writer.drain(0)
-    assert [] == verdicts.all
+    assert [] == results.all
 
 
 def test_a_full_queue_refuses_a_delivery_whole() -> None:
     """When not even the first record finds room, nothing of the delivery was taken."""
     options = {"queue_buffering_max_messages": 2, "submit_timeout_ms": 0}
-    writer, first, second = writer_of(NO_BROKER, **options), Verdicts(), Verdicts()
+    writer, first, second = writer_of(NO_BROKER, **options), Results(), Results()
     writer.submit(delivery_of((b"a", b"1"), (b"b", b"2")), first)
 
     with pytest.raises(QueueFullError, match="stayed full for 0 ms"):
@@ -213,12 +213,12 @@ def test_a_full_queue_refuses_a_delivery_whole() -> None:
 def test_a_queue_that_fills_up_fails_the_rest_for_retry() -> None:
     """After the first record without room none is tried, so that nothing overtakes it (I4)."""
     options = {"queue_buffering_max_messages": 2, "delivery_timeout_ms": 500}
-    writer, verdicts = writer_of(NO_BROKER, submit_timeout_ms=0, **options), Verdicts()
+    writer, results = writer_of(NO_BROKER, submit_timeout_ms=0, **options), Results()
 
-    writer.submit(delivery_of((b"a", b"1"), (b"b", b"2"), (b"c", b"3"), (b"d", b"4")), verdicts)
+    writer.submit(delivery_of((b"a", b"1"), (b"b", b"2"), (b"c", b"3"), (b"d", b"4")), results)
 
     assert drained(writer)
-    ((delivered, failures),) = verdicts.all
+    ((delivered, failures),) = results.all
     assert delivered == 0
     codes = ["kafka_msg_timed_out"] * 2 + ["kafka_queue_full"] * 2
     assert list(enumerate(codes)) == [(failure.index, failure.code) for failure in failures]
@@ -226,16 +226,16 @@ def test_a_queue_that_fills_up_fails_the_rest_for_retry() -> None:
 
 def test_a_closed_writer_settles_nothing_more() -> None:
     """What was unsettled at close stays so, and nothing can be submitted."""
-    writer, verdicts = writer_of(NO_BROKER, delivery_timeout_ms=200), Verdicts()
-    writer.submit(delivery_of((b"a", b"1")), verdicts)
+    writer, results = writer_of(NO_BROKER, delivery_timeout_ms=200), Results()
+    writer.submit(delivery_of((b"a", b"1")), results)
 
     writer.close()
     writer.close()
 
     assert drained(writer)
-    assert [] == verdicts.all
+    assert [] == results.all
     with pytest.raises(WriterClosedError):
-        writer.submit(delivery_of((b"a", b"1")), verdicts)
+        writer.submit(delivery_of((b"a", b"1")), results)
 
 
 def test_a_closed_writer_leaves_no_thread(broker: EmbeddedBroker) -> None:
@@ -272,14 +272,14 @@ def test_a_batch_refused_as_too_large_is_tried_one_by_one(
     *, singly: bool, expected: Disposition
 ) -> None:
     """A broker's "too large" condemns a record only if it travelled alone."""
-    verdicts: list[list[Failure]] = []
+    results: list[list[Failure]] = []
     outstanding = Outstanding(
         messages_of(
             delivery_of((b"a", b"1"), (b"b", b"2")).encoded,
             chunk_bytes=100,
             is_chunked=lambda _table: False,
         ),
-        lambda _outstanding, _delivered, failures: verdicts.append(failures),
+        lambda _outstanding, _delivered, failures: results.append(failures),
         singly=singly,
     )
 
@@ -287,19 +287,19 @@ def test_a_batch_refused_as_too_large_is_tried_one_by_one(
     error = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
     outstanding.arrived(error, Message(topic="t", key=b"b", value=b"2"))
 
-    assert [[(1, expected)]] == [[(f.index, f.disposition) for f in found] for found in verdicts]
+    assert [[(1, expected)]] == [[(f.index, f.disposition) for f in found] for found in results]
 
 
 def test_a_value_beyond_the_bound_is_a_dead_letter(broker: EmbeddedBroker) -> None:
     """Also where the brokers would take it; its neighbours continue."""
     config = config_of(broker.bootstrap_servers, topic="bounded", large_bytes=1_000)
     writer = KafkaSink(config, context()).open()
-    verdicts = Verdicts()
+    results = Results()
 
-    writer.submit(delivery_of((b"a", bytes(1_000)), (b"b", bytes(1_001)), (b"c", b"")), verdicts)
+    writer.submit(delivery_of((b"a", bytes(1_000)), (b"b", bytes(1_001)), (b"c", b"")), results)
 
     assert drained(writer)
-    ((delivered, (failure,)),) = verdicts.all
+    ((delivered, (failure,)),) = results.all
     assert (2, 1, Disposition.REJECT) == (delivered, failure.index, failure.disposition)
     assert "kafka_msg_size_too_large" == failure.code
     assert {b"a", b"c"} == {m.key() for m in consume(broker.bootstrap_servers, "bounded")}

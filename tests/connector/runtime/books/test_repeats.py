@@ -8,7 +8,7 @@ import pytest
 from headrace.connector.runtime.books.equations import SplitBooks, repeats
 from headrace.connector.runtime.books.summary import books_text
 from headrace.connector.runtime.metrics import book_measures
-from headrace.plugins.testing.doubles import Verdict as Fate
+from headrace.plugins.testing.doubles import ChaosResult as Fate
 from headrace.plugins.testing.doubles import sample_records
 from headrace.sources.cassandra.state.bookkeeping import BOOKKEEPING
 from helpers.jobs.rig import RECORD_BYTES, Rig

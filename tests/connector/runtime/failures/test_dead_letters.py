@@ -8,7 +8,7 @@ import pytest
 
 from headrace.connector.runtime.failures.tolerance import ErrorPolicy
 from headrace.plugins import Delivery, Settle
-from headrace.plugins.testing.doubles import Verdict as Fate
+from headrace.plugins.testing.doubles import ChaosResult as Fate
 from helpers.jobs.rig import Rig, expected
 
 

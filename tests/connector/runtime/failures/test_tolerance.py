@@ -19,10 +19,10 @@ from headrace.connector.runtime.failures.tolerance import (
 from headrace.connector.stores.job import Job
 from headrace.plugins import ConfigError, SinkOptions, parse_config
 from headrace.plugins.testing.doubles import (
+    ChaosResult,
     ChaosSink,
     MemoryConfig,
     MemorySource,
-    Verdict,
     sample_records,
 )
 from helpers.jobs.live_worker import LoneWorker
@@ -114,23 +114,23 @@ def test_rows_are_never_logged() -> None:
 class ScriptedOptions(SinkOptions):
     """The options of a `ChaosSink` that has some."""
 
-    script: deque[Verdict] = field(default_factory=deque)
+    script: deque[ChaosResult] = field(default_factory=deque)
 
 
 @pytest.mark.parametrize(
-    ("verdict", "options", "failures", "events"),
+    ("result", "options", "failures", "events"),
     [
-        (Verdict.REJECT_FIRST, {}, [], []),
-        (Verdict.REJECT_FIRST, {"errors_log_enable": True}, [], ["record_dead_lettered"]),
-        (Verdict.REJECT_FIRST, {"errors_tolerance": "none"}, ["delivery_failed"], []),
-        (Verdict.REJECT_FIRST, {"errors_budget_records": 0}, ["error_budget_spent"], []),
-        (Verdict.REFUSE, {}, [], []),
-        (Verdict.REFUSE, {"errors_retry_timeout": 0}, ["retries_exhausted"], []),
+        (ChaosResult.REJECT_FIRST, {}, [], []),
+        (ChaosResult.REJECT_FIRST, {"errors_log_enable": True}, [], ["record_dead_lettered"]),
+        (ChaosResult.REJECT_FIRST, {"errors_tolerance": "none"}, ["delivery_failed"], []),
+        (ChaosResult.REJECT_FIRST, {"errors_budget_records": 0}, ["error_budget_spent"], []),
+        (ChaosResult.REFUSE, {}, [], []),
+        (ChaosResult.REFUSE, {"errors_retry_timeout": 0}, ["retries_exhausted"], []),
     ],
 )
 def test_what_a_run_comes_to(
     tmp_path: Path,
-    verdict: Verdict,
+    result: ChaosResult,
     options: dict[str, Any],
     failures: list[str],
     events: list[str],
@@ -143,7 +143,7 @@ def test_what_a_run_comes_to(
         source=MemorySource,
         source_config=MemoryConfig(splits={"a": [sample_records(3)]}),
         sink=ChaosSink,
-        sink_config=ScriptedOptions(script=deque([verdict] * 3), **options),
+        sink_config=ScriptedOptions(script=deque([result] * 3), **options),
         runtime=RuntimeConfig(tick_min_ms=5, commit_max_seconds=0.02),
     )
     capture = LogCapture()

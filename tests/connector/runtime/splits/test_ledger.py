@@ -237,8 +237,8 @@ def test_retry_waits_for_the_rest_and_starts_at_the_first_failure() -> None:
     ledger = Ledger("a", last_seq=0)
     first, second = add(ledger, b"a", b"b", b"c"), add(ledger, b"d")
     ledger.add(batch(3, records=1), rows([b"e"]))
-    verdict = [failure(0, Disposition.REJECT), failure(1, Disposition.RETRY)]
-    ledger.settle(first, 1, 1, verdict)
+    result = [failure(0, Disposition.REJECT), failure(1, Disposition.RETRY)]
+    ledger.settle(first, 1, 1, result)
 
     assert [] == list(ledger.unsent())
     assert not ledger.retry_due
