@@ -192,7 +192,7 @@ class Supervisor:
                     self._restarts.forget(_key(name, pump))
             store = notes.store(name)
             for pump in job.pumps:
-                self._judge(store, name, pump)
+                self._check_child(store, name, pump)
             if job.troubled and any(pump.child for pump in job.pumps) and not store.problem():
                 job.troubled = False
                 self._show(store, name, job.pumps[0], Observed.UNASSIGNED, "")
@@ -214,7 +214,7 @@ class Supervisor:
     def _is_due(self, pump: _Pump) -> bool:
         return pump.not_before_ms is not None and self._clock.monotonic_ms() >= pump.not_before_ms
 
-    def _judge(self, store: Store, name: str, pump: _Pump) -> None:
+    def _check_child(self, store: Store, name: str, pump: _Pump) -> None:
         status = None if pump.child is None else pump.child.poll()
         if status is None:
             return

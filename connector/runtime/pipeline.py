@@ -257,10 +257,10 @@ class Pipeline:
         try:
             return call()
         except Exception as error:  # noqa: BLE001 (any plugin, any error)
-            self._judge(run, error)
+            self._handle(run, error)
             return None
 
-    def _judge(self, run: SplitRun, error: Exception) -> None:
+    def _handle(self, run: SplitRun, error: Exception) -> None:
         """Handle an error by its kind (R11)."""
         self.stats.errors[kind_of(error)] += 1
         if isinstance(error, LeaseLostError):
@@ -402,7 +402,7 @@ class Pipeline:
                 self.stats.batches += 1
                 self.stats.changes += offer.settled.changes
             else:
-                self._judge(run, refusal)
+                self._handle(run, refusal)
                 if not isinstance(refusal, AbortedError):
                     run.close_by_ms = 0  # Nothing of it can be committed any more.
 

@@ -15,7 +15,7 @@ TOO_LARGE: Final = "kafka_msg_size_too_large"
 INVALID: Final = "kafka_invalid_record"
 Arrived = Callable[[KafkaError | None, Message], None]
 Finish = Callable[["Outstanding", int, list[Failure]], None]
-Judge = Callable[[int, KafkaError, str], Failure]
+MakeFailure = Callable[[int, KafkaError, str], Failure]
 Pair = tuple[bytes | None, bytes | None]  # Key and value, which identify a message.
 # What to do about a record of several messages is what the worst of their failures asks for.
 _SEVERITY: Final = (Disposition.REJECT, Disposition.RETRY, Disposition.FATAL)
@@ -35,12 +35,17 @@ class Outstanding:
     """
 
     __slots__ = (
-        *("_failed", "_failures", "_finish", "_judge"),
+        *("_failed", "_failures", "_finish", "_make_failure"),
         *("_left", "_messages", "_untaken", "alone", "singly"),
     )
 
     def __init__(
-        self, messages: Messages, finish: Finish, *, singly: bool, judge: Judge = failure_of
+        self,
+        messages: Messages,
+        finish: Finish,
+        *,
+        singly: bool,
+        make_failure: MakeFailure = failure_of,
     ) -> None:
         """*finish* is called once, with the number of records delivered and the failures.
 
@@ -48,7 +53,7 @@ class Outstanding:
         """
         self._messages = messages
         self._finish = finish
-        self._judge = judge
+        self._make_failure = make_failure
         self.singly = singly
         self.alone: set[Pair] = set()  # They travel alone, too.
         self._left = len(messages.values)
@@ -75,7 +80,7 @@ class Outstanding:
     def returned(self) -> Sequence[tuple[str, bytes | None, bytes | None, Failure]]:
         """Return topic, key, value and failure of each message that came back undelivered."""
         return [
-            (topic, k, v, self.blamed(self._judge(0, error, topic), k, v))
+            (topic, k, v, self.blamed(self._make_failure(0, error, topic), k, v))
             for error, topic, k, v in self._failed
         ]
 
@@ -112,7 +117,7 @@ class Outstanding:
             if number not in self._untaken:
                 places[messages.keys[number], messages.values[number]].append(number)
         return [
-            self.blamed(self._judge(messages.owner(places[k, v].pop()), error, topic), k, v)
+            self.blamed(self._make_failure(messages.owner(places[k, v].pop()), error, topic), k, v)
             for error, topic, k, v in self._failed
         ]
 

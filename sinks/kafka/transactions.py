@@ -219,7 +219,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
-            raise self._judged(error.args[0]) from error
+            raise self._error_of(error.args[0]) from error
         self._phase = _Phase.OPEN
         self._entered.clear()
 
@@ -232,10 +232,10 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
             error: KafkaError = raised.args[0]
             if error.retriable():
                 return False
-            raise self._judged(error) from raised
+            raise self._error_of(error) from raised
         return True
 
-    def _judged(self, error: KafkaError) -> HeadraceError:
+    def _error_of(self, error: KafkaError) -> HeadraceError:
         """Return what to tell the framework of an error that no repetition of the call mends."""
         self._why = error.str()
         if error.txn_requires_abort():
@@ -286,7 +286,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
                         place=self.place,
                         hint="raise message.max.bytes",
                     ) from raised
-                raise self._judged(error) from raised
+                raise self._error_of(error) from raised
             else:
                 return True
 
@@ -453,4 +453,4 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         super()._on_error(error)
         if error.fatal():
             self._renewal_due = False  # A new producer only by a new claim.
-            self._judged(error)
+            self._error_of(error)

@@ -124,7 +124,7 @@ class KafkaWriter(Writer):
             encoded, chunk_bytes=self._config.value_bytes_max, is_chunked=self._config.is_chunked
         )
         outstanding = Outstanding(
-            messages, self._settle, singly=self._singly, judge=self._failure_of
+            messages, self._settle, singly=self._singly, make_failure=self._failure_of
         )
         self._outstanding[outstanding] = settle
         self._produce_all(messages, outstanding)

@@ -253,7 +253,7 @@ def catch_up(given: CatchUpOptions) -> int:
                     return 0
                 if lagging:
                     used = used or stack.enter_context(engine(given.master))
-                    _judge(driver.run(list(lagging), used))
+                    _report_caught_up(driver.run(list(lagging), used))
             if not given.watch:
                 return 0
             stopped.wait(WATCH_SECONDS)
@@ -268,7 +268,7 @@ def _show_lagging(lagging: Mapping[str, int]) -> None:
     sys.stdout.flush()
 
 
-def _judge(came_to: CaughtUp) -> None:
+def _report_caught_up(came_to: CaughtUp) -> None:
     """Say what was done; raise what was not."""
     sys.stdout.write(
         f"caught up: {len(came_to.done)} splits, {came_to.changes} changes in "

@@ -113,7 +113,9 @@ def differing_rows(
         table, topic = in_table.get(name), in_topic.get(name)
         one = table or topic
         assert one is not None  # noqa: S101 (it is in one of them)
-        made = _RowPair(table, topic, span, now_s).judged(touched=is_touched((one.table, one.key)))
+        made = _RowPair(table, topic, span, now_s).difference(
+            touched=is_touched((one.table, one.key))
+        )
         if made is not None:
             found.append(made)
     return sorted(found, key=lambda f: (f.row.table, f.row.name))
@@ -128,7 +130,7 @@ class _RowPair:
     span: Span
     now_s: int
 
-    def judged(self, *, touched: bool) -> FoundRow | None:
+    def difference(self, *, touched: bool) -> FoundRow | None:
         """Return the difference, if there is one."""
         columns: dict[str, Difference] = {}
         for name in sorted({*_cells(self.table), *_cells(self.topic)}):

@@ -214,19 +214,19 @@ class _Comparing:
         )
         touched: set[Key] = {key for each in (*single, *topic) for key in each.touched}
 
-        def judged() -> list[FoundRow]:
+        def differing() -> list[FoundRow]:
             return differing_rows(
                 in_table, in_topic, comparison.span, now_s=now_s, is_touched=touched.__contains__
             )
 
-        rows = judged()
+        rows = differing()
         on_its_way_s = self._times.grace_s - (self._times.now_s() - read_s)
         if on_its_way_s > 0 and any(r.difference is Difference.EXTRA for r in rows):
             # A row may have been deleted just before it was read.
             self._times.pause(on_its_way_s)
             again = (*self._read_logs(at_level_one(self._sides.logs)), *self._read_topic())
             touched |= {key for each in again for key in each.touched}
-            rows = judged()
+            rows = differing()
         self._settle(rows, tables)
 
     def _settle(self, rows: list[FoundRow], tables: Sequence[SideReport]) -> None:

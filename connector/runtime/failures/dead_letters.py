@@ -80,7 +80,7 @@ class DeadLetters:
         """Process the result of the last delivery, or send the waiting dead letters of *splits*."""
         try:
             if self._results:
-                self._judge(*self._results.popleft())
+                self._take_result(*self._results.popleft())
             if self._due and not self._sending and splits:
                 self._send(splits)
         except (RetriableError, StoreUnavailableError) as error:
@@ -106,7 +106,7 @@ class DeadLetters:
         """Queue the result; called on any thread."""
         self._results.append((delivered, failures))
 
-    def _judge(self, delivered: int, failures: Sequence[Failure]) -> None:
+    def _take_result(self, delivered: int, failures: Sequence[Failure]) -> None:
         sending, self._sending = self._sending, ()
         miscount = miscount_of(len(sending), delivered, failures)
         if miscount:  # R6.

@@ -114,7 +114,7 @@ class RegistrySchemaStore(SchemaStore):
                     return _object(answer.read(_ANSWER_BYTES_MAX))
             except urllib.error.HTTPError as error:
                 with error:
-                    last = _judged(error, url)
+                    last = _error_of(error, url)
                 if not isinstance(last, RetriableError):
                     raise last from error
             except (OSError, http.client.HTTPException) as error:
@@ -169,7 +169,7 @@ def _check_peer(connection: http.client.HTTPConnection) -> None:
         raise ConnectionRefusedError(f"{connection.host} stands for {address}, which {problem}")
 
 
-def _judged(error: urllib.error.HTTPError, url: str) -> Exception:
+def _error_of(error: urllib.error.HTTPError, url: str) -> Exception:
     said = _object(error.read(_ANSWER_BYTES_MAX)).get("message", error.reason)
     message = f"HTTP {error.code}: {str(said)[:1000]}"
     if error.code in _REFUSED:

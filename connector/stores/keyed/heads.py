@@ -228,9 +228,9 @@ class Heads(StateCopies):
         """Return what replaces the head; None if nothing is to be done, or it must not be."""
         split, position, token = commit.split, commit.position, commit.token
         known = self._known.get(split)
-        if known is None or self._judge(commit, known.head):
+        if known is None or self._mismatch(commit, known.head):
             known = self.read([split]).get(split)
-        if known and not self._judge(commit, known.head) and known.head.seq == commit.seq:
+        if known and not self._mismatch(commit, known.head) and known.head.seq == commit.seq:
             self._known[split] = _bare(known)
             return None  # An earlier try of this very commit was applied after all.
         error = self._refusal(commit, known)
@@ -275,14 +275,14 @@ class Heads(StateCopies):
 
     def _refusal(self, commit: Commit, known: Known | None) -> HeadraceError | None:
         """Say why the *known* head must not be replaced."""
-        error = self._judge(commit, known and known.head)
+        error = self._mismatch(commit, known and known.head)
         if error or known is None:
             return error
         if gone := commit.position.kept - (known.head.chunks or {}).keys():
             return self._rows.lost(not_kept(gone), commit.split)
         return self._losses.full(commit, self.splits_of_all_plans()) if commit.losses else None
 
-    def _judge(self, commit: Commit, head: Head | None) -> HeadraceError | None:
+    def _mismatch(self, commit: Commit, head: Head | None) -> HeadraceError | None:
         """Say why a head is neither that of *commit* nor of the one before it."""
         if head is None:
             return self._headless(commit.split)
@@ -382,7 +382,7 @@ class Heads(StateCopies):
     def prepare(self, commit: Commit) -> tuple[bool, HeadraceError | None]:
         """See `StateCopies.prepare`."""
         known = self.read([commit.split]).get(commit.split)
-        error = self._judge(commit, known and known.head)
+        error = self._mismatch(commit, known and known.head)
         applied = known is not None and not error and known.head.seq == commit.seq
         if applied or error or not commit.losses:
             return applied, error

@@ -165,13 +165,13 @@ def knows_of_no_streams(patch: Patch) -> None:
 
 def takes_commits_of_ended_plans(patch: Patch) -> None:
     """Accept a commit of a process that owned a split of an ended plan."""
-    real = Heads._judge
+    real = Heads._mismatch
 
     def judge(self: Heads, commit: Commit, head: Head | None) -> HeadraceError | None:
         error = real(self, commit, head)
         return error if head is None or head.plan == commit.plan else None
 
-    patch.setattr(Heads, "_judge", judge)
+    patch.setattr(Heads, "_mismatch", judge)
 
 
 def takes_what_one_part_read_for_all(patch: Patch) -> None:

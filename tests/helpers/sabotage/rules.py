@@ -152,7 +152,7 @@ def commits_before_the_settle(patch: Patch) -> None:
 
 def fences_nobody(patch: Patch) -> None:
     """Accept a commit of any process."""
-    patch.setattr(keyed_heads.Heads, "_judge", lambda _self, _commit, _head: None)
+    patch.setattr(keyed_heads.Heads, "_mismatch", lambda _self, _commit, _head: None)
 
 
 def keeps_no_bytes_of_what_waits(patch: Patch) -> None:

@@ -103,7 +103,7 @@ def forks_with_a_key_of_its_own(patch: Patch) -> None:
 
 def takes_commits_of_whoever_died(patch: Patch) -> None:
     """Accept a commit of a process whose splits have another owner."""
-    patch.setattr(Heads, "_judge", lambda _self, _commit, _head: None)
+    patch.setattr(Heads, "_mismatch", lambda _self, _commit, _head: None)
 
 
 # How the message starts of the check that must find it.
