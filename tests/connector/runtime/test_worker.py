@@ -199,7 +199,7 @@ def test_plugins_are_lent_the_job_key(tmp_path: Path) -> None:
     assert ["job", "job"] == [context.job for context in lent]
 
 
-def scripted(folder: Path, *script: ChaosResult, **runtime: Any) -> Worker:  # noqa: ANN401 (each option has its type)
+def scripted(folder: Path, *script: ChaosResult, **runtime: Any) -> LoneWorker:  # noqa: ANN401 (each option has its type)
     """Return a worker of a job whose sink errs as *script* says."""
     job = job_of(folder, ChaosSink)
     bounds = replace(RUNTIME, **runtime)

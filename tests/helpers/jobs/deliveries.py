@@ -37,7 +37,7 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
-class Verdicts:
+class Results:
     """Remembers the results of deliveries."""
 
     def __init__(self) -> None:

@@ -141,10 +141,10 @@ class GapJob:
 
     def books(self, *arguments: str) -> Mapping[str, int]:
         """Return the source's books, summed over all splits, after checking that they balance."""
-        books: Mapping[str, int] = self.verdict(*arguments)["total"]["books"]
+        books: Mapping[str, int] = self.result(*arguments)["total"]["books"]
         return books
 
-    def verdict(self, *arguments: str) -> Json:
+    def result(self, *arguments: str) -> Json:
         """Return what `headrace verify` prints about books that balance."""
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):

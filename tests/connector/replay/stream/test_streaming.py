@@ -126,11 +126,11 @@ def test_books(job: GapJob, batch_bytes: int) -> None:
     stream.deliver(end)
     stream.begin_again()  # A repeated batch counts once.
     stream.run()
-    on_spark = job.verdict()
+    on_spark = job.result()
     job.path.write_text(job.path.read_text().replace("job: orders", "job: others"))
     assert 0 == job.run()
 
-    by_worker = job.verdict()
+    by_worker = job.result()
     assert len(EXPECTED) == sum(t["delivered"] for t in on_spark["total"]["tables"].values())
     assert whoever_is_first(by_worker["total"]) == whoever_is_first(on_spark["total"])
     assert by_worker["splits"].keys() == on_spark["splits"].keys()

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from headrace.sources.cassandra.commitlog.manifest import incarnation_of
+from headrace.sources.cassandra.commitlog.manifest import generation_of
 from helpers.model.machines.changes import Changing
 from helpers.model.machines.machine import has_room, keys, numbers
 from helpers.model.ring import KEYS
