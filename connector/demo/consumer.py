@@ -22,7 +22,7 @@ from headrace.connector.serde.schemas.lookup import JobSchemas, SchemaUnknownErr
 from headrace.plugins import FatalError, HeadraceError
 from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
 
-CONNECT_SECONDS: Final = 10
+CONNECT_SECONDS: Final = 60
 WAIT_SECONDS: Final = 0.02
 MESSAGES_MAX: Final = 1_000
 _HINT: Final = "the embedded broker keeps 5 MiB of a partition: read while it is written"

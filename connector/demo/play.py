@@ -21,7 +21,7 @@ from headrace.plugins import FatalError
 
 JOB: Final = "demo"
 TOPIC: Final = "changes"
-WORKER_SECONDS_MAX: Final = 50
+WORKER_SECONDS_MAX: Final = 300
 RETRY_SECONDS_MAX: Final = 5
 PROGRESS_SECONDS: Final = 0.05
 COMMAND: Final = (
@@ -29,7 +29,7 @@ COMMAND: Final = (
     "-c",
     "import sys; from headrace.connector.commands.cli import main; sys.exit(main(sys.argv[1:]))",
 )
-STOP_SECONDS_MAX: Final = 10
+STOP_SECONDS_MAX: Final = 60
 _TAIL_CHARACTERS: Final = 2_000
 
 

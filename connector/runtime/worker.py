@@ -160,13 +160,8 @@ class Worker:
     ) -> Report:
         cpu_before = time.process_time()  # Of all threads; a run does not include start-up.
         resumes, self._sink_noted = opened_sink(self._job, store, board)
-        context = Context(
-            job=self._job.name,
-            clock=self._clock,
-            job_key=job_key,
-            log=self._log,
-            resumes=resumes,
-        )
+        name, clock = self._job.name, self._clock
+        context = Context(job=name, clock=clock, job_key=job_key, log=self._log, resumes=resumes)
         source: Source = made_source(self._job, context)
         try:
             sink: Sink = made_sink(self._job, context)

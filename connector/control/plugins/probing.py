@@ -13,8 +13,6 @@ from typing import Any, Final
 from headrace.connector.control.errors import BadPositionError, NotAvailableError
 
 SECONDS_MAX: Final = 30.0
-# A statement that has already taken effect waits for these answers.
-SECONDS_MAX_OF: Final = {"tables": 10.0}
 _CODE: Final = "from headrace.connector.control.plugins.probe import main; main()"
 
 Answer = Any  # Any: JSON.
@@ -24,7 +22,7 @@ Ask = Callable[[Mapping[str, object]], Answer]
 def ask(question: Mapping[str, object], *, seconds_max: float | None = None) -> Answer:
     """Return the answer to *question*; `probe.ANSWERS` lists the questions.
 
-    Without *seconds_max* the question has its own bound.
+    Without *seconds_max*, `SECONDS_MAX` bounds it.
 
     Raises:
         BadPositionError: the source has no such position.
@@ -32,7 +30,7 @@ def ask(question: Mapping[str, object], *, seconds_max: float | None = None) -> 
 
     """
     if seconds_max is None:
-        seconds_max = SECONDS_MAX_OF.get(str(question["verb"]), SECONDS_MAX)
+        seconds_max = SECONDS_MAX
     try:
         done = subprocess.run(  # noqa: S603 (headrace itself)
             [sys.executable, "-c", _CODE],

@@ -187,7 +187,7 @@ def test_processes(state: str) -> None:
         subprocess.Popen(create, stderr=subprocess.PIPE, text=True, env=dict(os.environ))  # noqa: S603 (our own command)
         for _ in range(2)
     ]
-    errors = [process.communicate(timeout=60)[1] for process in running]
+    errors = [process.communicate(timeout=180)[1] for process in running]
 
     assert [0, 2] == sorted(process.returncode for process in running)
     assert 1 == sum("AlreadyExists: line 1:17 data sink k" in error for error in errors)

@@ -12,7 +12,7 @@ from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.target_state import ROUTES
 from headrace.plugins import HeadraceError
 
-SECONDS_MAX = 20  # On a busy machine; it takes less than one.
+SECONDS_MAX = 180  # On a busy machine; it takes less than one.
 
 
 def code_of(service: ControlService, text: str) -> str:

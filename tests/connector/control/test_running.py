@@ -394,7 +394,7 @@ def test_the_statement_waits_within_a_bound(
     connection: NoteCopy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The check of the table has its own time limit, after which the table is not checked."""
-    monkeypatch.setitem(probing.SECONDS_MAX_OF, "tables", 0.001)
+    monkeypatch.setattr(probing, "SECONDS_MAX", 0.001)
     service = ControlService(connection, file=worker_file(tmp_path))
 
     (found,) = run(service, f"CREATE DATA_SINK k WITH bus://a; CREATE {CDC}.orders WITH k").warnings

@@ -268,7 +268,7 @@ def test_race(tmp_path: Path, condition: str, winners: int) -> None:
 
     def create(stop: int) -> None:
         with contextlib.closing(open_notes(tmp_path / "state.db")) as connection:
-            start.wait(timeout=30)
+            start.wait(timeout=180)
             service = ControlService(connection)
             try:
                 run(service, f"CREATE DATA_SINK {condition}k WITH bus://stop{stop}")
@@ -281,7 +281,7 @@ def test_race(tmp_path: Path, condition: str, winners: int) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=180)
 
     assert sorted(["done"] * winners + ["already_exists"] * (8 - winners)) == sorted(outcomes)
 

@@ -39,7 +39,7 @@ def samples(text: str) -> Samples:
 
 def asked(port: int) -> Samples:
     """Ask for the metrics at *port*."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=180) as answer:
         return samples(answer.read().decode())
 
 

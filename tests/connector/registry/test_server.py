@@ -264,7 +264,7 @@ def test_only_its_own_names_are_answered(
 ) -> None:
     """A page that lets its name point to the registry gets nothing, and versions are hidden."""
     with registry(tmp_path / "registry.db", hosts=["registry.example"]) as address:
-        connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
+        connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=180)
         with contextlib.closing(connection):
             connection.request("GET", "/subjects", headers=headers)
             answer = connection.getresponse()
@@ -279,7 +279,7 @@ def test_a_body_that_does_not_arrive_is_given_up(
     """A client has a bounded time for its body."""
     monkeypatch.setattr("headrace.plugins.serving.ARRIVAL_SECONDS_MAX", 0.2)
     with registry(tmp_path / "registry.db") as address:
-        connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
+        connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=180)
         with contextlib.closing(connection):
             connection.putrequest("POST", "/subjects/a/versions")
             connection.putheader("Content-Length", "9")

@@ -64,7 +64,7 @@ def test_served_while_it_runs() -> None:
     given = Metered(metrics=f"127.0.0.1:{port}")
     with telling(given, "orders", told):
         told.step({ShardState.PASS: 2}, ShardReport(number=1, delivered=7, size_bytes=70))
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=180) as answer:
             text = answer.read().decode()
 
     assert 'job="orders"' in text

@@ -131,7 +131,7 @@ def test_bounds_by_role(client: Client, user: str, size: int, status: int) -> No
     body = b"x" * size
 
     assert status == client("PUT", VALIDATE, None, body=body, **basic(user, "pw")).status
-    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=180)
     with contextlib.closing(connection):
         headers = {"Content-Type": "application/json", **basic(user, "pw")}
         connection.request("PUT", VALIDATE, iter([body]), headers, encode_chunked=True)

@@ -151,7 +151,7 @@ def test_who_writes_to_a_state_file_waits_for_its_turn(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=180)
 
     with closing(open_notes(path)) as notes:
         assert str(2 * count) == notes.get("k", "a")

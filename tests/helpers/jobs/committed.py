@@ -23,7 +23,7 @@ def committed(bootstrap_servers: str, topic: str, **options: str) -> list[Messag
         }
     )
     try:
-        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=180).topics[topic].partitions
         consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
         found: list[Message] = []
         ended: set[int | None] = set()

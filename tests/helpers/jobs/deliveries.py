@@ -81,13 +81,13 @@ def consume(bootstrap_servers: str, topic: str) -> list[Message]:
         }
     )
     try:
-        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=180).topics[topic].partitions
         places = [TopicPartition(topic, partition, 0) for partition in partitions]
-        expected = sum(consumer.get_watermark_offsets(place, timeout=10)[1] for place in places)
+        expected = sum(consumer.get_watermark_offsets(place, timeout=180)[1] for place in places)
         consumer.assign(places)
         found: list[Message] = []
         while len(found) < expected:
-            found += consumer.consume(expected - len(found), timeout=10)
+            found += consumer.consume(expected - len(found), timeout=180)
         return found
     finally:
         consumer.close()

@@ -128,5 +128,5 @@ def running(job: GapJob, *names: str) -> Iterator[None]:
         for host in hosts:
             host.stop()
         for thread in threads:
-            thread.join(60)
+            thread.join(180)
     assert not any(thread.is_alive() for thread in threads)

@@ -14,7 +14,7 @@ from headrace.connector.stores.job import Job
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.sqlite.store import SqliteStore
 
-SECONDS_MAX = 60  # Within which it must end.
+SECONDS_MAX = 180  # Within which it must end.
 
 
 class LoneWorker(Worker):

@@ -65,10 +65,10 @@ class Client:
             body = json.dumps(document).encode()
         if body is not None:
             headers.setdefault("Content-Type", "application/json")
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=180)
         if self.tls is not None:
             connection = http.client.HTTPSConnection(
-                "127.0.0.1", self.port, timeout=30, context=self.tls
+                "127.0.0.1", self.port, timeout=180, context=self.tls
             )
         try:
             connection.request(method, path, body, headers)

@@ -37,7 +37,7 @@ def test_it_prints_where_it_listens_and_serves(
 
     assert line == (tmp_path / "port").read_text()
     client = Producer({"bootstrap.servers": line.strip(), "log_level": 0})
-    assert client.list_topics(timeout=10).brokers
+    assert client.list_topics(timeout=180).brokers
 
 
 def test_it_ends_with_sigterm(process: subprocess.Popen[str]) -> None:

@@ -203,7 +203,7 @@ def test_a_running_worker_hands_over_and_goes_on(job: GapJob) -> None:
         told_of(heard, "split_handed_over", "1-of-2")
         told_of(heard, "split_started", "1-of-2")
         worker.send_signal(signal.SIGTERM)
-        worker.communicate(timeout=30)
+        worker.communicate(timeout=180)
         assert 0 == worker.returncode
 
     assert 0 == job.run()

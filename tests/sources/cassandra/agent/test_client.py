@@ -256,9 +256,9 @@ def test_an_agent_tells_of_its_node(folder: Path) -> None:
     with serving(folder) as served:
         request = urllib.request.Request(f"{served.url}/metrics")  # noqa: S310 (our own server)
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(request, timeout=10)  # noqa: S310 (likewise)
+            urllib.request.urlopen(request, timeout=180)  # noqa: S310 (likewise)
         request.add_header("Authorization", f"Bearer {TOKEN}")
-        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 (likewise)
+        with urllib.request.urlopen(request, timeout=180) as answer:  # noqa: S310 (likewise)
             lines = answer.read().decode().splitlines()
 
     told = dict(line.split() for line in lines if not line.startswith("#"))
@@ -493,7 +493,7 @@ def test_the_command_serves_until_it_is_told(folder: Path, tmp_path: Path) -> No
         assert 3 == len(RemoteLog(agent).segments())
         agent.close()
         child.terminate()
-        assert 0 == child.wait(30)
+        assert 0 == child.wait(180)
     finally:
         child.kill()
         child.communicate()
