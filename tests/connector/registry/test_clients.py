@@ -37,7 +37,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def client(address: str) -> Iterator[SchemaRegistryClient]:
     """Return Confluent's client of it."""
-    with SchemaRegistryClient({"url": address}) as made:
+    with SchemaRegistryClient({"url": address, "timeout": 180}) as made:
         yield made
 
 

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import (
+    SchemaRegistryClient,
+    topic_record_subject_name_strategy,
+)
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
@@ -68,8 +71,11 @@ def test_confluents_deserialisers_read_what_is_sent(
     assert len(values) > 50
     assert {0} == {struct.unpack(">bI", value[:5])[0] for value in values}
     again = read_again(address, topic, values)
-    with SchemaRegistryClient({"url": address}) as client:
-        read = AvroDeserializer(client)
+    with SchemaRegistryClient({"url": address, "timeout": 180}) as client:
+        # Else it asks the registry for each message which subject it is of.
+        read = AvroDeserializer(
+            client, conf={"subject.name.strategy": topic_record_subject_name_strategy}
+        )
         context = SerializationContext(topic, MessageField.VALUE)
         for value, by_java in zip(values, again, strict=True):
             found = read(value, context)

@@ -47,7 +47,7 @@ def test_a_client_in_javascript_reads_and_writes(tmp_path: Path) -> None:
     context = SerializationContext("orders", MessageField.VALUE)
     with (
         registry(tmp_path / "registry.db") as address,
-        SchemaRegistryClient({"url": address}) as client,
+        SchemaRegistryClient({"url": address, "timeout": 180}) as client,
     ):
         write = AvroSerializer(client, SCHEMA)
         content = write({"id": 5, "name": "x"}, context)

@@ -65,7 +65,7 @@ class Refused:
     def rows(self, table: str) -> list[int]:
         """Return the values of the rows that a table's topic has, sorted."""
         context = SerializationContext(f"cdc.{table}", MessageField.VALUE)
-        with SchemaRegistryClient({"url": self.address}) as client:
+        with SchemaRegistryClient({"url": self.address, "timeout": 180}) as client:
             read = AvroDeserializer(client)
             messages = consume(self.broker.bootstrap_servers, f"cdc.{table}")
             found = [read(message.value(), context) for message in messages]

@@ -112,7 +112,7 @@ def test_confluents_deserializer_reads_every_message(tmp_path: Path) -> None:
             "subject.name.strategy": "TopicRecordNameStrategy",
         }
         run(tmp_path, sink)
-        with SchemaRegistryClient({"url": address}) as client:
+        with SchemaRegistryClient({"url": address, "timeout": 180}) as client:
             read = AvroDeserializer(client)
             pairs = []
             for message in consume(broker.bootstrap_servers, TOPIC):
