@@ -14,7 +14,7 @@ from random import Random
 from typing import Final, cast
 
 from headrace.connector.runtime.splits.assignment import Part, assigned
-from headrace.connector.runtime.splits.leases import LeaseKeeper
+from headrace.connector.runtime.splits.leases import LeaseHolder
 from headrace.connector.stores import LeaseRow, Owner, Store, WorkerRow
 from headrace.connector.stores.keyed.rows import BUCKETS
 from headrace.plugins import Nearness
@@ -202,13 +202,13 @@ def watch(ring: Ring, *, seconds: int) -> dict[str, float]:
     """Return what workers ask of the store each second, while nothing happens and after a join."""
     clock, store = DrivenClock(), Tallied(ring.rates)
     near = ring.places
-    keepers: dict[str, LeaseKeeper] = {}
+    keepers: dict[str, LeaseHolder] = {}
     due: dict[str, int] = {}
 
     def join(name: str, places: Sequence[str]) -> None:
         owner = Owner(worker=name, host="h", boot="", pid_space="", pid=1, started=0)
         store.enroll(owner, places)
-        keepers[name] = LeaseKeeper(
+        keepers[name] = LeaseHolder(
             cast("Store", store),
             owner,
             clock,
@@ -219,13 +219,13 @@ def watch(ring: Ring, *, seconds: int) -> dict[str, float]:
 
     def run(for_seconds: int) -> None:
         for _ in range(for_seconds * 1_000 // STEP_MS):
-            for name, keeper in keepers.items():
+            for name, lease_holder in keepers.items():
                 if due[name] <= clock.monotonic_ms():
-                    for split in keeper.step().hand_over:
-                        token = keeper.held[split].token
+                    for split in lease_holder.step().hand_over:
+                        token = lease_holder.held[split].token
                         store.release(name, split, token)
-                        keeper.closed(split, token, failed=False)
-                    due[name] = keeper.next_ms(POLL_MS)
+                        lease_holder.closed(split, token, failed=False)
+                    due[name] = lease_holder.next_ms(POLL_MS)
             clock.advance(STEP_MS)
 
     for name, places in ring.workers.items():

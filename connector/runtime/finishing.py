@@ -13,7 +13,7 @@ import structlog
 from headrace.connector.runtime.books.report import Outcome
 from headrace.connector.runtime.failures.retry import Retry
 from headrace.connector.runtime.messages import Idled
-from headrace.connector.runtime.splits.leases import LeaseKeeper
+from headrace.connector.runtime.splits.leases import LeaseHolder
 from headrace.connector.runtime.splits.watch import Pulse, SplitWatch
 from headrace.connector.stores import StoreUnavailableError
 from headrace.plugins import FatalError, HeadraceError
@@ -54,7 +54,7 @@ class Finishing:
     def __init__(  # noqa: PLR0913 (what it judges by)
         self,
         course: Course,
-        keeper: LeaseKeeper,
+        lease_holder: LeaseHolder,
         watch: SplitWatch,
         log: structlog.stdlib.BoundLogger,
         *,
@@ -67,7 +67,7 @@ class Finishing:
         A run in which no split moves for *still_ms_max* ends.
         """
         self._course = course
-        self._keeper = keeper
+        self._lease_holder = lease_holder
         self._watch = watch
         self._log = log
         self._until_idle = until_idle
@@ -79,7 +79,7 @@ class Finishing:
         course, watch = self._course, self._watch
         if watch.waiting:
             return False
-        if course.failures and not self._keeper.held:
+        if course.failures and not self._lease_holder.held:
             if not self._until_idle:
                 return True
         elif not self._has_idled():
@@ -87,7 +87,7 @@ class Finishing:
         if course.paused:  # Nothing is read while paused, in this process and in the others.
             return False
         try:
-            course.finished = self._keeper.is_covered()
+            course.finished = self._lease_holder.is_covered()
         except StoreUnavailableError as error:
             self._log.warning("store_unavailable", error=str(error))
             return False

@@ -15,7 +15,7 @@ from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.processes import this_process
 from headrace.connector.runtime.books.committed import books_of
 from headrace.connector.runtime.books.equations import closed, total
-from headrace.connector.runtime.splits.leases import LeaseKeeper
+from headrace.connector.runtime.splits.leases import LeaseHolder
 from headrace.connector.runtime.starting import in_ms, lease_times, planning_store
 from headrace.connector.stores import (
     Plan,
@@ -162,11 +162,11 @@ class Replanning:
         owner = this_process()
         store.enroll(owner)
         lease_ms, _ = lease_times(self._job)
-        keeper = LeaseKeeper(store, owner, SystemClock(), lease_ms=lease_ms)
+        lease_holder = LeaseHolder(store, owner, SystemClock(), lease_ms=lease_ms)
         told = ""
         try:
             while store.plans().in_force.number == before:
-                reason = self._try(store, keeper, owner.worker, plan)
+                reason = self._try(store, lease_holder, owner.worker, plan)
                 if reason and reason != told:
                     told = reason
                     self._log.info("plan_waits", plan=plan.number, reason=reason)
@@ -176,15 +176,15 @@ class Replanning:
             store.dismiss(owner.worker)
         return True
 
-    def _try(self, store: Store, keeper: LeaseKeeper, worker: str, plan: Plan) -> str:
+    def _try(self, store: Store, lease_holder: LeaseHolder, worker: str, plan: Plan) -> str:
         """Put *plan* in force if all splits can be had; return why not, or nothing."""
         try:
-            if not keeper.take_all():
+            if not lease_holder.take_all():
                 return "others own splits"
-            tokens = {lease.split: lease.token for lease in keeper.held.values()}
+            tokens = {lease.split: lease.token for lease in lease_holder.held.values()}
             store.replan(worker, tokens, partial(self._successor, plan))
         except (StoreUnavailableError, LeaseLostError, FencedError) as error:
-            keeper.let_go()
+            lease_holder.let_go()
             return str(error)
         self._log.info("plan_changed", plan=plan.number, splits=len(plan.splits))
         return ""

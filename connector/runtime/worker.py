@@ -41,7 +41,7 @@ from headrace.connector.runtime.metrics import JobMeasures
 from headrace.connector.runtime.pipeline import Pipeline
 from headrace.connector.runtime.replanning import ConfiguredSplits, Replanning
 from headrace.connector.runtime.schemas import encoder_of
-from headrace.connector.runtime.splits.leases import LeaseKeeper
+from headrace.connector.runtime.splits.leases import LeaseHolder
 from headrace.connector.runtime.splits.ownership import Changes, tell_ownership
 from headrace.connector.runtime.splits.split_task import DeliveryResult, Surroundings
 from headrace.connector.runtime.splits.watch import Pulse, SplitWatch
@@ -301,13 +301,13 @@ class Worker:
         lease_ms, poll_ms = lease_times(self._job)
         near, splits = self._nearness, self._replanning.splits if self._replanning else ()
         store.enroll(owner, near.here)
-        keeper = LeaseKeeper(
+        lease_holder = LeaseHolder(
             store, owner, self._clock, lease_ms=lease_ms, splits=splits, nearness=near
         )
         course, limits = Course(), limits_of(self._job)
         finishing = Finishing(
             course,
-            keeper,
+            lease_holder,
             watch,
             self._log,
             until_idle=until_idle,
@@ -317,7 +317,7 @@ class Worker:
         now_ms, me = self._clock.monotonic_ms(), owner.worker
         assert self._refusals is not None  # noqa: S101 (made before the job is run)
         refusals = self._refusals
-        hands = _Hands(store, board, keeper, pipeline, watch, finishing, refusals, now_ms, me)
+        hands = _Hands(store, board, lease_holder, pipeline, watch, finishing, refusals, now_ms, me)
         thread = threading.Thread(
             target=self._run_pipeline, args=(pipeline,), name="data", daemon=True
         )
@@ -356,7 +356,7 @@ class Worker:
             except Empty:
                 self._check_hung(hands)
                 self._step(hands, course)
-                step_ms = hands.keeper.next_ms(poll_ms)
+                step_ms = hands.lease_holder.next_ms(poll_ms)
             else:
                 if isinstance(message, _Ended):
                     if message.error is not None:
@@ -402,10 +402,10 @@ class Worker:
                 if hands.finishing.is_stuck(message, now_ms):
                     self._stop(hands.pipeline, course, Outcome.ENDED)
             case Closed(split, token, None):
-                target = hands.keeper.closed(split, token, failed=False)
+                target = hands.lease_holder.closed(split, token, failed=False)
                 if target:
                     self._log.info("split_handed_over", split=split, token=token, target=target)
-                if split not in hands.keeper.held:  # Else it was lost and gained again since.
+                if split not in hands.lease_holder.held:  # Else it was lost and gained again since.
                     hands.watch.released(split)
             case Closed(split, token, HeadraceError() as error):
                 again_ms = hands.watch.failed(
@@ -414,19 +414,19 @@ class Worker:
                     now_ms=self._clock.monotonic_ms(),
                     wall_ms=self._clock.wall_ms(),
                 )
-                hands.keeper.closed(split, token, failed=True, again_ms=again_ms)
+                hands.lease_holder.closed(split, token, failed=True, again_ms=again_ms)
                 course.failures[split] = error
                 hands.refusals.take(error)
 
     def _step(self, hands: "_Hands", course: Course) -> None:
         """Look at leases and the target state, and report the state of the splits."""
-        keeper = hands.keeper
+        lease_holder = hands.lease_holder
         try:
-            keeper.observe({run.split: run.bytes_read for run in hands.pipeline.runs})
+            lease_holder.observe({run.split: run.bytes_read for run in hands.pipeline.runs})
             if not course.stopping:
                 hands.refusals.note()
                 self._heed(hands, course)
-            changes = keeper.renew_only() if course.stopping else keeper.step()
+            changes = lease_holder.renew_only() if course.stopping else lease_holder.step()
             if changes.gained:
                 self._heed_again(hands, course)
             self._take_over(hands, course, changes)
@@ -473,9 +473,9 @@ class Worker:
         if course.stopping:
             return
         for split in asked:
-            hands.keeper.admit(split)
+            hands.lease_holder.admit(split)
             hands.watch.asked(split)
-        _command(hands, course, [HandOver(s) for s in asked if hands.keeper.leave(s)])
+        _command(hands, course, [HandOver(s) for s in asked if hands.lease_holder.leave(s)])
         if course.paused is not (now.state is Desired.PAUSED):
             course.paused = not course.paused
             _command(hands, course, [Pause(course.paused)])
@@ -492,7 +492,7 @@ class Worker:
         if now_ms < course.replan_ms:
             return False
         course.replan_ms = now_ms + REPLAN_EVERY_MS
-        workers = hands.keeper.live
+        workers = hands.lease_holder.live
         assert self._replanning is not None  # noqa: S101 (made before the leases are kept)
         return self._replanning.is_due(self._plan, workers, hands.me, now_ms=now_ms)
 
@@ -508,7 +508,7 @@ class _Hands:
 
     store: Store
     board: Board
-    keeper: LeaseKeeper
+    lease_holder: LeaseHolder
     pipeline: Pipeline
     watch: SplitWatch
     finishing: Finishing

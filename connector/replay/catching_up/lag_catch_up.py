@@ -31,7 +31,7 @@ from headrace.connector.replay.stream.microbatches import ALL_BYTES, Part, offse
 from headrace.connector.runtime.failures.retry import Retry
 from headrace.connector.runtime.failures.tolerance import ErrorBudget
 from headrace.connector.runtime.making import made_sink
-from headrace.connector.runtime.splits.leases import LeaseKeeper
+from headrace.connector.runtime.splits.leases import LeaseHolder
 from headrace.connector.runtime.splits.ownership import Lease, tell_ownership
 from headrace.connector.runtime.starting import errors_of, in_ms, lease_times
 from headrace.connector.stores import (
@@ -137,7 +137,9 @@ class Driver:
         )
         self._source = self._spec.open(job_key=self._job_key)
         self._plan = self._store.plans().in_force
-        self._keeper = LeaseKeeper(self._store, self._owner, self._clock, lease_ms=self._lease_ms)
+        self._lease_holder = LeaseHolder(
+            self._store, self._owner, self._clock, lease_ms=self._lease_ms
+        )
         self._held: dict[str, _Held] = {}
         self._measures.held = self._held
         self._waiting: set[str] = set()
@@ -241,7 +243,7 @@ class Driver:
 
     def _look(self) -> None:
         """Renew the leases, and claim splits that have become free."""
-        changes = self._keeper.take(self._waiting)
+        changes = self._lease_holder.take(self._waiting)
         tell_ownership(self._log, changes)
         for split in changes.lost:
             self._lose(split)
@@ -393,7 +395,7 @@ class Driver:
         held = self._held.pop(split)
         self._store.want(self._owner.worker, sorted({*self._waiting, *self._held}))
         self._store.release(self._owner.worker, split, held.lease.token, problem)
-        self._keeper.closed(split, held.lease.token, failed=False)
+        self._lease_holder.closed(split, held.lease.token, failed=False)
 
     def _position(self, state: SplitState) -> Position | None:
         return None if state.position is None else self._source.decode_position(state.position)

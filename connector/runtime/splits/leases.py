@@ -30,7 +30,7 @@ class _Sighting:
     since_ms: int
 
 
-class LeaseKeeper:
+class LeaseHolder:
     """See the module. `others_live` says that every split held elsewhere has a live owner.
 
     The rows of workers are read in each step, those of leases when there may be something to

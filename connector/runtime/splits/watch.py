@@ -1,6 +1,6 @@
 """What the control thread sees of its splits: their states, and when a failed one is retried.
 
-It turns events into rows of the board. It decides about restarts; `LeaseKeeper` and the pipeline
+It turns events into rows of the board. It decides about restarts; `LeaseHolder` and the pipeline
 carry them out.
 """
 

@@ -6,7 +6,7 @@ Of the data thread's work only draining a split takes time: as long as the test 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace.connector.runtime.splits.leases import LeaseKeeper
+from headrace.connector.runtime.splits.leases import LeaseHolder
 from headrace.connector.stores import Owner, Store
 from headrace.plugins import Nearness
 from headrace.plugins.testing.doubles import DrivenClock
@@ -22,7 +22,7 @@ class Member:
     """One worker; a test may pause it."""
 
     name: str
-    keeper: LeaseKeeper
+    lease_holder: LeaseHolder
     due_ms: int
     stopped: bool = False
     draining: dict[str, int] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Fleet:
         owner = Owner(worker=name, host="h", boot="b", pid_space="p", pid=1, started=2)
         near = nearness or Nearness()
         self.store.enroll(owner, near.here)
-        keeper = LeaseKeeper(
+        lease_holder = LeaseHolder(
             self.store,
             owner,
             self.clock,
@@ -61,7 +61,7 @@ class Fleet:
             dead=lambda _: False,
             alive=lambda _: False,
         )
-        self.members[name] = Member(name, keeper, self.clock.monotonic_ms())
+        self.members[name] = Member(name, lease_holder, self.clock.monotonic_ms())
         return self.members[name]
 
     def leave(self, name: str) -> None:
@@ -84,21 +84,23 @@ class Fleet:
         return {row.split: row.owner for row in self.store.leases()}
 
     def _step(self, member: Member) -> None:
-        now_ms, keeper = self.clock.monotonic_ms(), member.keeper
+        now_ms, lease_holder = self.clock.monotonic_ms(), member.lease_holder
         for split in [split for split, until in member.draining.items() if until <= now_ms]:
-            token = keeper.held[split].token
+            token = lease_holder.held[split].token
             self.store.release(member.name, split, token)
-            keeper.closed(split, token, failed=False)
+            lease_holder.closed(split, token, failed=False)
             del member.draining[split]
             member.due_ms = now_ms
         if now_ms < member.due_ms:
             return
-        keeper.observe({split: int(self._totals.get(split, 0)) for split in keeper.held})
-        changes = keeper.step()
+        lease_holder.observe(
+            {split: int(self._totals.get(split, 0)) for split in lease_holder.held}
+        )
+        changes = lease_holder.step()
         for split in changes.hand_over:
             self.freed[split] = now_ms
             member.draining[split] = now_ms + self._drain_ms
         for split in changes.lost:
             member.draining.pop(split, None)
         self.moved += [(now_ms, lease.split, member.name) for lease in changes.gained]
-        member.due_ms = keeper.next_ms(POLL_MS)
+        member.due_ms = lease_holder.next_ms(POLL_MS)

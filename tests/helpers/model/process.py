@@ -16,7 +16,7 @@ from headrace.connector.runtime.failures.tolerance import ErrorPolicy
 from headrace.connector.runtime.messages import Closed, Gain, HandOver, Idled, Lose, Stop
 from headrace.connector.runtime.pipeline import Limits, Pipeline
 from headrace.connector.runtime.replanning import WAIT_SECONDS, ConfiguredSplits, Replanning
-from headrace.connector.runtime.splits.leases import LeaseKeeper
+from headrace.connector.runtime.splits.leases import LeaseHolder
 from headrace.connector.runtime.splits.split_task import DeliveryResult, Surroundings
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.serde import Encoder
@@ -281,9 +281,11 @@ class Settling(Replanning):
         owner = replace(self._process.owner, worker=f"{self._process.owner.worker}{PLANNER}")
         store.enroll(owner)
         try:
-            keeper = self._process.keeper_of(owner)
+            lease_holder = self._process.lease_holder_of(owner)
             while store.plans().in_force.number == before:
-                if self._try(store, keeper, owner.worker, plan) and self._stopped(WAIT_SECONDS):
+                if self._try(store, lease_holder, owner.worker, plan) and self._stopped(
+                    WAIT_SECONDS
+                ):
                     return False
         finally:
             store.dismiss(owner.worker)
@@ -299,7 +301,7 @@ class Run:
         self.told: deque[Closed | Idled] = deque()
         self.is_leaving = False
         process.store.enroll(process.owner)
-        self.keeper = process.keeper_of(process.owner)
+        self.lease_holder = process.lease_holder_of(process.owner)
         self.pipeline = Pipeline(
             partial(process.around, source, sink), _LIMITS, process.clock, self.told.append
         )
@@ -308,7 +310,9 @@ class Run:
     def keep(self) -> None:
         """Keep the leases, as the control thread does."""
         try:
-            changes = self.keeper.renew_only() if self.is_leaving else self.keeper.step()
+            changes = (
+                self.lease_holder.renew_only() if self.is_leaving else self.lease_holder.step()
+            )
         except StoreUnavailableError:
             return
         for split in changes.lost:
@@ -377,14 +381,14 @@ class Process:
             self.world.calm(1, begins=False)
         return self._waited > WAITS_MAX
 
-    def keeper_of(self, owner: Owner) -> LeaseKeeper:
+    def lease_holder_of(self, owner: Owner) -> LeaseHolder:
         """Return what renews leases for *owner*."""
         running = self.world.running
 
         def is_running(other: Owner) -> bool:
             return other.worker.partition("@")[0] in running
 
-        return LeaseKeeper(
+        return LeaseHolder(
             self.store,
             owner,
             self.clock,
@@ -406,7 +410,9 @@ class Process:
             match run.told.popleft():
                 case Closed(split, token, error):
                     again_ms = self.clock.monotonic_ms() + RESTART_MS
-                    run.keeper.closed(split, token, failed=error is not None, again_ms=again_ms)
+                    run.lease_holder.closed(
+                        split, token, failed=error is not None, again_ms=again_ms
+                    )
         if not run.is_leaving and self._is_replanned():
             run.leave()
         elif run.is_leaving and not run.pipeline.runs:

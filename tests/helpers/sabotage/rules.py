@@ -216,9 +216,9 @@ def submits_after_the_deadline(patch: Patch) -> None:
 
 def counts_the_lease_from_the_answer(patch: Patch) -> None:
     """Count the owner's deadline from the store's answer."""
-    real = leases.LeaseKeeper._renew
+    real = leases.LeaseHolder._renew
 
-    def renew(self: leases.LeaseKeeper) -> tuple[Sequence[str], Sequence[str]]:
+    def renew(self: leases.LeaseHolder) -> tuple[Sequence[str], Sequence[str]]:
         before = {split: lease.deadline_ms for split, lease in self._held.items()}
         came_to = real(self)
         for split, lease in self._held.items():
@@ -226,7 +226,7 @@ def counts_the_lease_from_the_answer(patch: Patch) -> None:
                 lease.deadline_ms = self._clock.monotonic_ms() + self._lease_ms
         return came_to
 
-    patch.setattr(leases.LeaseKeeper, "_renew", renew)
+    patch.setattr(leases.LeaseHolder, "_renew", renew)
 
 
 def steals_at_once(patch: Patch) -> None:
@@ -235,7 +235,7 @@ def steals_at_once(patch: Patch) -> None:
     def still_ms(_: object, _key: object, _row: LeaseRow | WorkerRow, _now_ms: int) -> int:
         return 1 << 40
 
-    patch.setattr(leases.LeaseKeeper, "_still_ms", still_ms)
+    patch.setattr(leases.LeaseHolder, "_still_ms", still_ms)
 
 
 def sends_again_only_what_failed(patch: Patch) -> None:

@@ -64,7 +64,7 @@ def test_who_wakes_after_its_lease_submits_nothing_and_joins_again(fleet: Fleet)
         fleet.join(name)
     fleet.run(30)
     sleeper = fleet.members["w1"]
-    leases = list(sleeper.keeper.held.values())
+    leases = list(sleeper.lease_holder.held.values())
     sleeper.stopped = True
     fleet.run(LEASE_SECONDS + 1)
     now_ms = fleet.clock.monotonic_ms()
@@ -128,9 +128,9 @@ def test_what_its_worker_does_not_claim_another_one_does(fleet: Fleet) -> None:
     for name in ("w0", "w1"):
         fleet.join(name)
     fleet.run(30)
-    split, lease = next(iter(fleet.members["w0"].keeper.held.items()))
+    split, lease = next(iter(fleet.members["w0"].lease_holder.held.items()))
     fleet.store.release("w0", split, lease.token, "broken: here")
-    fleet.members["w0"].keeper.closed(split, lease.token, failed=True)
+    fleet.members["w0"].lease_holder.closed(split, lease.token, failed=True)
     fleet.run(120)
 
     assert "w1" == fleet.owners()[split]

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import pytest
 
-from headrace.connector.runtime.splits.leases import LeaseKeeper
+from headrace.connector.runtime.splits.leases import LeaseHolder
 from headrace.connector.stores import LeaseRow, Owner, StoreUnavailableError
 from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.plugins.testing.doubles import DrivenClock
@@ -31,10 +31,10 @@ class Machine:
         self.dead: set[str] = set()
         self.provable = True
 
-    def worker(self, name: str, splits: list[str] | None = None) -> LeaseKeeper:
+    def worker(self, name: str, splits: list[str] | None = None) -> LeaseHolder:
         """Enroll a worker, whose source has *splits*."""
         self.store.enroll(owner(name))
-        return LeaseKeeper(
+        return LeaseHolder(
             self.store,
             owner(name),
             self.clock,
@@ -57,12 +57,12 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     machine.store.close()
 
 
-def give_up(keeper: LeaseKeeper, machine: Machine, name: str, splits: list[str]) -> None:
+def give_up(lease_holder: LeaseHolder, machine: Machine, name: str, splits: list[str]) -> None:
     """Do what the data thread does with splits to hand over."""
     for split in splits:
-        token = keeper.held[split].token
+        token = lease_holder.held[split].token
         machine.store.release(name, split, token)
-        keeper.closed(split, token, failed=False)
+        lease_holder.closed(split, token, failed=False)
 
 
 def test_a_worker_alone_owns_everything(machine: Machine) -> None:
@@ -75,15 +75,15 @@ def test_a_worker_alone_owns_everything(machine: Machine) -> None:
 
 def test_a_store_that_is_away_is_asked_once_a_poll(machine: Machine) -> None:
     """Another worker's lease seems to have expired; requests still have pauses."""
-    keeper, other = machine.worker("w1"), machine.worker("w2")
+    lease_holder, other = machine.worker("w1"), machine.worker("w2")
     for _ in range(2):
-        keeper.step()
+        lease_holder.step()
         other.step()
-    assert machine.clock.monotonic_ms() + LEASE_MS >= keeper.next_ms(2 * LEASE_MS)
+    assert machine.clock.monotonic_ms() + LEASE_MS >= lease_holder.next_ms(2 * LEASE_MS)
 
     machine.clock.advance(2 * LEASE_MS)
 
-    assert machine.clock.monotonic_ms() + 100 == keeper.next_ms(100)
+    assert machine.clock.monotonic_ms() + 100 == lease_holder.next_ms(100)
 
 
 def test_a_split_that_its_source_lacks_is_for_others(machine: Machine) -> None:
@@ -111,8 +111,8 @@ def test_deadline_counts_from_before_the_request(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A renewal that took long extends the lease from when it was sent."""
-    keeper = machine.worker("w1")
-    lease = keeper.step().gained[0]
+    lease_holder = machine.worker("w1")
+    lease = lease_holder.step().gained[0]
     machine.clock.advance(LEASE_MS // 3)
     real = machine.store.renew
 
@@ -123,7 +123,7 @@ def test_deadline_counts_from_before_the_request(
         return real(worker, tokens, rates)
 
     monkeypatch.setattr(machine.store, "renew", slow)
-    keeper.step()
+    lease_holder.step()
 
     assert 1_000 + LEASE_MS // 3 + LEASE_MS == lease.deadline_ms
 
@@ -283,12 +283,12 @@ def count(owners: dict[str, str | None]) -> dict[str | None, int]:
 
 def test_a_failed_split_is_not_claimed_again(machine: Machine) -> None:
     """A process does not run into the same wall twice; another one may try."""
-    keeper = machine.worker("w1")
-    keeper.step()
+    lease_holder = machine.worker("w1")
+    lease_holder.step()
     machine.store.release("w1", "s0", 1, "fatal: no")
-    keeper.closed("s0", 1, failed=True)
+    lease_holder.closed("s0", 1, failed=True)
 
-    assert [] == list(keeper.step().gained)
+    assert [] == list(lease_holder.step().gained)
     assert None is machine.owners()["s0"]
     machine.dead.add("w1")
     assert 8 == len(machine.worker("w2").step().gained)
@@ -296,11 +296,11 @@ def test_a_failed_split_is_not_claimed_again(machine: Machine) -> None:
 
 def test_a_late_message_does_not_drop_a_new_lease(machine: Machine) -> None:
     """A lease given back under an old token says nothing about the new one."""
-    keeper = machine.worker("w1")
-    keeper.step()
-    keeper.closed("s0", 0, failed=False)
+    lease_holder = machine.worker("w1")
+    lease_holder.step()
+    lease_holder.closed("s0", 0, failed=False)
 
-    assert "s0" in keeper.held
+    assert "s0" in lease_holder.held
 
 
 @pytest.mark.parametrize(
@@ -318,10 +318,10 @@ def test_others_live(
     """Whether all other splits are in good hands decides if there is anything to wait for."""
     machine.worker("w1").step()
     prepare(machine)
-    keeper = machine.worker("w2")
-    keeper.step()
+    lease_holder = machine.worker("w2")
+    lease_holder.step()
 
-    assert expected == keeper.others_live
+    assert expected == lease_holder.others_live
 
 
 def test_who_wants_splits_gets_them_and_no_others(machine: Machine) -> None:
@@ -339,8 +339,8 @@ def test_who_wants_splits_gets_them_and_no_others(machine: Machine) -> None:
     assert [] == list(second.step().gained)
     assert ["s1", "s7"] == [lease.split for lease in bulk.take(["s1", "s7"]).gained]
     machine.clock.advance(LEASE_MS // 2)
-    for keeper in (first, second):
-        keeper.step()
+    for lease_holder in (first, second):
+        lease_holder.step()
     assert {"bulk"} == {machine.owners()[split] for split in ("s1", "s7")}
     assert ["w1", "w2"] == first.live
 
@@ -359,11 +359,11 @@ def test_who_wants_splits_and_dies_blocks_nobody(machine: Machine) -> None:
     bulk = machine.worker("bulk")
     machine.store.want("bulk", ["s1", "s2"])
     bulk.take(["s1"])
-    keeper = machine.worker("w1")
+    lease_holder = machine.worker("w1")
 
-    assert {*SPLITS} - {"s1", "s2"} == {lease.split for lease in keeper.step().gained}
+    assert {*SPLITS} - {"s1", "s2"} == {lease.split for lease in lease_holder.step().gained}
     machine.dead.add("bulk")
-    assert ["s1", "s2"] == [lease.split for lease in keeper.step().gained]
+    assert ["s1", "s2"] == [lease.split for lease in lease_holder.step().gained]
 
 
 def test_of_two_that_want_a_split_one_gets_it(machine: Machine) -> None:

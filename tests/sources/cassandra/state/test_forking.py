@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.connector.control.offsets import Offsets
 from headrace.connector.runtime.books.equations import SplitBooks, differences
-from headrace.connector.runtime.splits.leases import LeaseKeeper
+from headrace.connector.runtime.splits.leases import LeaseHolder
 from headrace.connector.runtime.splits.ownership import Changes
 from headrace.connector.stores.job_forks import separate
 from headrace.connector.stores.open_control_store import open_notes
@@ -253,17 +253,17 @@ def test_a_fork_that_another_worker_makes_just_before_a_claim(
     shared: GapJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next worker does not use the previous target state: each change comes once."""
-    step = LeaseKeeper.step
+    step = LeaseHolder.step
     shared.log(2, range(6, 9), others=range(16, 19))
 
-    def late(self: LeaseKeeper) -> Changes:
+    def late(self: LeaseHolder) -> Changes:
         if jobs(shared) == {"orders"}:
             shared.execute(f"PAUSE DATA_SOURCE cdc ON TABLE {OTHER}")
             with closing(open_notes(shared.folder / "state.db")) as notes:
                 assert separate(notes, "orders", busy=Offsets(notes).live("orders"))
         return step(self)
 
-    monkeypatch.setattr(LeaseKeeper, "step", late)
+    monkeypatch.setattr(LeaseHolder, "step", late)
     assert 0 == shared.run()
     shared.execute(f"RESUME DATA_SOURCE cdc ON TABLE {OTHER}")
     assert 0 == shared.run("--job", FORK)
