@@ -185,7 +185,7 @@ def _log_in(session: Session, service: Executes, options: ShellOptions) -> None:
             )
         )
         if username and isinstance(service, ControlService):  # Cassandra's roles decide now.
-            caller = Caller(name=username, role=Role.NOBODY, door="shell", address=options.host)
+            caller = Caller(name=username, role=Role.NONE, door="shell", address=options.host)
             service.serve(caller, CassandraGuard(CassandraAuthority(connection)))
         return connection
 

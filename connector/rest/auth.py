@@ -89,7 +89,7 @@ class Authenticator:
         if self.open_to_all:
             return Caller(name="anonymous", role=Role.ADMIN, door="rest", address=address)
         if request.path in _PUBLIC:
-            return Caller(name="anonymous", role=Role.NOBODY, door="rest", address=address)
+            return Caller(name="anonymous", role=Role.NONE, door="rest", address=address)
         name, role, door = await self._known(request)
         return Caller(name=name, role=role, door=door, address=address)
 
@@ -125,7 +125,7 @@ class Authenticator:
         mark = hmac.digest(self._secret, f"{name}\0{password}".encode(), hashlib.sha256)
         if user and self._remembered.get(mark, 0.0) > time.monotonic():
             return name, user.role, "rest"
-        stored = user.password if user else _nobody
+        stored = user.password if user else _unusable_password
         good = await self._checked(lambda: self._matches(stored, password))
         if not (good and user and colon):
             raise self._unknown("name or password are wrong")
@@ -179,7 +179,7 @@ class Authenticator:
         if roles is None:
             raise self._unknown("the token's roles are neither a string nor a list of strings")
         known = (ROLES[name] for name in roles if name in ROLES)
-        return str(claims["sub"]), max(known, default=Role.NOBODY)
+        return str(claims["sub"]), max(known, default=Role.NONE)
 
     def _unknown(self, reason: str) -> RefusedError:
         basic = self._users is not None or self.logins
@@ -221,7 +221,7 @@ def _names_in(claimed: object) -> Sequence[str] | None:
 
 
 @functools.cache
-def _nobody() -> str:
+def _unusable_password() -> str:
     """Return the hash that passwords of unknown names are compared with, to take as long."""
     return hash_password(secrets.token_hex())
 

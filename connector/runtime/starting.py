@@ -160,11 +160,11 @@ def note_sink(job: Job) -> None:
 
 def _mark_of(job: Job) -> str:
     """Return a mark of the place that *job* writes to; it does not reveal the place."""
-    told = json.dumps([str(job.directory), job.sink.__qualname__, _texts_of(job)], sort_keys=True)
+    told = json.dumps([str(job.directory), job.sink.__qualname__, _strings_of(job)], sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()
 
 
-def _texts_of(job: Job) -> Mapping[str, str]:
+def _strings_of(job: Job) -> Mapping[str, str]:
     """Return the sink's own options that are strings; no secrets."""
     shared = {field.name for field in fields(SinkOptions)}
     found = {
@@ -181,7 +181,7 @@ def check_sink(job: Job, sink: Sink, store: Store, errors: ErrorPolicy) -> None:
     hint = "name another file: what keeps the job would be overwritten"
     problems = [
         Problem(f"sink.{key}", "is the job's own state file", hint)
-        for key, value in _texts_of(job).items()
+        for key, value in _strings_of(job).items()
         if "\0" not in value and os.path.realpath(job.directory / value) in ours
     ]
     if problems:

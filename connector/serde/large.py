@@ -226,12 +226,12 @@ class LargeValues:
         schema = record.schema
         names = self._cuttable_names.get(schema.schema_id)
         if names is None:
-            names = self._cuttable_names[schema.schema_id] = _texts_and_blobs(schema)
+            names = self._cuttable_names[schema.schema_id] = _strings_and_blobs(schema)
         sizes = {name: _size(record.value["payload"].get(name)) for name in names}
         return {name: size for name, size in sizes.items() if size >= _CUT_BYTES_MIN}
 
 
-def _texts_and_blobs(schema: RecordSchema) -> Sequence[str]:
+def _strings_and_blobs(schema: RecordSchema) -> Sequence[str]:
     """Return the columns of a change that may be truncated.
 
     Columns of the primary key may not, since they would name another row. Numbers and UUIDs may

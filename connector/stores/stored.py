@@ -17,7 +17,7 @@ T = TypeVar("T")
 PLAN: Final = 1  # The first plan generation; it increases when the splits of a job change.
 JOB_KEY_BYTES: Final = 16
 # Replaces the other place of a head: what a sink has under the name belongs to a removed job.
-PARTED: Final = "parted"
+FORKED: Final = "parted"
 _WITHOUT_REPEATS: Final = 5  # The length of a table's counts.
 _WITH_REPEATS: Final = 8
 

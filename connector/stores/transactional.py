@@ -20,7 +20,7 @@ from headrace.connector.stores import (
     StoreUnavailableError,
 )
 from headrace.connector.stores.state_copies import Copied, CopyingStore
-from headrace.connector.stores.stored import PARTED, counters_of, counters_text, not_kept
+from headrace.connector.stores.stored import FORKED, counters_of, counters_text, not_kept
 from headrace.plugins import (
     AbortedError,
     Clock,
@@ -162,7 +162,7 @@ class TransactionalStore(CopyingStore):
         """Return the state to continue from: the sink's, or that of the store where it is newer."""
         split, token = mine.split, mine.token
         copied = self._copies.copied(split)
-        if copied.kept_in == PARTED and (kept is None or kept.token <= token):
+        if copied.kept_in == FORKED and (kept is None or kept.token <= token):
             self._copies.outrank(split, token, kept.moved if kept else -1)
             copied = self._copies.copied(split)
         self._moved[split] = copied.moved

@@ -17,7 +17,7 @@ CACHED_MAX: Final = 10_000
 class Role(IntEnum):
     """The role of a caller; each may also do what the roles before it may."""
 
-    NOBODY = 0
+    NONE = 0
     VIEWER = 1
     OPERATOR = 2
     """May also pause, resume, stop and restart."""

@@ -58,7 +58,7 @@ from headrace.connector.stores.keyed.rows import (
     unpack,
 )
 from headrace.connector.stores.state_copies import CopyingStore, StateCopies
-from headrace.connector.stores.stored import JOB_KEY_BYTES, PARTED, PLAN
+from headrace.connector.stores.stored import FORKED, JOB_KEY_BYTES, PLAN
 from headrace.connector.stores.target_state import FORK_MARK
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError, RecordSchema
 from headrace.plugins.stores.key_values import Change, Entry, Key, KeyValues
@@ -189,7 +189,7 @@ class KeyedStore(CopyingStore):
 
     def _make(self, splits: Sequence[str], plan: int) -> None:
         """Make leases and heads that do not exist yet."""
-        kept_in = PARTED if FORK_MARK in self._job else ""
+        kept_in = FORKED if FORK_MARK in self._job else ""
         head = Head(plan=plan, token=0, owner=None, seq=0, kept_in=kept_in)
         heads = [self._heads.replacing(split, None, head) for split in splits]
         leases = [self._lease_change(split, None, _FREE) for split in splits]
@@ -619,7 +619,7 @@ class KeyedStore(CopyingStore):
                 token=1 + max(state.token, there.head.token if there else 0),
                 owner=None,
                 seq=state.seq,
-                kept_in=PARTED,
+                kept_in=FORKED,
             )
             changes.append(self._heads.restart(state.split, there, head, state.position))
         self._put_heads(changes)
@@ -757,7 +757,7 @@ def _set_by_command(head: Head) -> Head:
         owner=None,
         seq=head.seq + 1,
         moved=head.moved + 1,
-        kept_in=PARTED if head.kept_in == PARTED else "",
+        kept_in=FORKED if head.kept_in == FORKED else "",
         behind=False,
     )
 

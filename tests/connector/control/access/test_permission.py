@@ -144,7 +144,7 @@ def cluster() -> Cluster:
 
 def guarded(connection: NoteCopy, cluster: Cluster, name: str) -> Commands:
     """Return the verbs as they are for the user *name*."""
-    CALLER.set(Caller(name=name, role=Role.NOBODY, door="shell"))
+    CALLER.set(Caller(name=name, role=Role.NONE, door="shell"))
     return Commands(connection, guard=CassandraGuard(cluster))
 
 
@@ -192,7 +192,7 @@ def test_answers_are_kept_for_a_while(cluster: Cluster) -> None:
     """A revoked permission is effective within a minute."""
     now = [0.0]
     guard = CassandraGuard(cluster, clock=lambda: now[0])
-    caller = Caller(name="root", role=Role.NOBODY)
+    caller = Caller(name="root", role=Role.NONE)
     for _ in range(3):
         guard.check(caller, Role.ADMIN, None)
     assert 1 == cluster.asked
