@@ -119,7 +119,7 @@ class Ledger:
         self.outstanding_bytes = 0
         self.outstanding_records = 0
         self.uncommitted_bytes = 0
-        self.lacks_end = False
+        self.needs_end = False
         """Whether the last batch has no end, so that it cannot be committed."""
 
     @property
@@ -170,7 +170,7 @@ class Ledger:
             self._last_seq, batch, encoded, counters, losses, len(encoded), size_bytes
         )
         self._shipments.append(shipment)
-        self.lacks_end = not batch.has_end
+        self.needs_end = not batch.has_end
         self.outstanding_bytes += size_bytes
         self.outstanding_records += shipment.records
         self.uncommitted_bytes += size_bytes

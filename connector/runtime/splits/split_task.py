@@ -201,11 +201,11 @@ class SplitRun:
             return Progress.WAITING
         if self.ledger.retry_due:
             self.ledger.resend()
-        lacks_end = self.ledger.lacks_end and self.closing is not CloseReason.FAILED
-        if not self.commit_due and (not self._send() or (self.closing and not lacks_end)):
+        needs_end = self.ledger.needs_end and self.closing is not CloseReason.FAILED
+        if not self.commit_due and (not self._send() or (self.closing and not needs_end)):
             return Progress.WAITING
         room = self.read_last is not None or (demand.records_max > 0 and demand.bytes_max > 0)
-        if lacks_end and (self.closing or not room):
+        if needs_end and (self.closing or not room):
             return self._read(reader, _END_ONLY)
         if self.commit_due or not room:
             return Progress.BLOCKED
@@ -331,7 +331,7 @@ class SplitRun:
         if self._offer is not None or (self.ledger.settled is not None and not lost):
             return False
         given_up = self._restarting or self.closing is CloseReason.FAILED
-        return not self.ledger.sent if given_up else self.ledger.empty and not self.ledger.lacks_end
+        return not self.ledger.sent if given_up else self.ledger.empty and not self.ledger.needs_end
 
     def close(self, reason: CloseReason) -> None:
         """Close the reader, if there is one."""

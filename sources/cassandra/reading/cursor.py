@@ -254,9 +254,9 @@ class LogCursor:
 
     def _narrow(self) -> None:
         """Let the log leave out what no split needs, from the current position."""
-        lacks_some = self._reader.narrow(*self.tables.left_out, self._arcs)
+        leaves_out = self._reader.narrow(*self.tables.left_out, self._arcs)
         self._is_narrowed = True
-        if lacks_some and self._current is not None and self._bytes is not None:
+        if leaves_out and self._current is not None and self._bytes is not None:
             try:
                 self._frame(self._current, self._bytes, self.marker.offset)
             except HeadraceError:

@@ -193,7 +193,7 @@ class SegmentRetention:
 
     def _figures(self) -> HoldFigures:
         here, hold = self._log.path, self._log.hold
-        room, rate = max(0, -self._lack(0)), self._rate()
+        room, rate = max(0, -self._shortage(0)), self._rate()
         return HoldFigures(
             held_bytes=0 if hold is None else self._bytes_in(hold),
             held_segments=0 if hold is None else len(self._segments_in(hold)),
@@ -285,7 +285,7 @@ class SegmentRetention:
 
     # ---- bounds ----
 
-    def _lack(self, size: int) -> int:
+    def _shortage(self, size: int) -> int:
         """Return how many bytes would have to go before *size* more can be held."""
         hold, most = self._log.hold or self._log.path, self._disposal.bytes_max
         disk = os.statvfs(hold)
@@ -295,27 +295,27 @@ class SegmentRetention:
 
     def _make_room(self, size: int) -> bool:
         """Let go what may, so that *size* more bytes can be held; say whether they can."""
-        lack = self._lack(size)
-        if lack > 0:
-            self._dispose(0, 0, lack)
-            lack = self._lack(size)
-        if lack > 0 and self._disposal.drop_oldest:
-            self._drop(lack)
-            lack = self._lack(size)
-        return lack <= 0
+        shortage = self._shortage(size)
+        if shortage > 0:
+            self._dispose(0, 0, shortage)
+            shortage = self._shortage(size)
+        if shortage > 0 and self._disposal.drop_oldest:
+            self._drop(shortage)
+            shortage = self._shortage(size)
+        return shortage <= 0
 
-    def _drop(self, lack: int) -> None:
+    def _drop(self, shortage: int) -> None:
         """Remove the oldest segments that have no other link, needed or not.
 
         A job that needed one finds it removed: that is a gap (I10).
         """
         for info in self._log.segments()[:-1]:
-            if lack <= 0:
+            if shortage <= 0:
                 return
             found = self._log.find(info.name).stat() if not info.missing else None
             if info.final and found is not None and found.st_nlink == 1:
                 self._put_away(info)
-                lack -= found.st_size
+                shortage -= found.st_size
                 self._events.warning(
                     "hold_dropped", segment=file_of(info.segment_id), bytes=found.st_size
                 )

@@ -98,7 +98,7 @@ class LedgerMachine(RuleBasedStateMachine):
         read = batch(len(self.model.batch_ends), records=count, has_end=has_end)
         self.ledger.add(read, rows(values))
         self.ended = [*self.ended, len(self.model.batch_ends)] if has_end else self.ended
-        assert has_end is not self.ledger.lacks_end
+        assert has_end is not self.ledger.needs_end
 
     @rule(fates=st.lists(FATES, min_size=5, max_size=5), miscount=st.integers(0, 5))
     def send(self, fates: list[str], miscount: int) -> None:
