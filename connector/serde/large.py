@@ -88,7 +88,7 @@ class DirectoryClaimStore(ClaimStore):
     config: DirectoryConfig
 
     def __init__(self, config: DirectoryConfig) -> None:
-        """Delete old values when the first value is stored, and then at most once an hour."""
+        """Store nothing yet. The first value, and then one every hour, also deletes old values."""
         super().__init__(config)
         self._swept_s: float | None = None
 

@@ -162,7 +162,7 @@ class Shaper:
                 ids.add(headers[0][1])
         for schema in batch.schemas():
             self._plan(schema)
-        if not ids <= self._plans.keys():  # Another shaper has their plans.
+        if not ids <= self._plans.keys():  # Their schemas were announced to another encoder.
             for record in batch.records():
                 self._plan(record.schema)
         return ids <= self._shapes.keys()

@@ -119,7 +119,7 @@ class Publisher:
         """Start with the schemas that are still queued. *notes* is as for `open_notes`.
 
         *topics_of* returns the topics of a table, and *is_shared* says whether records of other
-        tables can be sent to such a topic. Without a *strategy*, that decides the strategy.
+        tables can be sent to such a topic. Without a *strategy*, *is_shared* decides it.
         """
         self._store = store
         self._open = partial(open_notes, notes)

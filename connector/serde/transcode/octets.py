@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 View: TypeAlias = bytes | bytearray | memoryview
 
-# The kinds of a piece of Avro. Numbers from one name up to the next are skipped in the same way.
+# The kinds of a piece of Avro; `Walk._skip` depends on their order.
 LONG = 1  # Also an int.
 ENUM = 2
 BYTES = 3
