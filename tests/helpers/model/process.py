@@ -54,7 +54,7 @@ from headrace.plugins import (
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.source import CassandraSource
 from helpers.model.checks.ends import end_of, whole_of
-from helpers.model.checks.judge import WINDOW_BYTES
+from helpers.model.checks.job import WINDOW_BYTES
 from helpers.model.checks.lines import Flight, Line, head_of
 from helpers.model.checks.records import FETCHED_MS
 
@@ -140,7 +140,7 @@ class FaultyStore(SqliteStore):
             refused = super(FaultyStore, self).commit(commits)
             for commit in commits:
                 if commit.split not in refused and before.get(commit.split) != commit.seq:
-                    self.process.world.judge.stored(commit)
+                    self.process.world.checks.stored(commit)
             return refused
 
         if self.process.commits:
@@ -155,7 +155,7 @@ class FaultyStore(SqliteStore):
             plans = self.plans()
             states = {state.split: state for state in self.states()}
             splits = plans.in_force.splits
-            self.process.world.judge.replanned(plans.ended[-1], [states[s] for s in splits])
+            self.process.world.checks.replanned(plans.ended[-1], [states[s] for s in splits])
 
         self._try(call)
 
@@ -196,7 +196,7 @@ class WatchedReader(Reader):
         process.look()
         found = self._reader.read(demand)
         if isinstance(found, Batch):
-            self._line = process.world.judge.made(
+            self._line = process.world.checks.made(
                 self._line,
                 end_of(self._reader, found),
                 now_ms=process.world.clock.monotonic_ms(),
@@ -221,7 +221,7 @@ class WatchedSource(CassandraSource):
     def open(self, split: Split, resume: Position | None) -> Reader:
         """Open a split."""
         head = head_of(resume.encode()) if resume else None
-        line = self.process.world.judge.opened(split.split_id, head)
+        line = self.process.world.checks.opened(split.split_id, head)
         return WatchedReader(self.process, super().open(split, resume), line)
 
 
@@ -239,7 +239,7 @@ class Sky(Sink, Writer):
         process = self.process
         split = delivery.batch.split
         now_ms = process.clock.monotonic_ms()
-        flight = process.world.judge.submitted(
+        flight = process.world.checks.submitted(
             whole_of(delivery.batch).end,
             delivery.encoded.values,
             process.tokens[split],
@@ -434,7 +434,7 @@ class Process:
         for other in self.world.running.values():
             for split in tokens.keys() & other.deadlines.keys() if other is not self else ():
                 if other.clock.monotonic_ms() < other.deadlines[split] - LEASE_MS // 5:
-                    self.world.judge.complain(f"I2: {split} was taken from an owner that lives")
+                    self.world.checks.complain(f"I2: {split} was taken from an owner that lives")
         self.tokens.update(tokens)
         self.renewed(list(tokens), sent_ms)
 

@@ -17,7 +17,7 @@ from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.ring.splits import names
 from headrace.sources.cassandra.source import CassandraSource
 from headrace.sources.cassandra.state.gaps import LogGapError
-from helpers.model.checks.judge import Judge
+from helpers.model.checks.job import JobChecks
 from helpers.model.checks.records import COMPLETE_S, EXPIRY_S, MEMORY_S
 from helpers.model.process import JOB, LEASE_MS, Process
 from helpers.model.ring import Ring, Version
@@ -56,7 +56,7 @@ class World:
         self.events: list[structlog.typing.EventDict] = []
         self.log = structlog.wrap_logger(structlog.ReturnLogger(), processors=[self._logged])
         store = SqliteStore.open(folder / "state.db", JOB)
-        self.judge = Judge(
+        self.checks = JobChecks(
             self.ring,
             store.job_key(),
             names(SPLITS),
@@ -100,7 +100,7 @@ class World:
         with closing(SqliteStore.open(self.folder / "state.db", JOB)) as store:
             for state in store.states():
                 if state.position is not None:
-                    self.judge.moved(state.split, state.position)
+                    self.checks.moved(state.split, state.position)
         self.start()
 
     def calm(self, passes: int, *, begins: bool = True) -> None:
@@ -139,23 +139,23 @@ class World:
             if not (unread := self._unread()):
                 break
             self.calm(1)
-            if any(line.is_stopped for line in self.judge.committed):
+            if any(line.is_stopped for line in self.checks.committed):
                 self.accept("expire")
         for what in unread:
-            self.judge.complain(f"{what} was never read to its end")
+            self.checks.complain(f"{what} was never read to its end")
         until_ms = now_ms() + SETTLED_MS
         while now_ms() < until_ms:
             self.calm(1)
             self.clock.advance(LEASE_MS // 2)
-        self.judge.check_rings()
-        self.judge.verify()
-        self.judge.check_end()
+        self.checks.check_rings()
+        self.checks.verify()
+        self.checks.check_end()
 
     def _unread(self) -> list[str]:
         """Return the logs that no split has committed to the end."""
         return [
             f"{node}'s log, by {line.course.split},"
-            for line in self.judge.committed
+            for line in self.checks.committed
             for node, log in self.ring.nodes.items()
             if any(copy.counts and not line.covers(node, copy) for copy in log.copies)
         ]
@@ -172,5 +172,5 @@ class World:
         self.events.append(event)
         is_gap = event.get("error_code") == LogGapError.code and self.options.get("gaps") == "fail"
         if event["event"] in _UNEXPECTED and not is_gap:
-            self.judge.complain(f"{event}")
+            self.checks.complain(f"{event}")
         return event

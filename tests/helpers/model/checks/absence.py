@@ -5,7 +5,7 @@ from typing import Final
 
 from headrace.sources.cassandra.state.gaps import RETURNED
 from helpers.model.checks.lines import NOWHERE, Line
-from helpers.model.checks.records import FETCHED_MS, MEMORY_S, RecordJudge
+from helpers.model.checks.records import FETCHED_MS, MEMORY_S, RecordChecks
 from helpers.model.logs import NodeLog
 from helpers.model.ring import Ring
 
@@ -13,7 +13,7 @@ ABSENT_S: Final = 20
 _MEMORY_MS: Final = 1_000 * MEMORY_S
 
 
-class AbsenceJudge(RecordJudge):
+class AbsenceChecks(RecordChecks):
     """Finds what is wrong in what a state says about unreadable logs."""
 
     def __init__(self, ring: Ring, job_key: bytes, *, options: Mapping[str, object]) -> None:

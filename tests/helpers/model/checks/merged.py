@@ -8,7 +8,7 @@ from headrace.connector.stores import Plan
 from headrace.sources.cassandra.native import constants
 from headrace.sources.cassandra.state.cdc_state import CdcState
 from helpers.model.checks.lines import Course, Line, line_of, versions_in
-from helpers.model.checks.records import RecordJudge
+from helpers.model.checks.records import RecordChecks
 from helpers.model.logs import TABLE
 from helpers.model.ring import Ring, Version, place_of
 
@@ -47,22 +47,22 @@ def _superseded(line: Line) -> Mapping[Version, tuple[int, int]]:
     return found
 
 
-def check_merged(line: Line, state: CdcState | None, judge: RecordJudge) -> None:
+def check_merged(line: Line, state: CdcState | None, checks: RecordChecks) -> None:
     """For each place one state counts as a whole: fields of several states are never mixed."""
-    check, parts = judge.check, line.origins
+    check, parts = checks.check, line.origins
     split_time_ms = max(each.split_time_ms for each in parts)
     check(
         line.split_time_ms == split_time_ms,
         f"line 33: τ is {line.split_time_ms} after a merge, not {split_time_ms}",
     )
-    for node, log in judge.ring.nodes.items():
+    for node, log in checks.ring.nodes.items():
         for copy in log.copies:
             key = copy.mutation.key
             origin = line.origin(key) if line.course.part.has(place_of(key)) else None
             if origin is not None and not copy.damaged:
                 same = line.covers(node, copy) == origin.covers(node, copy)
                 check(same, f"line 33: {copy} of {node} is not read as far as before")
-    _check_records(line, judge)
+    _check_records(line, checks)
     waiting = sum(record.kind == constants.PENDING for record in line.records.values())
     opening = {"mutations.opening": waiting, _PENDING: waiting}
     if state is None:
@@ -77,33 +77,35 @@ def check_merged(line: Line, state: CdcState | None, judge: RecordJudge) -> None
     check({gap.name for gap in line.gaps} >= names, f"line 33: gaps are missing of {names}")
 
 
-def _check_records(line: Line, judge: RecordJudge) -> None:
+def _check_records(line: Line, checks: RecordChecks) -> None:
     """Check that the records are those of the parts, with the same ages."""
     left = dict(line.records)
     for origin in line.origins:
         for name, before in origin.records.items():
-            mutation = judge.mutation(name)
+            mutation = checks.mutation(name)
             if not line.course.part.has(place_of(mutation.key)):
                 continue
             now = left.pop(name, None)
             same = now is not None and (
                 (now.kind, now.seen, now.places) == (before.kind, before.seen, before.places)
             )
-            judge.check(same, f"line 33: {mutation} was {before} and is {now}")
+            checks.check(same, f"line 33: {mutation} was {before} and is {now}")
             if now is not None:
                 ages = now.ages(line.split_time_ms), before.ages(origin.split_time_ms)
                 judge.check(ages[0] == ages[1], f"line 33: {mutation}: ages {ages} differ")
     judge.check(not left, f"line 33: {[*map(judge.mutation, left)]} came from nowhere")
 
 
-def check_closed(plan: Plan, committed: Collection[Line], judge: RecordJudge) -> None:
+def check_closed(plan: Plan, committed: Collection[Line], checks: RecordChecks) -> None:
     """I3: the books of a plan that ended are the sum of what its splits committed."""
     total: Counter[str] = Counter()
     for line in committed:
         total.update(line.books)
     if _PENDING in total:
         total[_PASSED_ON] = total.pop(_PENDING)
-    judge.check(dict(plan.books) == dict(total), f"I3: a plan ended with {plan.books}, not {total}")
+    checks.check(
+        dict(plan.books) == dict(total), f"I3: a plan ended with {plan.books}, not {total}"
+    )
     said = sum(len(m.rows) for line in committed for each in line.back() for m in each.said)
     cut = plan.counters[TABLE].cut if TABLE in plan.counters else 0
-    judge.check(cut == said, f"I3: a plan ended with {cut} changes, {said} were said")
+    checks.check(cut == said, f"I3: a plan ended with {cut} changes, {said} were said")

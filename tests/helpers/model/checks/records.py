@@ -23,7 +23,7 @@ class BrokenError(AssertionError):
     """The job broke a rule."""
 
 
-class RecordJudge:
+class RecordChecks:
     """Finds what is wrong with a state's records.
 
     `heeds` is for tests of the checks themselves: how the messages start that may be raised.

@@ -18,7 +18,7 @@ def knows_the_ring(machine: "Changing") -> bool:
     world = machine.world
     return all(
         line.parent is not None and line.version == world.ring.version
-        for line in world.judge.committed
+        for line in world.checks.committed
     )
 
 
@@ -103,7 +103,7 @@ class Changing(Machine):
         self.world.ring.nodes[node].roll(self.now_ms)
         self.world.ring.nodes[node].lose(count)
 
-    @precondition(lambda self: any(x.is_stopped for x in self.world.judge.committed))
+    @precondition(lambda self: any(x.is_stopped for x in self.world.checks.committed))
     @rule(policy=st.sampled_from(["expire", "assume"]))
     def accept(self, policy: str) -> None:
         """Accept the gaps, so that lost segments are not waited for."""

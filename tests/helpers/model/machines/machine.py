@@ -336,12 +336,12 @@ class Machine(RuleBasedStateMachine):
     def nothing_is_broken(self) -> None:
         """Raise what the checks have found."""
         if "world" in self.__dict__:
-            self.world.judge.verify()
+            self.world.checks.verify()
 
     def teardown(self) -> None:
         """Finish, and run the checks again."""
         try:
-            if "world" in self.__dict__ and not self.world.judge.wrong:
+            if "world" in self.__dict__ and not self.world.checks.wrong:
                 self.world.finish()
         finally:
             if "world" in self.__dict__:

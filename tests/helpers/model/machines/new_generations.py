@@ -18,7 +18,7 @@ def knows_the_logs(machine: "Anew") -> bool:
     return all(
         node in line.markers
         and generation_of(line.markers[node][0]) == world.ring.nodes[node].generation
-        for line in world.judge.committed
+        for line in world.checks.committed
         for node in world.ring.version.members
     )
 

@@ -27,7 +27,7 @@ from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.source import CassandraSource
 from headrace.sources.cassandra.state.cdc_state import CdcState
-from helpers.model.checks.tables_judge import LEVELS, TablesJudge
+from helpers.model.checks.tables import LEVELS, TablesChecks
 from helpers.model.logs import OTHER, SCHEMA_OF_TWO, TABLE, Mutation, NodeLog
 from helpers.model.machines.machine import keys, numbers
 
@@ -101,14 +101,14 @@ class Side:
         )
         if fate != "publish":
             told = [record.document() for record in found.records()]
-            self.world.judge.published(self.tables, told, again=fate == "commit")
+            self.world.checks.published(self.tables, told, again=fate == "commit")
         if fate in {"publish", "commit"}:
             self.late = commit
             self.crash()
             return True
         refused = self.store.commit([commit])
-        self.world.judge.check(not refused, f"I2: {refused} of the owner")
-        self.world.judge.committed(self.name, split, self.tables)
+        self.world.checks.check(not refused, f"I2: {refused} of the owner")
+        self.world.checks.committed(self.name, split, self.tables)
         self.seqs[split] += 1
         if fate != "release":
             self.readers[split].release(found.end)
@@ -135,7 +135,7 @@ class Side:
         """Commit what it crashed with: its splits have another owner now."""
         if self.late is not None:
             refused = self.store.commit([self.late])
-            self.world.judge.check(refused, "I2: a commit of a former owner was taken")
+            self.world.checks.check(refused, "I2: a commit of a former owner was taken")
             self.late = None
 
 
@@ -152,7 +152,7 @@ class Pair:
         self.logs = {name: NodeLog(name, folder / name) for name in NODES}
         replication = {"class": "SimpleStrategy", "replication_factor": "3"}
         (folder / "schema.cql").write_text(SCHEMA_OF_TWO.format(replication=replication))
-        self.judge = TablesJudge(self.logs, level)
+        self.checks = TablesChecks(self.logs, level)
         self.sides = {BASE: Side(self, BASE, (TABLE, OTHER) if is_one else (TABLE,))}
         with self.board() as board:
             for route in ROUTES.values():
@@ -201,7 +201,7 @@ class Pair:
             assert begin_apart(connection, BASE, ROUTES[OTHER]) == FORK
         with self.board() as board:
             board.add_route(Route(ROUTES[OTHER], FORK, "k", Desired.RUNNING))
-        self.judge.begin_anew(OTHER)
+        self.checks.begin_anew(OTHER)
         self.sides[FORK] = Side(self, FORK, (OTHER,))
 
     def fork(self) -> None:
@@ -215,14 +215,14 @@ class Pair:
             board.want(ROUTES[OTHER], Desired.RUNNING)
         self.go_on(TABLE)
         self.sides[FORK] = Side(self, FORK, (OTHER,))
-        self.judge.fork(BASE, FORK)
+        self.checks.fork(BASE, FORK)
 
     def come_back(self) -> None:
         """Drop the other table, and create it again: it starts where the first one's job is."""
         with self.board() as board:
             board.remove_route(ROUTES[OTHER])
             board.add_route(Route(ROUTES[OTHER], BASE, "k", Desired.RUNNING))
-        self.judge.come_back(OTHER)
+        self.checks.come_back(OTHER)
         self.go_on(TABLE, OTHER)
 
     def go_on(self, *tables: str) -> None:
@@ -232,7 +232,7 @@ class Pair:
 
     def verify(self) -> None:
         """Check all that is committed."""
-        self.judge.verify({side.name: side.states() for side in self.sides.values()})
+        self.checks.verify({side.name: side.states() for side in self.sides.values()})
 
     def end(self) -> None:
         """Stop all jobs."""
@@ -248,9 +248,9 @@ class Pair:
 
     def look(self) -> None:
         """Check the segments that vanished."""
-        if gone := self.judge.gone():
+        if gone := self.checks.gone():
             states = {side.name: side.states() for side in self.sides.values()}
-            self.judge.check_release(gone, states)
+            self.checks.check_release(gone, states)
 
     def sync(self) -> None:
         """Let all nodes sync."""
@@ -368,12 +368,12 @@ class Tables(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Read all logs, and check again."""
         try:
-            if "pair" in self.__dict__ and not self.pair.judge.wrong:
+            if "pair" in self.__dict__ and not self.pair.checks.wrong:
                 for log in self.pair.logs.values():
                     log.roll(self.pair.clock.monotonic_ms())
                 self.pair.read_all()
                 self.nothing_is_broken()
-                self.pair.judge.check_end()
+                self.pair.checks.check_end()
         finally:
             if "pair" in self.__dict__:
                 self.pair.end()

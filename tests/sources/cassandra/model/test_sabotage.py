@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from helpers.model.checks.judge import Judge
+from helpers.model.checks.job import JobChecks
 from helpers.model.checks.records import BrokenError
 from helpers.model.machines.away import Away
 from helpers.model.machines.changes import Changing
@@ -66,7 +66,7 @@ COMPILED: Final = is_compiled("headrace.sources.cassandra.agreement.rules")
 
 @dataclass(frozen=True)
 class Case:
-    """A mistake, how what the judge says of it begins, and the model that can come to make it."""
+    """A mistake, how the message of its check starts, and the model that can make it."""
 
     sabotage: Sabotage
     words: str
@@ -109,7 +109,7 @@ CASES: Final = [
 def said_of(case: Case, patch: pytest.MonkeyPatch) -> str:
     """Return what the model says of a rule that is broken; it looks for the case's words alone."""
     case.sabotage(patch)
-    patch.setattr(Judge, "heeds", case.words)
+    patch.setattr(JobChecks, "heeds", case.words)
     patch.setattr(Machine, "levels", case.levels)
     patch.setattr(Machine, "disposals", ("delete",))
     for name, values in case.beside.items():

@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from helpers.model.checks.records import BrokenError
-from helpers.model.checks.tables_judge import TablesJudge
+from helpers.model.checks.tables import TablesChecks
 from helpers.model.machines.runs import EXAMPLES, run
 from helpers.model.machines.tables import Tables
 from helpers.sabotage.rules import Sabotage
@@ -25,7 +25,7 @@ def test_a_table_beside_its_job_takes_nothing_from_it() -> None:
 def test_the_model_of_tables_catches(sabotage: Sabotage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each mistake is found, by the check of the rule that it breaks."""
     sabotage(monkeypatch)
-    monkeypatch.setattr(TablesJudge, "heeds", TABLES[sabotage])
+    monkeypatch.setattr(TablesChecks, "heeds", TABLES[sabotage])
 
     with pytest.raises(BrokenError, match=re.escape(TABLES[sabotage])):
         run(Tables, SEARCHED, number=0)

@@ -379,5 +379,5 @@ def rest(world: World, seconds: int, but: str = "") -> None:
             log.sync(world.clock.monotonic_ms())
     for _ in range(0, seconds, REST_S):
         world.calm(1)
-        world.judge.verify()
+        world.checks.verify()
         world.clock.advance(REST_S * 1_000)

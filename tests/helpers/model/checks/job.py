@@ -14,7 +14,7 @@ from headrace.connector.stores import Commit, Plan, SplitState
 from headrace.plugins import EncodedPosition
 from headrace.sources.cassandra.native import constants
 from headrace.sources.cassandra.state.cdc_state import CdcState
-from helpers.model.checks.absence import AbsenceJudge
+from helpers.model.checks.absence import AbsenceChecks
 from helpers.model.checks.lines import (
     NOWHERE,
     WAITING,
@@ -46,7 +46,7 @@ _OUTCOMES: Final = (
 )
 
 
-class Judge(AbsenceJudge):
+class JobChecks(AbsenceChecks):
     """Gets every event, and remembers what was wrong, for `verify` to raise."""
 
     def __init__(

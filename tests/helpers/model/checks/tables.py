@@ -22,7 +22,7 @@ Row = tuple[str, int]  # A table, and the row's number.
 States = Mapping[str, CdcState | None]  # By split.
 
 
-class TablesJudge:
+class TablesChecks:
     """Gets every event, and remembers what was wrong, for `verify` to raise."""
 
     heeds: ClassVar[str] = ""
