@@ -14,7 +14,7 @@ NOW_US: Final = 1_700_000_000_000_000
 NOW_S: Final = 1_700_000_000
 # A statement of a script for `headrace forge`; a list of them is a batch.
 Step = Mapping[str, Any] | Sequence[Mapping[str, Any]]
-Told = dict[str, Any]
+Document = dict[str, Any]
 
 
 class Scene:
@@ -48,16 +48,16 @@ class Scene:
         """Return the changes of several mutations."""
         return [c for step in steps for c in self.mutation(step, messaging=messaging).changes()]
 
-    def told(self, *steps: Step, messaging: int = 12) -> list[Told]:
+    def documents(self, *steps: Step, messaging: int = 12) -> list[Document]:
         """Return the documents of the changes of several mutations."""
         return [change_document(change) for change in self.changes(*steps, messaging=messaging)]
 
-    def only(self, step: Step, *, messaging: int = 12) -> Told:
+    def only(self, step: Step, *, messaging: int = 12) -> Document:
         """Return the document of the only change of a mutation."""
-        (document,) = self.told(step, messaging=messaging)
+        (document,) = self.documents(step, messaging=messaging)
         return document
 
-    def columns(self, step: Step, *, messaging: int = 12) -> Told:
+    def columns(self, step: Step, *, messaging: int = 12) -> Document:
         """Return the columns of the only change of a mutation."""
-        columns: Told = self.only(step, messaging=messaging)["columns"]
+        columns: Document = self.only(step, messaging=messaging)["columns"]
         return columns

@@ -6,15 +6,15 @@ import pyarrow.compute as pc
 
 def in_words(rows: pa.RecordBatch) -> list[object]:
     """Return the columns of *rows* as strings, without values under a null."""
-    return [_told(column) for column in rows.columns]
+    return [_in_words(column) for column in rows.columns]
 
 
-def _told(column: pa.Array) -> object:
+def _in_words(column: pa.Array) -> object:
     kind = column.type
     if pa.types.is_struct(kind):
-        return [column.is_valid().to_pylist(), *map(_told, column.flatten())]
+        return [column.is_valid().to_pylist(), *map(_in_words, column.flatten())]
     if pa.types.is_map(kind):
         column = column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
     if pa.types.is_list(column.type):
-        return [pc.list_value_length(column).to_pylist(), _told(column.flatten())]
+        return [pc.list_value_length(column).to_pylist(), _in_words(column.flatten())]
     return column.to_string(window=1 << 30, container_window=1 << 30)

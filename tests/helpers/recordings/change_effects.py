@@ -8,7 +8,7 @@ from headrace.sources.cassandra.schema.tables import Schema
 from helpers.recordings.effects import EMPTY, LARGE, STATIC, Effect, member, text
 
 
-class Told:
+class ChangeEffects:
     """The effects that change documents have.
 
     Elements of lists are identified by ids, so it remembers the value of each one.
@@ -37,8 +37,10 @@ class Told:
         elif change["op"] == "INSERT":
             yield Effect("row", table, key, clustering, (), at_us, change.get("ttl"))
         for name, column in change.get("columns", {}).items():
-            told = self._column(change, Effect("", table, key, clustering, (name,), None), column)
-            yield from told
+            effects = self._column(
+                change, Effect("", table, key, clustering, (name,), None), column
+            )
+            yield from effects
 
     def _column(
         self, change: Mapping[str, Any], at: Effect, column: Mapping[str, Any]

@@ -231,7 +231,7 @@ def atoms(mutation: Document) -> Iterator[Atom]:
     for update in mutation["updates"]:
         place = (update["id"], update["key"])
         if "partition_deletion" in update:
-            yield (*place, "partition", _told(update["partition_deletion"]))
+            yield (*place, "partition", _members(update["partition_deletion"]))
         if "static" in update:
             yield from _row_atoms((*place, "static"), update["static"])
         opened: Atom = ()
@@ -242,7 +242,7 @@ def atoms(mutation: Document) -> Iterator[Atom]:
             bound = tuple(item["values"])
             if "close" in item:
                 end = (bound, item["marker"] in _INCLUSIVE_ENDS)
-                yield (*place, "range", *opened, end, _told(item["close"]))
+                yield (*place, "range", *opened, end, _members(item["close"]))
             if "open" in item:
                 opened = (bound, item["marker"] in _INCLUSIVE_STARTS)
 
@@ -250,14 +250,14 @@ def atoms(mutation: Document) -> Iterator[Atom]:
 def _row_atoms(place: Atom, row: Document) -> Iterator[Atom]:
     for part in ("liveness", "deletion"):
         if part in row:
-            yield (place, part, _told(row[part]))
+            yield (place, part, _members(row[part]))
     for name, column in row["columns"].items() if "columns" in row else ():
         if "deletion" in column:
-            yield (place, name, "deletion", _told(column["deletion"]))
+            yield (place, name, "deletion", _members(column["deletion"]))
         for cell in column.get("cells", [column] if "ts" in column else []):
-            yield (place, name, "cell", _told(cell))
+            yield (place, name, "cell", _members(cell))
 
 
-def _told(part: Document) -> Atom:
+def _members(part: Document) -> Atom:
     """Return all members but the comment."""
     return tuple(sorted((name, value) for name, value in part.items() if name != "text"))

@@ -132,7 +132,7 @@ def test_c04_a_replaced_list_tells_the_ids_of_its_elements(scene: Scene) -> None
 
 
 @pytest.mark.parametrize("name", ["l", "s", "m", "u"])
-def test_c05_overwrite_and_append_are_told_apart(scene: Scene, name: str) -> None:
+def test_c05_overwrite_and_append_differ(scene: Scene, name: str) -> None:
     """C05: setting and adding a value differ in mode, and in the deletion of old elements."""
     value: Any = {"l": [1], "s": ["a"], "m": {"1": "a"}, "u": {"no": 1}}[name]
     overwritten = scene.columns(update(set={name: value}))[name]

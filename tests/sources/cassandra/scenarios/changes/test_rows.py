@@ -42,7 +42,7 @@ def static(**values: object) -> dict[str, Any]:
 
 def test_st01_static_with_a_row(scene: Scene) -> None:
     """ST01: a static column written with a row is a change of its own, before the row's change."""
-    first, second = scene.told({"insert": "s.t", "values": ROW | {"st": "s", "a": 5}})
+    first, second = scene.documents({"insert": "s.t", "values": ROW | {"st": "s", "a": 5}})
     assert ("UPDATE", None, True, ["st"]) == (
         first["op"],
         first["clustering"],
@@ -73,9 +73,9 @@ def test_st03_static_deletion_and_collection(scene: Scene) -> None:
 
 def test_st04_static_and_partition_deletion(scene: Scene) -> None:
     """ST04: a partition deletion comes before a newer static write of the same mutation."""
-    told = scene.told([{"delete": "s.t", "key": {"p": 1}}, static(st="s")])
+    documents = scene.documents([{"delete": "s.t", "key": {"p": 1}}, static(st="s")])
     assert [("DELETE_PARTITION", NOW_US), ("UPDATE", NOW_US + 1)] == [
-        (document["op"], document["timestamp"]) for document in told
+        (document["op"], document["timestamp"]) for document in documents
     ]
 
 
@@ -103,12 +103,12 @@ def recorded_ttls() -> dict[int | None, set[int | None]]:
     ddl = (folder / "schema.cql").read_text().splitlines()
     (name,) = {line.split()[2] for line in ddl if "default_time_to_live = 864000" in line}
     given = {s["ts"]: s["ttl"] for s in statements(folder) if s["op"] == "insert" and "ttl" in s}
-    told: dict[int | None, set[int | None]] = defaultdict(set)
+    ttls: dict[int | None, set[int | None]] = defaultdict(set)
     for change in (c for m in recorded_mutations(folder) for c in m.changes()):
         inserted = change.table.qualified == name and change.operation.value == "INSERT"
         if inserted and change.timestamp_us in given:
-            told[given[change.timestamp_us]].add(change.ttl_s)
-    return told
+            ttls[given[change.timestamp_us]].add(change.ttl_s)
+    return ttls
 
 
 def test_l02_default_ttl() -> None:
@@ -175,7 +175,7 @@ def test_b01_logged_batches_over_partitions() -> None:
 
 def test_b02_unlogged_batch_of_mixed_operations(scene: Scene) -> None:
     """B02: several operations on one partition are in log order, each with its own row."""
-    told = scene.told(
+    documents = scene.documents(
         [
             static(st="s"),
             {"insert": "s.t", "values": {"p": 1, "c": 1, "a": 1}},
@@ -190,7 +190,7 @@ def test_b02_unlogged_batch_of_mixed_operations(scene: Scene) -> None:
         ("UPDATE", {"c": 2}),
         ("DELETE", {"c": 3}),
         ("DELETE_RANGE", None),
-    ] == [(document["op"], document["clustering"]) for document in told]
+    ] == [(document["op"], document["clustering"]) for document in documents]
 
 
 def read(tmp_path: Path, *raws: bytes) -> EncodedRecords | None:
@@ -273,7 +273,7 @@ def test_w01_conditional_writes(name: str) -> None:
     assert not any("'value': 3, 'ts': 179" in text for text in values)
 
 
-def test_w02_paxos_is_never_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_w02_paxos_is_skipped(capsys: pytest.CaptureFixture[str]) -> None:
     """W02: Paxos proposals are skipped, and counted under their name; so is the batch log."""
     assert 0 == main(["--stats", str(recording("5.0-ops") / "segments")])
     found = json.loads(capsys.readouterr().out)
@@ -310,10 +310,10 @@ _COMPACT = re.compile(r"INSERT INTO (\S+) \((.*)\) VALUES \((.*)\) USING TIMESTA
 def test_compact_storage() -> None:
     """Rows of COMPACT STORAGE have cells only; null, empty and given clustering values differ."""
     folder = recording("5.0-compact")
-    told = {}
+    documents = {}
     for change in (c for m in recorded_mutations(folder) for c in m.changes()):
         if change.table.name == statements(folder)[1]["table"]:
-            told[change.timestamp_us] = change_document(change)
+            documents[change.timestamp_us] = change_document(change)
     kinds = set()
     for statement in statements(folder):
         found = _COMPACT.match(statement["cql"])
@@ -322,7 +322,7 @@ def test_compact_storage() -> None:
             given = {
                 n: v.strip("'") if "'" in v else int(v) for n, v in zip(names, values, strict=True)
             }
-            document: Any = told[int(found[4])]
+            document: Any = documents[int(found[4])]
             assert ("UPDATE", {"k": given["k"]}) == (document["op"], document["key"])
             assert {"a": given["a"], "b": given.get("b")} == document["clustering"]
             assert given["v"] == document["columns"]["v"]["value"]

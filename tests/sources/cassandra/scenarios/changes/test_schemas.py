@@ -15,17 +15,19 @@ RECORDINGS = ["4.0-schema", "4.1-schema", "5.0-schema", "5.0-v8-schema", "6.0-v9
 WRITES = {"insert", "update"}
 every_release = pytest.mark.parametrize("name", RECORDINGS)
 
-Told = dict[str, Any]
+Document = dict[str, Any]
 
 
 @cache
-def statements(name: str) -> list[Told]:
+def statements(name: str) -> list[Document]:
     """Return the statements of a recording, each write with its changes."""
     lines = (recording(name) / "truth.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
 
 
-def told(name: str, capsys: pytest.CaptureFixture[str]) -> list[tuple[Told, Told]]:
+def single_changes(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> list[tuple[Document, Document]]:
     """Return each write of a recording, with its only change."""
     assert 0 == main([str(recording(name) / "segments")])
     changes = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -46,7 +48,7 @@ def ddl(name: str, part: str, *, last: bool = False) -> int:
 def test_m01_column_added(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """M01: rows from before ADD do not have the column; later rows have it, as it was written."""
     added = ddl(name, " ADD added bigint")
-    for write, change in filled(told(name, capsys)):
+    for write, change in filled(single_changes(name, capsys)):
         expected = write["set"].get("added", {}).get("value")
         found = change["columns"].get("added", {}).get("value")
         assert expected == found
@@ -57,7 +59,7 @@ def test_m01_column_added(name: str, capsys: pytest.CaptureFixture[str]) -> None
 def test_m02_column_dropped(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """M02: rows from before DROP have the column, and rows from after DROP do not."""
     dropped, again = ddl(name, " DROP m"), ddl(name, " DROP y")
-    pairs = told(name, capsys)
+    pairs = single_changes(name, capsys)
     before = [w["seq"] for w, change in pairs if "m" in change["columns"]]
     assert before == [w["seq"] for w, _change in pairs if "m" in w["set"] and w["seq"] < dropped]
     texts = [w["seq"] for w, change in pairs if "y" in change["columns"]]
@@ -71,7 +73,9 @@ def test_m03_table_made_anew(name: str, capsys: pytest.CaptureFixture[str]) -> N
     dropped = ddl(name, "DROP TABLE")
     table = next(s["cql"] for s in statements(name) if s["seq"] == dropped).split(".")[-1]
     rows = [
-        (w["seq"] > dropped, c["columns"]) for w, c in told(name, capsys) if w["table"] == table
+        (w["seq"] > dropped, c["columns"])
+        for w, c in single_changes(name, capsys)
+        if w["table"] == table
     ]
     assert [False, False, True] == [after for after, _columns in rows]
     assert [{"v"}, {"v"}, {"v", "w"}] == [set(columns) for _after, columns in rows]
@@ -81,7 +85,7 @@ def test_m03_table_made_anew(name: str, capsys: pytest.CaptureFixture[str]) -> N
 def test_m04_key_column_renamed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """M04: a renamed key column has its old name before RENAME, and its new name after it."""
     renamed = ddl(name, " RENAME k TO kk")
-    pairs = [(w, c) for w, c in told(name, capsys) if "c" in w["key"] or "kk" in w["key"]]
+    pairs = [(w, c) for w, c in single_changes(name, capsys) if "c" in w["key"] or "kk" in w["key"]]
     assert len(pairs) > 30
     for write, change in pairs:
         assert ("kk" if write["seq"] > renamed else "k") in change["key"]
@@ -90,7 +94,11 @@ def test_m04_key_column_renamed(name: str, capsys: pytest.CaptureFixture[str]) -
 @every_release
 def test_m05_type_altered(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """M05: a UDT's values have the fields that the type had: one, then two, then renamed."""
-    udts = [c["columns"]["fu"]["value"] for _w, c in told(name, capsys) if "fu" in c["columns"]]
+    udts = [
+        c["columns"]["fu"]["value"]
+        for _w, c in single_changes(name, capsys)
+        if "fu" in c["columns"]
+    ]
     assert [{"p": 1}, {"p": 2, "q": "two"}, {"p": 3, "q": None}, {"pp": 4, "q": "4"}] == udts
 
 
@@ -114,7 +122,7 @@ def test_m08_cdc_toggled(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """
     values = [
         change["columns"]["v"]["value"]
-        for write, change in told(name, capsys)
+        for write, change in single_changes(name, capsys)
         if write["seq"] > ddl(name, "cdc = true", last=True) - 6 and "v" in write["set"]
     ]
     assert ["off", "on", "off again", "on again"] == values[-4:]
@@ -123,5 +131,7 @@ def test_m08_cdc_toggled(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 @every_release
 def test_m09_truncate_and_drop(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """M09: rows from before TRUNCATE and DROP TABLE stay as they were written; none are added."""
-    values = [c["columns"]["v"]["value"] for w, c in told(name, capsys) if "v" in w["set"]]
+    values = [
+        c["columns"]["v"]["value"] for w, c in single_changes(name, capsys) if "v" in w["set"]
+    ]
     assert ["before truncate", "after truncate", "second life"] == values[:3]

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.sources.cassandra.inspect.command import main
 from headrace.sources.cassandra.schema.ddl import parse_schema
-from helpers.recordings.change_effects import Told
+from helpers.recordings.change_effects import ChangeEffects
 from helpers.recordings.corpora import recording
 from helpers.recordings.statement_effects import stated_effects
 
@@ -27,9 +27,9 @@ def test_every_statement_is_found_again(name: str, capsys: pytest.CaptureFixture
     """Each effect of each statement is printed once, with values, time and TTL, and no other."""
     folder = recording(name)
     assert 0 == main([str(folder / "segments")])
-    told = Told(parse_schema((folder / "schema.cql").read_text()))
+    changes = ChangeEffects(parse_schema((folder / "schema.cql").read_text()))
     lines = map(json.loads, capsys.readouterr().out.splitlines())
-    effects = (effect for line in lines for effect in told.effects(line))
+    effects = (effect for line in lines for effect in changes.effects(line))
     found = Counter(
         effect._replace(timestamp_us=None) if effect.timestamp_us in NODE_CLOCKS_US else effect
         for effect in effects

@@ -81,7 +81,7 @@ def test_t01_scalar_round_trip(cql_type: str, value: object) -> None:
     assert exact(value) == exact(written(one_column(cql_type), value))
 
 
-def test_t01_null_is_told() -> None:
+def test_t01_null_of_every_type() -> None:
     """T01: null of every type is read as null."""
     for cql_type in VALUES:
         assert written(one_column(cql_type), None) is None
@@ -258,7 +258,7 @@ def test_t13_every_type_everywhere(cql_type: str, value: object) -> None:
     key = json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
     values = {"k1": value, "k2": 2, "c1": 1, "c2": value, "s": value, "v": value}
     several = {"l": [value], "e": [value], "m": {key: value}, "u": {"f": value}}
-    static, row = scene.told({"insert": "s.t", "values": values | several})
+    static, row = scene.documents({"insert": "s.t", "values": values | several})
     assert exact({"k1": value, "k2": 2}) == exact(row["key"])
     assert exact({"c1": 1, "c2": value}) == exact(row["clustering"])
     assert exact(value) == exact(static["columns"]["s"]["value"])

@@ -64,7 +64,7 @@ def test_i02_update_of_some_columns(scene: Scene, ttl: int | None) -> None:
 
 
 @pytest.mark.parametrize("ttl", [None, 42])
-def test_i03_insert_and_update_are_told_apart(scene: Scene, ttl: int | None) -> None:
+def test_i03_insert_and_update_differ(scene: Scene, ttl: int | None) -> None:
     """I03: the same cells are an INSERT with the row's liveness, and an UPDATE without."""
     life = {} if ttl is None else {"ttl": ttl}
     inserted = scene.only({**insert(a=5), **life})
@@ -88,27 +88,27 @@ def test_i05_composite_keys(scene: Scene) -> None:
 
 def test_i06_table_of_keys_only(scene: Scene) -> None:
     """I06: inserts and deletes of a row that has only its key are changes."""
-    told = scene.told(
+    documents = scene.documents(
         {"insert": "s.bare", "values": {"k": 1}}, {"delete": "s.bare", "key": {"k": 1}}
     )
-    assert ["INSERT", "DELETE_PARTITION"] == operations(told)
-    assert {} == told[0]["columns"] == told[0]["clustering"]
+    assert ["INSERT", "DELETE_PARTITION"] == operations(documents)
+    assert {} == documents[0]["columns"] == documents[0]["clustering"]
 
 
 def test_i07_many_writes_to_one_key(scene: Scene) -> None:
     """I07: two thousand writes to a key are two thousand changes, in the order of the log."""
     steps = [{"insert": "s.flat", "values": {"k": 1, "a": n}} for n in range(2_000)]
-    told = scene.told(*steps)
-    assert list(range(2_000)) == [document["columns"]["a"]["value"] for document in told]
-    stamps = [document["timestamp"] for document in told]
+    documents = scene.documents(*steps)
+    assert list(range(2_000)) == [document["columns"]["a"]["value"] for document in documents]
+    stamps = [document["timestamp"] for document in documents]
     assert stamps == sorted(set(stamps))
 
 
 def test_i08_equal_timestamps(scene: Scene) -> None:
     """I08: two writes of the same time are two changes, in the order of the log."""
     steps = [{"insert": "s.flat", "values": {"k": 1, "a": n}, "timestamp": 7} for n in (2, 1)]
-    told = scene.told(*steps)
-    assert [(7, 2), (7, 1)] == [(d["timestamp"], d["columns"]["a"]["value"]) for d in told]
+    documents = scene.documents(*steps)
+    assert [(7, 2), (7, 1)] == [(d["timestamp"], d["columns"]["a"]["value"]) for d in documents]
 
 
 TIMES = {
@@ -135,9 +135,9 @@ def test_i09_any_write_time(scene: Scene, name: str, messaging: int) -> None:
         {"delete": "s.wide", "key": PARTITION, **now},
         {"delete": "s.wide", "key": PARTITION, "range": {"start": {"values": [1]}}, **now},
     ]
-    told = scene.told(*steps, messaging=messaging)
-    assert [at_us] * 5 == [document["timestamp"] for document in told]
-    cells = [document["columns"][name] for document, name in zip(told, "ab", strict=False)]
+    documents = scene.documents(*steps, messaging=messaging)
+    assert [at_us] * 5 == [document["timestamp"] for document in documents]
+    cells = [document["columns"][name] for document, name in zip(documents, "ab", strict=False)]
     assert [at_us] * 2 == [cell["ts"] for cell in cells]
 
 
@@ -165,15 +165,15 @@ def test_dl01_row_deletion(scene: Scene, static: bool) -> None:  # noqa: FBT001 
     steps: list[dict[str, Any]] = [{"delete": "s.wide", "key": ROW}]
     if static:
         steps.append({"update": "s.wide", "key": PARTITION, "set": {"st": "s"}})
-    told = scene.told(steps)
+    documents = scene.documents(steps)
     assert {
         "table": "s.wide",
         "op": "DELETE",
         "key": PARTITION,
         "clustering": {"c": 2, "d": "y"},
         "timestamp": NOW_US,
-    } == told[-1]
-    assert ["UPDATE"] * static + ["DELETE"] == operations(told)
+    } == documents[-1]
+    assert ["UPDATE"] * static + ["DELETE"] == operations(documents)
 
 
 def test_dl02_partition_deletion(scene: Scene) -> None:
@@ -196,18 +196,20 @@ def test_dl04_partition_deletion_of_a_composite_key(scene: Scene) -> None:
 
 def test_dl05_row_deletion_then_insert_in_one_mutation(scene: Scene) -> None:
     """DL05: a row deleted and written again in one mutation is a DELETE, then an INSERT."""
-    told = scene.told([{"delete": "s.wide", "key": ROW}, insert(a=1)])
-    assert [("DELETE", NOW_US), ("INSERT", NOW_US + 1)] == [(d["op"], d["timestamp"]) for d in told]
-    assert told[0]["clustering"] == told[1]["clustering"]
+    documents = scene.documents([{"delete": "s.wide", "key": ROW}, insert(a=1)])
+    assert [("DELETE", NOW_US), ("INSERT", NOW_US + 1)] == [
+        (d["op"], d["timestamp"]) for d in documents
+    ]
+    assert documents[0]["clustering"] == documents[1]["clustering"]
 
 
 def test_dl06_partition_deletion_then_inserts(scene: Scene) -> None:
     """DL06: a partition deletion comes first, then the newer rows in clustering order."""
     rows = [{**insert(a=c), "values": ROW | {"c": c, "a": c}, "ttl": 60} for c in (1, 2, 3)]
-    told = scene.told([{"delete": "s.wide", "key": PARTITION}, *rows])
-    assert ["DELETE_PARTITION", "INSERT", "INSERT", "INSERT"] == operations(told)
-    assert [1, 2, 3] == [document["clustering"]["c"] for document in told[1:]]
-    assert [60] * 3 == [document["ttl"] for document in told[1:]]
+    documents = scene.documents([{"delete": "s.wide", "key": PARTITION}, *rows])
+    assert ["DELETE_PARTITION", "INSERT", "INSERT", "INSERT"] == operations(documents)
+    assert [1, 2, 3] == [document["clustering"]["c"] for document in documents[1:]]
+    assert [60] * 3 == [document["ttl"] for document in documents[1:]]
 
 
 def test_dl07_deletion_of_what_is_not_there(scene: Scene) -> None:
@@ -229,8 +231,8 @@ def ranged(scene: Scene, start: object, end: object, **key: object) -> dict[str,
     sides = {name: side for name, side in (("start", start), ("end", end)) if side is not None}
     found = scene.only({"delete": "s.wide", "key": PARTITION | key, "range": sides})
     assert ("DELETE_RANGE", None, PARTITION) == (found["op"], found["clustering"], found["key"])
-    told: dict[str, Any] = found["range"]
-    return told
+    deleted: dict[str, Any] = found["range"]
+    return deleted
 
 
 @pytest.mark.parametrize("start_in", [True, False])
@@ -260,9 +262,9 @@ def test_r04_range_and_static(scene: Scene) -> None:
     """R04: a static write and a range deletion in one mutation are two changes, static first."""
     bounds = {"start": {"values": [1]}, "end": {"values": [5]}}
     static = {"update": "s.wide", "key": PARTITION, "set": {"st": "s"}}
-    told = scene.told([{"delete": "s.wide", "key": PARTITION, "range": bounds}, static])
-    assert ["UPDATE", "DELETE_RANGE"] == operations(told)
-    assert told[0]["static"] is True
+    documents = scene.documents([{"delete": "s.wide", "key": PARTITION, "range": bounds}, static])
+    assert ["UPDATE", "DELETE_RANGE"] == operations(documents)
+    assert documents[0]["static"] is True
 
 
 def markers(*items: dict[str, Any]) -> dict[str, Any]:
@@ -284,7 +286,7 @@ def marker(kind: str, value: int | None, **times: int) -> dict[str, Any]:
 )
 def test_r05_adjacent_ranges(scene: Scene, boundary: str, end_in: bool, start_in: bool) -> None:  # noqa: FBT001 (cases)
     """R05: ranges that meet in a boundary are two changes, each with its own time."""
-    told = scene.told(
+    documents = scene.documents(
         markers(
             marker("INCL_START_BOUND", None, open=5),
             marker(f"{boundary}_BOUNDARY", 5, close=5, open=9),
@@ -293,12 +295,12 @@ def test_r05_adjacent_ranges(scene: Scene, boundary: str, end_in: bool, start_in
     )
     first = {"start": None, "end": {"values": [5], "inclusive": end_in}}
     second = {"start": {"values": [5], "inclusive": start_in}, "end": None}
-    assert [(first, 5), (second, 9)] == [(d["range"], d["timestamp"]) for d in told]
+    assert [(first, 5), (second, 9)] == [(d["range"], d["timestamp"]) for d in documents]
 
 
 def test_r06_disjoint_ranges(scene: Scene) -> None:
     """R06: two ranges apart from each other are two changes with their own bounds."""
-    told = scene.told(
+    documents = scene.documents(
         [
             {
                 "delete": "s.wide",
@@ -308,7 +310,7 @@ def test_r06_disjoint_ranges(scene: Scene) -> None:
             for b in ((("start", 1), ("end", 2)), (("start", 5), ("end", 6)))
         ]
     )
-    bounds = [tuple(d["range"][side]["values"][0] for side in ("start", "end")) for d in told]
+    bounds = [tuple(d["range"][side]["values"][0] for side in ("start", "end")) for d in documents]
     assert [(1, 2), (5, 6)] == bounds
 
 
@@ -319,10 +321,10 @@ def test_r07_range_and_a_row_inside(scene: Scene) -> None:
         "liveness": {"ts": 9},
         "columns": {"a": {"ts": 9, "value": "00000001"}},
     }
-    told = scene.told(
+    documents = scene.documents(
         markers(marker("INCL_START_BOUND", 1, open=5), row, marker("INCL_END_BOUND", 5, close=5))
     )
-    assert [("DELETE_RANGE", 5), ("INSERT", 9)] == [(d["op"], d["timestamp"]) for d in told]
+    assert [("DELETE_RANGE", 5), ("INSERT", 9)] == [(d["op"], d["timestamp"]) for d in documents]
 
 
 def test_r08_descending_clustering(scene: Scene) -> None:
@@ -363,7 +365,7 @@ def test_subsets_of_columns_both_ways(count: int, messaging: int) -> None:
         }
         for c, some in chosen.items()
     ]
-    told = scene.told(rows, messaging=messaging)
-    for document, some in zip(told, chosen.values(), strict=True):
+    documents = scene.documents(rows, messaging=messaging)
+    for document, some in zip(documents, chosen.values(), strict=True):
         found = {name: column["value"] for name, column in document["columns"].items()}
         assert {name: names.index(name) for name in some} == found

@@ -78,7 +78,7 @@ def reencoded(folder: Path) -> Job:
 @pytest.mark.parametrize("cause", [late, shortened, overflow, expired, reencoded])
 def test_each_cause_has_its_counter(tmp_path: Path, cause: Callable[[Path], Job]) -> None:
     """The row is published twice, and one counter has the cause."""
-    counted = told(cause(tmp_path))
+    counted = causes_in(cause(tmp_path))
 
     assert [cause.__name__] == list(counted)
 
@@ -92,10 +92,10 @@ def test_what_comes_once_is_not_counted(tmp_path: Path) -> None:
     assert ONCE == job.read()
     job.wait(EXPIRY_S // 2)
 
-    assert {} == told(job)
+    assert {} == causes_in(job)
 
 
-def told(job: Job) -> Mapping[str, int]:
+def causes_in(job: Job) -> Mapping[str, int]:
     """Return the counters of repeats, by cause."""
     found = repeats(SplitBooks("", job.books(), {}, BOOKKEEPING))
     return {cause: count for cause, count in found.items() if count}
