@@ -12,12 +12,12 @@ from headrace.plugins import EncodedPosition
 from headrace.plugins.testing import StoreSuite
 from headrace.plugins.testing.doubles import ChaosConfig, context
 from helpers.jobs.transactions import TransactionalSink
-from helpers.stores.copy_suite import CopyDriver, CopySuite, Keeper, Process
+from helpers.stores.copy_suite import Copies, CopyDriver, CopySuite, Process
 from helpers.stores.drivers import SqliteDriver
 from helpers.stores.file_rows import replace_heads, replace_leases
 
 
-class FileKeeper(Keeper):
+class FileCopies(Copies):
     """A state file."""
 
     kind = SqliteStore
@@ -35,23 +35,23 @@ class FileKeeper(Keeper):
 
 
 @pytest.fixture
-def keeper(tmp_path: Path) -> Iterator[FileKeeper]:
+def copies(tmp_path: Path) -> Iterator[FileCopies]:
     """Return a store in a file that does not exist yet."""
-    with contextlib.closing(FileKeeper(tmp_path / "state.db")) as keeper:
-        yield keeper
+    with contextlib.closing(FileCopies(tmp_path / "state.db")) as copies:
+        yield copies
 
 
-def test_a_file_that_lost_its_log_goes_on_from_the_sink(keeper: FileKeeper, tmp_path: Path) -> None:
+def test_a_file_that_lost_its_log_goes_on_from_the_sink(copies: FileCopies, tmp_path: Path) -> None:
     """It has the key by which the sink keeps the state, also of a job that has just started."""
     sink = TransactionalSink(ChaosConfig(), context())
-    process = Process(keeper, sink)
+    process = Process(copies, sink)
     process.found()
     process.commit(0, 1, x=b"1")
-    alone = shutil.copy(keeper.config.path, tmp_path / "alone.db")
-    log_bytes = Path(f"{keeper.config.path}-wal").stat().st_size
+    alone = shutil.copy(copies.config.path, tmp_path / "alone.db")
+    log_bytes = Path(f"{copies.config.path}-wal").stat().st_size
 
     assert 0 < log_bytes  # What is not in the copy.
-    with contextlib.closing(FileKeeper(Path(alone))) as other:
+    with contextlib.closing(FileCopies(Path(alone))) as other:
         assert (1, EncodedPosition(b"1", {"x": b"1"})) == Process(other, sink).found()
 
 
@@ -59,9 +59,9 @@ class TestTransactionalStore(StoreSuite):
     """It is a store like any other."""
 
     @pytest.fixture
-    def driver(self, keeper: FileKeeper) -> CopyDriver:
+    def driver(self, copies: FileCopies) -> CopyDriver:
         """Return a driver of a file that does not exist yet."""
-        return CopyDriver(keeper, SqliteDriver(Path(keeper.config.path)))
+        return CopyDriver(copies, SqliteDriver(Path(copies.config.path)))
 
 
 class TestCopiesInAFile(CopySuite):

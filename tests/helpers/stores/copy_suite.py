@@ -37,7 +37,7 @@ from helpers.jobs.transactions import Outcome, TransactionalSink
 LOSS = Loss(kind="dead_letter", table="ks.t", place="p", code="c", message="m", content=b"x")
 
 
-class Keeper(abc.ABC):
+class Copies(abc.ABC):
     """Where the copies are stored, and how to damage them."""
 
     kind: type[CopyingStore]
@@ -45,7 +45,7 @@ class Keeper(abc.ABC):
     job = "job"
 
     @property
-    def parted(self) -> str:
+    def fork(self) -> str:
         """The name of a job that is forked from `job`."""
         return f"{self.job}{FORK_MARK}s"
 
@@ -87,10 +87,10 @@ class Keeper(abc.ABC):
 class CopyDriver(StoreDriver):
     """The driver for the suite of stores: a store, and a sink with the states of each job."""
 
-    def __init__(self, keeper: Keeper, plain: StoreDriver) -> None:
+    def __init__(self, copies: Copies, plain: StoreDriver) -> None:
         """Start with empty sinks; *plain* damages what the store has."""
         self.job = plain.job
-        self._keeper = keeper
+        self._copies = copies
         self._plain = plain
         self._sinks: dict[str, TransactionalSink] = {}
 
@@ -101,7 +101,7 @@ class CopyDriver(StoreDriver):
         clock = DrivenClock()
         sink = self._sinks.setdefault(job, TransactionalSink(ChaosConfig(), context()))
         writers = Writers(sink, clock)
-        return self._keeper.transactional(
+        return self._copies.transactional(
             job, writers.claimed, clock, quarantine_bytes_max=quarantine_bytes_max
         )
 
@@ -126,11 +126,11 @@ class CopyDriver(StoreDriver):
 class Process:
     """A worker process: its own connection to the same copies and the same sink."""
 
-    def __init__(self, keeper: Keeper, sink: TransactionalSink, job: str = "") -> None:
+    def __init__(self, copies: Copies, sink: TransactionalSink, job: str = "") -> None:
         """Claim the only split."""
         clock = DrivenClock()
         self.writers = Writers(sink, clock)
-        self.store = keeper.transactional(job or keeper.job, self.writers.claimed, clock)
+        self.store = copies.transactional(job or copies.job, self.writers.claimed, clock)
         self.store.register(["a"])
         self.claim()
 
@@ -165,15 +165,15 @@ def commit_of(token: int, previous: int, seq: int, **chunks: bytes) -> Commit:
     )
 
 
-def _part(parted: CopyingStore, base: str, moves: int) -> None:
+def _fork(fork: CopyingStore, base: str, moves: int) -> None:
     """Fork a job from *base*, and move it *moves* times before it runs."""
-    assert parted.become_copy(base, busy=())
+    assert fork.become_copy(base, busy=())
     for _ in range(moves):
-        parted.reposition({"a": EncodedPosition(b"set", {})})
+        fork.reposition({"a": EncodedPosition(b"set", {})})
 
 
 class CopySuite:
-    """Subclass it with a fixture `keeper`."""
+    """Subclass it with a fixture `copies`."""
 
     @pytest.fixture
     def sink(self) -> TransactionalSink:
@@ -181,9 +181,9 @@ class CopySuite:
         return TransactionalSink(ChaosConfig(), context())
 
     @pytest.fixture
-    def process(self, keeper: Keeper, sink: TransactionalSink) -> Iterator[Process]:
+    def process(self, copies: Copies, sink: TransactionalSink) -> Iterator[Process]:
         """Return a process that has committed number 1 and loaded it."""
-        made = Process(keeper, sink)
+        made = Process(copies, sink)
         made.store.load("a", made.token)
         made.commit(0, 1, x=b"x")
         yield made
@@ -198,9 +198,9 @@ class CopySuite:
         process.commit(2, 3, y=b"y")
         assert {"head", "chunk/y"} == set(sink.entries["a"])
 
-    def test_what_the_sink_has_goes_before_the_copy(self, process: Process, keeper: Keeper) -> None:
+    def test_what_the_sink_has_goes_before_the_copy(self, process: Process, copies: Copies) -> None:
         """After a crash between sink and copy, the next claim repairs the copy from the sink."""
-        keeper.forget_commits()
+        copies.forget_commits()
         process.claim()
 
         assert (1, EncodedPosition(b"1", {"x": b"x"})) == process.found()
@@ -209,11 +209,11 @@ class CopySuite:
         process.commit(1, 2)
 
     def test_a_position_set_by_command_goes_before_the_sinks(
-        self, process: Process, keeper: Keeper
+        self, process: Process, copies: Copies
     ) -> None:
         """A position that a command set is loaded, also an earlier one, and twice in a row."""
         for position in (EncodedPosition(b"set", {}), None):
-            with contextlib.closing(keeper.plain(keeper.job)) as other:
+            with contextlib.closing(copies.plain(copies.job)) as other:
                 other.reposition({"a": position})
             process.claim()
             seq, found = process.found()
@@ -223,15 +223,15 @@ class CopySuite:
             assert (seq + 1, EncodedPosition(b"%d" % (seq + 1), {})) == process.found()
 
     def test_a_job_that_was_at_least_once_goes_on(
-        self, keeper: Keeper, sink: TransactionalSink
+        self, copies: Copies, sink: TransactionalSink
     ) -> None:
         """If the sink has no state, the store's state is loaded."""
-        before = keeper.plain(keeper.job)
+        before = copies.plain(copies.job)
         before.register(["a"])
         token = before.claim("w", before.leases(), 1_000)["a"]
         before.commit([commit_of(token, 0, 7)])
         before.close()
-        process = Process(keeper, sink)
+        process = Process(copies, sink)
 
         assert (7, EncodedPosition(b"7", {})) == process.found()
         process.commit(7, 8)
@@ -250,21 +250,21 @@ class CopySuite:
             process.found()
 
     def test_another_jobs_state_is_not_taken(
-        self, process: Process, keeper: Keeper, sink: TransactionalSink
+        self, process: Process, copies: Copies, sink: TransactionalSink
     ) -> None:
         """A job whose secrets differ from those of the stored state fails."""
-        stranger = Process(keeper, sink, f"{keeper.job}-other")
+        stranger = Process(copies, sink, f"{copies.job}-other")
         with pytest.raises(StateLostError, match="another job's of this name"):
             stranger.found()
         stranger.store.close()
         process.store.close()
 
-    def test_a_store_from_a_backup_is_claimed_anew(self, process: Process, keeper: Keeper) -> None:
+    def test_a_store_from_a_backup_is_claimed_again(self, process: Process, copies: Copies) -> None:
         """After a restore tokens are old: claims repeat until they exceed the sink's."""
         process.claim()
         process.found()
         process.commit(1, 2)
-        keeper.forget_commits(tokens=True)
+        copies.forget_commits(tokens=True)
         process.claim()
 
         assert 1 == process.token
@@ -291,7 +291,7 @@ class CopySuite:
 
         assert [LOSS] == [kept.loss for kept in process.store.losses()]
 
-    def test_an_outcome_that_nobody_told_is_found(
+    def test_an_outcome_without_an_answer_is_found(
         self, process: Process, sink: TransactionalSink
     ) -> None:
         """If the owner died after its commit, the next owner finds the commit and the losses."""
@@ -315,10 +315,10 @@ class CopySuite:
         assert 1 == process.found()[0]
 
     def test_two_owners_of_one_state(
-        self, process: Process, keeper: Keeper, sink: TransactionalSink
+        self, process: Process, copies: Copies, sink: TransactionalSink
     ) -> None:
         """K02: the second claim fences the first owner, in the store and in the sink."""
-        second = Process(keeper, sink)
+        second = Process(copies, sink)
         second.found()
         assert process.token < second.token
         with pytest.raises(
@@ -331,38 +331,38 @@ class CopySuite:
         assert {"head"} == set(sink.entries["a"])
 
     def test_a_former_owner_forgets_nothing(
-        self, process: Process, keeper: Keeper, sink: TransactionalSink
+        self, process: Process, copies: Copies, sink: TransactionalSink
     ) -> None:
         """A former owner does not remove losses of the new owner's commit in flight."""
-        target = Process(keeper, sink)
-        target.found()
-        commit = replace(commit_of(target.token, 1, 2), losses=[LOSS])
+        new_owner = Process(copies, sink)
+        new_owner.found()
+        commit = replace(commit_of(new_owner.token, 1, 2), losses=[LOSS])
         sink.outcomes.append(Outcome.LATE)
         with pytest.raises(StoreUnavailableError):
-            target.store.commit([commit])
+            new_owner.store.commit([commit])
         with pytest.raises(LeaseLostError):
             process.store.state_copies().cover("a", process.token, 0)
         with pytest.raises(LeaseLostError):
             process.store.load("a", process.token)
-        assert {} == target.store.commit([commit])
+        assert {} == new_owner.store.commit([commit])
 
-        assert [LOSS] == [kept.loss for kept in target.store.losses()]
+        assert [LOSS] == [kept.loss for kept in new_owner.store.losses()]
 
     @pytest.mark.parametrize("outcome", Outcome)
     def test_a_copy_that_may_be_behind(
-        self, process: Process, keeper: Keeper, sink: TransactionalSink, outcome: Outcome
+        self, process: Process, copies: Copies, sink: TransactionalSink, outcome: Outcome
     ) -> None:
         """A copy may be behind while its split has an owner, or a commit has no answer."""
         expected = {"a"} if outcome in {Outcome.LATE, Outcome.DEAD} else set()
         sink.outcomes.append(outcome)
-        with contextlib.closing(keeper.plain(keeper.job)) as other:
+        with contextlib.closing(copies.plain(copies.job)) as other:
             assert {"a"} == other.state_copies().behind()
             with contextlib.suppress(StoreUnavailableError, AbortedError, FencedError):
                 process.commit(1, 2)
             process.store.release("w", "a", process.token)
             assert expected == other.state_copies().behind()
-        with contextlib.closing(keeper.plain(keeper.parted)) as parted:
-            assert parted.become_copy(keeper.job, busy=()) is not bool(expected)
+        with contextlib.closing(copies.plain(copies.fork)) as fork:
+            assert fork.become_copy(copies.job, busy=()) is not bool(expected)
 
     def test_plans_succeed_what_the_sink_has(
         self, process: Process, sink: TransactionalSink
@@ -389,10 +389,10 @@ class CopySuite:
         assert EncodedPosition(b"a", {}) == process.found()[1]
 
     def test_a_position_set_by_command_is_not_behind(
-        self, process: Process, keeper: Keeper
+        self, process: Process, copies: Copies
     ) -> None:
         """A position that a command set is newer than the sink's state."""
-        with contextlib.closing(keeper.plain(keeper.job)) as other:
+        with contextlib.closing(copies.plain(copies.job)) as other:
             other.reposition({"a": None})
             assert not other.state_copies().behind()
             process.claim()
@@ -402,23 +402,23 @@ class CopySuite:
             assert not other.state_copies().behind()
 
     @pytest.mark.parametrize("moves", [0, 1])
-    def test_a_job_that_parts_again(
-        self, keeper: Keeper, sink: TransactionalSink, moves: int
+    def test_a_job_that_is_forked_again(
+        self, copies: Copies, sink: TransactionalSink, moves: int
     ) -> None:
         """A job that is forked again starts at its base's position, or where it was set."""
-        base = Process(keeper, TransactionalSink(ChaosConfig(), context()))
+        base = Process(copies, TransactionalSink(ChaosConfig(), context()))
         base.found()
         base.commit(0, 1)
         base.store.release("w", "a", base.token)
-        with contextlib.closing(keeper.plain(keeper.parted)) as parted:
-            _part(parted, keeper.job, moves)
-            first = Process(keeper, sink, keeper.parted)
+        with contextlib.closing(copies.plain(copies.fork)) as fork:
+            _fork(fork, copies.job, moves)
+            first = Process(copies, sink, copies.fork)
             begun, _ = first.found()
             first.commit(begun, begun + 1)
             first.commit(begun + 1, begun + 2)
-            _part(parted, keeper.job, moves)
+            _fork(fork, copies.job, moves)
 
-        again = Process(keeper, sink, keeper.parted)
+        again = Process(copies, sink, copies.fork)
         seq, position = again.found()
         assert (1 + moves, b"set" if moves else b"1") == (seq, position and position.head)
         sink.outcomes.append(Outcome.DEAD)  # The sink has this commit, and the copy does not.
@@ -427,31 +427,31 @@ class CopySuite:
         again.claim()
         assert seq + 1 == again.found()[0]
 
-    def test_a_job_that_begins_beside_again(self, keeper: Keeper, sink: TransactionalSink) -> None:
+    def test_a_job_that_begins_beside_again(self, copies: Copies, sink: TransactionalSink) -> None:
         """A job that is started beside again has no state, whatever the sink has of its name."""
-        Process(keeper, TransactionalSink(ChaosConfig(), context()))
+        Process(copies, TransactionalSink(ChaosConfig(), context()))
         for _ in range(2):
-            with contextlib.closing(keeper.plain(keeper.parted)) as parted:
-                parted.begin_beside(keeper.job)
-            beside = Process(keeper, sink, keeper.parted)
+            with contextlib.closing(copies.plain(copies.fork)) as fork:
+                fork.begin_beside(copies.job)
+            beside = Process(copies, sink, copies.fork)
             assert (0, None) == beside.found()
             beside.commit(0, 1)
-            assert 1 == Process(keeper, sink, keeper.parted).found()[0]
+            assert 1 == Process(copies, sink, copies.fork).found()[0]
 
-    def test_a_job_that_parts_and_had_begun_beside(
-        self, keeper: Keeper, sink: TransactionalSink
+    def test_a_job_that_is_forked_after_a_start_beside(
+        self, copies: Copies, sink: TransactionalSink
     ) -> None:
         """In both ways it has the key of its base job, so that the sink's state is its own."""
-        base = Process(keeper, TransactionalSink(ChaosConfig(), context()))
+        base = Process(copies, TransactionalSink(ChaosConfig(), context()))
         base.found()
         base.commit(0, 1)
         base.store.release("w", "a", base.token)
-        with contextlib.closing(keeper.plain(keeper.parted)) as parted:
-            parted.begin_beside(keeper.job)
-            beside = Process(keeper, sink, keeper.parted)
+        with contextlib.closing(copies.plain(copies.fork)) as fork:
+            fork.begin_beside(copies.job)
+            beside = Process(copies, sink, copies.fork)
             beside.found()
             beside.commit(0, 1)
-            _part(parted, keeper.job, 0)
+            _fork(fork, copies.job, 0)
 
         for _ in range(2):
-            assert 1 == Process(keeper, sink, keeper.parted).found()[0]
+            assert 1 == Process(copies, sink, copies.fork).found()[0]

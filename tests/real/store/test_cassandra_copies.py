@@ -15,7 +15,7 @@ from headrace.connector.stores.keyed.losses import Losses
 from headrace.connector.stores.keyed.rows import JobRows, Lease, pack
 from headrace.plugins.stores.key_values import Change
 from headrace.plugins.testing import StoreSuite
-from helpers.stores.copy_suite import CopyDriver, CopySuite, Keeper
+from helpers.stores.copy_suite import Copies, CopyDriver, CopySuite
 from real.servers.cassandra import Cassandra
 from real.store.table_driver import CassandraDriver
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.real
 KEYSPACE = "Copied"
 
 
-class TableKeeper(Keeper):
+class TableCopies(Copies):
     """A job of its own in a keyspace for all tests."""
 
     kind = CassandraStore
@@ -58,9 +58,9 @@ class TableKeeper(Keeper):
 
 
 @pytest.fixture
-def keeper(node: Cassandra) -> Iterator[TableKeeper]:
-    """Return a `TableKeeper` of a new job."""
-    with contextlib.closing(TableKeeper(node)) as made:
+def copies(node: Cassandra) -> Iterator[TableCopies]:
+    """Return a `TableCopies` of a new job."""
+    with contextlib.closing(TableCopies(node)) as made:
         yield made
 
 
@@ -68,9 +68,9 @@ class TestSharedTransactionalStore(StoreSuite):
     """It is a store like any other."""
 
     @pytest.fixture
-    def driver(self, keeper: TableKeeper) -> CopyDriver:
+    def driver(self, copies: TableCopies) -> CopyDriver:
         """Return a driver of a new job."""
-        return CopyDriver(keeper, CassandraDriver(keeper.config))
+        return CopyDriver(copies, CassandraDriver(copies.config))
 
 
 class TestCopiesInTables(CopySuite):
