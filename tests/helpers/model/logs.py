@@ -126,7 +126,7 @@ class NodeLog:
         """Start without files."""
         self.name = name
         self.home = self.folder = folder  # Where the job looks for it, and where it is.
-        self.away_ms: int | None = None  # Since when these differ.
+        self.unreadable_ms: int | None = None  # Since when these differ.
         self.named = False  # Whether a process had the option not to wait for it.
         self.copies: list[Copy] = []
         self._segment = FIRST_SEGMENT  # The number in the log's manifest, also in `copies`.
@@ -140,13 +140,13 @@ class NodeLog:
     def leave(self, now_ms: int) -> None:
         """Move to where no process can read it; it is still written to."""
         self.folder = self.home.rename(self.home.with_suffix(".away"))
-        self.away_ms = now_ms
+        self.unreadable_ms = now_ms
 
     def come_back(self) -> None:
         """Move back, if it was away."""
-        if self.away_ms is not None:
+        if self.unreadable_ms is not None:
             self.folder = self.folder.rename(self.home)
-            self.away_ms = None
+            self.unreadable_ms = None
 
     @property
     def segment(self) -> int:

@@ -81,12 +81,12 @@ class World:
 
         Logs that are unreadable now are not waited for.
         """
-        away = [log for log in self.ring.nodes.values() if log.away_ms is not None]
-        for log in away:
+        unreadable = [log for log in self.ring.nodes.values() if log.unreadable_ms is not None]
+        for log in unreadable:
             log.named = True
         named = options.get("absent", ())
         assert isinstance(named, tuple)
-        options = {**options, "absent": [*named, *(log.name for log in away)]}
+        options = {**options, "absent": [*named, *(log.name for log in unreadable)]}
         return replace(parse_config(CassandraConfig, options), records_max=self._records_max)
 
     def accept(self, policy: str) -> None:

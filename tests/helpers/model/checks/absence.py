@@ -32,12 +32,14 @@ class AbsenceChecks(RecordChecks):
             or max(_waited_ms(line, node), _waited_ms(parent, node)) >= 1_000 * ABSENT_S
         ]
         for node, log in self.ring.nodes.items():
-            if log.away_ms is not None and log.away_ms < parent.made_ms:
-                self._check_away(line, parent, log)
+            if log.unreadable_ms is not None and log.unreadable_ms < parent.made_ms:
+                self._check_unreadable(line, parent, log)
             grown_ms = _waited_ms(line, node) - max(0, _waited_ms(parent, node))
             # Logs may have been listed some time before the state is made.
             passed_ms = line.made_ms - parent.made_ms + FETCHED_MS
-            self.check(grown_ms <= passed_ms, f"line 6: {node} was away for {grown_ms} ms more")
+            self.check(
+                grown_ms <= passed_ms, f"line 6: {node} was unreadable for {grown_ms} ms more"
+            )
             if node in parent.unread:
                 self._check_return(line, parent, node)
         for ring in {*parent.rings} - {*line.rings}:
@@ -45,7 +47,7 @@ class AbsenceChecks(RecordChecks):
             unread = [n for n in ring.members if n in line.unread and line.unread[n][1] < since]
             self.check(not unread, f"line 9: {ring} is retired, {unread} may have copies")
 
-    def _check_away(self, line: Line, parent: Line, log: NodeLog) -> None:
+    def _check_unreadable(self, line: Line, parent: Line, log: NodeLog) -> None:
         """Check what a state says of a log that was unreadable since the state before."""
         if log.name not in line.gone_without:
             grown_ms = line.split_time_ms - parent.split_time_ms
@@ -60,9 +62,9 @@ class AbsenceChecks(RecordChecks):
         told = [g for g in line.gaps if g.node == node and g.kind == RETURNED and g.end > begin]
         if line.markers.get(node, NOWHERE) > begin and parent.split_time_ms - since > _MEMORY_MS:
             known = told or self._publishes_returned
-            self.check(known, f"line 8: {node} was read on after {parent.split_time_ms - since} ms")
-        in_time = line.split_time_ms - since <= _MEMORY_MS
-        self.check(not (told and in_time), f"line 8: {node} was away for no longer than M")
+            self.check(known, f"line 8: {node} was read on after {parent.tau - since} ms")
+        in_time = line.tau - since <= _MEMORY_MS
+        self.check(not (told and in_time), f"line 8: {node} was unreadable for no longer than M")
 
 
 def _waited_ms(line: Line, node: str) -> int:

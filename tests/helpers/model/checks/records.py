@@ -89,12 +89,14 @@ class RecordChecks:
 
         After a log has returned the next sweep tries again.
         """
-        late = takewhile(lambda x: line.split_time_ms - x.split_time_ms <= _SWEEP_MS, line.back())
-        away = {node for x in late for y in (x, x.parent) if y for node in y.unread}
-        if all(place in lost or place[0] in away for place in record.places):
+        late = takewhile(lambda x: line.tau - x.tau <= _SWEEP_MS, line.back())
+        unreadable = {node for x in late for y in (x, x.parent) if y for node in y.unread}
+        if all(place in lost or place[0] in unreadable for place in record.places):
             return True
         beside = (x for n, x in line.records.items() if self.mutation(n).key == mutation.key)
-        return any(node in away for x in beside if x.kind in PUBLISHED for node, _ in x.places)
+        return any(
+            node in unreadable for x in beside if x.kind in PUBLISHED for node, _ in x.places
+        )
 
     def _meets(self, hosts: frozenset[str], mutation: Mutation, versions: set[Version]) -> bool:
         return any(version.is_met(mutation.key, hosts) for version in versions)

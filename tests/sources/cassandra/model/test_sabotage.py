@@ -9,12 +9,12 @@ import pytest
 
 from helpers.model.checks.job import JobChecks
 from helpers.model.checks.records import BrokenError
-from helpers.model.machines.away import Away
 from helpers.model.machines.changes import Changing
 from helpers.model.machines.machine import Machine
 from helpers.model.machines.new_generations import Anew
 from helpers.model.machines.plans import Everything
 from helpers.model.machines.runs import run
+from helpers.model.machines.unavailable_logs import UnavailableLogs
 from helpers.model.ring import TWO_CENTRES
 from helpers.sabotage.absent import ABSENT
 from helpers.sabotage.bounds import BOUNDS, CROWDED, GAPS, LATE_INTERPRETED
@@ -95,7 +95,7 @@ CASES: Final = [
     *cases(STREAMS, Everything),
     *cases(ALTERED, Changing, ("ONE", "QUORUM", "ALL")),
     *cases(BOUNDS, Everything),
-    *cases(ABSENT, Away, policies=("expire",), returns=("gap",)),
+    *cases(ABSENT, UnavailableLogs, policies=("expire",), returns=("gap",)),
     *cases(ANEW, Anew, policies=("expire",)),
     *cases(CROWDED, Everything, rooms=(40,)),
     *(

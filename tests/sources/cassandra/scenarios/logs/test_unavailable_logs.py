@@ -36,23 +36,23 @@ def job_in(folder: Path, **options: object) -> Job:
     return Job(folder, NODES, SCHEMA, NO_RING, **given)
 
 
-def away(job: Job, node: str) -> Path:
+def hide(job: Job, node: str) -> Path:
     """Move the directory of a node away; return its new place."""
     kept = job.folder / f"{node}.away"
     (job.folder / node).rename(kept)
     return kept
 
 
-def back(job: Job, node: str) -> None:
+def show(job: Job, node: str) -> None:
     """Move the directory of a node back."""
     (job.folder / f"{node}.away").rename(job.folder / node)
 
 
-def log_away(job: Job, node: str, *mutations: bytes) -> None:
+def log_hidden(job: Job, node: str, *mutations: bytes) -> None:
     """Let a node log mutations while its log cannot be read."""
-    back(job, node)
+    show(job, node)
     job.log(node, *mutations)
-    away(job, node)
+    hide(job, node)
 
 
 def times(job: Job) -> set[int]:
@@ -76,7 +76,7 @@ def test_time_goes_on_without_a_log_after_its_wait(tmp_path: Path) -> None:
     job = job_in(tmp_path)
     job.log("a", insert(b"alone"))
     job.read()
-    away(job, "c")
+    hide(job, "c")
     job.log("a", insert(b"both"))
     job.log("b", insert(b"both"))
 
@@ -98,7 +98,7 @@ def test_a_log_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     job.log("a", insert(b"both"))
     job.read()
     assert {} == job.source.unreadable()
-    away(job, "c")
+    hide(job, "c")
     job.wait(20)
     (why,) = job.source.unreadable().values()
     assert why.message.startswith("log_unreadable: the log of c cannot be read (")
@@ -110,14 +110,14 @@ def test_a_log_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     job.wait(AFTER_S)
     (why,) = job.source.unreadable().values()
     assert "it is taken for absent" in why.hint
-    away(job, "b")
+    hide(job, "b")
     job.wait(20)
     assert {"b", "c"} == set(job.source.unreadable())
     assert ["changes wait for it in forged (QUORUM)"] * 2 == [
         why.hint.partition("; ")[0] for why in job.source.unreadable().values()
     ]
-    back(job, "b")
-    back(job, "c")
+    show(job, "b")
+    show(job, "c")
     job.read()
     assert {} == job.source.unreadable()
 
@@ -127,14 +127,14 @@ def test_a_log_that_is_named_is_not_waited_for(tmp_path: Path) -> None:
     job = job_in(tmp_path)
     job.log("a", insert(b"alone"))
     job.read()
-    away(job, "c")
+    hide(job, "c")
     with pytest.raises(NotCdcDirectoryError, match="absent"):
         job.restart()
 
     job.restart(absent=["c"])
     job.wait(EXPIRY_S - 20)
     assert min(times(job)) >= EXPIRY_S - 30
-    back(job, "c")
+    show(job, "c")
     job.log("c", insert(b"alone"))
     assert shown(b"alone") == job.read()
 
@@ -154,14 +154,14 @@ def test_what_waits_is_remembered_no_shorter_than_the_rest(tmp_path: Path) -> No
 def test_a_log_that_returns_in_time_counts(tmp_path: Path) -> None:
     """Its copies are late copies of remembered records: nothing is published twice."""
     job = job_in(tmp_path, consistency="ONE")
-    away(job, "c")
+    hide(job, "c")
     job.log("a", insert(b"k"))
     job.log("b", insert(b"k"))
     assert shown(b"k") == job.read()
-    log_away(job, "c", insert(b"k"), insert(b"new"))
+    log_hidden(job, "c", insert(b"k"), insert(b"new"))
     assert [] == job.wait(AFTER_S + EXPIRY_S - 20)
 
-    back(job, "c")
+    show(job, "c")
     assert shown(b"new") == job.read()
     assert (1, 2) == (job.books()["entries.c.surplus"], job.books()["entries.c.read"])
     job.wait(20)
@@ -171,7 +171,7 @@ def test_a_log_that_returns_in_time_counts(tmp_path: Path) -> None:
 def test_what_lacks_an_absent_replica_is_remembered_as_incomplete(tmp_path: Path) -> None:
     """Unavailable logs stay expected (line 4): the record is dropped after M, not after C."""
     job = job_in(tmp_path, consistency="ONE", absent=["c"])
-    away(job, "c")
+    hide(job, "c")
     for node in ("a", "b"):
         job.log(node, insert(b"k"))
     job.read()
@@ -189,12 +189,12 @@ def test_a_log_that_returns_too_late_is_a_gap(tmp_path: Path, policy: str) -> No
     for node in ("a", "c"):
         job.log(node, insert(b"before"))
     job.read()
-    away(job, "c")
+    hide(job, "c")
     job.log("a", insert(b"k"))
     assert shown(b"k") == job.read()
-    log_away(job, "c", insert(b"k"))
+    log_hidden(job, "c", insert(b"k"))
     job.wait(AFTER_S + EXPIRY_S + 40)
-    back(job, "c")
+    show(job, "c")
 
     if policy == "fail":
         with pytest.raises(LogGapError, match="for so long that copies may be of mutations") as met:
@@ -215,12 +215,12 @@ def test_a_log_that_returns_too_late_is_a_gap(tmp_path: Path, policy: str) -> No
 def test_what_returns_too_late_can_be_published_again(tmp_path: Path) -> None:
     """With `returned: publish` all of it is read, which may cause declared duplicates (line 36)."""
     job = job_in(tmp_path, consistency="ONE", returned="publish")
-    away(job, "c")
+    hide(job, "c")
     job.log("a", insert(b"k"))
     assert shown(b"k") == job.read()
-    log_away(job, "c", insert(b"k"))
+    log_hidden(job, "c", insert(b"k"))
     job.wait(AFTER_S + EXPIRY_S + 40)
-    back(job, "c")
+    show(job, "c")
 
     assert shown(b"k") == job.read()
 
@@ -250,14 +250,14 @@ def test_nothing_to_read_at_all_is_an_error(tmp_path: Path) -> None:
     job.log("a", insert(b"k"))
     job.read()
     for node in ("a", "b", "c"):
-        away(job, node)
+        hide(job, node)
     with pytest.raises(LogUnreadableError):
         job.read()
     job.clock.advance(AFTER_S * 2_000)
     with pytest.raises(LogUnreadableError):
         job.read()
     for node in ("a", "b", "c"):
-        back(job, node)
+        show(job, node)
     job.wait(10)
 
     assert times(job) <= {5, 10}
@@ -268,7 +268,7 @@ def test_a_directory_is_not_made_anew_by_us(tmp_path: Path) -> None:
     job = job_in(tmp_path, disposal="delete")
     job.log("a", insert(b"k"))
     job.read()
-    away(job, "c")
+    hide(job, "c")
     job.log("a", insert(b"l"))
     job.log("b", insert(b"l"))
     job.wait(20)
@@ -282,13 +282,13 @@ def test_a_version_waits_for_its_absent_log(tmp_path: Path) -> None:
     job = job_in(tmp_path, consistency="ONE", max_hint_window_seconds=20)
     job.log("a", insert(b"at one"))
     assert shown(b"at one") == job.read()
-    away(job, "c")
+    hide(job, "c")
     job.restart(consistency="QUORUM", absent=["c"])
     job.wait(EXPIRY_S - 20)
     job.log("a", insert(b"still at one"))
     assert shown(b"still at one") == job.read()
 
-    back(job, "c")
+    show(job, "c")
     job.wait(10)
     job.log("a", insert(b"at quorum"))
     assert [] == job.wait(10)

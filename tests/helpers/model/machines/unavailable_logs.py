@@ -9,46 +9,46 @@ from helpers.model.logs import NodeLog
 from helpers.model.machines.changes import HOMES, Changing, knows_the_ring
 from helpers.model.machines.machine import LONG_MS, Machine, has_room, keys, nodes, numbers
 
-AWAY_MAX: Final = 2  # Of five logs: at all times some can be read.
+UNREADABLE_MAX: Final = 2  # Of five logs: at all times some can be read.
 
 
-def all_are_there(machine: Machine) -> bool:
+def all_are_readable(machine: Machine) -> bool:
     """Return whether all logs can be read."""
-    return not away(machine)
+    return not unreadable(machine)
 
 
-def few_are_away(machine: Machine) -> bool:
+def few_are_unreadable(machine: Machine) -> bool:
     """Return whether one more log may become unreadable."""
-    return len(away(machine)) < AWAY_MAX
+    return len(unreadable(machine)) < UNREADABLE_MAX
 
 
-def away(machine: Machine) -> list[NodeLog]:
+def unreadable(machine: Machine) -> list[NodeLog]:
     """Return the logs that cannot be read."""
-    return [log for log in machine.world.ring.nodes.values() if log.away_ms is not None]
+    return [log for log in machine.world.ring.nodes.values() if log.unreadable_ms is not None]
 
 
-class Away(Changing):
+class UnavailableLogs(Changing):
     """See the module."""
 
     returns: ClassVar[tuple[str, ...]] = ("gap", "publish")
 
-    @precondition(few_are_away)
+    @precondition(few_are_unreadable)
     @rule(node=nodes)
     def leave(self, node: str) -> None:
         """Make a log unreadable."""
         log = self.world.ring.nodes[node]
-        if log.away_ms is None:
+        if log.unreadable_ms is None:
             log.leave(self.now_ms)
 
-    @precondition(lambda self: bool(away(self)))
+    @precondition(lambda self: bool(unreadable(self)))
     @rule(turn=numbers)
     def come_back(self, turn: int) -> None:
         """Make a log readable again."""
-        logs = away(self)
+        logs = unreadable(self)
         logs[turn % len(logs)].come_back()
 
     @precondition(lambda self: self.world.running)
-    @precondition(all_are_there)
+    @precondition(all_are_readable)
     @precondition(has_room)
     @rule(key=keys, ms=st.sampled_from([10_000, 40_000, LONG_MS]), restarts=st.booleans())
     def be_away(self, key: int, ms: int, restarts: bool) -> None:  # noqa: FBT001 (drawn)
@@ -72,7 +72,7 @@ class Away(Changing):
         self._rest(10_000)
 
     @precondition(lambda self: self.world.running)
-    @precondition(all_are_there)
+    @precondition(all_are_readable)
     @precondition(knows_the_ring)
     @precondition(has_room)
     @rule(key=keys, ms=st.sampled_from([40_000, LONG_MS]))
