@@ -196,7 +196,7 @@ class NodeLog:
         """How often the node was set up again, or its clock set back."""
         return generation_of(self._segment)
 
-    def begin_anew(self, now_ms: int, *, is_wiped: bool) -> None:
+    def restart_ids(self, now_ms: int, *, is_wiped: bool) -> None:
         """Restart with lower ids, after all files were removed (*is_wiped*), or beside them."""
         self._end(now_ms)
         if is_wiped:

@@ -36,7 +36,7 @@ def forgets_what_was_listed(patch: Patch) -> None:
 
 
 # How the message starts of the check that must find it.
-ANEW: Final[Mapping[Sabotage, str]] = {
+NEW_GENERATIONS: Final[Mapping[Sabotage, str]] = {
     passes_over_a_node_set_up_anew: "I5",
     loses_nothing_with_an_old_log: "I10",
     forgets_what_was_listed: "I1",

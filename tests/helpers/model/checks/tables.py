@@ -53,7 +53,7 @@ class TablesChecks:
         self.tables[job, split] = tables
         self._old.pop((job, split), None)
 
-    def begin_anew(self, table: str) -> None:
+    def restart(self, table: str) -> None:
         """Expect all of a table that is in the logs now, but nothing of earlier commits."""
         self._old = {at: self._old.get(at, dict(self._unsure)) for at in self.tables}
         for row in [row for row in self._said if row[0] == table]:

@@ -9,7 +9,7 @@ from helpers.model.machines.machine import has_room, keys, numbers
 from helpers.model.ring import KEYS
 
 
-def knows_the_logs(machine: "Anew") -> bool:
+def knows_the_logs(machine: "NewGenerations") -> bool:
     """Return whether all splits have committed that they read the newest generation of each log.
 
     A generation that started and ended between two checks cannot be known.
@@ -17,13 +17,13 @@ def knows_the_logs(machine: "Anew") -> bool:
     world = machine.world
     return all(
         node in line.markers
-        and generation_of(line.markers[node][0]) == world.ring.nodes[node].generation
+        and incarnation_of(line.markers[node][0]) == world.ring.nodes[node].generation
         for line in world.checks.committed
         for node in world.ring.version.members
     )
 
 
-class Anew(Changing):
+class NewGenerations(Changing):
     """See the module."""
 
     @precondition(lambda self: self.world.running)
@@ -47,7 +47,7 @@ class Anew(Changing):
         self.sync_all()
         if reads:
             self.world.calm(2)
-        log.begin_anew(self.now_ms, is_wiped=is_wiped)
+        log.restart_ids(self.now_ms, is_wiped=is_wiped)
         if kills:
             self.restart()
         ring.write(key, 1, holders)

@@ -201,7 +201,7 @@ class Pair:
             assert begin_apart(connection, BASE, ROUTES[OTHER]) == FORK
         with self.board() as board:
             board.add_route(Route(ROUTES[OTHER], FORK, "k", Desired.RUNNING))
-        self.checks.begin_anew(OTHER)
+        self.checks.restart(OTHER)
         self.sides[FORK] = Side(self, FORK, (OTHER,))
 
     def fork(self) -> None:

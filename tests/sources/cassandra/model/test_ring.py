@@ -7,7 +7,7 @@ import pytest
 
 from helpers.model.machines.changes import Changing
 from helpers.model.machines.machine import Machine
-from helpers.model.machines.new_generations import Anew
+from helpers.model.machines.new_generations import NewGenerations
 from helpers.model.machines.plans import Everything
 from helpers.model.machines.runs import EXAMPLES, run
 from helpers.model.machines.unavailable_logs import UnavailableLogs
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.soak
 
 @pytest.mark.parametrize(
     ("machine", "part"),
-    [(Machine, 1), (Changing, 1), (Everything, 1), (UnavailableLogs, 4), (Anew, 4)],
+    [(Machine, 1), (Changing, 1), (Everything, 1), (UnavailableLogs, 4), (NewGenerations, 4)],
 )
 def test_whatever_happens_the_promises_hold(machine: type[Machine], part: int) -> None:
     """I1 to I8, I10 and lines 35 to 37, under schedules that are the same each time."""

@@ -11,14 +11,14 @@ from helpers.model.checks.job import JobChecks
 from helpers.model.checks.records import BrokenError
 from helpers.model.machines.changes import Changing
 from helpers.model.machines.machine import Machine
-from helpers.model.machines.new_generations import Anew
+from helpers.model.machines.new_generations import NewGenerations
 from helpers.model.machines.plans import Everything
 from helpers.model.machines.runs import run
 from helpers.model.machines.unavailable_logs import UnavailableLogs
 from helpers.model.ring import TWO_CENTRES
 from helpers.sabotage.absent import ABSENT
 from helpers.sabotage.bounds import BOUNDS, CROWDED, GAPS, LATE_INTERPRETED
-from helpers.sabotage.new_generations import ANEW
+from helpers.sabotage.new_generations import NEW_GENERATIONS
 from helpers.sabotage.plans import ALTERED, LEVELS, PLANS, STREAMS
 from helpers.sabotage.rules import (
     CHANGING,
@@ -96,7 +96,7 @@ CASES: Final = [
     *cases(ALTERED, Changing, ("ONE", "QUORUM", "ALL")),
     *cases(BOUNDS, Everything),
     *cases(ABSENT, UnavailableLogs, policies=("expire",), returns=("gap",)),
-    *cases(ANEW, Anew, policies=("expire",)),
+    *cases(NEW_GENERATIONS, NewGenerations, policies=("expire",)),
     *cases(CROWDED, Everything, rooms=(40,)),
     *(
         case

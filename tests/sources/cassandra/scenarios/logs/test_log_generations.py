@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headrace.plugins import Position
 
 BACK = -50 * RUN_GAP_MAX  # Ids go back by this.
-ANEW = NODES[:1]
+RESET = NODES[:1]
 OTHERS = NODES[1:]
 OLD, NEW = 100 * RUN_GAP_MAX, 7  # Ids.
 
@@ -43,11 +43,11 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GapJob:
     return made
 
 
-def set_up_anew(job: GapJob) -> None:
+def set_up_again(job: GapJob) -> None:
     """Remove all files of a node, also headrace's notes, and restart it with lower ids."""
     shutil.rmtree(job.folder / "n1")
     (job.folder / "n1").mkdir()
-    job.log(BACK, range(3, 6), nodes=ANEW)
+    job.log(BACK, range(3, 6), nodes=RESET)
     job.log(1, range(3, 6), nodes=OTHERS)
 
 
@@ -58,19 +58,19 @@ def test_a_clock_that_was_set_back_loses_nothing(
 
     This stays so when the ring is divided into other splits.
     """
-    job.log(BACK, range(3, 6), nodes=ANEW)
+    job.log(BACK, range(3, 6), nodes=RESET)
     job.log(1, range(3, 6), nodes=OTHERS)
     assert 0 == job.run()
     assert list(range(6)) == job.rows()
     assert "log_generation_started" in capsys.readouterr().err
 
     job.change(splits=3)
-    job.log(BACK + 1, range(6, 9), nodes=ANEW)
+    job.log(BACK + 1, range(6, 9), nodes=RESET)
     job.log(2, range(6, 9), nodes=OTHERS)
     assert 0 == job.run()
     assert list(range(9)) == job.rows()
 
-    job.log(-BACK, range(9, 12), nodes=ANEW)
+    job.log(-BACK, range(9, 12), nodes=RESET)
     job.log(3, range(9, 12), nodes=OTHERS)
     assert 0 == job.run()
     assert list(range(12)) == job.rows()
@@ -112,7 +112,7 @@ def test_a_node_that_was_set_up_anew_is_read_from_its_beginning(
     job: GapJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Unread parts of its old log are a gap (I10); what other nodes logged agrees as before."""
-    set_up_anew(job)
+    set_up_again(job)
     capsys.readouterr()
 
     assert 1 == job.run()
@@ -124,7 +124,7 @@ def test_a_node_that_was_set_up_anew_is_read_from_its_beginning(
     assert list(range(6)) == job.rows()
     assert {**place(BACK, 0), "incarnation": 1} == job.notices()[0]["to"]
 
-    job.log(BACK + 1, range(6, 9), nodes=ANEW)
+    job.log(BACK + 1, range(6, 9), nodes=RESET)
     job.log(2, range(6, 9), nodes=OTHERS)
     assert 0 == job.run()
     assert list(range(9)) == job.rows()
@@ -135,7 +135,7 @@ def test_what_another_job_read_of_a_new_log_is_not_read(
     job: GapJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A job uses its own list of segments, not the notes that a later job left in the log (I10)."""
-    set_up_anew(job)
+    set_up_again(job)
     other = job.folder / "other.yaml"
     sink = {"plugin": "files", "path": "later.jsonl"}
     later = {"job": "later", "state": "later.db", "sink": sink}
@@ -154,7 +154,7 @@ def test_what_another_job_read_of_a_new_log_is_not_read(
 def test_a_policy_reads_the_new_log_by_itself(job: GapJob, policy: str) -> None:
     """The gap is reported, and the new log counts."""
     job.change(gaps=policy)
-    set_up_anew(job)
+    set_up_again(job)
 
     assert 0 == job.run()
 
@@ -171,7 +171,7 @@ def test_what_was_unread_of_the_old_log_is_a_gap(job: GapJob) -> None:
         write_segment(job.folder / node, made.content, segment_id=OLD, index=index)
     options = {**job.source, "splits": 1}
     state = read(options)[1]["1-of-1"]
-    set_up_anew(job)
+    set_up_again(job)
 
     _, states = read({**options, "gaps": "expire"}, {"1-of-1": state})
 
