@@ -199,12 +199,12 @@ def test_every_envelope_has_its_origin(job: MillJob, envelope: str, codec: str) 
     schema = Shaper(Encoding(codec="avro", envelope=envelope), mill.ORIGIN).schema(mill.SCHEMA)
     parsed: Any = fastavro.parse_schema(without_logic(schema.value), {})
 
-    def told(value: bytes) -> Any:  # noqa: ANN401 (a document)
+    def decoded(value: bytes) -> Any:  # noqa: ANN401 (a document)
         if codec == "json":
             return json.loads(value)
         return fastavro.schemaless_reader(BytesIO(value), parsed, None)
 
-    found = [told(bytes.fromhex(row["value"])) for row in job.messages()]
+    found = [decoded(bytes.fromhex(row["value"])) for row in job.messages()]
 
     assert [origin_in(envelope, *sack) for sack in GROUND] == [
         _origin_of(envelope, document) for document in found

@@ -82,13 +82,13 @@ def test_an_index_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str
     job = GapJob(tmp_path)
     job.log(1, range(3))
     job.log(2, range(3, 5))
-    told = []
+    printed = []
     for _ in range(2):
         assert 0 == job.replay("index", "--master", "none")
-        told.append(capsys.readouterr().out.split())
+        printed.append(capsys.readouterr().out.split())
 
-    assert 0 < int(told[0][0])
-    assert ["0", "bytes"] == told[1][:2]
+    assert 0 < int(printed[0][0])
+    assert ["0", "bytes"] == printed[1][:2]
     assert [*(tmp_path / "state.db.index").glob("*/*.index")]
 
 
@@ -114,8 +114,8 @@ def test_progress_on_a_terminal_and_elsewhere() -> None:
         shown.step(ShardReport(number=1, delivered=5))
         shown.step(ShardReport(number=2, delivered=6, problem="lost"))
 
-    told = bar.stream.getvalue() if isinstance(bar.stream, io.StringIO) else ""
-    assert ["", f"[{'#' * 15:<30}] 1 of 2 shards, 5 changes, 0 failed"] == told.split("\r")[:2]
-    assert told.endswith(f"[{'#' * 30}] 2 of 2 shards, 11 changes, 1 failed\n")
+    printed = bar.stream.getvalue() if isinstance(bar.stream, io.StringIO) else ""
+    assert ["", f"[{'#' * 15:<30}] 1 of 2 shards, 5 changes, 0 failed"] == printed.split("\r")[:2]
+    assert printed.endswith(f"[{'#' * 30}] 2 of 2 shards, 11 changes, 1 failed\n")
     lines = log.stream.getvalue() if isinstance(log.stream, io.StringIO) else ""
     assert "2 of 2 shards, 11 changes, 1 failed" == lines.splitlines()[-1]

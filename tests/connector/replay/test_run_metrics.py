@@ -60,11 +60,11 @@ def test_catching_up_writes_a_file(tmp_path: Path) -> None:
 
 def test_served_while_it_runs() -> None:
     """The same metrics are served until the work ends."""
-    told, port = RunMeasures("r1"), free_port()
+    metrics, port = RunMeasures("r1"), free_port()
     given = Metered(metrics=f"127.0.0.1:{port}")
-    with telling(given, "orders", told):
-        told.step({ShardState.PASS: 2}, ShardReport(number=1, delivered=7, size_bytes=70))
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=180) as answer:
+    with telling(given, "orders", metrics):
+        metrics.step({ShardState.PASS: 2}, ShardReport(number=1, delivered=7, size_bytes=70))
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             text = answer.read().decode()
 
     assert 'job="orders"' in text

@@ -141,16 +141,16 @@ class GapJob:
 
     def books(self, *arguments: str) -> Mapping[str, int]:
         """Return the source's books, summed over all splits, after checking that they balance."""
-        books: Mapping[str, int] = self.result(*arguments)["total"]["books"]
+        books: Mapping[str, int] = self.verified(*arguments)["total"]["books"]
         return books
 
-    def result(self, *arguments: str) -> Json:
+    def verified(self, *arguments: str) -> Json:
         """Return what `headrace verify` prints about books that balance."""
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             assert 0 == self._main("verify", "--json", *arguments)
-        verdict: Json = json.loads(printed.getvalue())
-        return verdict
+        document: Json = json.loads(printed.getvalue())
+        return document
 
     def _main(self, verb: str, *arguments: str, before: Sequence[str] = ()) -> int:
         try:

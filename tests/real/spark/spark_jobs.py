@@ -83,10 +83,10 @@ def lines_of(job: Path) -> int:
 def delivered(job: Path) -> Counter[str]:
     """Return what the sink of a job has, without where each change was read."""
     lines = job.with_suffix(".jsonl").read_text().splitlines()
-    return Counter(map(told, lines))
+    return Counter(map(without_origin, lines))
 
 
-def told(document: str | bytes) -> str:
+def without_origin(document: str | bytes) -> str:
     """Return what a change says without where it was read."""
     found = json.loads(document)
     for name in ("copies", "node", "segment", "position"):

@@ -34,7 +34,7 @@ from real.spark.spark_jobs import (
     lines_of,
     ring_job,
     stream_job,
-    told,
+    without_origin,
 )
 
 pytestmark = pytest.mark.real
@@ -233,7 +233,7 @@ def test_kafka(spark: SparkSession, tmp_path: Path, bootstrap_servers: str) -> N
     assert by_worker().total() == wanted.total()
     assert wanted == messages(bootstrap_servers, topics["stream"])
     of_frame: Counter[tuple[object, ...]] = Counter(
-        (bytes(row.key), told(row.value), bytes(row.schema_id)) for row in frame.collect()
+        (bytes(row.key), without_origin(row.value), bytes(row.schema_id)) for row in frame.collect()
     )
     assert of_frame == messages(bootstrap_servers, topics["stream"] + ".copy")
 
@@ -264,9 +264,9 @@ def test_a_poisoned_segment(
     assert sorted(b"k%d" % number for number in range(1, SEGMENTS + 1)) == sorted(keys)
     capsys.readouterr()
     assert 0 == job.replay("status", run, "--json")
-    told = json.loads(capsys.readouterr().out)["shards"]
-    assert list(range(1, 9)) == [shard["number"] for shard in told]
-    notes = [note for shard in told for note in shard["notes"]]
+    shards = json.loads(capsys.readouterr().out)["shards"]
+    assert list(range(1, 9)) == [shard["number"] for shard in shards]
+    notes = [note for shard in shards for note in shard["notes"]]
     assert 2 == len(notes)
     assert 1 == sum(damaged in note for note in notes)
 
@@ -305,6 +305,10 @@ def kafka_sink(bootstrap_servers: str, topic: str) -> dict[str, object]:
 def messages(bootstrap_servers: str, topic: str) -> Counter[tuple[object, ...]]:
     """Return the messages of a topic: key, what the value says, and the id of the schema."""
     return Counter(
-        (message.key(), told(message.value() or b""), dict(message.headers() or ())["schemaId"])
+        (
+            message.key(),
+            without_origin(message.value() or b""),
+            dict(message.headers() or ())["schemaId"],
+        )
         for message in consume(bootstrap_servers, topic)
     )

@@ -54,11 +54,11 @@ def job(
     made.log(1, range(5))
     made.log(2, range(5, 10), nodes=("n1",))
     assert 0 == made.run()
-    assert [f"k{n}" for n in range(5)] == told(made, "out.jsonl")
+    assert [f"k{n}" for n in range(5)] == delivered_keys(made, "out.jsonl")
     return made
 
 
-def told(job: GapJob, name: str) -> list[str]:
+def delivered_keys(job: GapJob, name: str) -> list[str]:
     """Return the keys in a file of the sink, in order."""
     path = job.folder / name
     lines = path.read_text().splitlines() if path.exists() else []
@@ -85,10 +85,10 @@ def test_a_job_goes_on_from_the_rows_of_another(job: GapJob, splits: int) -> Non
 
     assert 0 == begin(job, splits=splits, start=f"cdc_state:{job.name}")
 
-    assert [f"k{n}" for n in (10, 11, 5, 6, 7, 8, 9)] == told(job, "new.jsonl")
+    assert [f"k{n}" for n in (10, 11, 5, 6, 7, 8, 9)] == delivered_keys(job, "new.jsonl")
     job.log(4, range(12, 14))
     assert 0 == job.run()
-    assert [f"k{n}" for n in (10, 11, 12, 13, 5, 6, 7, 8, 9)] == told(job, "new.jsonl")
+    assert [f"k{n}" for n in (10, 11, 12, 13, 5, 6, 7, 8, 9)] == delivered_keys(job, "new.jsonl")
     assert 5 == job.books()["mutations.opening"]
 
 
@@ -100,7 +100,7 @@ def test_the_rows_are_all_that_is_needed(job: GapJob, session: Session) -> None:
 
     assert 0 == begin(job, splits=2, start=f"cdc_state:{job.name}")
 
-    assert [] == told(job, "new.jsonl")
+    assert [] == delivered_keys(job, "new.jsonl")
     assert 5 == job.books()["mutations.pending"]
 
 
@@ -133,7 +133,7 @@ def test_rows_that_leave_out_tokens_are_refused(
     assert "no row has what follows token 0" in said
     assert 0 != begin(job, splits=2, start="cdc_state:nobody")
     assert "it has no rows" in capsys.readouterr().err
-    assert [] == told(job, "new.jsonl")
+    assert [] == delivered_keys(job, "new.jsonl")
 
 
 def whole_ring(token: int, **parts: Any) -> Commit:  # noqa: ANN401 (as `commit_of` takes them)

@@ -49,7 +49,7 @@ def backlog(job: GapJob) -> None:
         job.log(number, range(first - 5, first + ROWS - 9), nodes=("n3",))
 
 
-def told(document: Mapping[str, object]) -> str:
+def without_origin(document: Mapping[str, object]) -> str:
     """Return what does not depend on the process that read it."""
     varies = ("copies", "node", "segment", "position")
     return json.dumps({k: v for k, v in document.items() if k not in varies}, sort_keys=True)
@@ -62,7 +62,7 @@ def by_a_worker(job: GapJob) -> Counter[str]:
     job.path.write_text(text.replace("job: orders", "job: others"))
     assert 0 == job.run()
     job.path.write_text(text)
-    found = Counter(map(told, job.documents()))
+    found = Counter(map(without_origin, job.documents()))
     before.rename(job.folder / "out.jsonl")
     return found
 
@@ -85,7 +85,7 @@ def test_what_a_worker_delivers(job: GapJob) -> None:
     """The sink gets the same as from a worker; the books balance, and a worker adds nothing."""
     assert 0 == catch_up(job, "--split", "1-of-2,2-of-2", "--chunk-bytes", "20000")
 
-    assert by_a_worker(job) == Counter(map(told, job.documents()))
+    assert by_a_worker(job) == Counter(map(without_origin, job.documents()))
     books = job.books()
     assert [None, None] == owners(job)
     count = len(job.documents())
@@ -126,7 +126,7 @@ def test_parts_of_a_split(inside: GapJob) -> None:
 
     assert ["1-of-2", "2-of-2"] == sorted(came_to.done)
     assert came_to.chunks > 2
-    assert by_a_worker(job) == Counter(map(told, job.documents()))
+    assert by_a_worker(job) == Counter(map(without_origin, job.documents()))
     books, count = job.books(), len(job.documents())
     assert 0 == job.run()
     assert (books, count) == (job.books(), len(job.documents()))
@@ -140,7 +140,7 @@ def test_one_split_beside_others(job: GapJob) -> None:
     assert 0 == job.run()
 
     assert 10 < half < len(job.documents())
-    assert by_a_worker(job) == Counter(map(told, job.documents()))
+    assert by_a_worker(job) == Counter(map(without_origin, job.documents()))
 
 
 def test_what_lags_less_is_left_alone(job: GapJob, capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,7 +151,7 @@ def test_what_lags_less_is_left_alone(job: GapJob, capsys: pytest.CaptureFixture
     assert [2, 10] == [len(capsys.readouterr().out.splitlines()), len(job.documents())]
     assert 0 == catch_up(job, "--lag-bytes", "0")
     assert "caught up: 2 splits" in capsys.readouterr().out
-    assert by_a_worker(job) == Counter(map(told, job.documents()))
+    assert by_a_worker(job) == Counter(map(without_origin, job.documents()))
 
 
 def test_up_to_a_place(job: GapJob) -> None:
@@ -162,7 +162,7 @@ def test_up_to_a_place(job: GapJob) -> None:
     assert 0 == job.run()
 
     assert before < len(job.documents())
-    assert by_a_worker(job) == Counter(map(told, job.documents()))
+    assert by_a_worker(job) == Counter(map(without_origin, job.documents()))
 
 
 def test_a_killed_driver_repeats_a_chunk_at_most(inside: GapJob) -> None:
@@ -181,10 +181,10 @@ def test_a_killed_driver_repeats_a_chunk_at_most(inside: GapJob) -> None:
         with pytest.raises(ShardFailedError):
             made.run(["1-of-2"], by_hand(2, dies))
         assert 2 == made.came_to.chunks
-    delivered = Counter(map(told, job.documents()))
+    delivered = Counter(map(without_origin, job.documents()))
     assert 0 == job.run()
 
-    whole, wanted = Counter(map(told, job.documents())), by_a_worker(job)
+    whole, wanted = Counter(map(without_origin, job.documents())), by_a_worker(job)
     assert set(wanted) == set(whole)
     repeated = whole - wanted
     assert 0 < repeated.total() < delivered.total()
@@ -197,23 +197,23 @@ def test_a_running_worker_hands_over_and_goes_on(job: GapJob) -> None:
     command = [sys.executable, "-c", RUN, "run", str(job.path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as worker:  # noqa: S603 (our own interpreter)
         assert worker.stderr is not None
-        heard = iter(worker.stderr)
-        told_of(heard, "split_started", "1-of-2")
+        lines = iter(worker.stderr)
+        wait_for_event(lines, "split_started", "1-of-2")
         assert 0 == catch_up(job, "--split", "1-of-2")
-        told_of(heard, "split_handed_over", "1-of-2")
-        told_of(heard, "split_started", "1-of-2")
+        wait_for_event(lines, "split_handed_over", "1-of-2")
+        wait_for_event(lines, "split_started", "1-of-2")
         worker.send_signal(signal.SIGTERM)
         worker.communicate(timeout=180)
         assert 0 == worker.returncode
 
     assert 0 == job.run()
-    assert by_a_worker(job) == Counter(map(told, job.documents()))
+    assert by_a_worker(job) == Counter(map(without_origin, job.documents()))
     assert job.books()
 
 
-def told_of(heard: Iterator[str], event: str, split: str) -> None:
+def wait_for_event(lines: Iterator[str], event: str, split: str) -> None:
     """Read the worker's log up to a line with an event and a split."""
-    assert any(event in line and split in line for line in heard)
+    assert any(event in line and split in line for line in lines)
 
 
 def test_a_split_that_is_not_given_back(inside: GapJob, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_tasks_that_fail(job: GapJob, capsys: pytest.CaptureFixture[str]) -> Non
     (job.folder / "out.jsonl").rmdir()
     (job.folder / "kept.jsonl").rename(job.folder / "out.jsonl")
     assert 0 == catch_up(job, "--lag-bytes", "0")
-    assert by_a_worker(job) == Counter(map(told, job.documents()))
+    assert by_a_worker(job) == Counter(map(without_origin, job.documents()))
 
 
 @pytest.mark.parametrize(

@@ -55,12 +55,12 @@ class ByHand:
 
     def deliver(self, end: Offset) -> None:
         """Read and write a batch, each part as a task on another machine does."""
-        told = []
+        settled = []
         for partition in self.reader.partitions(self.at, end):
             reader, mine = pickle.loads(pickle.dumps((self.started(), partition)))  # noqa: S301 (our own)
             writer = SinkStream({"job": self.options["job"]})
-            told.append(writer.write(reader.read(mine)))
-        SinkStream({"job": self.options["job"]}).commit(list(told), self.batches)
+            settled.append(writer.write(reader.read(mine)))
+        SinkStream({"job": self.options["job"]}).commit(list(settled), self.batches)
         self.log("offsets", json.dumps(end))
 
     def step(self) -> bool:
@@ -110,11 +110,11 @@ def test_what_a_worker_delivers(job: GapJob, batch_bytes: int, batches: int) -> 
     stream.run()
 
     assert (EXPECTED, batches) == (job.rows(), stream.batches)
-    by_spark = Counter(map(told, job.documents()))
+    by_spark = Counter(map(without_origin, job.documents()))
     (job.folder / "out.jsonl").unlink()
     job.path.write_text(job.path.read_text().replace("job: orders", "job: others"))
     assert 0 == job.run()
-    assert Counter(map(told, job.documents())) == by_spark
+    assert Counter(map(without_origin, job.documents())) == by_spark
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 1 << 40])
@@ -126,24 +126,24 @@ def test_books(job: GapJob, batch_bytes: int) -> None:
     stream.deliver(end)
     stream.begin_again()  # A repeated batch counts once.
     stream.run()
-    on_spark = job.result()
+    on_spark = job.verified()
     job.path.write_text(job.path.read_text().replace("job: orders", "job: others"))
     assert 0 == job.run()
 
-    by_worker = job.result()
+    by_worker = job.verified()
     assert len(EXPECTED) == sum(t["delivered"] for t in on_spark["total"]["tables"].values())
-    assert whoever_is_first(by_worker["total"]) == whoever_is_first(on_spark["total"])
+    assert without_order(by_worker["total"]) == without_order(on_spark["total"])
     assert by_worker["splits"].keys() == on_spark["splits"].keys()
 
 
-def whoever_is_first(told: Mapping[str, dict[str, object]]) -> Mapping[str, object]:
+def without_order(verified: Mapping[str, dict[str, object]]) -> Mapping[str, object]:
     """Return books without the counters that depend on the order of the logs."""
     fates = (".first", ".counted", ".surplus")
     return {
-        **told,
+        **verified,
         "books": {
             name: count
-            for name, count in told["books"].items()
+            for name, count in verified["books"].items()
             if not (name.startswith("entries.") and name.endswith(fates))
         },
     }
@@ -191,7 +191,7 @@ def test_books_that_are_gone(job: GapJob, capsys: pytest.CaptureFixture[str]) ->
     assert "[state_lost]" in capsys.readouterr().err
 
 
-def told(document: Mapping[str, object]) -> str:
+def without_origin(document: Mapping[str, object]) -> str:
     """Return what does not depend on the process that read it."""
     varies = ("copies", "node", "segment", "position")
     return json.dumps({k: v for k, v in document.items() if k not in varies}, sort_keys=True)

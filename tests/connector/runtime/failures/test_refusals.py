@@ -146,7 +146,7 @@ def test_verify_names_it(refused: Refused, job: str, capsys: pytest.CaptureFixtu
 
     first = f"data source {BAD}: schema_incompatible: table {OTHER}, subject "
     assert capsys.readouterr().out.startswith(first)
-    (failed,) = refused.job.result("--job", job)["failed_sources"]
+    (failed,) = refused.job.verified("--job", job)["failed_sources"]
     assert failed.startswith(first)
 
 

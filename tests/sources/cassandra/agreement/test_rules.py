@@ -62,7 +62,7 @@ def stored_rows(rows: bytes) -> dict[Digest, tuple[object, ...] | None]:
     return found
 
 
-def told(record: Record) -> tuple[object, ...]:
+def fields_of(record: Record) -> tuple[object, ...]:
     """Return what a row must say of *record*."""
     r = record
     places = list(r.locations)
@@ -106,7 +106,7 @@ class Run:
                 stored.pop(digest, None)
                 if row is not None:
                     stored[digest] = row
-        assert {d: told(r) for d, r in self.model.records.items()} == stored
+        assert {d: fields_of(r) for d, r in self.model.records.items()} == stored
         assert self.model.pending() == self.agreement.pending
         assert len(self.model.records) == self.agreement.live
 

@@ -169,11 +169,11 @@ def test_a_report_is_read_when_its_log_is_listed(
     """What is read till the next listing was logged before this one, and reported before that."""
     read: list[Path] = []
 
-    def told(file: Path) -> list[Stream]:
+    def streams_in(file: Path) -> list[Stream]:
         read.append(file)
         return []
 
-    monkeypatch.setattr("headrace.sources.cassandra.reading.stream_watch.streams_in", told)
+    monkeypatch.setattr("headrace.sources.cassandra.reading.stream_watch.streams_in", streams_in)
     options = forged_nodes(tmp_path, dict.fromkeys(NODES, OLD))
     (reader,) = open_all(source({**options, "consistency": "ONE", "splits": 1})).values()
 

@@ -64,7 +64,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GapJob:
     return made
 
 
-def away(job: GapJob) -> None:
+def lose_while_stopped(job: GapJob) -> None:
     """Let a log lose a segment that no process has seen, while no process runs."""
     assert 0 == job.run()
     job.log(3, range(6, 9), nodes=ALONE)
@@ -77,7 +77,7 @@ def test_a_gap_stops_the_job_until_it_is_accepted(
     job: GapJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """G08: it is in sink, books and list; `accept` lets the job continue after it."""
-    away(job)
+    lose_while_stopped(job)
     capsys.readouterr()
 
     assert 1 == job.run()
@@ -118,7 +118,7 @@ def test_a_gap_stops_the_job_until_it_is_accepted(
 def test_a_store_of_the_jobs_own_is_asked(job: GapJob, name: str) -> None:
     """As a worker would commit it: under a claim, so no other worker can have the splits."""
     job.keep_states_in({"plugin": "sqlite", "path": name})
-    away(job)
+    lose_while_stopped(job)
     assert 1 == job.run()
     assert 4 == job.call("gaps")
 
@@ -134,7 +134,7 @@ def test_accepting_is_audited_and_refuses_what_is_no_gap(
     job: GapJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The audit log has accepted gaps, and failed attempts."""
-    away(job)
+    lose_while_stopped(job)
     assert 1 == job.run()
 
     assert 2 == job.call("accept", "n1:7:7")
@@ -191,7 +191,7 @@ def test_what_was_listed_before_the_process_died_is_remembered(tmp_path: Path) -
 def test_a_policy_lets_the_job_go_on_by_itself(job: GapJob, policy: str) -> None:
     """Without stopping it reports the gap; copies of other nodes agree as before."""
     job.change(gaps=policy)
-    away(job)
+    lose_while_stopped(job)
 
     assert 0 == job.run()
 
