@@ -225,7 +225,7 @@ class WatchedSource(CassandraSource):
         return WatchedReader(self.process, super().open(split, resume), line)
 
 
-class Sky(Sink, Writer):
+class HeldSink(Sink, Writer):
     """Holds records until they arrive: nothing is settled before the test says so."""
 
     process: "Process"
@@ -259,7 +259,7 @@ class Sky(Sink, Writer):
 class Settling(Replanning):
     """Replanning by the model's clock; the model knows which processes are dead."""
 
-    def __init__(self, process: "Process", source: WatchedSource, sink: Sky) -> None:
+    def __init__(self, process: "Process", source: WatchedSource, sink: HeldSink) -> None:
         """Use the store and clock of *process*."""
         self._process = process
         folder = process.world.folder
@@ -269,7 +269,7 @@ class Settling(Replanning):
             state=folder,
             source=WatchedSource,
             source_config=None,
-            sink=Sky,
+            sink=HeldSink,
             sink_config=None,
             runtime=RuntimeConfig(),
         )
@@ -295,7 +295,7 @@ class Settling(Replanning):
 class Run:
     """What a process does under one plan, from its settlement to the next plan."""
 
-    def __init__(self, process: "Process", source: WatchedSource, sink: Sky) -> None:
+    def __init__(self, process: "Process", source: WatchedSource, sink: HeldSink) -> None:
         """Start without splits."""
         self.source = source
         self.told: deque[Closed | Idled] = deque()
@@ -360,16 +360,16 @@ class Process:
         job_key = self.store.job_key()
         context = Context(job=JOB, clock=self.clock, job_key=job_key, log=self.world.log)
         source = WatchedSource(self.world.config(self._options), context)
-        sky = Sky(None, context)
-        source.process = sky.process = self
+        sink = HeldSink(None, context)
+        source.process = sink.process = self
         self._waited = 0
         try:
-            self._plan = Settling(self, source, sky).settle(self._configured)
+            self._plan = Settling(self, source, sink).settle(self._wish)
         except StoreUnavailableError:
             self._plan = 0
         self.deadlines.clear()
         if self._plan:
-            self._run = Run(self, source, sky)
+            self._run = Run(self, source, sink)
         else:
             source.close()
 
@@ -484,7 +484,7 @@ class Process:
         return store
 
     def around(
-        self, source: WatchedSource, sink: Sky, post: Callable[[DeliveryResult], None]
+        self, source: WatchedSource, sink: HeldSink, post: Callable[[Verdict], None]
     ) -> Surroundings:
         """Return the context of a pipeline."""
         return Surroundings(
