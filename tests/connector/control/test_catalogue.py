@@ -89,7 +89,7 @@ def test_untouched_state(connection: NoteCopy) -> None:
 
 
 def test_a_source_that_begins_elsewhere_runs_beside(connection: NoteCopy) -> None:
-    """A source with a start of its own gets a job named after both; equal starts share a job."""
+    """A source with another start gets a job named after both; equal starts share a job."""
     late = "CREATE DATA_SOURCE flow ON TABLE ks.z WITH k AND start = 'latest'"
     same = "CREATE DATA_SOURCE flow ON TABLE ks.y WITH k AND start = 'latest'"
     execute(connection, SINKS, FREE_A, late)

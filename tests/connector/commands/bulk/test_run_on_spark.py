@@ -30,7 +30,7 @@ def on_spark(job: GapJob, *arguments: str) -> int:
 def test_arguments(
     job: GapJob, capsys: pytest.CaptureFixture[str], arguments: tuple[str, str]
 ) -> None:
-    """Options of workers, and batches without records, are refused."""
+    """Options of workers, and batches of 0 bytes, are refused."""
     assert 2 == on_spark(job, *arguments)
     assert f"{arguments[0]}: " in capsys.readouterr().err
 

@@ -165,7 +165,7 @@ def messages_of(encoded: EncodedRecords) -> list[Stored]:
 def test_tables_that_are_not_typed(
     tmp_path: Path, table: str, sink: dict[str, str], message: str
 ) -> None:
-    """A missing table, and messages without the necessary fields, are named at once."""
+    """A missing table, and formats without typed columns, are named at once."""
     given = {"plugin": "kafka", "bootstrap.servers": "localhost:1", "topic": "t", **sink}
     nodes = forged_nodes(tmp_path, {"node1": [insert(b"1")]}, SCHEMA)
     job = {"job": "j", "state": "s.db", "source": {"plugin": "cassandra", **nodes}, "sink": given}

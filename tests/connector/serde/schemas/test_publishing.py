@@ -107,7 +107,7 @@ def framing_of(publisher: Publisher, form: str = "none", on_incompatible: str = 
 
 
 def published(publisher: Publisher, schema: RecordSchema = SCHEMA) -> None:
-    """Wait until the publisher's thread has tried every schema in its queue."""
+    """Wait until the publisher's thread has an outcome for *schema*."""
     until(lambda: publisher.outcome(schema.schema_id, "value") is not None, "no outcome")
 
 
@@ -311,7 +311,7 @@ def table_schema(name: str) -> RecordSchema:
 def test_a_topic_of_many_tables_has_subjects_for_each(
     desk: Desk, *, shared: bool, subjects: list[str]
 ) -> None:
-    """The default strategy depends on the topic: a topic of one table names both subjects."""
+    """By default subjects are named after the topic, and after the record if tables share it."""
     publisher = desk.open(strategy=None, topic="t", shared=shared)
     publisher.announce([table_schema("a")])
     published(publisher, table_schema("a"))

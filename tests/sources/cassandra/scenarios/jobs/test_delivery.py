@@ -196,7 +196,7 @@ def test_k04_a_broker_goes_and_comes_back(delivery: Delivery) -> None:
 
 
 def test_k05_what_could_not_be_sent_is_not_done(delivery: Delivery) -> None:
-    """K05: no marker passes a rejected message, and no segment is deleted, until it was resent."""
+    """K05: no marker passes an unsent message, and no segment is deleted, until it was resent."""
     grow(delivery.job, 0, range(10))
     with delivery.working():
         until(lambda: delivery.delivered() == 10, "nothing was delivered")

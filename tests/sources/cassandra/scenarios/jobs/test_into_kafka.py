@@ -84,7 +84,7 @@ def test_what_a_transform_failed_on_is_sent_again(
 def test_what_is_sent_again_waits_for_its_schema(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A framed message needs its schema's id, which the registry gives after a moment."""
+    """A redriven record waits for the id of its schema, which the registry gives later."""
     broker = EmbeddedBroker()
     sink = {"bootstrap.servers": broker.bootstrap_servers, "topic": "framed-late"}
     sink |= {"envelope": "flat", "subject.name.strategy": "RecordNameStrategy", "transforms": "t"}

@@ -102,7 +102,7 @@ def test_what_a_worker_delivered_is_clean(world: World) -> None:
 def test_what_was_taken_away_is_found_and_repaired(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One of a hundred records is missing: exactly those are found and repaired."""
+    """If one record in a hundred is missing, exactly those are found and repaired."""
     path = world.job("holes")
     left_out = world.copy("whole", "holes", without=100)
     capsys.readouterr()

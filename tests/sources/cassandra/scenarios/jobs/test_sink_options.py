@@ -140,7 +140,7 @@ def test_the_envelope(tmp_path: Path, envelope: str) -> None:
 
 
 def test_tombstones(tmp_path: Path) -> None:
-    """With tombstones, one follows the deletion of a row or partition, and nothing else."""
+    """With tombstones, one follows the deletion of a partition, and nothing else."""
     with encoder(tmp_path, {"tombstones.on.delete": "true"}) as made:
         buried = [FIRST[index].operation for index in encoded(made).tombstones]
 
@@ -313,7 +313,7 @@ def test_a_schema_that_is_refused(tmp_path: Path, policy: str) -> None:
 def test_a_schema_that_a_transform_fails_on(
     tmp_path: Path, framing: str, predicate: Mapping[str, str], aside: int
 ) -> None:
-    """All its records are dead-lettered, because no schema fits them; other tables continue."""
+    """All its records are dead-lettered, as none could be read; other tables continue."""
     with registry(tmp_path / "registry.db") as address:
         options = {"schema.store": "registry", "schema.store.url": address, "envelope": "flat"}
         options |= {"schema.framing": framing, "transforms": "t", "predicates": "p"}

@@ -102,7 +102,7 @@ def places(state: CdcState | None) -> list[int]:
 
 
 def test_q03_of_states_that_overlap_the_latest_counts_whole() -> None:
-    """Q03: of a record in both states the later one counts; all other records are kept.
+    """Q03: where two states overlap, the later one counts as a whole; the rest is kept.
 
     Reading continues at the lowest marker, and skips what the other part has read.
     """

@@ -21,7 +21,7 @@ from helpers.logs.forged import insert
 from helpers.logs.node_logs import batches, forged_nodes, open_all
 
 RECORDS_MAX = 1_000
-# RECORDS_MAX is to this what a job's 200,000 records are to an hour at 10,000 a second.
+# Many times RECORDS_MAX, as an hour at 10,000 a second is many times a job's 200,000 records.
 COUNT = 6_000
 CHUNK_RECORDS = CHUNK_BYTES // 60  # Read of one log before the next.
 ROWS = [insert(b"key %d" % i, b"value") for i in range(COUNT)]

@@ -288,7 +288,7 @@ def test_offsets_name_the_generation() -> None:
 
 
 def alone(folder: Path, **more: object) -> dict[str, object]:
-    """Return the options of a job over one node below *folder*, which ignores gaps."""
+    """Return the options of a job over one node below *folder*, with `gaps: expire`."""
     (folder / "schema.cql").write_text(SCHEMA)
     return {
         "nodes": {"n1": str(folder / "n1")},

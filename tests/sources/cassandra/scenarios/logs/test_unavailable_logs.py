@@ -123,7 +123,7 @@ def test_a_log_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 
 def test_a_log_that_is_named_is_not_waited_for(tmp_path: Path) -> None:
-    """With the command `absent` a job starts without a directory, and time passes at once."""
+    """With the option `absent` a job starts without a directory, and time passes at once."""
     job = job_in(tmp_path)
     job.log("a", insert(b"alone"))
     job.read()
@@ -296,8 +296,8 @@ def test_a_version_waits_for_its_absent_log(tmp_path: Path) -> None:
 
 def test_how_far_each_log_was_read() -> None:
     """It is stored as split time, until the log is read to its end again."""
-    found = Absences(POLICY, {})
-    found.missed("n", 0, split_time_ms=50)
+    found = Absences(PATIENCE, {})
+    found.missed("n", 0, tau=50)
 
     assert {"n"} == found.unread_since(50) == found.unread_since(80)
     assert set() == found.unread_since(49)
