@@ -115,7 +115,7 @@ def test_changes_are_what_was_delivered(folder: Path, capsys: pytest.CaptureFixt
     assert "run: 30 changes in " in out
 
 
-def test_a_run_that_set_records_aside_ends_with_a_warning(
+def test_a_run_with_dead_letters_ends_with_a_warning(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A run with dead letters ends with a warning that has their number and the `dlq` command."""
@@ -135,9 +135,7 @@ def test_a_run_that_set_records_aside_ends_with_a_warning(
     assert "" == capsys.readouterr().err
 
 
-def test_verify_tells_of_splits_that_failed(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_names_splits_that_failed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The first line has number, split and reason; the last line is not a plain "balance"."""
     run(folder)
     (folder / "in1.jsonl").write_text("")

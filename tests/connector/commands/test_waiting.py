@@ -13,7 +13,7 @@ WAITING = 9  # Of 6,451 mutations of the recording: node2 has the other copy.
 FIRST_LINE = f"{WAITING} mutations wait for copies: `headrace waiting job.yaml` lists them"
 
 
-def test_what_waits_for_copies_is_told(
+def test_what_waits_for_copies_is_counted_and_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`run` and `verify` count them in the first line; `waiting` has token, place, missing log."""

@@ -106,7 +106,7 @@ def test_names_all_mistakes_at_once(tmp_path: Path) -> None:
     ],
     ids=["open", "twice", "number", "object", "list", "empty", "deep", "date", "large", "nul"],
 )
-def test_names_what_is_no_job_file(tmp_path: Path, text: str, place: str, message: str) -> None:
+def test_names_invalid_yaml(tmp_path: Path, text: str, place: str, message: str) -> None:
     """Invalid YAML is reported with line and column, where there are any."""
     path = write(tmp_path, text)
     with pytest.raises(ConfigError, match=message) as caught:

@@ -375,7 +375,7 @@ def test_another_process_warns(worker: ControlService, tmp_path: Path) -> None:
         ask({**question, "cluster": "near"})
 
 
-def test_whoever_cannot_be_asked(worker: ControlService, tmp_path: Path) -> None:
+def test_a_cluster_that_does_not_answer(worker: ControlService, tmp_path: Path) -> None:
     """When the cluster does not answer, the source is created, with a warning and the reason."""
     worker_file(tmp_path, "contact_points: ['127.0.0.1:1']")
 
@@ -403,7 +403,7 @@ def test_the_statement_waits_within_a_bound(
     assert found.message.endswith("the plugin did not answer within 0.001 s")
 
 
-def test_nobody_to_ask(connection: NoteCopy, tmp_path: Path) -> None:
+def test_without_a_workers_file(connection: NoteCopy, tmp_path: Path) -> None:
     """Without a worker's file, tables are not checked until a job ran with a file."""
     asked: list[object] = []
 

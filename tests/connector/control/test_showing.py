@@ -97,7 +97,7 @@ def test_errors(shown: ControlService) -> None:
     assert () == run(shown, "SHOW ERRORS FOR DATA_SOURCE flow ON TABLE s.u").rows
 
 
-def test_a_table_that_lacks(connection: NoteCopy, shown: ControlService) -> None:
+def test_a_missing_table(connection: NoteCopy, shown: ControlService) -> None:
     """STATUS and ERRORS show a missing table at its source, and not at other sources of the job."""
     run(shown, "CREATE DATA_SOURCE flow ON TABLE s.v WITH k AND job = 'other'")
     row = Seen(split="~table s.v", state=Observed.FAILED, generation=1, reason="config: no s.v")

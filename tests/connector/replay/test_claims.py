@@ -84,7 +84,7 @@ def perform(works: Sequence[Work], *, begun: Begun, ended: Ended, bad: int = 0) 
         ended(work, ShardReport(number=work.shard.number, delivered=1, problem=problem))
 
 
-def test_another_machine_sees_a_run_and_goes_on(tables: tuple[RunTable, RunTable]) -> None:
+def test_another_machine_sees_a_run_and_continues(tables: tuple[RunTable, RunTable]) -> None:
     """Another machine sees which shards are done, and executes the others."""
     here, there = tables
     run = there.run(RUN)

@@ -78,7 +78,7 @@ def test_served_while_it_runs() -> None:
 @pytest.mark.parametrize(
     "option", [("--metrics", "10.0.0.1:9404"), ("--metrics-file", "/nowhere/at/all.prom")]
 )
-def test_what_cannot_be_told(
+def test_what_cannot_be_served(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], option: tuple[str, str]
 ) -> None:
     """An address that other machines can reach, and a file that cannot be written, are refused."""

@@ -271,7 +271,7 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
             "hold_bytes_max hold_min_free hold_retention_seconds"
         ),
     },
-    "sources/cassandra/scenarios/logs/test_unavailable_logs.py::test_time_goes_on_without_a_log_after_its_wait": {
+    "sources/cassandra/scenarios/logs/test_unavailable_logs.py::test_time_continues_without_a_log_after_its_wait": {
         "sources.cassandra.config:CassandraConfig": "absent_after_seconds",
     },
     "sources/cassandra/scenarios/logs/test_unavailable_logs.py::test_a_log_that_is_named_is_not_waited_for": {

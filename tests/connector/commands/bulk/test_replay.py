@@ -144,7 +144,7 @@ def test_a_failed_shard_is_named_and_the_others_are_done(
     assert FILES * LINES == pq.read_table(job.parent / "out").num_rows
 
 
-def test_a_killed_run_goes_on(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_killed_run_continues(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run that is killed amid a shard leaves no half of it; the next call continues there."""
     run = planned(job, capsys, "--to-folder", "out", "--rate", "100")
     command = ["replay", "run", str(job), run, "--master", "none"]
@@ -238,7 +238,7 @@ def test_verify_names_a_broken_file(
     assert 0 == main(verify)
 
 
-def test_a_shard_that_cannot_be_compared_is_no_difference(
+def test_a_shard_that_cannot_be_compared_fails(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A shard whose source was deleted is FAIL with exit status 1 and the reason."""
@@ -317,7 +317,7 @@ def test_unknown_run(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is no run 'replay-1'" in capsys.readouterr().err
 
 
-def test_records_that_cannot_be_made_are_told(
+def test_records_that_cannot_be_made_are_counted(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A run delivers the lines that are JSON, and ends with the number of the others."""

@@ -178,7 +178,7 @@ def test_a_source_needs_select(commands: Commands, connection: NoteCopy, cluster
     assert guarded(connection, cluster, "operator").create_source(new)
 
 
-def test_nobody_can_be_asked(commands: Commands, connection: NoteCopy, cluster: Cluster) -> None:
+def test_no_answer_of_cassandra(commands: Commands, connection: NoteCopy, cluster: Cluster) -> None:
     """While Cassandra does not answer nothing is allowed, and the error has no details."""
     del commands
     cluster.down = True

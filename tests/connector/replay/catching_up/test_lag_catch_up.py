@@ -192,7 +192,7 @@ def test_a_killed_driver_repeats_a_chunk_at_most(inside: GapJob) -> None:
     assert job.books()
 
 
-def test_a_running_worker_hands_over_and_goes_on(job: GapJob) -> None:
+def test_a_running_worker_hands_over_and_continues(job: GapJob) -> None:
     """The worker releases the requested split, and takes it back when the driver is done."""
     command = [sys.executable, "-c", RUN, "run", str(job.path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as worker:  # noqa: S603 (our own interpreter)

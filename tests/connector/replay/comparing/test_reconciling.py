@@ -173,7 +173,7 @@ def rows_world(
     )
 
 
-def test_what_follows_from_the_logs_is_told_once() -> None:
+def test_what_follows_from_the_logs_is_one_difference() -> None:
     """A row without a missing change is not a second difference: the logs repair it."""
     outcome = rows_world(row(5), None, missing=change(1, time_us=5)).outcome()
 

@@ -130,7 +130,7 @@ def test_what_is_missing_is_named(made: TopicRun, capsys: pytest.CaptureFixture[
     assert (0, [ShardState.PASS] * SHARDS) == (made.verify(), made.states())
 
 
-def test_what_is_in_no_shard_is_told(made: TopicRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_in_no_shard_is_extra(made: TopicRun, capsys: pytest.CaptureFixture[str]) -> None:
     """Changes of the run that are in none of its shards are extra, with status 4."""
     with closing(RunTable(made.job.folder / "state.db")) as table:
         last = table.shards(made.run)[-1]

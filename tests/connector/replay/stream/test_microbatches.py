@@ -96,7 +96,7 @@ def test_a_batch_that_comes_again_is_as_old(job: GapJob) -> None:
     assert first == driver.work(part)
 
 
-def test_time_stands_still_while_logs_were_not_read_to_their_ends(job: GapJob) -> None:
+def test_split_time_stops_while_logs_are_not_read_to_their_ends(job: GapJob) -> None:
     """While there is something to read, or while no driver runs, split time stops."""
     driver = Driver(job)
     driver.clock.advance(STEP_MS)

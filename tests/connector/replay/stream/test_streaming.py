@@ -303,7 +303,7 @@ def test_a_log_that_is_short_is_named(job: GapJob) -> None:
         stream.deliver(end)
 
 
-def test_what_cannot_be_delivered_is_set_aside(job: GapJob) -> None:
+def test_what_cannot_be_delivered_is_a_dead_letter(job: GapJob) -> None:
     """A failed record is kept with its bytes; with `errors.tolerance: none` the batch fails."""
     document = yaml.safe_load(job.path.read_text())
     document["sink"] |= {"transforms": "t", "transforms.t.type": "ValueToKey"}

@@ -44,12 +44,12 @@ def test_a_key_is_its_columns(values: tuple[object, ...], expected: str) -> None
 
 
 @given(st.lists(st.tuples(st.none() | st.text(), st.text()), min_size=2, max_size=2, unique=True))
-def test_other_keys_are_other_texts(pairs: list[tuple[str | None, str]]) -> None:
+def test_other_keys_are_other_strings(pairs: list[tuple[str | None, str]]) -> None:
     """Different rows have different keys."""
     assert text_of(*pairs[0]) != text_of(*pairs[1])
 
 
-def test_a_value_is_no_text() -> None:
+def test_values_are_refused() -> None:
     """The codec is for keys only."""
     record = Record(key=None, value={}, operation=Operation.DELETE, timestamp_us=0, schema=SCHEMA)
 

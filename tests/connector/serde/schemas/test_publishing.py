@@ -249,7 +249,7 @@ def test_a_refused_schema_is_asked_for_again(desk: Desk) -> None:
     assert 1 == len(framing_of(publisher).accepted(encoded(SCHEMA)))
 
 
-def test_a_schema_that_options_changed_is_published_anew(desk: Desk) -> None:
+def test_a_schema_that_options_changed_is_published_again(desk: Desk) -> None:
     """Another envelope keeps a table's schema id, but its schema is published as another one."""
     changed = RecordSchema(SCHEMA.table, SCHEMA.text, SCHEMA.schema_id, SCHEMA.key, {"type": "int"})
     numbers = []
@@ -265,7 +265,7 @@ def test_a_schema_that_options_changed_is_published_anew(desk: Desk) -> None:
     assert 4 == len(desk.store.kept)
 
 
-def test_records_of_a_refused_schema_are_set_aside(desk: Desk) -> None:
+def test_records_of_a_refused_schema_are_dead_letters(desk: Desk) -> None:
     """With `dlq` records of a rejected schema are dead-lettered; all others are delivered."""
     desk.store.refused.add("cdc.shop.orders-value")
     publisher = desk.open("dlq")
@@ -337,7 +337,7 @@ def test_a_table_keeps_its_subjects_when_others_come(desk: Desk) -> None:
     assert expected == desk.store.kept
 
 
-def test_a_table_keeps_its_subjects_in_a_job_that_parts(desk: Desk) -> None:
+def test_a_table_keeps_its_subjects_in_a_fork(desk: Desk) -> None:
     """When a table moves to a forked job, its subjects stay the same."""
     first = table_schema("a")
     publisher = desk.open(strategy=None, topic="t", shared=False)
@@ -350,7 +350,7 @@ def test_a_table_keeps_its_subjects_in_a_job_that_parts(desk: Desk) -> None:
     assert ["t-key", "t-value"] * 2 == desk.store.kept
 
 
-def test_tables_that_were_refused_for_sharing_a_subject_go_on(desk: Desk) -> None:
+def test_tables_that_were_refused_for_sharing_a_subject_get_their_own(desk: Desk) -> None:
     """Tables that were rejected for sharing a subject get their own with the next start."""
     first, second = table_schema("a"), table_schema("b")
     publisher = desk.open(topic="t")

@@ -64,7 +64,7 @@ def test_addresses_are_asked_in_turn(tmp_path: Path) -> None:
         store_of(NOWHERE).publish("s", '"long"', SCHEMA)
 
 
-def test_what_is_no_registry_is_told_apart(tmp_path: Path) -> None:
+def test_what_is_not_a_registry_is_not_retried(tmp_path: Path) -> None:
     """An address that is not a schema registry is an error that is not retried."""
     with registry(tmp_path / "registry.db") as address, pytest.raises(RegistryForbiddenError):
         store_of(f"{address}/nothing/here").publish("s", '"long"', SCHEMA)

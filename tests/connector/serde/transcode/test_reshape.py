@@ -293,7 +293,7 @@ def written(schema: Any, datum: Any) -> bytes:  # noqa: ANN401 (any Avro)
 
 
 @given(record=changes(), envelope=st.sampled_from(["flat", "debezium"]), data=st.data())
-def test_what_is_no_change_is_set_aside_alone(
+def test_damaged_bytes_are_quarantined_alone(
     record: Record, envelope: str, data: st.DataObject
 ) -> None:
     """Damaged bytes give an error or other bytes, and affect no other record."""
@@ -314,7 +314,7 @@ def test_what_is_no_change_is_set_aside_alone(
     assert [cut] == [each.content for each in lost.quarantined]
 
 
-def test_readers_have_texts_for_uuids() -> None:
+def test_readers_return_strings_for_uuids() -> None:
     """Readers return a UUID as a string, which every format can have."""
     schema = {"type": "string", "logicalType": "uuid"}
     text = "0e0e0d0c-3b1e-11ef-9d2b-0f1e2d3c4b5a"

@@ -306,7 +306,7 @@ def test_a_predicate_asks_for_the_topic_that_a_router_gave() -> None:
         pytest.param("SHOP.*", "$0" * 23, id="too long"),
     ],
 )
-def test_a_record_without_a_topic_is_set_aside(regex: str, replacement: str) -> None:
+def test_a_record_without_a_topic_is_a_dead_letter(regex: str, replacement: str) -> None:
     """A record with a topic name that Kafka does not allow is dead-lettered."""
     found, _ = encoded(
         chain_of(r={"type": "RegexRouter", "regex": regex, "replacement": replacement}), row(1)
@@ -339,7 +339,7 @@ def test_predicates_say_which_records_are_meant(
     assert 3 - len(left) == sum(found.filtered.values())
 
 
-def test_a_record_that_a_transform_fails_on_is_set_aside_alone() -> None:
+def test_a_record_that_a_transform_fails_on_is_a_dead_letter() -> None:
     """A record that a transform fails on is dead-lettered alone, with stage, without values."""
     chain = chain_of(t={"type": "TimestampConverter", "field": "at", "target.type": "string"})
     found, values = encoded(chain, row(1), row(2, at=1 << 62), row(3))
@@ -350,7 +350,7 @@ def test_a_record_that_a_transform_fails_on_is_set_aside_alone() -> None:
     assert {} == dict(found.filtered)
 
 
-def test_what_failed_is_told_with_table_and_transform() -> None:
+def test_what_failed_has_table_and_transform() -> None:
     """The dead letter names table and transform, also when the error is not headrace's."""
     chain = chain_of(
         t={"type": "ValueToKey", "fields": "card.x", "predicate": "p_x"},

@@ -170,7 +170,7 @@ def test_c07_null_and_empty(scene: Scene, name: str) -> None:
     assert [cleared, cleared] == loose
 
 
-def test_c08_keys_that_are_no_text(scene: Scene) -> None:
+def test_c08_keys_that_are_not_text(scene: Scene) -> None:
     """C08: a key has its own type as the key of a cell, and is a string as a member's name."""
     found = scene.columns(update(add={"m": {"-5": "a"}, "mt": {"1970-01-01 00:00:00.000Z": []}}))
     assert ({"-5": "a"}, -5) == (found["m"]["value"], found["m"]["cells"][0]["key"])

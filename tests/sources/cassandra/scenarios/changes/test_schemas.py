@@ -68,7 +68,7 @@ def test_m02_column_dropped(name: str, capsys: pytest.CaptureFixture[str]) -> No
 
 
 @every_release
-def test_m03_table_made_anew(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_m03_table_created_again(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """M03: rows of a dropped table and of a new table under its name are both right."""
     dropped = ddl(name, "DROP TABLE")
     table = next(s["cql"] for s in statements(name) if s["seq"] == dropped).split(".")[-1]

@@ -217,7 +217,7 @@ def test_dl07_deletion_of_what_is_not_there(scene: Scene) -> None:
     assert "DELETE" == scene.only({"delete": "s.wide", "key": ROW})["op"]
 
 
-def test_dl08_expiry_is_no_deletion(scene: Scene) -> None:
+def test_dl08_expiry_is_not_a_deletion(scene: Scene) -> None:
     """DL08: a row that expires gives one INSERT with its expiry, and never a DELETE."""
     found = scene.only({**insert(a=1), "ttl": 1, "now": 1_000})
     assert ("INSERT", 1, 1_001) == (found["op"], found["ttl"], found["expires"])

@@ -209,7 +209,7 @@ def test_tables_times_and_operations(tmp_path: Path) -> None:
     assert 0 < wanted < rows.total()
 
 
-def test_a_damaged_segment_is_told_and_kept_from_no_other(tmp_path: Path) -> None:
+def test_a_damaged_segment_is_reported_once(tmp_path: Path) -> None:
     """A damaged segment is reported by one shard; all other copies count in all shards."""
     folder = recording(RING)
     for node in NODES:

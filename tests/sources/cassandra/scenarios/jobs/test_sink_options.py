@@ -178,7 +178,7 @@ LARGE_TEXT = {**TYPES.value["payload"], "c_text": "x" * 3_000}
     [("c_int", ["c_text"]), ("c_text", []), ("c_blob", ["c_text"])],
     ids=["of no matter", "all that is large", "of a larger one"],
 )
-def test_only_texts_and_blobs_that_are_sent_are_cut(
+def test_only_strings_and_blobs_that_are_sent_are_cut(
     tmp_path: Path, excluded: str, cut: list[str]
 ) -> None:
     """Only strings and blobs that are in the message are truncated."""

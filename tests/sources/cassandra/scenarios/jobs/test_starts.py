@@ -50,7 +50,7 @@ def begin(job: GapJob, start: str) -> list[int]:
         (",".join(f"{node}:{SEGMENT_ID + 1}:0" for node in NODES), 3),
     ],
 )
-def test_a_new_job_begins_where_it_is_told(job: GapJob, start: str, first: int) -> None:
+def test_a_new_job_starts_at_its_start(job: GapJob, start: str, first: int) -> None:
     """What lies before the start is not published, what follows is; a second run continues."""
     assert list(range(first, 9)) == begin(job, start)
 

@@ -59,7 +59,7 @@ def states_of(options: Mapping[str, object]) -> dict[str, CdcState]:
     return found
 
 
-def test_what_one_split_assumes_the_other_does_not_when_they_merge(tmp_path: Path) -> None:
+def test_copies_are_assumed_by_token_also_after_a_merge(tmp_path: Path) -> None:
     """A copy is assumed only for tokens whose part of the log was lost, also after a merge."""
     low, high = states_of(job(tmp_path, 2)).values()
     merged = source(job(tmp_path, 1))

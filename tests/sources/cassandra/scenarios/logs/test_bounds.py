@@ -90,7 +90,7 @@ def test_a_node_that_is_down_takes_no_more_memory_than_is_allowed(job: Job) -> N
     assert {"dedup_window_full"} == {entry["event"] for entry in job.log.entries}
 
 
-def test_what_it_logs_afterwards_is_kept_or_set_aside_but_never_published_again(job: Job) -> None:
+def test_what_it_logs_afterwards_is_never_published_again(job: Job) -> None:
     """Late copies are recognised, wait alone, or are quarantined with their bytes (line 25)."""
     job.add("n3", ROWS)
     job.read()

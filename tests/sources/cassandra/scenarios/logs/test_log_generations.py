@@ -108,7 +108,7 @@ def test_what_goes_out_names_the_segments_files(tmp_path: Path, expired: str) ->
     assert [("n1", NEW)] * 3 == told
 
 
-def test_a_node_that_was_set_up_anew_is_read_from_its_beginning(
+def test_a_node_that_was_set_up_again_is_read_from_its_beginning(
     job: GapJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Unread parts of its old log are a gap (I10); what other nodes logged agrees as before."""
@@ -233,7 +233,7 @@ def test_nothing_of_a_new_generation_goes_before_it_was_read(tmp_path: Path) -> 
     assert (1, [NEW + 1]) == (retention.dispose(), ids(again))
 
 
-def test_a_log_elsewhere_begins_anew(tmp_path: Path) -> None:
+def test_an_agents_log_has_generations(tmp_path: Path) -> None:
     """The reader distinguishes log generations also when agent and directory have no notes."""
     folder, options = tmp_path / "n1", alone(tmp_path, agent_token=TOKEN, splits=2)
     write(folder, OLD, range(3))
@@ -270,7 +270,7 @@ def test_a_state_without_manifests_takes_what_is_there_for_read(
     assert not states or states["1-of-1"].manifests
 
 
-def test_offsets_name_the_generation() -> None:
+def test_offsets_have_the_generation() -> None:
     """A position that was shown can be set; without a generation the newest with that id counts."""
     marker = Marker(number_in(2, 7), 40)
     manifests = {"n1": ((0, (5, 4)), (2, (7, 0)))}

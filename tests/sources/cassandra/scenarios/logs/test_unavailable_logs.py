@@ -71,7 +71,7 @@ def measured(job: Job, name: str) -> Mapping[str, object]:
     return {labels["node"]: value for labels, value in found.samples}
 
 
-def test_time_goes_on_without_a_log_after_its_wait(tmp_path: Path) -> None:
+def test_time_continues_without_a_log_after_its_wait(tmp_path: Path) -> None:
     """What the other logs agree on is published meanwhile; what misses the copy expires later."""
     job = job_in(tmp_path)
     job.log("a", insert(b"alone"))
@@ -89,7 +89,7 @@ def test_time_goes_on_without_a_log_after_its_wait(tmp_path: Path) -> None:
     assert {"a": 0, "b": 0, "c": 1} == measured(job, "headrace_log_absent")
 
 
-def test_a_log_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     """The warning names the log, the reason, the affected keyspaces, and the end of the wait.
 
     What the other logs contain is published as before.
@@ -168,7 +168,7 @@ def test_a_log_that_returns_in_time_counts(tmp_path: Path) -> None:
     assert [{}, {}] == [state.absences for state in states(job)]
 
 
-def test_what_lacks_an_absent_replica_is_remembered_as_incomplete(tmp_path: Path) -> None:
+def test_records_without_an_absent_replica_are_incomplete(tmp_path: Path) -> None:
     """Unavailable logs stay expected (line 4): the record is dropped after M, not after C."""
     job = job_in(tmp_path, consistency="ONE", absent=["c"])
     hide(job, "c")
@@ -263,7 +263,7 @@ def test_nothing_to_read_at_all_is_an_error(tmp_path: Path) -> None:
     assert times(job) <= {5, 10}
 
 
-def test_a_directory_is_not_made_anew_by_us(tmp_path: Path) -> None:
+def test_a_missing_directory_is_not_created(tmp_path: Path) -> None:
     """When a disk is gone a job does not create a directory that looks like an empty log."""
     job = job_in(tmp_path, disposal="delete")
     job.log("a", insert(b"k"))
@@ -345,7 +345,7 @@ def test_what_several_splits_know_is_one_in_any_order(
             )
 
 
-def test_a_worker_goes_on_without_a_directory(tmp_path: Path) -> None:
+def test_a_worker_continues_without_a_directory(tmp_path: Path) -> None:
     """The same through pipeline, ledger and store, over a crash: nothing is lost, time passes."""
     ring = Version(tuple(TOKENS.items()), (("", 3),), "QUORUM")
     world = World(tmp_path, ring, absent_after_seconds=100, gaps="expire")

@@ -75,7 +75,7 @@ def test_owners_of_a_large_ring_publish_all_of_it(tmp_path: Path) -> None:
     assert max(len(state.hosts) for state in job.states.values()) <= LOG_SLOTS_WANTED
 
 
-def test_other_splits_continue_with_other_slots(tmp_path: Path) -> None:
+def test_other_splits_continue_with_other_log_slots(tmp_path: Path) -> None:
     """After more or fewer splits pending mutations stay pending, and published ones published."""
     job = LargeRing(tmp_path, tokens_of(100), consistency="QUORUM", splits=SPLITS)
     wanted, early = keys("k", 150), keys("early", 50)

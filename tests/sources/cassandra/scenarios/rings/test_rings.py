@@ -173,7 +173,7 @@ def test_logs_of_each_data_centre_are_needed(
         (("n1", "n2", "N3"), ["n3"], ["N3"]),
     ],
 )
-def test_a_ring_that_is_not_the_jobs_is_told(
+def test_a_node_that_is_not_in_the_job_is_named(
     job: GapJob,
     capsys: pytest.CaptureFixture[str],
     names: Sequence[str],

@@ -397,7 +397,7 @@ def test_a_ring_that_cannot_satisfy_the_level_stops_the_job(tmp_path: Path) -> N
         ("{n1: {tokens: [1], tokens: [2]}}", "topology.n1.tokens: is given twice"),
     ],
 )
-def test_a_file_that_is_no_ring_is_refused_at_the_start(
+def test_a_file_that_is_not_a_ring_is_refused_at_the_start(
     tmp_path: Path, ring: str, expected: str
 ) -> None:
     """The error has every mistake, by node and option."""
