@@ -364,7 +364,7 @@ class Process:
         source.process = sink.process = self
         self._waited = 0
         try:
-            self._plan = Settling(self, source, sink).settle(self._wish)
+            self._plan = Settling(self, source, sink).settle(self._configured)
         except StoreUnavailableError:
             self._plan = 0
         self.deadlines.clear()
@@ -484,7 +484,7 @@ class Process:
         return store
 
     def around(
-        self, source: WatchedSource, sink: HeldSink, post: Callable[[Verdict], None]
+        self, source: WatchedSource, sink: HeldSink, post: Callable[[DeliveryResult], None]
     ) -> Surroundings:
         """Return the context of a pipeline."""
         return Surroundings(

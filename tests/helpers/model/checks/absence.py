@@ -62,8 +62,8 @@ class AbsenceChecks(RecordChecks):
         told = [g for g in line.gaps if g.node == node and g.kind == RETURNED and g.end > begin]
         if line.markers.get(node, NOWHERE) > begin and parent.split_time_ms - since > _MEMORY_MS:
             known = told or self._publishes_returned
-            self.check(known, f"line 8: {node} was read on after {parent.tau - since} ms")
-        in_time = line.tau - since <= _MEMORY_MS
+            self.check(known, f"line 8: {node} was read on after {parent.split_time_ms - since} ms")
+        in_time = line.split_time_ms - since <= _MEMORY_MS
         self.check(not (told and in_time), f"line 8: {node} was unreadable for no longer than M")
 
 

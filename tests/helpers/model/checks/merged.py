@@ -92,8 +92,8 @@ def _check_records(line: Line, checks: RecordChecks) -> None:
             checks.check(same, f"line 33: {mutation} was {before} and is {now}")
             if now is not None:
                 ages = now.ages(line.split_time_ms), before.ages(origin.split_time_ms)
-                judge.check(ages[0] == ages[1], f"line 33: {mutation}: ages {ages} differ")
-    judge.check(not left, f"line 33: {[*map(judge.mutation, left)]} came from nowhere")
+                checks.check(ages[0] == ages[1], f"line 33: {mutation}: ages {ages} differ")
+    checks.check(not left, f"line 33: {[*map(checks.mutation, left)]} came from nowhere")
 
 
 def check_closed(plan: Plan, committed: Collection[Line], checks: RecordChecks) -> None:

@@ -89,7 +89,7 @@ class RecordChecks:
 
         After a log has returned the next sweep tries again.
         """
-        late = takewhile(lambda x: line.tau - x.tau <= _SWEEP_MS, line.back())
+        late = takewhile(lambda x: line.split_time_ms - x.split_time_ms <= _SWEEP_MS, line.back())
         unreadable = {node for x in late for y in (x, x.parent) if y for node in y.unread}
         if all(place in lost or place[0] in unreadable for place in record.places):
             return True

@@ -17,7 +17,7 @@ def knows_the_logs(machine: "NewGenerations") -> bool:
     world = machine.world
     return all(
         node in line.markers
-        and incarnation_of(line.markers[node][0]) == world.ring.nodes[node].generation
+        and generation_of(line.markers[node][0]) == world.ring.nodes[node].generation
         for line in world.checks.committed
         for node in world.ring.version.members
     )

@@ -296,8 +296,8 @@ def test_a_version_waits_for_its_absent_log(tmp_path: Path) -> None:
 
 def test_how_far_each_log_was_read() -> None:
     """It is stored as split time, until the log is read to its end again."""
-    found = Absences(PATIENCE, {})
-    found.missed("n", 0, tau=50)
+    found = Absences(POLICY, {})
+    found.missed("n", 0, split_time_ms=50)
 
     assert {"n"} == found.unread_since(50) == found.unread_since(80)
     assert set() == found.unread_since(49)
@@ -362,7 +362,7 @@ def test_a_worker_continues_without_a_directory(tmp_path: Path) -> None:
         for process in list(world.running.values()):
             process.kill(arrives=False)
         world.start()
-    assert any(line.split_time_ms > 50_000 for line in world.judge.committed)
+    assert any(line.split_time_ms > 50_000 for line in world.checks.committed)
     assert any(event["event"] == "log_absent" for event in world.events)
 
     (tmp_path / "away").rename(folder)
