@@ -70,8 +70,8 @@ def test_no_reader_takes_filters() -> None:
     [
         ({"path": ".", "format": "xml"}, "format: 'xml' is not possible here"),
         ({"path": ".", "format": "none"}, "format: 'none' is not possible here"),
-        ({"path": ".", "table": "a.b", "tables": "a.b"}, "table: stands alone"),
-        ({"path": ".", "table": "a.b", "format": "mutations"}, "table: stands alone"),
+        ({"path": ".", "table": "a.b", "tables": "a.b"}, "table: cannot be used"),
+        ({"path": ".", "table": "a.b", "format": "mutations"}, "table: cannot be used"),
         ({}, "path: is required, or `job`"),
         ({"path": "/nowhere/at/all"}, "path: /nowhere/at/all: No such file"),
         ({"path": "/", "pth": "x"}, "pth: is not an option of headrace.segments"),

@@ -158,7 +158,7 @@ def messages_of(encoded: EncodedRecords) -> list[Stored]:
     ("table", "sink", "message"),
     [
         ("forged.nope", {}, "table: forged.nope is not in the schema"),
-        ("forged.t", {"format": "json"}, "table: typed columns are of Avro in cep44"),
+        ("forged.t", {"format": "json"}, "table: typed columns need Avro in cep44"),
         ("forged.t", {"envelope": "debezium"}, "this sink has avro, debezium, lossless"),
     ],
 )
