@@ -249,10 +249,10 @@ Succeed = Callable[[Sequence[SplitState]], Successor]
 
 
 class Store(ABC):
-    """The durable state of one job; of the entry-point group `headrace.stores`.
+    """The durable state of one job.
 
-    A new one passes `headrace.plugins.testing.StoreSuite`. Any call may raise
-    StoreUnavailableError: then nothing was done, as far as can be known, and it can be repeated.
+    Any call may raise StoreUnavailableError: then nothing was done, as far as can be known, and it
+    can be repeated.
     """
 
     config_class: ClassVar[type]

@@ -1,4 +1,4 @@
-"""The conformance suites: what every source, sink and store must do, as pytest classes.
+"""The conformance suites: what every source and sink must do, as pytest classes.
 
 Subclass one of them, give it a fixture `driver`, and its tests are yours. A sink that writes
 exactly once has `TransactionalSuite` besides; a source has the suite of each capability that it
@@ -9,12 +9,8 @@ offers. `KeyValueSuite` is for the backends of stores.
 import pytest
 
 pytest.register_assert_rewrite(
-    *(
-        f"{__name__}.{suite}_suite"
-        for suite in ("key_value", "sink", "source", "store", "note", "plan", "transactional")
-    ),
+    *(f"{__name__}.{suite}_suite" for suite in ("key_value", "sink", "source", "transactional")),
     f"{__name__}.capability_suites",
-    f"{__name__}.store_driver",
 )
 
 from headrace.plugins.testing.capability_suites import (  # noqa: E402 (as below)
@@ -44,12 +40,6 @@ from headrace.plugins.testing.source_suite import (  # noqa: E402 (after the rew
     SourceDriver,
     SourceSuite,
 )
-from headrace.plugins.testing.store_driver import (  # noqa: E402 (as above)
-    StoreDriver,
-)
-from headrace.plugins.testing.store_suite import (  # noqa: E402 (as above)
-    StoreSuite,
-)
 from headrace.plugins.testing.transactional_suite import (  # noqa: E402 (as above)
     TransactionalDriver,
     TransactionalSuite,
@@ -71,8 +61,6 @@ __all__ = [
     "SinkSuite",
     "SourceDriver",
     "SourceSuite",
-    "StoreDriver",
-    "StoreSuite",
     "TableChecksSuite",
     "TablesSuite",
     "TokenRangesSuite",

@@ -1,4 +1,4 @@
-"""What every key-value backend must do; `StoreSuite` then runs over the domain store on it."""
+"""What every key-value backend of a store must do."""
 
 import threading
 from collections.abc import Callable

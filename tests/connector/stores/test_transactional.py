@@ -9,12 +9,12 @@ import pytest
 
 from headrace.connector.stores.sqlite.store import SqliteConfig, SqliteStore
 from headrace.plugins import EncodedPosition
-from headrace.plugins.testing import StoreSuite
 from headrace.plugins.testing.doubles import ChaosConfig, context
 from helpers.jobs.transactions import TransactionalSink
 from helpers.stores.copy_suite import Copies, CopyDriver, CopySuite, Process
 from helpers.stores.drivers import SqliteDriver
 from helpers.stores.file_rows import replace_heads, replace_leases
+from helpers.stores.store_suite import StoreSuite
 
 
 class FileCopies(Copies):

@@ -30,9 +30,9 @@ from headrace.plugins import (
     LeaseLostError,
     TransactionalWriter,
 )
-from headrace.plugins.testing import StoreDriver
 from headrace.plugins.testing.doubles import ChaosConfig, DrivenClock, context
 from helpers.jobs.transactions import Outcome, TransactionalSink
+from helpers.stores.store_driver import StoreDriver
 
 LOSS = Loss(kind="dead_letter", table="ks.t", place="p", code="c", message="m", content=b"x")
 

@@ -16,8 +16,8 @@ from headrace.connector.stores.keyed.rows import JobRows
 from headrace.connector.stores.keyed.store import KeyedStore
 from headrace.connector.stores.sqlite.store import SqliteConfig, SqliteStore, SqliteValues
 from headrace.plugins.stores.key_values import Change, Key, KeyValues
-from headrace.plugins.testing import StoreDriver
 from helpers.servers.cql_node import TEXT, TEXT_MAP, pieces, rows
+from helpers.stores.store_driver import StoreDriver
 
 VERSION: Final = "SELECT config FROM configs"
 _MADE: Final = pieces(b"version", b"%d" % cassandra_session.VERSION)

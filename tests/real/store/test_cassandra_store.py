@@ -22,11 +22,12 @@ from headrace.connector.stores.cassandra.store import CassandraStore
 from headrace.connector.stores.cassandra.values import CassandraValues
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.plugins import TokenRange
-from headrace.plugins.testing import KeyValueSuite, StoreSuite
+from headrace.plugins.testing import KeyValueSuite
 from headrace.plugins.testing.doubles import sample_records
 from headrace.plugins.testing.key_value_suite import Open
-from headrace.plugins.testing.store_driver import claim, commit_of
 from helpers.jobs.rig import Rig
+from helpers.stores.store_driver import claim, commit_of
+from helpers.stores.store_suite import StoreSuite
 from real.servers.cassandra import Cassandra
 from real.servers.proxy import Proxy
 from real.store.table_driver import CassandraDriver

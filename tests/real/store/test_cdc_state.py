@@ -16,8 +16,8 @@ from headrace.connector.stores.cassandra import cdc_state
 from headrace.connector.stores.cassandra.session import CassandraStoreConfig
 from headrace.connector.stores.cassandra.store import CassandraStore
 from headrace.plugins import TokenRange
-from headrace.plugins.testing.store_driver import claim, commit_of
 from helpers.logs.gap_jobs import GapJob
+from helpers.stores.store_driver import claim, commit_of
 from real.servers.cassandra import Cassandra
 
 pytestmark = pytest.mark.real

@@ -13,11 +13,11 @@ from headrace.connector.commands.cli import main
 from headrace.connector.stores import Successor
 from headrace.connector.stores.keyed.store import store_over
 from headrace.plugins import EncodedPosition, LeaseLostError
-from headrace.plugins.testing import StoreSuite
 from headrace.plugins.testing.memory_values import Memory, MemoryConfig, MemoryValues
-from headrace.plugins.testing.store_driver import LEASE_MS, claim, commit, commit_of
 from helpers.jobs import toys
 from helpers.stores.drivers import KeyedDriver
+from helpers.stores.store_driver import LEASE_MS, claim, commit, commit_of
+from helpers.stores.store_suite import StoreSuite
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,10 +14,11 @@ from headrace.connector.stores import Seen, StateLostError, StoreUnavailableErro
 from headrace.connector.stores.sqlite.file import StateConnection, connect
 from headrace.connector.stores.sqlite.store import SqliteConfig, SqliteStore, SqliteValues
 from headrace.plugins.discovery import load
-from headrace.plugins.testing import KeyValueSuite, StoreSuite
+from headrace.plugins.testing import KeyValueSuite
 from headrace.plugins.testing.key_value_suite import Open
-from headrace.plugins.testing.store_driver import claim, commit_of
 from helpers.stores.drivers import SqliteDriver
+from helpers.stores.store_driver import claim, commit_of
+from helpers.stores.store_suite import StoreSuite
 
 
 class TestSqliteStore(StoreSuite):

@@ -1,4 +1,4 @@
-"""What every store must do for those who ask and steer: part of `StoreSuite`."""
+"""What the store must do for those who ask and steer: part of `StoreSuite`."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -9,7 +9,7 @@ from headrace.plugins.errors import LeaseLostError
 from headrace.plugins.positions import EncodedPosition
 from headrace.plugins.records.record import RecordSchema
 from headrace.plugins.stores.control_store import Observed, Publication, PublicationState, Seen
-from headrace.plugins.testing.store_driver import (
+from helpers.stores.store_driver import (
     COUNTS,
     LEASE_MS,
     StoreDriver,

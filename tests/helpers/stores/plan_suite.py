@@ -1,4 +1,4 @@
-"""What every store must do when the splits of a job change: part of `StoreSuite`."""
+"""What the store must do when the splits of a job change: part of `StoreSuite`."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -9,7 +9,7 @@ import pytest
 from headrace.plugins.errors import LeaseLostError
 from headrace.plugins.positions import EncodedPosition
 from headrace.plugins.stores.contract import SplitState, Store, Successor
-from headrace.plugins.testing.store_driver import (
+from helpers.stores.store_driver import (
     COUNTS,
     LEASE_MS,
     LOSS,

@@ -1,8 +1,7 @@
-"""What every store must do. Version 3: for workers, plans of splits, and those who ask or steer."""
+"""What the store must do over every backend: for workers, plans of splits, and those who steer."""
 
 from contextlib import closing
 from dataclasses import replace
-from typing import ClassVar
 
 import pytest
 
@@ -14,9 +13,9 @@ from headrace.plugins.stores.contract import (
     QuarantineFullError,
     StateLostError,
 )
-from headrace.plugins.testing.note_suite import NoteSuite
-from headrace.plugins.testing.plan_suite import PlanSuite
-from headrace.plugins.testing.store_driver import (
+from helpers.stores.note_suite import NoteSuite
+from helpers.stores.plan_suite import PlanSuite
+from helpers.stores.store_driver import (
     COUNTS,
     LEASE_MS,
     LOSS,
@@ -32,8 +31,6 @@ from headrace.plugins.testing.store_driver import (
 
 class StoreSuite(PlanSuite, NoteSuite):
     """Subclass it, and give it a fixture `driver` that returns a `StoreDriver`."""
-
-    version: ClassVar[int] = 5
 
     @pytest.fixture
     def driver(self) -> StoreDriver:
