@@ -16,16 +16,7 @@ from headrace.connector.foundation.states import Desired, Observed
 from headrace.connector.language.statements import AlterSink, CreateSink
 from headrace.connector.rest.doorway import Doorway
 from headrace.connector.rest.exchange import RefusedError, answer, warning_headers
-from headrace.connector.rest.operations import (
-    BODY,
-    Operation,
-    delete,
-    document,
-    get,
-    make,
-    patch,
-    served,
-)
+from headrace.connector.rest.operations import BODY, Operation, document, served
 from headrace.connector.rest.schema import an, array, mapping, text
 from headrace.connector.rest.services import ServiceDoor
 from headrace.connector.rest.statements import StatementDoor
@@ -141,21 +132,21 @@ class ApiDoor:
         change = an("What to change.", uri=text("A new URI."), options=_CHANGES)
         sinks = an("All.", ("sinks",), sinks=array("By name.", _SINK))
         return [
-            get(path, "List the data sinks.", sinks, self.list_sinks),
-            make(path, "Make a data sink.", new, _SINK, self.create_sink),
-            get(one, "Show a data sink.", _SINK, self.show_sink),
-            patch(one, "Change a data sink; its jobs follow.", change, _SINK, self.alter_sink),
-            delete(one, "Forget a data sink.", self.drop_sink),
+            Operation("GET", path, self.list_sinks, answer=sinks),
+            Operation("POST", path, self.create_sink, new, _SINK, 201),
+            Operation("GET", one, self.show_sink, answer=_SINK),
+            Operation("PATCH", one, self.alter_sink, change, _SINK),
+            Operation("DELETE", one, self.drop_sink, status=204),
         ]
 
     async def list_sinks(self, request: web.Request) -> web.Response:
-        """GET /sinks."""
+        """List the data sinks."""
         del request
         found = await self._doorway.call(lambda c: c.sinks())
         return answer({"sinks": [_sink(entry) for entry in found]})
 
     async def create_sink(self, request: web.Request) -> web.Response:
-        """POST /sinks."""
+        """Make a data sink."""
         given = request[BODY]
         options = tuple(given.get("options", {}).items())
         statement = CreateSink(name=given["name"], uri=given["uri"], options=options)
@@ -167,12 +158,12 @@ class ApiDoor:
         return answer(_sink(await self._doorway.call(create)), 201)
 
     async def show_sink(self, request: web.Request) -> web.Response:
-        """GET /sinks/{name}."""
+        """Show a data sink."""
         name = request.match_info["name"]
         return answer(_sink(await self._doorway.call(lambda c: c.sink(name))))
 
     async def alter_sink(self, request: web.Request) -> web.Response:
-        """PATCH /sinks/{name}."""
+        """Change a data sink; its jobs follow."""
         name, given = request.match_info["name"], request[BODY]
         options = tuple(given.get("options", {}).items())
         statement = AlterSink(name=name, uri=given.get("uri"), options=options)
@@ -184,7 +175,7 @@ class ApiDoor:
         return answer(_sink(await self._doorway.call(alter)))
 
     async def drop_sink(self, request: web.Request) -> web.Response:
-        """DELETE /sinks/{name}."""
+        """Forget a data sink."""
         name = request.match_info["name"]
         await self._doorway.call(lambda c: c.drop_sink(name))
         return web.Response(status=204)
@@ -201,51 +192,37 @@ class ApiDoor:
         failed = {"only_failed": {"type": "string", "enum": ["true", "false"]}}
         steered = [
             Operation(
-                method="POST",
-                path=f"{one}/{verb}",
-                summary=f"Let a data source {verb}.",
-                handler=partial(self.steer, verb),
+                "POST",
+                f"{one}/{verb}",
+                partial(self.steer, verb),
                 answer=_SOURCE,
                 status=202,
                 query=failed if verb == "restart" else {},
+                summary=f"Let a data source {verb}.",
             )
             for verb in ("pause", "resume", "stop", "restart")
         ]
         offsets = f"{one}/offsets"
         return [
-            get(path, "List the data sources and how they fare.", sources, self.list_sources),
-            make(path, "Make a data source.", new, _SOURCE, self.create_source),
-            get(one, "Show a data source and how it fares.", _SOURCE, self.show_source),
-            patch(one, "Change a data source; its job follows.", change, _SOURCE, self.change),
-            delete(one, "Forget a data source; positions stay.", self.drop_source),
+            Operation("GET", path, self.list_sources, answer=sources),
+            Operation("POST", path, self.create_source, new, _SOURCE, 201),
+            Operation("GET", one, self.show_source, answer=_SOURCE),
+            Operation("PATCH", one, self.change, change, _SOURCE),
+            Operation("DELETE", one, self.drop_source, status=204),
             *steered,
-            get(offsets, "Show the committed positions.", _OFFSETS, self.show_offsets),
-            patch(
-                offsets,
-                "Move positions of a stopped source.",
-                wanted,
-                _MOVED,
-                self.alter,
-                query=_DRY_RUN,
-            ),
-            Operation(
-                method="DELETE",
-                path=offsets,
-                summary="Let a stopped source start over.",
-                handler=self.reset_offsets,
-                answer=_MOVED,
-                query=_DRY_RUN,
-            ),
+            Operation("GET", offsets, self.show_offsets, answer=_OFFSETS),
+            Operation("PATCH", offsets, self.alter, wanted, _MOVED, query=_DRY_RUN),
+            Operation("DELETE", offsets, self.reset_offsets, answer=_MOVED, query=_DRY_RUN),
         ]
 
     async def list_sources(self, request: web.Request) -> web.Response:
-        """GET /sources."""
+        """List the data sources and how they fare."""
         del request
         sources, statuses = await self._doorway.call(lambda c: (c.sources(), c.statuses()))
         return answer({"sources": [_source(s, statuses[s.name]) for s in sources]})
 
     async def create_source(self, request: web.Request) -> web.Response:
-        """POST /sources."""
+        """Make a data source."""
         given = request[BODY]
         config, state = given["config"], Desired(given.get("state", "RUNNING"))
 
@@ -258,12 +235,12 @@ class ApiDoor:
         return answer(_source(source, status), 201, warned)
 
     async def show_source(self, request: web.Request) -> web.Response:
-        """GET /sources/{name}."""
+        """Show a data source and how it fares."""
         name = request.match_info["name"]
         return answer(_source(*await self._doorway.call(lambda c: _shown(c, name))))
 
     async def change(self, request: web.Request) -> web.Response:
-        """PATCH /sources/{name}."""
+        """Change a data source; its job follows."""
         name, changes = request.match_info["name"], request[BODY]["config"]
 
         def alter(commands: Commands) -> tuple[SourceEntry, ConnectorStatus]:
@@ -275,7 +252,7 @@ class ApiDoor:
         return answer(_source(source, status), headers=warned)
 
     async def drop_source(self, request: web.Request) -> web.Response:
-        """DELETE /sources/{name}."""
+        """Forget a data source; positions stay."""
         name = request.match_info["name"]
         await self._doorway.call(lambda c: c.drop_source(name))
         return web.Response(status=204)
@@ -295,20 +272,20 @@ class ApiDoor:
         return answer(_source(*await self._doorway.call(steer)), 202)
 
     async def show_offsets(self, request: web.Request) -> web.Response:
-        """GET /sources/{name}/offsets."""
+        """Show the committed positions."""
         name = request.match_info["name"]
         found = await self._doorway.call(lambda c: c.offsets(name))
         return answer({"offsets": [dataclasses.asdict(part) for part in found]})
 
     async def alter(self, request: web.Request) -> web.Response:
-        """PATCH /sources/{name}/offsets."""
+        """Move positions of a stopped source."""
         name, dry_run = request.match_info["name"], _is_dry(request)
         wanted = [Offset(p["partition"], p.get("offset")) for p in request[BODY]["offsets"]]
         moved = await self._doorway.ask(lambda s: s.alter_offsets(name, wanted, dry_run=dry_run))
         return answer(_moved(moved, dry_run=dry_run))
 
     async def reset_offsets(self, request: web.Request) -> web.Response:
-        """DELETE /sources/{name}/offsets."""
+        """Let a stopped source start over."""
         name, dry_run = request.match_info["name"], _is_dry(request)
         moved = await self._doorway.call(lambda c: c.reset_offsets(name, dry_run=dry_run))
         return answer(_moved(moved, dry_run=dry_run))
@@ -320,12 +297,12 @@ class ApiDoor:
         schema = {"type": "object", "description": "A JSON Schema."}
         one = "/api/v1/plugins/{plugin}/schema"
         return [
-            get("/api/v1/plugins", "List the installed plugins.", plugins, self.list_plugins),
-            get(one, "Show the options of a plugin.", schema, self.plugin_schema),
+            Operation("GET", "/api/v1/plugins", self.list_plugins, answer=plugins),
+            Operation("GET", one, self.plugin_schema, answer=schema),
         ]
 
     async def list_plugins(self, request: web.Request) -> web.Response:
-        """GET /plugins."""
+        """List the installed plugins."""
         del request
         found = await self._doorway.call(lambda _: installed())
         shown = [
@@ -335,7 +312,7 @@ class ApiDoor:
         return answer({"plugins": shown})
 
     async def plugin_schema(self, request: web.Request) -> web.Response:
-        """GET /plugins/{plugin}/schema."""
+        """Show the options of a plugin."""
         name = request.match_info["plugin"]
         found = await self._doorway.call(lambda _: find_plugin(name))
         if found is None or found.config_class is None:

@@ -1,5 +1,6 @@
 """The table of operations of our own paths: what describes them, and what serves them."""
 
+import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,18 +54,21 @@ _REFUSALS: Final = {
 _PARAMETER: Final = re.compile(r"\{(\w+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Operation:
-    """One verb on one path: what it takes, what it answers, and who serves it."""
+    """One verb on one path: what it takes, what it answers, and who serves it.
+
+    Its summary, unless it is given, is the first line of the handler's docstring.
+    """
 
     method: str
     path: str
-    summary: str
     handler: Callable[[web.Request], Awaitable[web.Response]]
     body: Schema | None = None
     answer: Schema | None = None
     status: int = 200
     query: Mapping[str, Schema] = field(default_factory=dict)
+    summary: str = ""
 
 
 def document(operations: Sequence[Operation]) -> dict[str, Any]:  # Any: JSON.
@@ -90,7 +94,8 @@ def _operation(operation: Operation) -> dict[str, Any]:
         {"name": name, "in": "query", "schema": dict(schema)}
         for name, schema in operation.query.items()
     ]
-    answer: dict[str, Any] = {"description": operation.summary}
+    told = operation.summary or (inspect.getdoc(operation.handler) or "").partition("\n")[0]
+    answer: dict[str, Any] = {"description": told}
     if operation.answer is not None:
         answer["content"] = {"application/json": {"schema": operation.answer}}
     responses = {str(operation.status): answer}
@@ -100,7 +105,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
             "description": doc,
             "content": {"application/json": {"schema": schema}},
         }
-    made: dict[str, Any] = {"summary": operation.summary, "responses": responses}
+    made: dict[str, Any] = {"summary": told, "responses": responses}
     if parameters:
         made["parameters"] = parameters
     if operation.body is not None:
@@ -130,47 +135,3 @@ async def _serve(operation: Operation, request: web.Request) -> web.Response:
         raise RefusedError(409, "\n".join(lines_of(error))) from None
     except ConfigError as error:
         raise RefusedError(400, "\n".join(lines_of(error))) from None
-
-
-def get(path: str, summary: str, schema: Schema, handler: Any) -> Operation:  # noqa: ANN401 (a handler)
-    """Return an operation of this method."""
-    return Operation(method="GET", path=path, summary=summary, handler=handler, answer=schema)
-
-
-def make(path: str, summary: str, body: Schema, schema: Schema, handler: Any) -> Operation:  # noqa: ANN401 (a handler)
-    """Return an operation of this method."""
-    return Operation(
-        method="POST",
-        path=path,
-        summary=summary,
-        handler=handler,
-        body=body,
-        answer=schema,
-        status=201,
-    )
-
-
-def patch(  # noqa: PLR0913 (the parts of an operation)
-    path: str,
-    summary: str,
-    body: Schema,
-    schema: Schema,
-    handler: Any,  # noqa: ANN401 (a handler)
-    *,
-    query: Mapping[str, Schema] | None = None,
-) -> Operation:
-    """Return an operation of this method."""
-    return Operation(
-        method="PATCH",
-        path=path,
-        summary=summary,
-        handler=handler,
-        body=body,
-        answer=schema,
-        query=query or {},
-    )
-
-
-def delete(path: str, summary: str, handler: Any) -> Operation:  # noqa: ANN401 (a handler)
-    """Return an operation of this method."""
-    return Operation(method="DELETE", path=path, summary=summary, handler=handler, status=204)

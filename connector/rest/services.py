@@ -8,7 +8,7 @@ from aiohttp import web
 from headrace.connector.control.services import SERVICES
 from headrace.connector.rest.doorway import Doorway
 from headrace.connector.rest.exchange import RefusedError, answer
-from headrace.connector.rest.operations import BODY, Operation, get, served
+from headrace.connector.rest.operations import BODY, Operation, served
 from headrace.connector.rest.schema import an, mapping, text
 
 _CONFIG: Final = mapping("Options; all values are strings.", text())
@@ -31,32 +31,22 @@ class ServiceDoor:
         one = "/api/v1/services/{service}/config"
         every = an("All.", ("services",), services=mapping("By name.", _CONFIG))
         return [
-            get("/api/v1/services", "Show all services.", every, self.list_services),
-            get(one, "Show a service's configuration.", _SERVICE, self.show_service),
-            Operation(
-                method="PUT",
-                path=one,
-                summary="Give a service a configuration; its running job follows.",
-                handler=self.put_service,
-                body=_SERVICE,
-                answer=_SERVICE,
-            ),
-            Operation(
-                method="DELETE",
-                path=one,
-                summary="Stop publishing; positions stay.",
-                handler=self.delete_service,
-                answer=an("Done."),
-            ),
+            Operation("GET", "/api/v1/services", self.list_services, answer=every),
+            Operation("GET", one, self.show_service, answer=_SERVICE),
+            Operation("PUT", one, self.put_service, _SERVICE, _SERVICE),
+            Operation("DELETE", one, self.delete_service, answer=an("Done.")),
         ]
 
     async def list_services(self, request: web.Request) -> web.Response:
-        """GET /services."""
+        """Show all services."""
         del request
         return answer({"services": await self._doorway.call(lambda c: dict(c.services()))})
 
     async def show_service(self, request: web.Request) -> web.Response:
-        """GET /services/{service}/config: of a service without one, an empty one."""
+        """Show a service's configuration.
+
+        Of a service without one, it is empty.
+        """
         name = request.match_info["service"]
         if name not in SERVICES:
             known = ", ".join(SERVICES)
@@ -65,13 +55,13 @@ class ServiceDoor:
         return answer({"config": dict(found.get(name, {}))})
 
     async def put_service(self, request: web.Request) -> web.Response:
-        """PUT /services/{service}/config."""
+        """Give a service a configuration; its running job follows."""
         name, config = request.match_info["service"], request[BODY]["config"]
         await self._doorway.call(lambda c: c.put_service(name, config))
         return answer({"config": config})
 
     async def delete_service(self, request: web.Request) -> web.Response:
-        """DELETE /services/{service}/config."""
+        """Stop publishing; positions stay."""
         name = request.match_info["service"]
         await self._doorway.call(lambda c: c.delete_service(name))
         return answer({})

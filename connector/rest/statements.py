@@ -41,17 +41,19 @@ class StatementDoor:
         whole = text("One, with or without its semicolon.", maxLength=STATEMENT_CHARS_MAX)
         self.operations = [
             Operation(
-                method="POST",
-                path="/api/v1/statements",
-                summary="Execute a statement.",
-                handler=self.execute,
+                "POST",
+                "/api/v1/statements",
+                self.execute,
                 body=an("A statement.", ("statement",), statement=whole),
                 answer=_TABLE,
             )
         ]
 
     async def execute(self, request: web.Request) -> web.Response:
-        """POST /statements: an error says which part of the statement is wrong, by its key."""
+        """Execute a statement.
+
+        An error says which part of the statement is wrong, by its key.
+        """
         try:
             statement = parse_statement(request[BODY]["statement"])
         except StatementSyntaxError as error:
