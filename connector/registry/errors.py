@@ -1,122 +1,43 @@
 """The errors of the registry; the codes are Confluent's."""
 
-from typing import ClassVar
+from enum import IntEnum
+
+
+class Code(IntEnum):
+    """Why a request is refused; the first three digits are the HTTP status."""
+
+    BAD_REQUEST = 400
+    INCOMPATIBLE = 409
+    SUBJECT_UNKNOWN = 40401
+    VERSION_UNKNOWN = 40402
+    SCHEMA_UNKNOWN = 40403
+    """No schema has this id, or the subject does not have this schema."""
+    SUBJECT_DELETED = 40404
+    SUBJECT_NOT_DELETED = 40405
+    """A subject is deleted permanently only after it was deleted; so is a version."""
+    VERSION_DELETED = 40406
+    VERSION_NOT_DELETED = 40407
+    LEVEL_UNSET = 40408
+    MODE_UNSET = 40409
+    SCHEMA_INVALID = 42201
+    VERSION_INVALID = 42202
+    LEVEL_INVALID = 42203
+    MODE_INVALID = 42204
+    NOT_PERMITTED = 42205
+    """The subject's mode, or what is registered already, does not permit it."""
+    REFERENCED = 42206
+    TOO_LARGE = 42209
 
 
 class RegistryError(Exception):
-    """Base of all; `code` is in the answer, its first three digits are the HTTP status."""
+    """A request is refused."""
 
-    code: ClassVar[int] = 50001
+    def __init__(self, code: Code, message: str) -> None:
+        """*message* is the answer's."""
+        super().__init__(message)
+        self.code = code
 
     @property
     def status(self) -> int:
         """The HTTP status."""
-        return int(str(self.code)[:3])
-
-
-class SubjectUnknownError(RegistryError):
-    """There is no such subject."""
-
-    code = 40401
-
-
-class VersionUnknownError(RegistryError):
-    """The subject has no such version."""
-
-    code = 40402
-
-
-class SchemaUnknownError(RegistryError):
-    """No schema has this id, or the subject does not have this schema."""
-
-    code = 40403
-
-
-class SubjectDeletedError(RegistryError):
-    """The subject was deleted, though not permanently."""
-
-    code = 40404
-
-
-class SubjectNotDeletedError(RegistryError):
-    """A subject is deleted permanently only after it was deleted."""
-
-    code = 40405
-
-
-class VersionDeletedError(RegistryError):
-    """The version was deleted, though not permanently."""
-
-    code = 40406
-
-
-class VersionNotDeletedError(RegistryError):
-    """A version is deleted permanently only after it was deleted."""
-
-    code = 40407
-
-
-class LevelUnsetError(RegistryError):
-    """The subject has no compatibility level of its own."""
-
-    code = 40408
-
-
-class ModeUnsetError(RegistryError):
-    """The subject has no mode of its own."""
-
-    code = 40409
-
-
-class IncompatibleError(RegistryError):
-    """The schema breaks the subject's compatibility level."""
-
-    code = 409
-
-
-class BadRequestError(RegistryError):
-    """The body is not what is expected there."""
-
-    code = 400
-
-
-class SchemaInvalidError(RegistryError):
-    """The text is not an Avro schema."""
-
-    code = 42201
-
-
-class VersionInvalidError(RegistryError):
-    """Versions are numbers from 1, or `latest`."""
-
-    code = 42202
-
-
-class LevelInvalidError(RegistryError):
-    """There is no such compatibility level."""
-
-    code = 42203
-
-
-class ModeInvalidError(RegistryError):
-    """There is no such mode."""
-
-    code = 42204
-
-
-class NotPermittedError(RegistryError):
-    """The subject's mode, or what is registered already, does not permit it."""
-
-    code = 42205
-
-
-class ReferencedError(RegistryError):
-    """Another schema refers to this one."""
-
-    code = 42206
-
-
-class TooLargeError(RegistryError):
-    """The schema is larger than the registry takes."""
-
-    code = 42209
+        return int(str(self.code.value)[:3])

@@ -16,7 +16,7 @@ from typing import Any, Final
 import structlog
 from aiohttp import web
 
-from headrace.connector.registry import errors
+from headrace.connector.registry.errors import Code, RegistryError
 from headrace.connector.registry.store import (
     NUMBER_DIGITS_MAX,
     TEXT_BYTES_MAX,
@@ -88,7 +88,7 @@ def _settings(name: str, get: Handler, put: Handler, delete: Handler) -> Sequenc
 async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
-    except errors.RegistryError as error:
+    except RegistryError as error:
         return _error(error.status, error.code, str(error))
     except web.HTTPException as error:
         if error.status < web.HTTPBadRequest.status_code:
@@ -163,7 +163,7 @@ def _by_id(request: web.Request) -> Registered:
 def _id(request: web.Request) -> int:
     digits = request.match_info["id"]
     if len(digits) > NUMBER_DIGITS_MAX:
-        raise errors.SchemaUnknownError(f"Schema {digits} not found")
+        raise RegistryError(Code.SCHEMA_UNKNOWN, f"Schema {digits} not found")
     return int(digits)
 
 
@@ -295,18 +295,18 @@ async def _body(request: web.Request) -> Mapping[str, Json]:
     except TimeoutError:
         raise web.HTTPRequestTimeout from None
     except web.RequestPayloadError as error:  # As when it is not compressed as it says.
-        raise errors.BadRequestError("The body cannot be read") from error
+        raise RegistryError(Code.BAD_REQUEST, "The body cannot be read") from error
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
-        raise errors.BadRequestError("The body is not a JSON object")
+        raise RegistryError(Code.BAD_REQUEST, "The body is not a JSON object")
     return body
 
 
 async def _text_in(request: web.Request, name: str) -> str:
     text = (await _body(request)).get(name)
     if not isinstance(text, str):
-        raise errors.BadRequestError(f"{name} is not a text")
+        raise RegistryError(Code.BAD_REQUEST, f"{name} is not a text")
     return text
 
 
@@ -316,7 +316,7 @@ def _number_in(body: Mapping[str, Json], name: str, least: int) -> int | None:
     if number is None:
         return None
     if type(number) is not int or number > _NUMBER_MAX:  # In Python a boolean is a number, too.
-        raise errors.BadRequestError(f"{name} is not a number of 31 bits")
+        raise RegistryError(Code.BAD_REQUEST, f"{name} is not a number of 31 bits")
     return number if number >= least else None
 
 
@@ -324,24 +324,31 @@ async def _given(request: web.Request) -> tuple[str, Sequence[Reference]]:
     """Return the schema's text and references that the body gives."""
     body = await _body(request)
     if body.get("schemaType", _TYPE) not in (_TYPE, None):
-        raise errors.SchemaInvalidError(f"Invalid schema type {body['schemaType']}: only {_TYPE}")
+        raise RegistryError(
+            Code.SCHEMA_INVALID, f"Invalid schema type {body['schemaType']}: only {_TYPE}"
+        )
     text = body.get("schema")
     if not isinstance(text, str):
-        raise errors.SchemaInvalidError("Empty schema")
+        raise RegistryError(Code.SCHEMA_INVALID, "Empty schema")
     try:
         return text, [_reference(each) for each in body.get("references") or ()]
     except (KeyError, TypeError) as error:
-        raise errors.BadRequestError("references have name, subject and version") from error
+        raise RegistryError(
+            Code.BAD_REQUEST, "references have name, subject and version"
+        ) from error
 
 
 def _reference(given: Mapping[str, Json]) -> Reference:
     name, subject, version = given["name"], given["subject"], given["version"]
     for part in (name, subject):
         if not isinstance(part, str) or not part.isprintable() or not part:
-            raise errors.SchemaInvalidError(f"Invalid reference: expected a text, found {part!r}")
+            raise RegistryError(
+                Code.SCHEMA_INVALID, f"Invalid reference: expected a text, found {part!r}"
+            )
     if type(version) is not int or version < 1:  # In Python a boolean is a number, too.
-        raise errors.VersionInvalidError(
-            f"Invalid reference to {subject}: expected a version from 1, found {version!r}"
+        raise RegistryError(
+            Code.VERSION_INVALID,
+            f"Invalid reference to {subject}: expected a version from 1, found {version!r}",
         )
     return Reference(name, subject, version)
 

@@ -17,8 +17,8 @@ from typing import Any, Final
 import fastavro
 from fastavro.schema import SchemaParseException, UnknownType
 
-from headrace.connector.registry import errors
 from headrace.connector.registry.compatibility import LEVELS, incompatibilities
+from headrace.connector.registry.errors import Code, RegistryError
 from headrace.connector.registry.validity import faults
 from headrace.connector.stores import StateFileError
 from headrace.connector.stores.sqlite.file import is_busy, locked
@@ -146,8 +146,9 @@ class RegistryStore:
             else:
                 self._check_follows(subject, parsed)
                 if version not in (None, number):
-                    raise errors.SchemaInvalidError(
-                        f"The next version of subject {subject} is {number}, not {version}"
+                    raise RegistryError(
+                        Code.SCHEMA_INVALID,
+                        f"The next version of subject {subject} is {number}, not {version}",
                     )
             self._connection.execute(
                 "INSERT OR REPLACE INTO versions (subject, version, id) VALUES (?, ?, ?)",
@@ -161,29 +162,28 @@ class RegistryStore:
         """Return the version of *subject* that has this schema.
 
         Raises:
-            SubjectUnknownError: there is no such subject.
-            SchemaUnknownError: it has no such schema.
+            RegistryError: there is no such subject, or it has no such schema.
 
         """
         self._parsed(text, references)
         self.versions(subject, deleted=deleted)
         found = self._find(subject, text, references, deleted=deleted)
         if found is None:
-            raise errors.SchemaUnknownError("Schema not found")
+            raise RegistryError(Code.SCHEMA_UNKNOWN, "Schema not found")
         return found
 
     def schema(self, schema_id: int) -> Registered:
         """Return a schema by its id; subject and version are those of one that has it, if any."""
         row = self._row("SELECT guid, text, refs FROM schemas WHERE id = ?", schema_id)
         if row is None:
-            raise errors.SchemaUnknownError(f"Schema {schema_id} not found")
+            raise RegistryError(Code.SCHEMA_UNKNOWN, f"Schema {schema_id} not found")
         return Registered("", 0, schema_id, row[0], row[1], _references(row[2]))
 
     def schema_of_guid(self, guid: str) -> Registered:
         """Return a schema by its guid."""
         row = self._row("SELECT id FROM schemas WHERE guid = ? ORDER BY id", guid)
         if row is None:
-            raise errors.SchemaUnknownError(f"Schema {guid} not found")
+            raise RegistryError(Code.SCHEMA_UNKNOWN, f"Schema {guid} not found")
         return self.schema(row[0])
 
     def uses(self, schema_id: int) -> Sequence[tuple[str, int]]:
@@ -206,17 +206,17 @@ class RegistryStore:
         return [subject for (subject,) in rows if subject.startswith(prefix)]
 
     def versions(self, subject: str, *, deleted: bool = False) -> Sequence[int]:
-        """Return the versions of *subject*. Raises SubjectUnknownError."""
+        """Return the versions of *subject*. Raises RegistryError."""
         found = [v.version for v in self._versions(subject, deleted=deleted)]
         if not found:
-            raise errors.SubjectUnknownError(f"Subject '{subject}' not found.")
+            raise RegistryError(Code.SUBJECT_UNKNOWN, f"Subject '{subject}' not found.")
         return found
 
     def version(self, subject: str, number: str, *, deleted: bool = False) -> Registered:
         """Return a version by its number, `latest`, or `-1`, which means the same.
 
         Raises:
-            SubjectUnknownError, VersionUnknownError, VersionInvalidError: as their names say.
+            RegistryError: there is no such subject or version, or this is no number.
 
         """
         wanted = _number(number)
@@ -227,7 +227,7 @@ class RegistryStore:
         for each in found:
             if each.version == wanted:
                 return each
-        raise errors.VersionUnknownError(f"Version {wanted} not found.")
+        raise RegistryError(Code.VERSION_UNKNOWN, f"Version {wanted} not found.")
 
     def referenced_by(self, subject: str, number: str) -> Sequence[int]:
         """Return the ids of the schemas that refer to a version."""
@@ -249,15 +249,17 @@ class RegistryStore:
             everything = [v.version for v in self._versions(subject, deleted=True)]
             live = [v.version for v in self._versions(subject)]
             if not everything:
-                raise errors.SubjectUnknownError(f"Subject '{subject}' not found.")
+                raise RegistryError(Code.SUBJECT_UNKNOWN, f"Subject '{subject}' not found.")
             if permanent and live:
-                raise errors.SubjectNotDeletedError(
-                    f"Subject '{subject}' was not deleted first before being permanently deleted"
+                raise RegistryError(
+                    Code.SUBJECT_NOT_DELETED,
+                    f"Subject '{subject}' was not deleted first before being permanently deleted",
                 )
             if not permanent and not live:
-                raise errors.SubjectDeletedError(
+                raise RegistryError(
+                    Code.SUBJECT_DELETED,
                     f"Subject '{subject}' was soft deleted. Set permanent=true to delete "
-                    "permanently"
+                    "permanently",
                 )
             for number in everything if permanent else live:
                 self._remove(subject, number, permanent=permanent)
@@ -269,14 +271,16 @@ class RegistryStore:
             version = self.version(subject, number, deleted=True).version
             live = version in [v.version for v in self._versions(subject)]
             if permanent and live:
-                raise errors.VersionNotDeletedError(
+                raise RegistryError(
+                    Code.VERSION_NOT_DELETED,
                     f"Subject '{subject}' Version {version} was not deleted first before being "
-                    "permanently deleted"
+                    "permanently deleted",
                 )
             if not permanent and not live:
-                raise errors.VersionDeletedError(
+                raise RegistryError(
+                    Code.VERSION_DELETED,
                     f"Subject '{subject}' Version {version} was soft deleted. Set permanent=true "
-                    "to delete permanently"
+                    "to delete permanently",
                 )
             self._remove(subject, version, permanent=permanent)
         return version
@@ -299,21 +303,21 @@ class RegistryStore:
         """Return a subject's level, or the one that counts for it unless *own*.
 
         Raises:
-            LevelUnsetError: it has none of its own.
+            RegistryError: it has none of its own.
 
         """
         found = self._setting(subject, "level", own=own and subject != _GLOBAL)
         if found is None and own and subject != _GLOBAL:
             message = f"Subject '{subject}' does not have subject-level compatibility configured"
-            raise errors.LevelUnsetError(message)
+            raise RegistryError(Code.LEVEL_UNSET, message)
         return found or DEFAULT_LEVEL
 
     def set_level(self, level: str, subject: str = _GLOBAL) -> None:
-        """Set a level. Raises LevelInvalidError."""
+        """Set a level. Raises RegistryError."""
         if level not in LEVELS:
             expected = ", ".join(LEVELS)
-            raise errors.LevelInvalidError(
-                f"Invalid compatibility level. Valid values are {expected}"
+            raise RegistryError(
+                Code.LEVEL_INVALID, f"Invalid compatibility level. Valid values are {expected}"
             )
         self._set(subject, "level", level)
 
@@ -327,25 +331,30 @@ class RegistryStore:
         """Return a subject's mode, or the one that counts for it unless *own*."""
         found = self._setting(subject, "mode", own=own and subject != _GLOBAL)
         if found is None and own and subject != _GLOBAL:
-            raise errors.ModeUnsetError(f"Subject '{subject}' does not have subject-level mode")
+            raise RegistryError(
+                Code.MODE_UNSET, f"Subject '{subject}' does not have subject-level mode"
+            )
         return found or MODES[0]
 
     def set_mode(self, mode: str, subject: str = _GLOBAL, *, force: bool = False) -> None:
         """Set a mode.
 
         Raises:
-            ModeInvalidError: there is none of this name.
-            NotPermittedError: it is IMPORT, there are schemas already, and it is not by *force*.
+            RegistryError: there is none of this name; or it is IMPORT, there are schemas already,
+                and it is not by *force*.
 
         """
         if mode not in MODES:
-            raise errors.ModeInvalidError(f"Invalid mode. Valid values are {', '.join(MODES)}")
+            raise RegistryError(
+                Code.MODE_INVALID, f"Invalid mode. Valid values are {', '.join(MODES)}"
+            )
         if mode == _IMPORT != self.mode(subject) and not force:
             there = self.subjects() if subject == _GLOBAL else self._versions(subject)
             if there:
                 where = f"subject {subject}" if subject else "the registry"
-                raise errors.NotPermittedError(
-                    f"There are schemas in {where}: set the mode IMPORT with force=true, or before"
+                raise RegistryError(
+                    Code.NOT_PERMITTED,
+                    f"There are schemas in {where}: set the mode IMPORT with force=true, or before",
                 )
         self._set(subject, "mode", mode)
 
@@ -380,16 +389,19 @@ class RegistryStore:
         problems = self._problems(subject, parsed, self._versions(subject))
         if problems:
             level = self.level(subject)
-            raise errors.IncompatibleError(
+            raise RegistryError(
+                Code.INCOMPATIBLE,
                 "Schema being registered is incompatible with an earlier schema for subject "
-                f'"{subject}", compatibility level {level}: {"; ".join(problems)}'
+                f'"{subject}", compatibility level {level}: {"; ".join(problems)}',
             )
 
     def _check_free(self, subject: str, number: int) -> None:
         """Refuse to give away the number of a version that other schemas refer to."""
         live = [v.version for v in self._versions(subject)]
         if number in live and self.referenced_by(subject, str(number)):
-            raise errors.ReferencedError(f"One or more references exist to {subject} {number}")
+            raise RegistryError(
+                Code.REFERENCED, f"One or more references exist to {subject} {number}"
+            )
 
     def _id_of(self, text: str, references: Sequence[Reference], wanted: int | None) -> int:
         identity = identity_of(text, references)
@@ -397,9 +409,9 @@ class RegistryStore:
         if wanted is not None and wanted != (row and row[0]):
             if row is not None:
                 message = f"The schema has the id {row[0]} already; it cannot have {wanted}, too"
-                raise errors.NotPermittedError(message)
+                raise RegistryError(Code.NOT_PERMITTED, message)
             if self._row("SELECT id FROM schemas WHERE id = ?", wanted):
-                raise errors.NotPermittedError(f"The id {wanted} is another schema's")
+                raise RegistryError(Code.NOT_PERMITTED, f"The id {wanted} is another schema's")
         if row is None:
             digest = hashlib.md5(identity.encode(), usedforsecurity=False).digest()
             refs = json.dumps([[r.name, r.subject, r.version] for r in references])
@@ -413,7 +425,7 @@ class RegistryStore:
     def _parsed(self, text: str, references: Sequence[Reference]) -> Any:  # noqa: ANN401 (Avro's)
         """Return the schema with full names and its references resolved."""
         if len(text) > TEXT_BYTES_MAX:
-            raise errors.TooLargeError(f"Schema has more than {TEXT_BYTES_MAX} characters")
+            raise RegistryError(Code.TOO_LARGE, f"Schema has more than {TEXT_BYTES_MAX} characters")
         named: dict[str, Json] = {}
         for reference in references:
             other = self.version(reference.subject, str(reference.version))
@@ -425,7 +437,7 @@ class RegistryStore:
             resolved = fastavro.schema.expand_schema(parsed) if named else parsed
         except _MISFITS as error:
             message = f"Input schema is an invalid Avro schema: {type(error).__name__}"
-            raise errors.SchemaInvalidError(message) from error
+            raise RegistryError(Code.SCHEMA_INVALID, message) from error
         return resolved
 
     def _take_names(self, parsed: Any, named: dict[str, Json]) -> None:  # noqa: ANN401 (Avro's)
@@ -448,7 +460,9 @@ class RegistryStore:
                 "DELETE FROM versions WHERE subject = ? AND version = ?", place
             )
         elif self.referenced_by(subject, str(number)):
-            raise errors.ReferencedError(f"One or more references exist to {subject} {number}")
+            raise RegistryError(
+                Code.REFERENCED, f"One or more references exist to {subject} {number}"
+            )
         else:
             self._connection.execute(
                 "UPDATE versions SET deleted = 1 WHERE subject = ? AND version = ?", place
@@ -491,17 +505,19 @@ def _check(parsed: Any) -> None:  # noqa: ANN401 (Avro's)
     """Refuse a schema that is new and faulty; those that are there stay readable."""
     fault = next(faults(parsed), None)
     if fault is not None:
-        raise errors.SchemaInvalidError(f"Input schema is an invalid Avro schema: {fault}")
+        raise RegistryError(Code.SCHEMA_INVALID, f"Input schema is an invalid Avro schema: {fault}")
 
 
 def _check_mode(subject: str, mode: str, schema_id: int | None) -> None:
     """Refuse what the mode does not permit: ids are given in IMPORT only, and always there."""
     if mode == "READONLY":
-        raise errors.NotPermittedError(f"Subject {subject} is in read-only mode")
+        raise RegistryError(Code.NOT_PERMITTED, f"Subject {subject} is in read-only mode")
     if (mode == _IMPORT) is (schema_id is None):
         said = "in" if mode == _IMPORT else "not in"
         rule = "where schemas are registered with an id, and without one elsewhere"
-        raise errors.NotPermittedError(f"Subject {subject} is {said} the mode IMPORT, {rule}")
+        raise RegistryError(
+            Code.NOT_PERMITTED, f"Subject {subject} is {said} the mode IMPORT, {rule}"
+        )
 
 
 def _references(text: str) -> tuple[Reference, ...]:
@@ -515,7 +531,8 @@ def _number(text: str) -> int | None:
     digits = text if text.isascii() and text.isdigit() else ""
     if not 0 < len(digits) <= NUMBER_DIGITS_MAX or not 0 < int(digits) < 1 << 31:
         hint = 'Allowed values are between [1, 2^31-1] and the string "latest"'
-        raise errors.VersionInvalidError(
-            f"The specified version '{text}' is not a valid version id. {hint}"
+        raise RegistryError(
+            Code.VERSION_INVALID,
+            f"The specified version '{text}' is not a valid version id. {hint}",
         )
     return int(text)
