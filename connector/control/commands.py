@@ -6,8 +6,7 @@ broker or node. Verbs write target states; the workers read them and act on them
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from headrace.connector.control.access.gate import Gate, needs
 from headrace.connector.control.access.permission import Guard, Role, RoleGuard
@@ -33,7 +32,6 @@ from headrace.connector.language.statements import DropSource, TableName
 from headrace.connector.obs.logging import set_threshold
 from headrace.connector.stores.job_forks import separate
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.target_state import LOG_LEVEL, WHOLE_JOB
 from headrace.plugins import ConfigError, EncodedPosition, Problem, Source
 from headrace.plugins.config.forms import CheckedOption, check_options
@@ -53,20 +51,6 @@ class Commands(SinkCommands):
         super().__init__(notes, guard or RoleGuard())
         self._offsets = Offsets(notes)
         self._gaps = Gaps(notes)
-
-    @classmethod
-    def open(cls, state: Path, *, guard: Guard | None = None) -> Self:
-        """Return the verbs on the store that *state* names (see `open_notes`); close them.
-
-        Raises:
-            StateFileError: the file cannot be used.
-
-        """
-        return cls(open_notes(state), guard=guard)
-
-    def close(self) -> None:
-        """Close the state file."""
-        self._notes.close()
 
     def guard_by(self, guard: Guard) -> None:
         """Let *guard* decide from now on."""

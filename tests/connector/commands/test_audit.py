@@ -8,14 +8,15 @@ import pytest
 from headrace.connector.commands.audit import BROKEN_STATUS, main
 from headrace.connector.control.commands import Commands
 from headrace.connector.language.statements import CreateSink
+from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins import ConfigError
 
 
 def test_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The lines are printed; a line that was changed is named."""
     state = tmp_path / "state.db"
-    with contextlib.closing(Commands.open(state)) as commands:
-        commands.create_sink(CreateSink(name="k", uri="bus://a"))
+    with contextlib.closing(open_notes(state)) as notes:
+        Commands(notes).create_sink(CreateSink(name="k", uri="bus://a"))
     assert 0 == main(["--state", str(state)])
     assert '"verb": "create_sink"' in capsys.readouterr().out
     audit = tmp_path / "state.db.audit"

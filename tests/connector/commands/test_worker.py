@@ -17,6 +17,7 @@ from headrace.connector.commands.worker import worker_main
 from headrace.connector.control.commands import Commands
 from headrace.connector.foundation.states import Observed
 from headrace.connector.language.statements import CreateSink
+from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins import ConfigError
 from helpers.jobs.children import RUN, SECONDS_MAX, until
 from helpers.recordings.corpora import recording
@@ -53,7 +54,8 @@ class Process:
         (folder / "worker.yaml").write_text(
             WORKER.format(folder=recording("5.0-ops"), splits=splits)
         )
-        self.commands = Commands.open(folder / "state.db")
+        self._notes = open_notes(folder / "state.db")
+        self.commands = Commands(self._notes)
         self.commands.create_sink(CreateSink(name="k", uri=f"file://{folder}/out.jsonl"))
         with self.log.open("wb") as log:
             self.child = subprocess.Popen(  # noqa: S603 (headrace itself)
@@ -96,7 +98,7 @@ class Process:
         """Kill it, if it still runs."""
         self.child.kill()
         self.child.wait(SECONDS_MAX)
-        self.commands.close()
+        self._notes.close()
 
 
 @pytest.fixture

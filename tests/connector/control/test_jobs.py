@@ -14,6 +14,7 @@ from headrace.connector.foundation.job_file import JOB_FILE_BYTES_MAX
 from headrace.connector.language.statements import CreateSink
 from headrace.connector.stores import StateFileError
 from headrace.connector.stores.cassandra.session import StoreUnreachableError
+from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins import ConfigError, SecretUnavailableError
 from headrace.sinks.files import FileSink
 from helpers.servers.cql_node import CqlNode
@@ -348,7 +349,8 @@ def test_a_source_of_another_cluster(tmp_path: Path) -> None:
         "state: s.db\nsource: {plugin: files, path: here}\n"
         "clusters: {east: {plugin: files, path: there}}\n"
     )
-    with contextlib.closing(Commands.open(tmp_path / "s.db")) as commands:
+    with contextlib.closing(open_notes(tmp_path / "s.db")) as notes:
+        commands = Commands(notes)
         commands.create_sink(CreateSink(name="k", uri="null://"))
         for name, more in (("a", {}), ("b", {"cluster": "east"}), ("c", {"cluster": "west"})):
             table = {"keyspace": "ks", "table": name, "sink": "k"}

@@ -12,6 +12,7 @@ from headrace.connector.control.services import ROUTE
 from headrace.connector.foundation.states import Observed
 from headrace.connector.language.statements import Show, Subject
 from headrace.connector.rest.server import RestServer
+from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins.testing.doubles import context
 from helpers.jobs.shells import lookout_on
 from helpers.recordings.corpora import recording
@@ -37,14 +38,13 @@ def sidecar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RestWor
     monkeypatch.chdir(tmp_path)
     (tmp_path / "worker.yaml").write_text(WORKER.format(folder=recording("5.0-ops")))
     state = tmp_path / "state.db"
-    commands = Commands.open(state)
     server = RestServer(state, log=context().log)
     with (
+        closing(open_notes(state)) as notes,
         serving(server, services_only=True) as address,
         supervised(tmp_path / "worker.yaml", state),
     ):
-        yield RestWorker(tmp_path, Client(address.port), commands)
-    commands.close()
+        yield RestWorker(tmp_path, Client(address.port), Commands(notes))
 
 
 def wait(worker: RestWorker, state: Observed, generation: int = 0) -> None:

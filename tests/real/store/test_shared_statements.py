@@ -15,6 +15,7 @@ import yaml
 
 from headrace.connector.control.commands import Commands
 from headrace.connector.foundation.states import Observed
+from headrace.connector.stores.open_control_store import open_notes
 from helpers.jobs.children import RUN, until
 from helpers.recordings.corpora import recording
 from helpers.servers.ports import free_port
@@ -111,7 +112,7 @@ def test_statements_of_two_machines(machines: Sequence[Machine]) -> None:
     assert [NAME] == [row["name"] for row in here.execute("DESCRIBE DATA_SOURCES")]
     with ExitStack() as stack:
         first, _ = (stack.enter_context(machine.working()) for machine in machines)
-        commands = stack.enter_context(closing(Commands.open(there.file)))
+        commands = Commands(stack.enter_context(closing(open_notes(there.file))))
 
         def state() -> Observed:
             return commands.status(NAME).state

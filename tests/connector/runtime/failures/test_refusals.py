@@ -59,8 +59,8 @@ class Refused:
 
     def statuses(self) -> Mapping[str, ConnectorStatus]:
         """Return how the sources fare."""
-        with contextlib.closing(Commands.open(state_of(self.job.path)[0])) as commands:
-            return commands.statuses()
+        with contextlib.closing(open_notes(state_of(self.job.path)[0])) as notes:
+            return Commands(notes).statuses()
 
     def rows(self, table: str) -> list[int]:
         """Return the values of the rows that a table's topic has, sorted."""
