@@ -14,8 +14,8 @@ from headrace.connector.stores.keyed.heads import Heads
 from headrace.connector.stores.keyed.losses import Losses
 from headrace.connector.stores.keyed.rows import JobRows, Lease, pack
 from headrace.plugins.stores.key_values import Change
-from headrace.plugins.testing import StoreSuite
 from helpers.stores.copy_suite import Copies, CopyDriver, CopySuite
+from helpers.stores.store_suite import StoreSuite
 from real.servers.cassandra import Cassandra
 from real.store.table_driver import CassandraDriver
 
