@@ -216,7 +216,7 @@ class RegistryStore:
         """Return a version by its number, `latest`, or `-1`, which means the same.
 
         Raises:
-            RegistryError: there is no such subject or version, or this is no number.
+            RegistryError: there is no such subject or version, or *number* is not a number.
 
         """
         wanted = _number(number)
