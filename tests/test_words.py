@@ -84,10 +84,3 @@ def test_successive_comments_are_one_text(tmp_path: Path) -> None:
     assert ["a.py:1: 'is no '"] == [
         line.partition(": write")[0] for line in check(tmp_path, "a.py")[1][:-1]
     ]
-
-
-def test_the_project_uses_none() -> None:
-    """Outside the paths that are still to be done the project is free of these words."""
-    status, printed = check(ROOT)
-
-    assert (0, []) == (status, printed[:-1])
