@@ -402,7 +402,12 @@ class StoreSuite(PlanSuite, NoteSuite):
             assert None is other.schema(b"\2" * 16)
 
     def test_closes_twice(self, driver: StoreDriver) -> None:
-        """A store may be closed again."""
+        """A store may be closed again, and what it wrote is there for the next one."""
         store = registered(driver)
+        splits = {row.split for row in store.leases()}
         store.close()
         store.close()
+
+        assert splits
+        with closing(driver.open(driver.job)) as other:
+            assert splits == {row.split for row in other.leases()}
