@@ -3,8 +3,6 @@
 import contextlib
 import shlex
 import textwrap
-import timeit
-from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given
@@ -42,6 +40,7 @@ from headrace.connector.language.statements import (
     ValidateSink,
     Verb,
 )
+from helpers.cost import calls_of
 from helpers.jobs.statements import statements
 
 ORDERS = TableName("shop", "orders")
@@ -430,16 +429,10 @@ def test_no_secret_in_errors(value: str, rest: str) -> None:
         "ALTER DATA_SOURCE cdc ON TABLE shop.orders SET POSITION = '9:1' FOR SPLIT '3' DRY RUN",
     ],
 )
-def test_parse_time(text: str) -> None:
-    """A statement is parsed in at most four times the time that Python's own `shlex` takes.
-
-    Both are Python: whatever slows the machine down slows both. On a quiet one it is 100 µs.
-    """
-
-    def best_seconds(work: Callable[[str], object]) -> float:
-        return min(timeit.repeat(lambda: work(text), number=20, repeat=100))
-
-    assert 4 * best_seconds(shlex.split) > best_seconds(parse_statement)
+def test_parse_cost(text: str) -> None:
+    """Parsing a statement enters at most 40 functions for each of its words."""
+    parse_statement(text)  # What is made once is not counted.
+    assert 40 * len(shlex.split(text)) > calls_of(lambda: parse_statement(text))
 
 
 _PIECES = [

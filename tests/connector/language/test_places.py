@@ -1,10 +1,9 @@
 """A place is shown as line, column and caret, and shows no secret."""
 
-import time
-
 import pytest
 
 from headrace.connector.language.places import EXCERPT_CHARS_MAX, place_of
+from helpers.cost import is_linear
 
 
 def test_line_and_column() -> None:
@@ -96,14 +95,9 @@ def test_not_covered(text: str) -> None:
 def test_long_texts_are_covered_in_linear_time() -> None:
     """Covering reads a text once, whatever it holds."""
 
-    def seconds(size: int) -> float:
-        texts = (" " * size, "=" * size, "= " * size, "= a  " * size, "'" * size, "=" + " " * size)
-        spent = []
-        for _ in range(3):
-            begun = time.process_time()
-            for text in texts:
+    def cover(size: int) -> None:
+        for piece in (" ", "=", "= ", "= a  ", "'"):
+            for text in (piece * size, f"={piece * size}"):
                 place_of(f"{text}x", len(text), len(text) + 1)
-            spent.append(time.process_time() - begun)
-        return min(spent)
 
-    assert 40 * max(seconds(2_000), 0.001) > seconds(20_000)
+    assert is_linear(cover, 2_000, times=10)

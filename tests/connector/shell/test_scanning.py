@@ -1,7 +1,5 @@
 """Input is cut into units for us, for the shell and for Cassandra, where their users expect it."""
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +7,7 @@ from hypothesis import strategies as st
 from headrace.connector.language.formatting import format_statement
 from headrace.connector.language.statements import Statement
 from headrace.connector.shell.scanning import COMMANDS, Kind, is_whole, units
+from helpers.cost import is_linear
 from helpers.jobs.statements import statements
 
 OURS, COMMAND, CQL = Kind.OURS, Kind.COMMAND, Kind.CQL
@@ -103,15 +102,10 @@ def test_any_text(text: str) -> None:
 @pytest.mark.parametrize("piece", ["x\n", "-- c\n", "'", "/*", "$$", ";", "BEGIN;", '"\n', "a://"])
 @pytest.mark.parametrize("head", ["", "DESC ", "SHOW LAG ", "BEGIN "])
 def test_units_are_cut_in_linear_time(head: str, piece: str) -> None:
-    """Eight times as long a text takes about eight times as long, whatever it is."""
+    """A text is cut in a time that grows as its length does, whatever it is."""
 
-    def seconds(size: int) -> float:
-        text = head + piece * (size // len(piece))
-        spent = []
-        for _ in range(3):
-            begun = time.process_time()
-            list(units(text))
-            spent.append(time.process_time() - begun)
-        return min(spent)
+    def cut(size: int) -> None:
+        for _unit in units(head + piece * (size // len(piece))):
+            pass
 
-    assert 24 * max(seconds(32 * 1024), 0.001) > seconds(256 * 1024)
+    assert is_linear(cut, 16 * 1024, times=8)

@@ -1,9 +1,7 @@
 """Changes fold into rows by Cassandra's rules, in any order."""
 
 import random
-import sys
 from collections.abc import Iterable, Sequence
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -23,6 +21,7 @@ from headrace.sources.cassandra.mutation.values import Value
 from headrace.sources.cassandra.schema.ddl import parse_schema
 from headrace.sources.cassandra.schema.layout import Catalogue
 from headrace.sources.cassandra.schema.tables import TableSchema
+from helpers.cost import calls_of
 from helpers.logs.sample_log import NOW_S, recorded_mutations
 from helpers.logs.wide import wide_mutation, wide_schema
 from helpers.recordings.corpora import recording
@@ -255,18 +254,8 @@ def work(columns: int, updates: int) -> int:
     schema = wide_schema(columns)
     decoder = MutationDecoder(Catalogue(schema))
     (table,) = schema.tables.values()
-    counts = [0]
-
-    def count(_frame: FrameType, event: str, _argument: object) -> None:
-        counts[0] += event in {"call", "c_call"}
-
     mutations = [wide_mutation(columns, number) for number in range(updates)]
-    sys.setprofile(count)
-    try:
-        fold_all(decoder, table, mutations)
-    finally:
-        sys.setprofile(None)
-    return counts[0]
+    return calls_of(lambda: fold_all(decoder, table, mutations))
 
 
 def fold_all(decoder: MutationDecoder, table: TableSchema, mutations: Sequence[bytes]) -> None:

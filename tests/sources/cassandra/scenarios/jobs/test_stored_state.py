@@ -233,7 +233,7 @@ def test_q08_a_newer_version_is_refused_and_an_older_one_is_read() -> None:
 
 @pytest.mark.skipif(not COMPILED, reason="it is about machine code")
 def test_q09_a_record_among_four_hundred_thousand_is_found_at_once() -> None:
-    """Q09: a look-up among 400,000 pending records takes at most ten times one among 1,000.
+    """Q09: a look-up among 400,000 pending records takes less than 40 times one among 1,000.
 
     A linear search would take 400 times as long. The bound leaves room for other processes that use
     the same memory and caches; the benchmarks have the figure itself.
@@ -256,4 +256,4 @@ def test_q09_a_record_among_four_hundred_thousand_is_found_at_once() -> None:
     taken = [(seconds(few, 1_000), seconds(many, MOST)) for _ in range(3)]  # Alternately.
     least_of_few, least_of_many = map(min, zip(*taken, strict=True))
 
-    assert least_of_many < 10 * least_of_few
+    assert least_of_many < 40 * least_of_few
