@@ -85,6 +85,7 @@ from headrace.plugins.positions import (
     offset_numbers,
 )
 from headrace.plugins.records.batches import Batch, Delivery, RecordBatch
+from headrace.plugins.records.checksums import MODULUS, Checksums
 from headrace.plugins.records.codecs import Codec, Encoding
 from headrace.plugins.records.encoded import EncodedRecords, FactColumns, Facts
 from headrace.plugins.records.record import (
@@ -107,6 +108,7 @@ from headrace.plugins.stores.sink_stores import (
 )
 
 __all__ = [
+    "MODULUS",
     "NO_COUNTERS",
     "NO_ORIGIN",
     "OPERATIONS",
@@ -118,6 +120,7 @@ __all__ = [
     "BulkReading",
     "Capability",
     "CheckResult",
+    "Checksums",
     "ClaimStore",
     "Clock",
     "CloseReason",

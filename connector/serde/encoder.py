@@ -12,6 +12,7 @@ import msgspec
 from headrace.connector.serde.codecs.avro import AvroCodec
 from headrace.connector.serde.codecs.json import JsonCodec
 from headrace.connector.serde.codecs.records import ShapedRecord, codec
+from headrace.connector.serde.content import check
 from headrace.connector.serde.headers import ConstantHeaders
 from headrace.connector.serde.large import LargeValues
 from headrace.connector.serde.schemas.framing import Framing
@@ -21,6 +22,7 @@ from headrace.plugins import (
     NO_ORIGIN,
     BadRecordError,
     Batch,
+    Checksums,
     ClaimStore,
     Codec,
     EncodedRecords,
@@ -116,9 +118,11 @@ class Encoder:
 
         Raises:
             SchemaUnpublishedError, SchemaIncompatibleError, NoGuidError: as `Framing.apply` says.
+            ChecksumError: what was encoded is not what the batch should have.
 
         """
         encoded = self._encoded(batch)
+        check(batch, encoded)
         if self._framing is not None:
             encoded = self._framing.apply(encoded)
         if self._large is not None:
@@ -144,6 +148,7 @@ class Encoder:
             ],
             tables=[*encoded.tables, *[CONTROL_TABLE] * len(notices)],
             topics=topics,
+            checksums=Checksums.of([*(encoded.checksums or ()), *[0] * len(notices)]),
         )
 
     def _encode_one(self, record: Record) -> tuple[Sequence[bytes | None], Sequence[bytes]]:
@@ -173,7 +178,8 @@ class Encoder:
         for shaped, records in groupby(batch.records(), lambda r: self._shaper.shapes(r.schema)):
             run = RecordBatch(batch.split, NumberPosition(0), batch.size_bytes, list(records))
             parts.append(self._shaped(self._avro.encode(run)) if shaped else self._documents(run))
-        return _joined(parts, batch.quarantined())  # Known only after the records were read.
+        # Known only after the records were read.
+        return _joined(parts, batch.quarantined(), batch.omitted())
 
     def _completed(self, given: EncodedRecords) -> EncodedRecords:
         """Return *given* with values in Avro for the records that the batch did not encode."""
@@ -198,7 +204,8 @@ class Encoder:
             facts = given.facts if len(made) == len(given) else None
             return replace(made, quarantined=[*given.quarantined, *made.quarantined], facts=facts)
         records, lost = self._shaper.records(given)
-        return self._finished(records, [*given.quarantined, *lost])
+        made = self._finished(records, [*given.quarantined, *lost])
+        return replace(made, omitted=made.omitted + given.omitted)
 
     def _documents(self, batch: RecordBatch) -> EncodedRecords:
         """Transform and encode records that have no envelope."""
@@ -210,20 +217,34 @@ class Encoder:
     ) -> EncodedRecords:
         filtered: Mapping[str, int] = {}
         made: Sequence[Record] = records
+        omitted = 0
         if self._chain:
             for record in records:
                 record.topic = self._topic_of(record.schema.table)
             done = self._chain.apply(records)
             made, filtered = done.records, done.filtered
             lost += done.quarantined
+            # What a transform drops it may drop; what it adds has the checksum of its original.
+            omitted = sum(record.checksum for record in records)
+            omitted -= sum(record.checksum for record in made)
+            omitted -= sum(each.checksum for each in done.quarantined)
         encoded = self._codec.encode(RecordBatch("", NumberPosition(0), 0, made))
-        return replace(encoded, quarantined=[*lost, *encoded.quarantined], filtered=filtered)
+        return replace(
+            encoded,
+            quarantined=[*lost, *encoded.quarantined],
+            filtered=filtered,
+            omitted=omitted,
+        )
 
 
-def _joined(parts: Sequence[EncodedRecords], lost: Sequence[Quarantined]) -> EncodedRecords:
+def _joined(
+    parts: Sequence[EncodedRecords], lost: Sequence[Quarantined], omitted: int
+) -> EncodedRecords:
     """Return the runs of one batch as one."""
+    omitted += sum(part.omitted for part in parts)
     if len(parts) == 1:
-        return replace(parts[0], quarantined=[*lost, *parts[0].quarantined])
+        quarantined = [*lost, *parts[0].quarantined]
+        return replace(parts[0], quarantined=quarantined, omitted=omitted)
     tombstones: list[int] = []
     filtered: Counter[str] = Counter()
     before = 0
@@ -241,6 +262,8 @@ def _joined(parts: Sequence[EncodedRecords], lost: Sequence[Quarantined]) -> Enc
         tombstones=tombstones,
         topics=topics or None,
         filtered=filtered,
+        checksums=Checksums.of(each for part in parts for each in part.checksums or ()),
+        omitted=omitted,
     )
 
 

@@ -62,6 +62,7 @@ class DocumentRecord(Record):
             schema=original.schema,
             headers=original.headers,
             origin=original.origin,
+            checksum=original.checksum,
         )
         self._original = original
         self._given = self.key, self.value
@@ -170,6 +171,9 @@ class Shaper:
     def reshape(self, given: EncodedRecords) -> EncodedRecords:
         """Return changes in the wanted form, in Avro; dead-letter records that are not changes."""
         done = self._done(given)
+        checksums = given.checksums
+        if done.failed and checksums is not None:
+            checksums = checksums.chosen(done.kept)
         return EncodedRecords(
             done.keys,
             done.values,
@@ -178,12 +182,15 @@ class Shaper:
             self._lost(given),
             done.tombstones if self._wanted.tombstones else (),
             facts=None if done.failed else given.facts,
+            checksums=checksums,
+            omitted=given.omitted,
         )
 
     def records(self, given: EncodedRecords) -> tuple[list[ShapedRecord], Sequence[Quarantined]]:
         """Return changes as records in the wanted form, and those that are dead-lettered."""
         done = self._done(given)
         made: list[ShapedRecord] = []
+        sums = _sums(given)
         for key, value, headers, index, operation, timestamp_us in zip(
             done.keys,
             done.values,
@@ -204,6 +211,7 @@ class Shaper:
                 timestamp_us=timestamp_us,
                 headers=headers[1:],
                 original=(given.keys[index], given.values[index]),
+                checksum=sums[index],
             )
             made.append(record)
         for index in done.tombstones if self._wanted.tombstones else ():
@@ -223,6 +231,9 @@ class Shaper:
         return self._reshaper
 
     def _lost(self, given: EncodedRecords) -> list[Quarantined]:
+        if not self._reshaper.failed:
+            return []
+        sums = _sums(given)
         return [
             Quarantined(
                 place=error.place,
@@ -233,6 +244,7 @@ class Shaper:
                 origin=origin_of(
                     given.tables[index], given.headers[index][0][1], given.keys[index]
                 ),
+                checksum=sums[index],
             )
             for index, error in self._reshaper.failed
         ]
@@ -245,6 +257,11 @@ class Shaper:
                 plan, self._shapes[schema.schema_id] = _planned(schema, self._wanted, self._origin)
             self._plans[schema.schema_id] = plan
         return plan
+
+
+def _sums(given: EncodedRecords) -> Sequence[int]:
+    """Return the checksum of each record."""
+    return [0] * len(given) if given.checksums is None else list(given.checksums)
 
 
 def _planned(schema: RecordSchema, wanted: Encoding, origin: Origin) -> tuple[_Plan, Shape]:

@@ -18,7 +18,10 @@ class Batch(ABC):
 
     `end` resumes after the last record and has no effect of anything later. It is used only if the
     batch `has_end`. `size_bytes` approximates what the batch keeps in memory. `more` says that
-    reading stopped at a limit, so the next read finds something at once.
+    reading stopped at a limit, so the next read finds something at once. `checksum` is the sum of
+    the checksums of all changes that belong into it, as the source counted them before it made the
+    batch: if those of the records, and of what was left out, come to another sum, the batch is not
+    delivered. A source without checksums leaves it None.
     """
 
     encodings: frozenset[str] = frozenset()
@@ -29,6 +32,7 @@ class Batch(ABC):
     size_bytes: int
     has_end: bool = True
     more: bool = False
+    checksum: int | None = None
 
     def ready(self) -> bool:
         """Return whether records can be made without waiting; called until they can.
@@ -50,6 +54,10 @@ class Batch(ABC):
     def quarantined(self) -> Sequence[Quarantined]:
         """Return what `records` leaves out because no records can be made of it (I8)."""
         return ()
+
+    def omitted(self) -> int:
+        """Return the sum of the checksums of changes that `records` leaves out on purpose."""
+        return 0
 
     def notices(self) -> Sequence[Notice]:
         """Return control records; they are delivered after the records."""

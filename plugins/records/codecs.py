@@ -11,6 +11,7 @@ from headrace.plugins.discovery import load, names
 from headrace.plugins.errors import BadRecordError, HeadraceError, Problem
 from headrace.plugins.origin import NO_ORIGIN, Origin
 from headrace.plugins.records.batches import Batch
+from headrace.plugins.records.checksums import Checksums
 from headrace.plugins.records.encoded import EncodedRecords, FactColumns
 from headrace.plugins.records.record import Headers, Quarantined, Record
 
@@ -109,6 +110,7 @@ class Codec(ABC):
         tombstones: list[int] = []
         topics: list[str] = []
         shared: dict[bytes, Headers] = {}
+        checksums: list[int] = []
         facts = FactColumns()
         for record in batch.records():
             try:
@@ -120,6 +122,7 @@ class Codec(ABC):
                 tombstones.append(len(keys))
             keys.append(key)
             values.append(value)
+            checksums.append(record.checksum)
             facts.add(record.timestamp_us, record.operation, origin=record.origin)
             schema_id = record.schema.schema_id
             common = shared.setdefault(schema_id, ((SCHEMA_ID_HEADER, schema_id),))
@@ -138,6 +141,8 @@ class Codec(ABC):
             tombstones,
             routed,
             facts=facts.facts(),
+            checksums=Checksums.of(checksums),
+            omitted=batch.omitted(),
         )
 
 
@@ -145,4 +150,7 @@ def set_aside(record: Record, error: BadRecordError, stage: str) -> Quarantined:
     """Return what quarantine keeps of a record that failed with *error*."""
     place = ", ".join(f"{name} {where}" for name, where in record.origin.items())
     content, origin = record.kept()
-    return Quarantined(place or error.place, error.code, error.message, content, stage, origin)
+    where = place or error.place
+    return Quarantined(
+        where, error.code, error.message, content, stage, origin, checksum=record.checksum
+    )

@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from headrace.plugins.records.checksums import Checksums
 from headrace.plugins.records.record import (
     MUTATION_ID_BYTES,
     OPERATIONS,
@@ -95,7 +96,8 @@ class EncodedRecords:
     a value follows. `topics`, if given, says where each record goes, whatever its table.
     `filtered` counts, by table, records that were left out on purpose. `left` are those, by index,
     whose values here do not count: the framework encodes these records. `facts` is there when the
-    records were made in bulk.
+    records were made in bulk. `checksums` are those of the records, if the batch has a `checksum`;
+    `omitted` is the sum of those of changes that were left out on purpose.
     """
 
     keys: Sequence[bytes | None]
@@ -108,6 +110,8 @@ class EncodedRecords:
     filtered: Mapping[str, int] = field(default_factory=dict)
     left: Mapping[int, Record] = field(default_factory=dict)
     facts: Facts | None = field(default=None, compare=False, repr=False)
+    checksums: Checksums | None = field(default=None, compare=False, repr=False)
+    omitted: int = field(default=0, compare=False)
 
     def __len__(self) -> int:
         """Return the number of records."""

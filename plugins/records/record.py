@@ -66,14 +66,18 @@ class Record:
     """One change of one row. Subclass it to make `document` cheaper or richer.
 
     `key` and `value` fit `schema.key` and `schema.value`; `timestamp_us` is the write time in µs
-    since 1970; `origin` says where the record was read, in words the source chooses.
+    since 1970; `origin` says where the record was read, in words the source chooses. `checksum` is
+    its part of the `checksum` of its batch, if that has one.
     """
 
-    __slots__ = ("headers", "key", "operation", "origin", "schema", "timestamp_us", "value")
+    __slots__ = (
+        *("checksum", "headers", "key", "operation"),
+        *("origin", "schema", "timestamp_us", "value"),
+    )
     tombstone: bool = False
     topic: str | None = None
 
-    def __init__(  # noqa: PLR0913 (these seven are the record)
+    def __init__(  # noqa: PLR0913 (these eight are the record)
         self,
         *,
         key: Document | None,
@@ -83,6 +87,7 @@ class Record:
         schema: RecordSchema,
         headers: Headers = (),
         origin: Document | None = None,
+        checksum: int = 0,
     ) -> None:
         """Keep the parts as they are; nothing is copied."""
         self.key = key
@@ -92,6 +97,7 @@ class Record:
         self.schema = schema
         self.headers = headers
         self.origin = origin or {}
+        self.checksum = checksum
 
     def changed(self, **parts: Any) -> "Record":  # noqa: ANN401 (as the constructor has them)
         """Return a copy with these *parts* replaced."""
@@ -143,7 +149,8 @@ class Quarantined:
 
     `stage` is where it failed, in Kafka Connect's words: TASK_POLL is the source. `origin` is what
     the source needs to make records of the bytes later: numbers and strings. Its `table`, if there
-    is one, is the table in whose books it is counted.
+    is one, is the table in whose books it is counted. `checksum` is its part of the `checksum` of
+    its batch, if that has one.
     """
 
     place: str
@@ -152,6 +159,7 @@ class Quarantined:
     content: bytes
     stage: str = "TASK_POLL"
     origin: Document = field(default_factory=dict)
+    checksum: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import msgspec
 
 from headrace.plugins import (
     Batch,
+    Checksums,
     EncodedRecords,
     FactColumns,
     Headers,
@@ -32,7 +33,7 @@ from headrace.sources.cassandra.encode.transcode import Transcoder
 from headrace.sources.cassandra.mutation.changes import Change, Mutation
 from headrace.sources.cassandra.mutation.errors import BadMutationError, UnknownTableError
 from headrace.sources.cassandra.mutation.mutation_json import mutation_document
-from headrace.sources.cassandra.native import constants
+from headrace.sources.cassandra.native import constants, ops
 from headrace.sources.cassandra.reading.deliveries import Deliveries, TableShape
 from headrace.sources.cassandra.reading.lists import Lists, Reading
 from headrace.sources.cassandra.state.cdc_state import CdcState
@@ -67,11 +68,13 @@ class MutationBatch(Batch):
         lost: Sequence[Quarantined] = (),
         notices: Sequence[Notice] = (),
         lists: Lists | None = None,
+        checksum: int | None = None,
     ) -> None:
         """Keep the parts; *nodes* gives the hosts' names.
 
         *lost* is what leaves the state `end` without agreement: what the state had no room for,
         and what is damaged. With *lists*, the lists that changes wrote are read from the table.
+        *checksum* is the sum of the digests of what was agreed; by default that of *agreed*.
         """
         self.split = split
         self.has_end = end is not None
@@ -94,6 +97,8 @@ class MutationBatch(Batch):
         self._in_avro: EncodedRecords | None = None
         self._written: list[tuple[int, Change, Provenance]] = []  # Records that wrote lists.
         self._unfit: list[Quarantined] | None = None
+        self.checksum = agreed.checksum() if checksum is None else checksum
+        self._omitted: dict[int, int] = {}  # By where the mutation starts in `agreed`.
 
     def __del__(self) -> None:
         """Give the memory of the `AgreedMutations` back."""
@@ -167,6 +172,10 @@ class MutationBatch(Batch):
             self._unfit = [each for each in made if isinstance(each, Quarantined)]
         return [*self._lost, *self._unfit]
 
+    def omitted(self) -> int:
+        """Return the sum of the checksums of changes whose tables the job does not have."""
+        return sum(self._omitted.values())
+
     def encode(self, encoding: str) -> EncodedRecords:
         """Encode as Avro, directly from the mutations' bytes, as JSON, or as whole mutations.
 
@@ -182,6 +191,7 @@ class MutationBatch(Batch):
         headers: list[Headers] = []
         tables: list[str] = []
         quarantined = list(self._lost)
+        checksums: list[int] = []
         facts = FactColumns()
         whole = encoding == MUTATIONS
         for made in self._each(self._whole) if whole else self._made(self._message):
@@ -198,9 +208,19 @@ class MutationBatch(Batch):
                     mutation=provenance.mutation_id,
                     origin=_origin(provenance) | {"copies": provenance.copies},
                 )
+                checksums.append(provenance.checksum)
                 headers.append(shape.headers + _own_headers(provenance))
                 tables.append(shape.schema.table)
-        return EncodedRecords(keys, values, headers, tables, quarantined, facts=facts.facts())
+        return EncodedRecords(
+            keys,
+            values,
+            headers,
+            tables,
+            quarantined,
+            facts=facts.facts(),
+            checksums=Checksums.of(checksums),
+            omitted=self.omitted(),
+        )
 
     def joined(self, encoding: str) -> EncodedRecords:
         """Encode into two columns of bytes; a batch that waits for lists is encoded by record."""
@@ -265,7 +285,8 @@ class MutationBatch(Batch):
         value = _JSON.encode(mutation_document(mutation))
         shape = self._deliveries.shape(change.table)
         change = replace(change, timestamp_us=newest)
-        return [(shape, mutation.updates[0].key, value, change, replace(provenance, index=0))]
+        provenance = replace(provenance, index=0, checksum=sum(p.checksum for _, p in delivered))
+        return [(shape, mutation.updates[0].key, value, change, provenance)]
 
     def _changes_of(
         self, mutation: Mutation, fields: Sequence[int]
@@ -276,7 +297,9 @@ class MutationBatch(Batch):
         the job's tables.
         """
         changes = mutation.changes()
-        return [
+        digest = _digest(fields)
+        shares = ops.shares_of(digest, len(changes))
+        delivered = [
             (
                 change,
                 Provenance(
@@ -288,11 +311,15 @@ class MutationBatch(Batch):
                     segment_id=fields[constants.AGREED_SEGMENT],
                     position=fields[constants.AGREED_POSITION],
                     fate=_FATES.get(fields[constants.AGREED_FLAGS], ""),
+                    checksum=shares[index],
                 ),
             )
             for index, change in enumerate(changes)
             if self._deliveries.delivers(change.table)
         ]
+        kept = sum(provenance.checksum for _, provenance in delivered)
+        self._omitted[fields[constants.AGREED_START]] = digest - kept
+        return delivered
 
     def _made(
         self, make: Callable[[Change, Provenance], T], chosen: Iterable[int] | None = None
@@ -331,6 +358,7 @@ class MutationBatch(Batch):
                     messaging=fields[constants.AGREED_MESSAGING],
                     copies=fields[constants.AGREED_COPIES],
                     raw=raw,
+                    checksum=_digest(fields),
                 )
             else:
                 yield made
@@ -358,6 +386,11 @@ class MutationBatch(Batch):
             segment_id=fields[constants.AGREED_SEGMENT],
             position=fields[constants.AGREED_POSITION],
         )
+
+
+def _digest(fields: Sequence[int]) -> int:
+    """Return the digest of an agreed mutation."""
+    return ops.checksum_of(fields, constants.AGREED_DIGEST)
 
 
 def _pair(change: Change, provenance: Provenance) -> tuple[Change, Provenance]:

@@ -373,7 +373,7 @@ class CassandraReader(Reader):
         notices: Sequence[Notice],
         nodes: Sequence[str],
     ) -> MutationBatch:
-        made = self._made
+        made, emitted = self._made, self._agreement.take_emitted()
         return batch_class(agreed)(
             self._split,
             end,
@@ -387,6 +387,7 @@ class CassandraReader(Reader):
             lost=lost,
             notices=notices,
             lists=made.lists,
+            checksum=agreed.checksum() if self._parts.part.tokens else emitted,
         )
 
     def _epoch_of(self, copy: Copy) -> Epoch:

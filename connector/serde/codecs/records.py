@@ -84,6 +84,7 @@ class ShapedRecord(Record):
         timestamp_us: int,
         headers: Headers,
         original: tuple[bytes | None, bytes],
+        checksum: int = 0,
     ) -> None:
         """Decode nothing yet."""
         self._shaped = shaped
@@ -97,6 +98,7 @@ class ShapedRecord(Record):
         self.timestamp_us = timestamp_us
         self.headers = headers
         self.origin = {}
+        self.checksum = checksum
         self.tombstone = False
         self.topic: str | None = None
 

@@ -90,6 +90,8 @@ class Framing:
             raise incompatible(encoded.tables[index], refused[encoded.headers[index][0][1]])
         keep = [i for i, headers in enumerate(encoded.headers) if headers[0][1] not in refused]
         kept = set(keep)
+        checksums = encoded.checksums
+        sums = [0] * len(encoded) if checksums is None else list(checksums)
         lost = [
             Quarantined(
                 place=encoded.tables[index],
@@ -100,6 +102,7 @@ class Framing:
                 origin=origin_of(
                     encoded.tables[index], encoded.headers[index][0][1], encoded.keys[index]
                 ),
+                checksum=sums[index],
             )
             for index in range(len(encoded))
             if index not in kept
@@ -114,6 +117,8 @@ class Framing:
             tombstones=[places[index] for index in encoded.tombstones if index in places],
             topics=None if encoded.topics is None else [encoded.topics[index] for index in keep],
             filtered=encoded.filtered,
+            checksums=None if checksums is None else checksums.chosen(keep),
+            omitted=encoded.omitted,
         )
 
     def _prefixed(self, encoded: EncodedRecords) -> EncodedRecords:

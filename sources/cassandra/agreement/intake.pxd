@@ -24,11 +24,13 @@ cdef class AgreedMutations:
     cdef object data_block, meta_block
 
     @cython.locals(at=Py_ssize_t, base=Py_ssize_t, flags=int64_t)
-    cpdef Py_ssize_t add(self, Py_ssize_t length, int host, int64_t segment, int64_t position, int copies, int messaging, int64_t epoch) except -1
+    cpdef Py_ssize_t add(self, Py_ssize_t length, int host, int64_t segment, int64_t position, int copies, int messaging, int64_t epoch, uint64_t d0, uint64_t d1) except -1
     @cython.locals(size=Py_ssize_t)
     cdef _grow_data(self, Py_ssize_t length)
     @cython.locals(count=Py_ssize_t)
     cdef _grow_meta(self)
+    @cython.locals(found=int64_t[::1], number=Py_ssize_t, at=Py_ssize_t)
+    cpdef checksum(self)
     cpdef clear(self)
 
 

@@ -41,7 +41,8 @@ class AgreedMutations:
     """Agreed mutations of one split, raw, in the order of emission.
 
     Mutation i is data[start:end] with the numbers meta[i * AGREED_WIDTH:]: start, end, log slot,
-    segment, position, copies, messaging version, flags (`flags`: of all), number of the epoch.
+    segment, position, copies, messaging version, flags (`flags`: of all), number of the epoch,
+    and the halves of the digest.
     """
 
     def __init__(self) -> None:
@@ -66,6 +67,8 @@ class AgreedMutations:
         copies: int,
         messaging: int,
         epoch: int,
+        d0: int,
+        d1: int,
     ) -> int:
         """Return where in `data` its bytes go; *copies* is what `Agreement` said of it."""
         at = self.size
@@ -86,10 +89,19 @@ class AgreedMutations:
         self.meta[base + constants.AGREED_MESSAGING] = messaging
         self.meta[base + constants.AGREED_FLAGS] = flags
         self.meta[base + constants.AGREED_EPOCH] = epoch
+        ops.put_digest(self.meta, base + constants.AGREED_DIGEST, d0, d1)
         self.size += length
         self.count += 1
         self.flags |= flags
         return at
+
+    def checksum(self) -> int:
+        """Return the sum of their digests, modulo 2**128."""
+        found = memoryview(array("q", [0, 0]))
+        for number in range(self.count):
+            at = number * constants.AGREED_WIDTH + constants.AGREED_DIGEST
+            ops.add_checksum(found, 0, self.meta, at)
+        return int.from_bytes(ops.take_words(found, 2), "little")
 
     def clear(self) -> None:
         """Forget all mutations and keep the memory."""
@@ -486,6 +498,8 @@ class Intake:
                 copies,
                 framer.messaging,
                 self.routes.epoch,
+                self.digests[2 * i],
+                self.digests[2 * i + 1],
             )
             ops.copy(agreed.data, at, framer.window, start, end)
             self.held += end - start

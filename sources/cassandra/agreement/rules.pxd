@@ -38,6 +38,7 @@ cdef class Agreement:
     cdef readonly uint64_t touched
     cdef readonly int suspect
     cdef public bint streamed
+    cdef uint64_t[::1] emitted
     cdef readonly int64_t[::1] hosts
     cdef readonly uint64_t[::1] assumed
     cdef readonly Py_ssize_t assumes

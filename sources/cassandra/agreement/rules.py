@@ -65,6 +65,7 @@ class Agreement:
         self.assumed = memoryview(array("Q", [0]))
         self.assumes = 0  # Words of it.
         self.agreed = 0
+        self.emitted = memoryview(array("Q", [0, 0]))  # The sum of the digests: `take_emitted`.
         self.expired = 0
         self.not_replica = 0
         self.filtered = 0
@@ -789,6 +790,13 @@ class Agreement:
         self._add_flags(slot, host << constants.HOST_SHIFT)
         self._set_field(slot, constants.BORN, segment)
         self._set_field(slot, constants.LOCATIONS, position << 32 | length)
+        ops.add_digest(self.emitted, 0, self.words, slot * constants.RECORD_WORDS + constants.D0)
+
+    def take_emitted(self) -> int:
+        """Return the sum of the digests that were published since the last call, modulo 2**128."""
+        low, high = self.emitted
+        self.emitted[0] = self.emitted[1] = 0
+        return low | high << 64
 
     def _mark(self, slot: int) -> None:
         """Note that the record differs from what the last snapshot holds."""

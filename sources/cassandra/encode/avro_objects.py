@@ -126,6 +126,7 @@ class Provenance:
     fate: str = ""
     is_read: bool = False
     """Whether its lists are those of the table, not only what the log has of them."""
+    checksum: int = 0
 
 
 def avro_key(change: Change) -> Json:

@@ -29,6 +29,7 @@ class ChangeRecord(Record):
             schema=schema,
             headers=_own_headers(provenance),
             origin=_origin(provenance),
+            checksum=provenance.checksum,
         )
         self._change = change
         self._provenance = provenance

@@ -12,7 +12,7 @@ from headrace.plugins import HeadraceError, Quarantined
 from headrace.sources.cassandra.agreement.intake import AgreedMutations
 from headrace.sources.cassandra.mutation.changes import MutationDecoder
 from headrace.sources.cassandra.mutation.errors import BadMutationError, UnknownTableError
-from headrace.sources.cassandra.native import constants
+from headrace.sources.cassandra.native import constants, ops
 from headrace.sources.cassandra.schema_versions.epochs import Epoch
 
 _SIZE_MIN: Final = 10
@@ -29,6 +29,7 @@ def set_aside(  # noqa: PLR0913 (where a mutation was, and its error)
     messaging: int,
     copies: int,
     raw: bytes,
+    checksum: int = 0,
 ) -> Quarantined:
     """Return the quarantine entry of a mutation that cannot be delivered."""
     place = f"node {node}: segment {segment}: entry that ends at {position}"
@@ -39,7 +40,7 @@ def set_aside(  # noqa: PLR0913 (where a mutation was, and its error)
         "messaging": messaging,
         "copies": copies,
     }
-    return Quarantined(place, code, message, raw, origin=origin)
+    return Quarantined(place, code, message, raw, origin=origin, checksum=checksum)
 
 
 def quarantined_mutation(
@@ -56,6 +57,7 @@ def quarantined_mutation(
         messaging=meta[constants.AGREED_MESSAGING],
         copies=meta[constants.AGREED_COPIES],
         raw=bytes(agreed.data[meta[constants.AGREED_START] : meta[constants.AGREED_END]]),
+        checksum=ops.checksum_of(agreed.meta, base + constants.AGREED_DIGEST),
     )
 
 
@@ -77,7 +79,8 @@ def salvaged(lost: Quarantined, epoch: Epoch) -> AgreedMutations | None:
         found = [(raw, begin + end) for raw, end in whole if _known(raw, messaging, epoch.decoder)]
     for raw, position in found:
         copies = int(origin["copies"])
-        agreed.append(raw, 0, len(raw), 0, segment, position, copies, messaging, epoch.number)
+        # Nothing agreed on it now, so it has no digest.
+        agreed.append(raw, 0, len(raw), 0, segment, position, copies, messaging, epoch.number, 0, 0)
     return agreed if agreed.count else None
 
 

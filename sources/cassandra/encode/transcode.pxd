@@ -33,7 +33,8 @@ cdef class Transcoder:
     cdef object epochs
     cdef int64_t epoch
     cdef int takes_plain
-    cdef Py_ssize_t made, at
+    cdef Py_ssize_t made, at, last
+    cdef int64_t[::1] digest, share, omitted
     cdef list plans
     cdef readonly unsigned char[::1] ids
     cdef Py_ssize_t id_at
@@ -66,6 +67,9 @@ cdef class Transcoder:
     cdef int _plain(self, AgreedMutations agreed, Py_ssize_t start, Py_ssize_t end, int messaging) except -1
     @cython.locals(base=Py_ssize_t, out=AvroBytes, at=Py_ssize_t)
     cdef int _changes(self, AgreedMutations agreed, Py_ssize_t count) except -1
+    cdef int _omit(self) except -1
+    @cython.locals(at=Py_ssize_t)
+    cdef int _begin(self, AgreedMutations agreed) except -1
     @cython.locals(base=Py_ssize_t, out=AvroBytes, at=Py_ssize_t, tail=Py_ssize_t, node=bytes)
     cdef int _close(self, AgreedMutations agreed) except -1
     cdef inline int _payload(self, TablePlan plan, Py_ssize_t row) except -1

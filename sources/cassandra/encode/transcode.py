@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Sequence
 from contextlib import suppress
 
-from headrace.plugins import EncodedRecords, Facts, Headers, HeadraceError, Quarantined
+from headrace.plugins import Checksums, EncodedRecords, Facts, Headers, HeadraceError, Quarantined
 from headrace.sources.cassandra.agreement.intake import AgreedMutations
 from headrace.sources.cassandra.encode.avro_bytes import AvroBytes, ValuePlan
 from headrace.sources.cassandra.encode.outputs import ChangeOutput, MessageOutput
@@ -68,6 +68,11 @@ class Transcoder:
         self.nodes: list[bytes] = []  # As Avro strings.
         self.ids = memoryview(bytearray(constants.ID_BYTES))
         self.ends = memoryview(array("q", bytes(8 * _ENDS_FIRST)))  # Where each change ends.
+        self.digest = memoryview(array("q", [0, 0]))  # Of the current mutation.
+        self.share = memoryview(array("q", [0, 0]))
+        # Checksums of the changes that are not encoded: of all, and of the current mutation's.
+        self.omitted = memoryview(array("q", [0, 0, 0, 0]))
+        self.last = constants.NOWHERE  # Where the facts have the checksum of the last change.
 
     def attach(self, buf: View) -> None:
         """Read values from *buf* until the next attach."""
@@ -94,6 +99,7 @@ class Transcoder:
         self.epoch = constants.NOWHERE
         self.attach(agreed.data)
         self.identify(agreed)
+        self.omitted[0] = self.omitted[1] = 0
         self.at = 0
         while self.at < agreed.count:
             try:
@@ -105,17 +111,24 @@ class Transcoder:
                     base = self.at * constants.AGREED_WIDTH
                     quarantined.append(quarantined_mutation(agreed, base, nodes, error))
                 self.at += 1
-        facts = self._facts(agreed)
+        facts, checksums = self._facts(agreed)
         return EncodedRecords(
-            self.keys, self.bodies, self.headers, self.tables, quarantined, facts=facts
+            self.keys,
+            self.bodies,
+            self.headers,
+            self.tables,
+            quarantined,
+            facts=facts,
+            checksums=checksums,
+            omitted=int.from_bytes(ops.take_words(self.omitted, 2), "little"),
         )
 
-    def _facts(self, agreed: AgreedMutations) -> Facts:
-        """Return the facts about the changes and all mutations."""
+    def _facts(self, agreed: AgreedMutations) -> tuple[Facts, Checksums]:
+        """Return the facts about the changes and all mutations, and the changes' checksums."""
         width = constants.AGREED_WIDTH
         changes = memoryview(self.facts_of(len(self.bodies))).cast("q")
         words = memoryview(ops.take_words(agreed.meta, agreed.count * width)).cast("q")
-        return Facts(
+        facts = Facts(
             timestamps_us=changes[constants.FACT_TIMESTAMP :: constants.FACT_WORDS],
             operations=changes[constants.FACT_OPERATION :: constants.FACT_WORDS],
             indexes=changes[constants.FACT_INDEX :: constants.FACT_WORDS],
@@ -129,6 +142,10 @@ class Transcoder:
             },
             strings={"node": self.node_names},
         )
+        low, high = (
+            changes[constants.FACT_CHECKSUM + half :: constants.FACT_WORDS] for half in (0, 1)
+        )
+        return facts, Checksums(low, high)
 
     def identify(self, agreed: AgreedMutations) -> None:
         """Set `ids`: 16 bytes for each mutation, the first half of the SHA-256 of its bytes."""
@@ -232,8 +249,8 @@ class Transcoder:
         plan = self.plans[self.reader.cutter.layout.index]
         if not plan.is_plain or not self._insert(plan, header):
             return 0
+        self._begin(agreed)
         self.index = 1
-        self.end_count = 0
         self._keep(plan, constants.OP_INSERT, self.reader.cutter.row_timestamp)
         self._close(agreed)
         return 1
@@ -250,8 +267,7 @@ class Transcoder:
         self.length = (
             agreed.meta[base + constants.AGREED_END] - agreed.meta[base + constants.AGREED_START]
         )
-        self.index = 0
-        self.end_count = 0
+        self._begin(agreed)
         out = self.out
         out.size = 0
         at = 0
@@ -259,9 +275,30 @@ class Transcoder:
             at = self._update(at)
         self._close(agreed)
 
+    def _begin(self, agreed: AgreedMutations) -> None:
+        """Start to count the changes of the current mutation."""
+        at = self.at * constants.AGREED_WIDTH + constants.AGREED_DIGEST
+        self.digest[0] = agreed.meta[at]
+        self.digest[1] = agreed.meta[at + 1]
+        self.index = 0
+        self.end_count = 0
+        self.omitted[2] = self.omitted[3] = 0
+        self.last = constants.NOWHERE
+
+    def _omit(self) -> None:
+        """Add the checksum of a change that is not encoded."""
+        ops.put_share(self.share, 0, self.digest, 0, self.index - 1)
+        ops.add_checksum(self.omitted, 2, self.share, 0)
+        self.last = constants.NOWHERE
+
     def _close(self, agreed: AgreedMutations) -> None:
         """End the changes with what needs their number."""
         base = self.at * constants.AGREED_WIDTH
+        if self.last >= 0:
+            ops.add_rest(self.facts, self.last, self.digest, 0, self.index)
+        else:
+            ops.add_rest(self.omitted, 2, self.digest, 0, self.index)
+        ops.add_checksum(self.omitted, 0, self.omitted, 2)
         out = self.out
         node = self.nodes[agreed.meta[base + constants.AGREED_HOST]]
         out.reserve(len(node) + constants.COLUMN_BYTES)
@@ -385,6 +422,8 @@ class Transcoder:
             self._write(plan, operation, timestamp, row, ended)
         elif plan.delivered:
             self._hand_over(plan, operation, timestamp, row, ended)
+        else:
+            self._omit()
 
     def _hand_over(
         self, plan: TablePlan, operation: int, timestamp: int, row: int, ended: int
@@ -398,7 +437,9 @@ class Transcoder:
         elif wanted == constants.WITHOUT_MESSAGE:
             self._keep_facts(len(self.bodies), timestamp, operation, self.index - 1, self.at)
             self.bodies.append(b"")
-        if wanted != constants.UNWANTED:
+        if wanted == constants.UNWANTED:
+            self._omit()
+        else:
             changes.write(plan, operation, timestamp, row, ended)
 
     def _write(self, plan: TablePlan, operation: int, timestamp: int, row: int, ended: int) -> None:
@@ -501,13 +542,13 @@ class Transcoder:
     # ---- facts about a change besides its message ----
 
     def facts_of(self, count: int) -> bytes:
-        """Return four numbers for each of *count* changes: see `_keep_facts`."""
+        """Return six numbers for each of *count* changes: see `_keep_facts`."""
         return ops.take_words(self.facts, count * constants.FACT_WORDS)
 
     def _keep_facts(
         self, record: int, timestamp: int, operation: int, index: int, mutation: int
     ) -> None:
-        """Keep a change's write time, operation, index in its mutation, and mutation."""
+        """Keep a change's write time, operation, index in its mutation, mutation, and checksum."""
         base = record * constants.FACT_WORDS
         if base == len(self.facts):
             self._grow_facts()
@@ -515,6 +556,8 @@ class Transcoder:
         self.facts[base + constants.FACT_OPERATION] = operation
         self.facts[base + constants.FACT_INDEX] = index
         self.facts[base + constants.FACT_MUTATION] = mutation
+        self.last = base + constants.FACT_CHECKSUM
+        ops.put_share(self.facts, self.last, self.digest, 0, index)
 
     def _grow_facts(self) -> None:
         grown = memoryview(array("q", bytes(16 * len(self.facts))))

@@ -86,7 +86,7 @@ CONTENT_KNOWN = 5  # Other bytes of a published mutation.
 JOINED = 6  # Other bytes of a mutation that another record waits for; its D0 and D1 follow.
 
 # Fields of an agreed mutation (`AgreedMutations.meta`).
-AGREED_WIDTH = 9
+AGREED_WIDTH = 11
 AGREED_START = 0
 AGREED_END = 1
 AGREED_HOST = 2
@@ -96,6 +96,7 @@ AGREED_COPIES = 5
 AGREED_MESSAGING = 6
 AGREED_FLAGS = 7
 AGREED_EPOCH = 8  # The number of the epoch in force for it.
+AGREED_DIGEST = 9  # The lower half of its digest; the upper half follows.
 LATE = 1  # It had expired when the copy that completed its agreement was read.
 # In what `Agreement` returns for an emission, above the number of copies, and in AGREED_FLAGS.
 COPIES = 0xFF
@@ -221,11 +222,13 @@ LOCATION_LENGTH = 3
 LOCATION_NEXT = 4  # The next location, which count from 1; it is not stored.
 
 ID_BYTES = 16  # Of a mutation's public name.
-# Kept of an encoded change: its write time, operation, index in its mutation, and mutation.
-FACT_WORDS = 4
+# Kept of an encoded change: its write time, operation, index in its mutation, mutation, and the
+# halves of its checksum, the lower one first.
+FACT_WORDS = 6
 FACT_TIMESTAMP = 0
 FACT_OPERATION = 1
 FACT_INDEX = 2
 FACT_MUTATION = 3
+FACT_CHECKSUM = 4
 # Bytes in Avro that no fixed-length value, with its union and its counts, exceeds.
 COLUMN_BYTES = 64

@@ -5,8 +5,10 @@ Positions are byte offsets into *view*, *end* exclusive; nothing is checked.
 """
 
 import hashlib
+import itertools
 import struct
 import zlib
+from collections.abc import Sequence
 from typing import TypeAlias
 from uuid import UUID
 
@@ -171,6 +173,64 @@ def vint_extra(first: int) -> int:
 def popcount(mask: int) -> int:
     """Return how many bits are set."""
     return mask.bit_count()
+
+
+def add_digest(out: Words, at: int, words: Words, start: int) -> None:
+    """Add the digest in words[start:] to the sum in out[at:], modulo 2**128; words are unsigned."""
+    whole = checksum_of(out, at) + checksum_of(words, start)
+    out[at], out[at + 1] = whole & _MASK, whole >> 64 & _MASK
+
+
+def put_digest(words: Words, at: int, d0: int, d1: int) -> None:
+    """Write the halves of a digest to two words, the lower one first."""
+    _put_halves(words, at, d0 | d1 << 64)
+
+
+def put_share(out: Words, at: int, digest: Words, start: int, index: int) -> None:
+    """Write the checksum of change number *index* of the mutation whose digest is given.
+
+    Each change has a share of the digest. `add_rest` gives the last one what is left, so the sum of
+    all shares is the digest, however many changes there are.
+    """
+    whole = checksum_of(digest, start)
+    _put_halves(out, at, _up_to(whole, index + 1) - _up_to(whole, index))
+
+
+def add_rest(out: Words, at: int, digest: Words, start: int, count: int) -> None:
+    """Add what the shares of *count* changes leave of the digest."""
+    whole = checksum_of(digest, start)
+    _put_halves(out, at, checksum_of(out, at) + whole - _up_to(whole, count))
+
+
+def add_checksum(out: Words, at: int, words: Words, start: int) -> None:
+    """Add the checksum in words[start:] to the one in out[at:]."""
+    _put_halves(out, at, checksum_of(out, at) + checksum_of(words, start))
+
+
+def shares_of(digest: int, count: int) -> list[int]:
+    """Return the checksums of all *count* changes of a mutation: see `put_share`."""
+    ends = [_up_to(digest, index) for index in range(count)] + [digest]
+    return [(end - begin) % (1 << 128) for begin, end in itertools.pairwise(ends)]
+
+
+def checksum_of(words: Sequence[int], at: int) -> int:
+    """Return the number of 128 bits in two words, the lower one first."""
+    return (words[at] & _MASK) | (words[at + 1] & _MASK) << 64
+
+
+def _put_halves(words: Words, at: int, number: int) -> None:
+    for place, half in ((at, number & _MASK), (at + 1, number >> 64 & _MASK)):
+        words[place] = half - (1 << 64) if half & _SIGN else half
+
+
+def _up_to(whole: int, count: int) -> int:
+    """Return what the first *count* shares of a digest come to."""
+    found = 0
+    for shift in (0, 64) if count else ():
+        half = (whole >> shift & _MASK) ^ (count * 0x9E37_79B9_7F4A_7C15 & _MASK)
+        half = half * 0xBF58_476D_1CE4_E5B9 & _MASK
+        found |= (half ^ half >> 31) << shift
+    return found
 
 
 def put_bytes(out: bytearray | memoryview, at: int, content: bytes) -> int:

@@ -187,6 +187,7 @@ class Memory:
             self._agreement.copies(slot),
             found.messaging,
             self._epoch_of(found).number,
+            *self._agreement.identity(slot)[:2],
         )
 
     def _overflow(self, slot: int) -> Quarantined:

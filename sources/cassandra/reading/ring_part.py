@@ -9,6 +9,7 @@ from headrace.sources.cassandra.native import constants, ops
 from headrace.sources.cassandra.ring.splits import number_of
 
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+_HALF_BITS = (1 << 64) - 1  # Of a digest, which meta holds as signed numbers.
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class RingPart:
                     -copies if fields[constants.AGREED_FLAGS] & constants.LATE else copies,
                     fields[constants.AGREED_MESSAGING],
                     fields[constants.AGREED_EPOCH],
+                    *(half & _HALF_BITS for half in fields[constants.AGREED_DIGEST :]),
                 )
         return kept
 

@@ -5,12 +5,14 @@
 #define HEADRACE_NATIVE_H
 
 #include "avro.h"
+#include "checksum.h"
 #include "crc32.h"
 #include "murmur3.h"
 #include "sha256.h"
 #include "siphash.h"
 
 #define hr_at(view, position) ((uint8_t *)(view).data + (position))
+#define hr_words(view, place) ((uint64_t *)(view).data + (place))
 
 #define hr_v_crc32(v, start, end, seed) hr_crc32(hr_at(v, start), (end) - (start), seed)
 #define hr_v_siphash(v, start, end, k0, k1, out) \
@@ -31,6 +33,13 @@
     PyBytes_FromStringAndSize((const char *)hr_at(v, start), (end) - (start))
 #define hr_v_take_words(words, count) \
     PyBytes_FromStringAndSize((const char *)hr_at(words, 0), 8 * (count))
+#define hr_v_put_digest(words, at, d0, d1) hr_put_digest(hr_words(words, at), d0, d1)
+#define hr_v_put_share(out, at, digest, start, index) \
+    hr_put_share(hr_words(out, at), hr_words(digest, start), index)
+#define hr_v_add_rest(out, at, digest, start, count) \
+    hr_add_rest(hr_words(out, at), hr_words(digest, start), count)
+#define hr_v_add_checksum(out, at, words, start) \
+    hr_add_checksum(hr_words(out, at), hr_words(words, start))
 #define hr_v_put_bytes(out, at, content) hr_put_bytes(hr_at(out, 0), at, content)
 #define hr_v_put_long(out, at, number) hr_put_long(hr_at(out, 0), at, number)
 #define hr_v_prefetch_index(index, at) __builtin_prefetch(hr_at(index, 4 * (at)), 1)

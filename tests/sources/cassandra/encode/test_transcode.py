@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.connector.serde.shaping import Shaper
-from headrace.plugins import Batch, Codec, EncodedRecords, Encoding
+from headrace.plugins import MODULUS, Batch, Codec, EncodedRecords, Encoding
 from headrace.plugins.discovery import load
 from headrace.sources.cassandra.agreement.intake import AgreedMutations
 from headrace.sources.cassandra.encode.origin import ORIGIN
@@ -121,6 +121,11 @@ def assert_same(slow: EncodedRecords, fast: EncodedRecords) -> None:
     assert slow.headers == fast.headers
     assert slow.tables == fast.tables
     assert list(slow.quarantined) == list(fast.quarantined)
+    assert [each.checksum for each in slow.quarantined] == [e.checksum for e in fast.quarantined]
+    assert slow.checksums is not None
+    assert fast.checksums is not None
+    assert list(slow.checksums) == list(fast.checksums)
+    assert 0 == (slow.omitted - fast.omitted) % MODULUS
 
 
 @pytest.mark.parametrize("name", RECORDINGS + LARGE if COMPILED else RECORDINGS)

@@ -24,3 +24,7 @@ void sha16_all(const uint8_t *base, const int64_t *ranges, Py_ssize_t count, uin
 Py_ssize_t put_value(uint8_t *out, int type, const uint8_t *p, Py_ssize_t n, Py_ssize_t readable) {
     return hr_put_value(out, 0, type, p, n, p + readable);
 }
+void put_shares(uint64_t *out, const uint64_t *digest, int count) {
+    for (int i = 0; i < count; i++) hr_put_share(out + 2 * i, digest, i);
+    if (count) hr_add_rest(out + 2 * (count - 1), digest, count);
+}

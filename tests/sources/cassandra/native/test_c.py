@@ -43,6 +43,7 @@ def compiled(folder: Path) -> ctypes.CDLL:
     library.sha16_all.argtypes = (
         *(ctypes.c_char_p, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_char_p),
     )
+    library.put_shares.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
     library.put_value.restype = ctypes.c_ssize_t
     library.put_value.argtypes = (
         *(ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_ssize_t, ctypes.c_ssize_t),
@@ -137,3 +138,16 @@ def test_a_value_is_written_as_in_python(
 
     assert end == library.put_value(out, kind, raw + bytes(behind), len(raw), len(raw) + behind)
     assert end < 0 or expected[:end] == out.raw[:end]
+
+
+@given(digest=st.integers(0, (1 << 128) - 1), count=st.integers(0, 9))
+def test_shares_are_those_of_python(library: ctypes.CDLL, digest: int, count: int) -> None:
+    """The checksums of all changes of a mutation."""
+    halves = (ctypes.c_uint64 * 2)(digest % (1 << 64), digest >> 64)
+    out = (ctypes.c_uint64 * (2 * count))()
+
+    library.put_shares(out, halves, count)
+
+    assert ops.shares_of(digest, count)[:count] == [
+        low | high << 64 for low, high in zip(out[::2], out[1::2], strict=True)
+    ]

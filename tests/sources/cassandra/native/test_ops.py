@@ -2,12 +2,14 @@
 
 import struct
 import zlib
+from array import array
 
 import pytest
 from cassandra import murmur3
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.plugins import MODULUS
 from headrace.sources.cassandra.native import ops
 
 pieces = st.binary(max_size=80)
@@ -52,3 +54,20 @@ def test_numbers_are_big_endian(raw: bytes) -> None:
 def test_hosts_are_counted(mask: int, expected: int) -> None:
     """A set bit is a host."""
     assert expected == ops.popcount(mask)
+
+
+@given(digest=st.integers(0, MODULUS - 1), count=st.integers(0, 9))
+def test_the_shares_of_changes_add_up_to_the_digest(digest: int, count: int) -> None:
+    """One by one or all together; no two changes of a mutation have the same share."""
+    words = memoryview(array("q", bytes(8 * (4 + 2 * count))))
+    ops.put_digest(words, 0, digest % (1 << 64), digest >> 64)
+    for index in range(count):
+        ops.put_share(words, 4 + 2 * index, words, 0, index)
+        ops.add_checksum(words, 2, words, 4 + 2 * index)
+    ops.add_rest(words, 2, words, 0, count)
+    shares = ops.shares_of(digest, count)
+
+    assert digest == ops.checksum_of(words, 2) == ops.checksum_of(words, 0)
+    assert shares[:-1] == [ops.checksum_of(words, 4 + 2 * i) for i in range(count - 1)]
+    assert not count or digest == sum(shares) % MODULUS
+    assert len(shares) == len(set(shares))

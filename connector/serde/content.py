@@ -1,0 +1,41 @@
+"""Whether the encoded records of a batch are all that the batch should have: by their checksums."""
+
+from headrace.connector.serde.transcode.sums import total
+from headrace.plugins import MODULUS, Batch, EncodedRecords, FatalError
+
+
+class ChecksumError(FatalError):
+    """Changes of a batch are missing, or there are others: none of it is delivered."""
+
+    code = "changes_missing"
+
+
+def check(batch: Batch, encoded: EncodedRecords) -> None:
+    """Compare *encoded*, the encoded *batch*, with the checksum of the batch, if it has one.
+
+    Raises:
+        ChecksumError: they do not match.
+
+    """
+    if batch.checksum is None:
+        return
+    found = encoded.omitted + sum(each.checksum for each in encoded.quarantined)
+    if encoded.checksums is not None and len(encoded):
+        if len(encoded.checksums) != len(encoded):
+            raise _missing(batch, f"{len(encoded)} records have {len(encoded.checksums)} checksums")
+        found += total(encoded.checksums.low, encoded.checksums.high)
+    if found % MODULUS != batch.checksum:
+        raise _missing(
+            batch,
+            f"{len(encoded)} records, {sum(encoded.filtered.values())} filtered and "
+            f"{len(encoded.quarantined)} quarantined do not add up to the checksum of the batch",
+        )
+
+
+def _missing(batch: Batch, what: str) -> ChecksumError:
+    return ChecksumError(
+        f"changes were lost, or added, between the source and the sink: {what}",
+        place=f"split {batch.split}",
+        hint="nothing of the batch was delivered; it is a fault of headrace or of a plugin: report "
+        "it, with the job and the versions",
+    )

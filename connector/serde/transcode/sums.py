@@ -1,0 +1,27 @@
+"""Sums of checksums, without a Python object for each."""
+
+from collections.abc import Sequence
+
+_MASK = 0xFFFF_FFFF_FFFF_FFFF
+
+
+def total(low: Sequence[int], high: Sequence[int]) -> int:
+    """Return the sum of numbers of 128 bits, modulo 2**128; see `plugins.Checksums`."""
+    if isinstance(low, memoryview) and isinstance(high, memoryview):
+        halves = _total(low, high)
+    else:
+        whole = sum(each & _MASK for each in low) + (sum(each & _MASK for each in high) << 64)
+        halves = whole & _MASK, whole >> 64 & _MASK
+    return halves[0] | halves[1] << 64
+
+
+def _total(low: memoryview, high: memoryview) -> tuple[int, int]:
+    """Return the halves of the sum of two columns of signed words."""
+    sum_low = sum_high = carries = 0
+    for place in range(len(low)):
+        word = low[place] & _MASK
+        sum_low = (sum_low + word) & _MASK
+        if sum_low < word:
+            carries += 1
+        sum_high = (sum_high + (high[place] & _MASK)) & _MASK
+    return sum_low, (sum_high + carries) & _MASK

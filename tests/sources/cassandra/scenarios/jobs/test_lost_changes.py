@@ -1,0 +1,158 @@
+"""A fault that loses changes inside of the process stops the split before anything is committed."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.connector.commands.cli import main
+from headrace.connector.serde.codecs.json import JsonCodec
+from headrace.connector.serde.shaping import Shaper
+from headrace.plugins import Checksums, Codec, EncodedRecords
+from headrace.sinks.kafka.embedded import EmbeddedBroker
+from headrace.sources.cassandra.agreement.intake import AgreedMutations
+from headrace.sources.cassandra.batch import MutationBatch
+from headrace.sources.cassandra.native import constants
+from headrace.sources.cassandra.reader import CassandraReader
+from helpers.recordings.corpora import recording
+
+pytestmark = pytest.mark.long
+
+AVRO = {"format": "avro"}
+FEWEST = 2  # Records of a batch that has the fault.
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def taken_out(encoded: EncodedRecords, numbers: Sequence[int]) -> EncodedRecords:
+    """Return *encoded* with just the records of these *numbers*, as if it had no others."""
+    if len(encoded) < FEWEST or encoded.checksums is None:
+        return encoded
+    sums = list(encoded.checksums)
+    return EncodedRecords(
+        *([column[n] for n in numbers] for column in (encoded.keys, encoded.values)),
+        *([column[n] for n in numbers] for column in (encoded.headers, encoded.tables)),
+        encoded.quarantined,
+        checksums=Checksums.of(sums[n] for n in numbers),
+        omitted=encoded.omitted,
+    )
+
+
+def patched(kind: type, name: str, change: Callable[[Any], Any]) -> Patch:
+    """Return what changes the result of a method."""
+
+    def apply(monkeypatch: pytest.MonkeyPatch) -> None:
+        whole = getattr(kind, name)
+        monkeypatch.setattr(kind, name, lambda *given, **named: change(whole(*given, **named)))
+
+    return apply
+
+
+def without_first(agreed: AgreedMutations) -> AgreedMutations:
+    """Return the agreed mutations but for the first."""
+    left = AgreedMutations()
+    meta = list(agreed.meta[: agreed.count * constants.AGREED_WIDTH])
+    for base in range(constants.AGREED_WIDTH, len(meta), constants.AGREED_WIDTH):
+        start, end, *fields = meta[base : base + constants.AGREED_WIDTH]
+        host, segment, position, copies, messaging, _, epoch, *digest = fields
+        halves = [half % (1 << 64) for half in digest]
+        given = (host, segment, position, copies, messaging, epoch, *halves)
+        left.append(agreed.data, start, end, *given)
+    return left
+
+
+def never_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the reader lose the first mutation of each batch, after it was agreed."""
+    whole = CassandraReader._batch  # noqa: SLF001 (the fault is planted inside)
+
+    def batch(reader: CassandraReader, agreed: AgreedMutations, *given: Any) -> MutationBatch:  # noqa: ANN401 (passed on)
+        return whole(reader, without_first(agreed), *given)
+
+    monkeypatch.setattr(CassandraReader, "_batch", batch)
+
+
+def dropped(encoded: EncodedRecords) -> EncodedRecords:
+    """Lose the second record."""
+    return taken_out(encoded, [0, *range(2, len(encoded))])
+
+
+def doubled(encoded: EncodedRecords) -> EncodedRecords:
+    """Return the first record twice."""
+    return taken_out(encoded, [0, *range(len(encoded))])
+
+
+def exchanged(encoded: EncodedRecords) -> EncodedRecords:
+    """Return the first record in place of the second, too."""
+    return taken_out(encoded, [0, 0, *range(2, len(encoded))])
+
+
+def shortened(encoded: EncodedRecords) -> EncodedRecords:
+    """Lose the key and the value of the last record, and nothing else."""
+    return replace(encoded, keys=encoded.keys[:-1], values=encoded.values[:-1])
+
+
+FAULTS = {
+    "agreed and never handed out": (AVRO, never_handed_out),
+    "dropped in the encoder": (AVRO, patched(MutationBatch, "encode", dropped)),
+    "doubled in the encoder": (AVRO, patched(MutationBatch, "encode", doubled)),
+    "exchanged in the encoder": (AVRO, patched(MutationBatch, "encode", exchanged)),
+    "dropped after the encoder": (AVRO, patched(MutationBatch, "encode", shortened)),
+    "dropped as JSON": (
+        {"format": "json"},
+        patched(MutationBatch, "encode", dropped),
+    ),
+    "dropped while it is written as JSON": (
+        {"format": "json", "envelope": "flat"},
+        patched(JsonCodec, "written", dropped),
+    ),
+    "dropped while it is shaped": (
+        {"format": "avro", "envelope": "debezium"},
+        patched(Shaper, "reshape", dropped),
+    ),
+    "dropped behind transforms": (
+        {
+            "format": "avro",
+            "envelope": "flat",
+            "transforms": "t",
+            "transforms.t.type": "InsertField",
+            "transforms.t.static.field": "from",
+            "transforms.t.static.value": "here",
+        },
+        patched(Codec, "encode", dropped),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_that_loses_changes_stops_the_split(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With the fault the run ends with an error and commits nothing; without it, with all."""
+    options, plant = FAULTS[name]
+    broker = EmbeddedBroker()
+    source = {
+        "plugin": "cassandra",
+        "nodes": {"node1": str(recording("4.1-ops") / "segments")},
+        "schema": str(recording("4.1-ops") / "schema.cql"),
+        "consistency": "ONE",
+        "splits": 1,
+    }
+    sink = {"plugin": "kafka", "bootstrap.servers": broker.bootstrap_servers, "topic": "lost"}
+    job, summary = tmp_path / "job.yaml", tmp_path / "summary.json"
+    whole = {"job": "j", "state": "state.db", "source": source, "sink": sink | options}
+    job.write_text(json.dumps(whole))
+    run = ["--log-level", "error", "run", "--until-idle", "--summary-json", str(summary)]
+
+    with monkeypatch.context() as planted:
+        plant(planted)
+        assert 1 == main([*run, str(job)])
+    assert "changes_missing" in capsys.readouterr().err
+    assert 0 == json.loads(summary.read_text())["run"]["changes"]
+
+    assert 0 == main([*run, str(job)])
+    assert 50 < json.loads(summary.read_text())["run"]["changes"]
