@@ -29,7 +29,7 @@ demo: .venv/core  ## Set up the core and run a recorded three-node cluster into 
 	@$(MAKE) -s .venv/native || echo 'headrace: no machine code here, so the interpreter runs: slower, same result'
 	$(BIN)/headrace demo
 
-test: .venv/ready .venv/native  ## Set up everything and run the unit tests, compiled and interpreted; needs no Java.
+test: .venv/ready .venv/native  ## Set up everything and run the unit tests, those of compiled modules also interpreted; needs no Java.
 	HEADRACE_NATIVE=off $(BIN)/pytest $(SHARED_OUT) -m "hot and not long" tests/connector/serde tests/sources/cassandra
 	HEADRACE_NATIVE=require $(BIN)/pytest $(SHARED_OUT)
 

@@ -8,6 +8,7 @@ import pytest
 from headrace.sources.cassandra.forge.command import main
 from headrace.sources.cassandra.inspect import command
 from helpers.logs.sample_log import SCHEMA
+from helpers.settings.native_modules import ROOT
 
 SCRIPT = """
 - {insert: shop.users, values: {id: 7, seq: 1, name: Ann, tags: [a, b], attrs: {k: 7}}, ttl: 60}
@@ -34,6 +35,26 @@ def test_round_trip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 == main([str(tmp_path / "again.jsonl"), *common, str(tmp_path / "b")])
     again = Path(capsys.readouterr().out.strip())
     assert path.read_bytes() == again.read_bytes()
+
+
+def test_the_script_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What docs/forge.md shows makes two segments; `inspect` reports the damage to one."""
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "forge.md").read_text()
+    for name, language in (("schema.cql", "cql"), ("script.yaml", "yaml")):
+        _, _, rest = page.partition(f"```{language}\n")
+        Path(name).write_text(rest.partition("```")[0])
+
+    assert 0 == main(["script.yaml", "--schema", "schema.cql", "--out", "cdc_raw"])
+    assert 2 == len(capsys.readouterr().out.splitlines())
+    assert 1 == command.main(["cdc_raw", "--schema", "schema.cql"])
+    shown = capsys.readouterr()
+    assert ["INSERT", "UPDATE", "DELETE_RANGE", "INSERT", "INSERT", "INSERT"] == [
+        json.loads(line)["op"] for line in shown.out.splitlines()
+    ]
+    assert "corrupt" in shown.err
 
 
 def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
