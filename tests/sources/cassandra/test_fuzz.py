@@ -274,9 +274,8 @@ def test_any_mutation_in_the_live_path() -> None:
             agreed = AgreedMutations()
             encoder, epoch = transcoder(number)
             for each in (raw, middle, raw):
-                agreed.append(
-                    each, 0, len(each), 0, 1, 99, 1, MESSAGING[seed.version], epoch.number
-                )
+                version = MESSAGING[seed.version]
+                agreed.append(each, 0, len(each), 0, 1, 99, 1, version, epoch.number, 0, 0)
             encoded = encoder.encode(agreed, ["n1"])
             return len(encoded) + len(encoded.quarantined)
 

@@ -235,7 +235,7 @@ def test_agreed_mutations_grow_while_they_are_read() -> None:
     raws = [bytes([n]) * 30_000 for n in range(1, 100)]
     view = memoryview(agreed.data)
     for raw in raws:
-        agreed.append(raw, 0, len(raw), 0, 1, 1, 1, 12, 0)
+        agreed.append(raw, 0, len(raw), 0, 1, 1, 1, 12, 0, 0, 0)
 
     assert b"".join(raws) == bytes(agreed.data[: agreed.size])
     assert raws[0] == bytes(view[: len(raws[0])])

@@ -371,7 +371,7 @@ def test_a_mutation_is_named_by_the_digest_of_its_bytes(sizes: list[int]) -> Non
     raws = [bytes((size + at) & 0xFF for at in range(size)) for size in sizes]
     agreed = AgreedMutations()
     for raw in raws:
-        agreed.append(memoryview(raw), 0, len(raw), 0, 1, 1, 1, MESSAGING[7], 0)
+        agreed.append(memoryview(raw), 0, len(raw), 0, 1, 1, 1, MESSAGING[7], 0, 0, 0)
     transcoder = Transcoder(None)  # type: ignore[arg-type]  # It encodes nothing.
 
     transcoder.identify(agreed)
