@@ -12,7 +12,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -99,9 +99,9 @@ def readers(job: str, warm_up: int = 0) -> Measured:
     writer = given.sink(given.sink_config, _context(given)).open()
     counts = [0]
 
-    def settle(delivered: int, failures: Sequence[Failure] = ()) -> None:
+    def settle(delivered: Collection[int], failures: Sequence[Failure] = ()) -> None:
         assert not failures  # noqa: S101 (a null sink has none)
-        counts[0] += delivered
+        counts[0] += len(delivered)
 
     with _opened(given) as opened:
         encoder, encode_ns, untimed = _encoder(given), 0, 0
@@ -219,9 +219,9 @@ def deliver(job: str) -> Measured:
     writer = given.sink(given.sink_config, context).open()
     counts = [0]
 
-    def settle(delivered: int, failures: Sequence[Failure] = ()) -> None:
+    def settle(delivered: Collection[int], failures: Sequence[Failure] = ()) -> None:
         assert not failures  # noqa: S101 (else something else was measured)
-        counts[0] += delivered
+        counts[0] += len(delivered)
 
     started = time.process_time_ns()
     for delivery in made:

@@ -5,7 +5,7 @@ them to a writer, on one thread per source object. Every call has a deadline; no
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
@@ -137,10 +137,12 @@ class Source(ABC):
 class Settle(Protocol):
     """Reports the sink's result for one delivery. Called once, from any thread.
 
-    *delivered* and the failures must add up to the delivery; otherwise it is retried whole (R6).
+    *delivered* has the indexes of the records that arrived, as the sink's own reports tell; a sink
+    that writes all at once passes `range(len(encoded))`. With those of the failures they must be
+    the indexes of the delivery, each once; otherwise the delivery is retried whole (R6).
     """
 
-    def __call__(self, delivered: int, failures: Sequence[Failure] = ()) -> None:
+    def __call__(self, delivered: Collection[int], failures: Sequence[Failure] = ()) -> None:
         """Report."""
 
 

@@ -5,7 +5,7 @@ import datetime as dt
 import json
 import sys
 from codecs import getincrementaldecoder
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from headrace.connector.foundation.clock import SystemClock, ThreadWake
 from headrace.connector.runtime.failures.retry import Retry, call_with_retries
 from headrace.connector.runtime.making import made_sink, made_source
 from headrace.connector.runtime.schemas import encoder_of
+from headrace.connector.runtime.splits.ledger import miscount_of
 from headrace.connector.runtime.starting import in_ms
 from headrace.connector.serde.codecs.records import KeptBatch
 from headrace.connector.stores import KeptLoss, Loss, Store
@@ -28,7 +29,6 @@ from headrace.plugins import (
     ConfigError,
     Context,
     Delivery,
-    Disposition,
     EncodedRecords,
     Failure,
     FatalError,
@@ -275,16 +275,15 @@ class _Redrive:
 
 def _delivered(writer: Writer, encoded: EncodedRecords, context: Context) -> str:
     """Deliver; return why not, or nothing."""
-    results: list[Sequence[Failure]] = []
+    results: list[str] = []
 
-    def settle(delivered: int, failures: Sequence[Failure] = ()) -> None:
-        missing = len(encoded) - delivered - len(failures)
-        unsaid = Failure(0, Disposition.RETRY, "unreported", f"{missing} records unreported")
-        results.append((*failures, unsaid) if missing else failures)
+    def settle(delivered: Collection[int], failures: Sequence[Failure] = ()) -> None:
+        told = [f"{failure.code}: {failure.message}" for failure in failures]
+        results.append("; ".join(told) or miscount_of(len(encoded), delivered, failures))
 
     batch = RecordBatch("redrive", NumberPosition(0), 0, made=())
     writer.submit(Delivery(batch, encoded), settle)
     writer.drain(context.clock.monotonic_ms() + DELIVERY_MS_MAX)
     if not results:
         return f"no result within {DELIVERY_MS_MAX // 1000} s"
-    return "; ".join(f"{failure.code}: {failure.message}" for failure in results[0])
+    return results[0]

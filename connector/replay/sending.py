@@ -5,7 +5,7 @@ is repeated sends its records again, with the same keys and the headers of its a
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Final
@@ -13,7 +13,7 @@ from typing import Final
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.replay.errors import DeliveryRefusedError
 from headrace.connector.replay.shards import encoded_changes
-from headrace.connector.runtime.splits.ledger import dead_letter
+from headrace.connector.runtime.splits.ledger import dead_letter, miscount_of
 from headrace.connector.serde import Encoder
 from headrace.connector.stores import Loss
 from headrace.plugins import (
@@ -69,7 +69,7 @@ class Sending:
             ((RUN_HEADER, run.encode()), ("replay_attempt", b"%d" % attempt)) if run else ()
         )
         self._clock = SystemClock()
-        self._results: SimpleQueue[tuple[int, int, Sequence[Failure]]] = SimpleQueue()
+        self._results: SimpleQueue[tuple[int, Collection[int], Sequence[Failure]]] = SimpleQueue()
         self._outstanding: dict[int, _Sent] = {}
         self._records = 0
         self._number = 0
@@ -119,7 +119,7 @@ class Sending:
         self._outstanding[number] = sent
         self._records += len(sent.delivery.encoded)
 
-        def settle(delivered: int, failures: Sequence[Failure] = ()) -> None:
+        def settle(delivered: Collection[int], failures: Sequence[Failure] = ()) -> None:
             self._results.put((number, delivered, failures))
 
         sent.tries += 1
@@ -127,7 +127,7 @@ class Sending:
             self._writer.submit(sent.delivery, settle)
         except RetriableError as error:
             failure = Failure(0, Disposition.RETRY, error.code, error.message)
-            self._results.put((number, 0, [failure]))
+            self._results.put((number, (), [failure]))
 
     def _hear(self) -> None:
         again: list[_Sent] = []
@@ -140,7 +140,8 @@ class Sending:
             count = len(sent.delivery.encoded)
             self._records -= count
             refused = [f for f in failures if f.disposition is Disposition.REJECT]
-            if delivered + len(refused) == count:
+            miscount = miscount_of(count, delivered, failures)
+            if not miscount and len(refused) == len(failures):
                 tables = sent.delivery.encoded.tables
                 self.refused.update(tables[failure.index] for failure in refused)
                 told = [f"{f.code}: {f.message}" for f in refused]
@@ -148,16 +149,16 @@ class Sending:
                 for failure in refused:
                     self._lose(dead_letter(sent.delivery.encoded, failure, f"delivery {number}"))
             else:
-                again.append(self._to_repeat(sent, failures))
+                again.append(self._to_repeat(sent, failures, miscount))
         for sent in again:
             self._submit(sent)
 
     @staticmethod
-    def _to_repeat(sent: _Sent, failures: Sequence[Failure]) -> _Sent:
+    def _to_repeat(sent: _Sent, failures: Sequence[Failure], miscount: str) -> _Sent:
         fatal = [f for f in failures if f.disposition is Disposition.FATAL]
         if fatal or sent.tries >= TRIES_MAX:
             told = [f"{why.code}: {why.message}" for why in (*fatal, *failures)]
-            said = next(iter(told), "no reason was given")
+            said = next(iter(told), miscount)
             raise DeliveryRefusedError(
                 f"{len(sent.delivery.encoded)} records failed in {sent.tries} attempts: {said}"
             )

@@ -214,7 +214,11 @@ class ChaosResult(StrEnum):
     CRASH = "crash"
     """`submit` raises what no plugin should."""
     MISCOUNT = "miscount"
-    """Settle one record fewer than there are."""
+    """Leave the last record out of the result."""
+    CONFUSE = "confuse"
+    """Report the first record twice, and the last one not at all."""
+    DROP = "drop"
+    """Report the last record as delivered, and do not write it."""
     TWICE = "twice"
     """Settle the same delivery twice."""
 
@@ -262,13 +266,12 @@ class ChaosSink(Sink):
         thread.start()
         thread.join()
 
-    def deliver(self, delivery: Delivery, *, leave_out: int | None = None) -> int:
-        """Write the records of *delivery* but the one at *leave_out*; return how many."""
-        pairs = list(zip(delivery.encoded.keys, delivery.encoded.values, strict=True))
-        if leave_out is not None:
-            del pairs[leave_out]
-        self.written += pairs
-        return len(pairs)
+    def deliver(self, delivery: Delivery, *, leave_out: int | None = None) -> list[int]:
+        """Write the records of *delivery* but the one at *leave_out*; return their indexes."""
+        encoded = delivery.encoded
+        indexes = [index for index in range(len(encoded)) if index != leave_out]
+        self.written += [(encoded.keys[index], encoded.values[index]) for index in indexes]
+        return indexes
 
     def _settle_held(self) -> None:
         while self.held:
@@ -296,10 +299,7 @@ class ChaosWriter(Writer):
             index, disposition = _FAILED[result]
             self._fail(delivery, settle, index % len(delivery.encoded), disposition)
         else:
-            count = sink.deliver(delivery)
-            settle(count - (result is ChaosResult.MISCOUNT))
-            if result is ChaosResult.TWICE:
-                settle(count)
+            self._report(delivery, settle, result)
 
     def drain(self, deadline_ms: int) -> bool:
         """Say whether nothing is held; what is held stays so until the test lets go."""
@@ -311,6 +311,18 @@ class ChaosWriter(Writer):
         if not self._closed:
             self._sink.writers_open -= 1
             self._closed = True
+
+    def _report(self, delivery: Delivery, settle: Settle, result: ChaosResult) -> None:
+        reported = list(range(len(delivery.encoded)))
+        dropped = reported[-1] if result is ChaosResult.DROP else None
+        self._sink.deliver(delivery, leave_out=dropped)
+        if result is ChaosResult.MISCOUNT:
+            reported = reported[:-1]
+        elif result is ChaosResult.CONFUSE:
+            reported = [0, *reported[:-1]]
+        settle(reported)
+        if result is ChaosResult.TWICE:
+            settle(reported)
 
     def _fail(
         self, delivery: Delivery, settle: Settle, index: int, disposition: Disposition

@@ -1,10 +1,10 @@
-"""What every sink must do. Version 1: not complete; a later version only adds tests."""
+"""What every sink must do. Version 2: not complete; a later version only adds tests."""
 
-import dataclasses
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import ClassVar, Final
 
 import pytest
@@ -57,16 +57,16 @@ class Results:
 
     def __init__(self) -> None:
         """Expect one call."""
-        self.calls: list[tuple[int, tuple[Failure, ...]]] = []
+        self.calls: list[tuple[list[int], tuple[Failure, ...]]] = []
         self._settled = threading.Event()
 
-    def __call__(self, delivered: int, failures: Sequence[Failure] = ()) -> None:
+    def __call__(self, delivered: Collection[int], failures: Sequence[Failure] = ()) -> None:
         """Record the result."""
-        self.calls.append((delivered, tuple(failures)))
+        self.calls.append((sorted(delivered), tuple(failures)))
         self._settled.set()
 
-    def wait(self) -> tuple[int, tuple[Failure, ...]]:
-        """Return the only result."""
+    def wait(self) -> tuple[list[int], tuple[Failure, ...]]:
+        """Return the only result; the indexes of what was delivered are sorted."""
         assert self._settled.wait(DRAIN_MS / 1000), "never settled"
         assert 1 == len(self.calls), "settled more than once"
         return self.calls[0]
@@ -75,7 +75,7 @@ class Results:
 class SinkSuite:
     """Subclass it, and give it a fixture `driver` that returns a `SinkDriver`."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     @pytest.fixture
     def driver(self) -> SinkDriver:
@@ -84,13 +84,39 @@ class SinkSuite:
 
     def test_settles_once_and_adds_up(self, driver: SinkDriver) -> None:
         """Every delivery is settled exactly once, and the result accounts for all of it (R6)."""
-        sizes = (1, 7, 0, 100)
+        sizes = (7, 1, 0, 100)
         writer = driver.sink().open()
         results = [_submit(driver, writer, sample_records(size)) for size in sizes]
         assert writer.drain(DRAIN_MS)
         writer.close()
 
-        assert [(size, ()) for size in sizes] == [result.wait() for result in results]
+        expected = [(list(range(size)), ()) for size in sizes]
+        assert expected == [result.wait() for result in results]
+
+    def test_reports_what_it_wrote(self, driver: SinkDriver) -> None:
+        """Each record that a result reports as delivered was written, also beside one that failed.
+
+        What failed may have been written too.
+        """
+        writer = driver.sink().open()
+        deliveries = [_delivery(driver, sample_records(9, first=first)) for first in (0, 9, 18)]
+        large = driver.oversize()
+        if large is not None:
+            encoded = deliveries[1].encoded
+            values = [*encoded.values[:4], large, *encoded.values[5:]]
+            deliveries[1] = Delivery(deliveries[1].batch, replace(encoded, values=values))
+        results = [Results() for _ in deliveries]
+        for delivery, result in zip(deliveries, results, strict=True):
+            writer.submit(delivery, result)
+        assert writer.drain(DRAIN_MS)
+        writer.close()
+        reported = Counter(
+            delivery.encoded.values[index]
+            for delivery, result in zip(deliveries, results, strict=True)
+            for index in result.wait()[0]
+        )
+
+        assert not reported - Counter(value for _, value in driver.written())
 
     def test_writes_everything_in_order(self, driver: SinkDriver) -> None:
         """The records of a key are written in the order of submission."""
@@ -141,7 +167,7 @@ class SinkSuite:
             result = _submit(driver, writer, records)
             assert writer.drain(DRAIN_MS)
             writer.close()
-            assert (5, ()) == result.wait()
+            assert ([0, 1, 2, 3, 4], ()) == result.wait()
         values = _delivery(driver, records).encoded.values
 
         assert set(values) == {value for _, value in driver.written()}
@@ -165,8 +191,8 @@ class SinkSuite:
         delivered, failures = result.wait()
 
         rejected = [] if value is None else [(1, Disposition.REJECT)]
-        assert len(expected) == delivered
         assert rejected == [(failure.index, failure.disposition) for failure in failures]
+        assert expected == [delivery.encoded.values[index] for index in delivered]
         assert Counter(expected) == Counter(value for _, value in driver.written())
 
     def test_resumes_after_torn_output(self, driver: SinkDriver) -> None:
@@ -196,7 +222,7 @@ class SinkSuite:
         config = driver.sink().config
         if isinstance(config, SinkOptions):
             with pytest.raises(ConfigError, match=r"schema\.framing: needs a schema store"):
-                dataclasses.replace(config, schema_store=None, schema_framing="confluent")
+                replace(config, schema_store=None, schema_framing="confluent")
 
     def test_is_silent(self, driver: SinkDriver, capfd: pytest.CaptureFixture[str]) -> None:
         """Nothing is written to standard output, which belongs to the command."""

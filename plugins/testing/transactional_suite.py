@@ -122,7 +122,7 @@ def submit(driver: TransactionalDriver, writer: TransactionalWriter, *values: by
     results = Results()
     writer.submit(Delivery(batch, encoded), results)
     assert writer.drain(driver.deadline_ms())
-    assert (count, ()) == results.wait()
+    assert (list(range(count)), ()) == results.wait()
 
 
 def commit(

@@ -73,7 +73,7 @@ class FileWriter(plugins.Writer):
         lines = b"".join(value + b"\n" for value in delivery.encoded.values)
         with unwritable(self._path, plugins.RetriableError):
             append_lines(self._path, lines)
-        settle(len(delivery.encoded))
+        settle(range(len(delivery.encoded)))
 
     def drain(self, deadline_ms: int) -> bool:  # noqa: ARG002 (nothing is ever unsettled)
         """Return at once."""

@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import Final
@@ -36,7 +36,7 @@ from headrace.sinks.kafka.failures import (
 )
 from headrace.sinks.kafka.messages import Messages
 from headrace.sinks.kafka.offsets_topic import OffsetsTopic
-from headrace.sinks.kafka.outstanding import INVALID, TOO_LARGE, Outstanding, Pair, failure_of
+from headrace.sinks.kafka.outstanding import INVALID, TOO_LARGE, Arrived, Outstanding, failure_of
 from headrace.sinks.kafka.watch import TopicWatch
 from headrace.sinks.kafka.writer import POLL_MS, HeaderList, KafkaWriter
 
@@ -98,7 +98,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         self._phase = _Phase.NEW
         self._why = ""
         self._end: HeadraceError | None = None
-        self._refused: dict[Pair, Failure] = {}
+        self._refused: dict[tuple[bytes | None, bytes | None], Failure] = {}  # By key and value.
         self._spent = False  # Whether the producer is of no use for another transaction.
         self._refusing = False  # Whether the open transaction continues without some records.
         self._bounds = bounds or TopicBounds(config, context.clock)
@@ -338,10 +338,11 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         if most < _NO_BOUND:
             self._flush()  # What is still on its way of another delivery.
         under_way = 0
+        reports = outstanding.reports()
         columns = zip(
-            messages.values, messages.keys, messages.headers, messages.places, strict=True
+            messages.values, messages.keys, messages.headers, messages.places, reports, strict=True
         )
-        for number, (value, key, headers, place) in enumerate(columns):
+        for number, (value, key, headers, place, arrived) in enumerate(columns):
             topic = place if messages.routed else self._topics.of(place)
             size = size_of(key, value, headers)
             known = self._refused.get((key, value))
@@ -361,20 +362,20 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
                 under_way = 0
             under_way += size
             if size > most:
-                outstanding.alone.add((key, value))
-            if not self._produced(messages, number, outstanding, topic):
+                outstanding.alone.add(number)
+            if not self._produced(number, outstanding, arrived, topic):
                 return
 
     def _flush(self) -> None:
         self._flushed(self._clock.monotonic_ms() + self._config.submit_timeout_ms)
 
     def _produced(
-        self, messages: Messages, number: int, outstanding: Outstanding, topic: str
+        self, number: int, outstanding: Outstanding, arrived: Arrived, topic: str
     ) -> bool:
         """Produce one message; say whether the next may be tried."""
+        messages = outstanding.messages
         value, key = messages.values[number], messages.keys[number]
         headers: HeaderList = list(messages.headers[number])
-        arrived = outstanding.arrived
         try:
             self._check_size(topic, value)
             self._producer.produce(topic, value, key, -1, arrived, None, 0, headers)
@@ -400,31 +401,33 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
             text += f"topic {topic} refused one of {refused} bytes within the last minute"
         return Failure(0, Disposition.REJECT, TOO_LARGE, text)
 
-    def _settle(self, outstanding: Outstanding, delivered: int, failures: list[Failure]) -> None:
+    def _settle(
+        self, outstanding: Outstanding, delivered: Collection[int], failures: list[Failure]
+    ) -> None:
         """Report the result; a failure on the way broke the transaction."""
         settle = self._outstanding.pop(outstanding, None)
         if settle is None:
             return
-        returned = outstanding.returned()
-        for topic, key, value, found in returned:
+        messages, returned = outstanding.messages, outstanding.returned()
+        for number, topic, found in returned:
             failure = found
             if found.code in _PURGED and self._phase is _Phase.OPEN:
-                failure = outstanding.blamed(failure_of(0, self._reason()), key, value)
+                failure = outstanding.blamed(number, failure_of(0, self._reason()))
             if failure.code not in REFUSED:
                 continue
             self._spent = True
             if failure.disposition is Disposition.REJECT:
+                key, value = messages.keys[number], messages.values[number]
                 self._refused[key, value] = failure
                 self.window_ms = 0  # What comes again is committed soon: less comes again after it.
                 if failure.code == TOO_LARGE:
-                    alike = outstanding.headers_of(key, value)
-                    sizes = [self._bounds.least_size(key, value, headers) for headers in alike]
-                    self._bounds.refuse(topic, max(sizes))
+                    least = self._bounds.least_size(key, value, messages.headers[number])
+                    self._bounds.refuse(topic, least)
             else:
                 self._singly = True  # Which one it was is seen next time.
         if returned:
             failures = self._broken(failures)
-        settle(delivered=delivered, failures=failures)
+        settle(delivered, failures)
 
     def _broken(self, failures: list[Failure]) -> list[Failure]:
         """Return the result after a failure: all of the transaction is sent again."""

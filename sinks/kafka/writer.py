@@ -1,11 +1,11 @@
-"""Producing: one `produce` per message, one callback object per delivery, no thread of our own.
+"""Producing: one `produce` per message, which has a callback of its own; no thread of our own.
 
 Callbacks run where this writer polls, on the thread that calls `submit` and `drain`: a second
 thread would fight for the interpreter once per record. So a thread that waits calls `drain`, with a
 deadline in the past if it does not want to wait.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from operator import length_hint
 from types import MappingProxyType
@@ -117,7 +117,7 @@ class KafkaWriter(Writer):
             self._renew()
         encoded = delivery.encoded
         if not len(encoded):
-            settle(delivered=0)
+            settle(range(0))
             return
         self._topics.make_ready(self._topics.wanted(encoded), self._producer, self._last_heard)
         messages = messages_of(
@@ -136,11 +136,13 @@ class KafkaWriter(Writer):
             return True
         self._watch.look()
         self._poll(0)
+        self._end_unreported()
         while self._outstanding:
             left_ms = deadline_ms - self._clock.monotonic_ms()
             if left_ms <= 0:
                 break
             self._poll(min(left_ms, POLL_MS))
+            self._end_unreported()
         self._watch.look()  # Before this, what it asked for had time to come.
         return not self._outstanding
 
@@ -156,15 +158,15 @@ class KafkaWriter(Writer):
 
     def _produce_all(self, messages: Messages, outstanding: Outstanding) -> None:
         produce = self._producer.produce
-        arrived = outstanding.arrived
         bounded = self._config.large_bytes is not None
         shared: Headers | None = None
         place: str | None = None
         headers: HeaderList = []
         topic = ""
         rest = iter(messages.values)
-        columns = zip(rest, messages.keys, messages.headers, messages.places, strict=True)
-        for value, key, given, where in columns:  # Not counted: that costs each record.
+        reports = outstanding.reports()
+        columns = zip(rest, messages.keys, messages.headers, messages.places, reports, strict=True)
+        for value, key, given, where, arrived in columns:  # Not counted: that costs each record.
             if given is not shared:
                 shared = given
                 headers = list(given)
@@ -248,7 +250,15 @@ class KafkaWriter(Writer):
         for later in range(number, len(messages.values)):
             outstanding.fail(later, failure)
 
-    def _settle(self, outstanding: Outstanding, delivered: int, failures: list[Failure]) -> None:
+    def _end_unreported(self) -> None:
+        """Say the results of what the client has no message of any more, and gave no report."""
+        if not len(self._producer):
+            for outstanding in list(self._outstanding):
+                outstanding.end()
+
+    def _settle(
+        self, outstanding: Outstanding, delivered: Collection[int], failures: list[Failure]
+    ) -> None:
         settle = self._outstanding.pop(outstanding, None)
         if settle is None:
             return
@@ -263,7 +273,7 @@ class KafkaWriter(Writer):
         elif self._singly and outstanding.singly and not self._outstanding:
             self._singly = False  # The bad records are found.
             self._renewal_due = True
-        settle(delivered=delivered, failures=failures)
+        settle(delivered, failures)
 
     def _renew(self) -> None:
         """Replace the producer, once nothing of the old one is left."""

@@ -6,7 +6,7 @@ topic does not accept is sent without its value, so that consumers of the topic 
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import structlog
@@ -57,7 +57,7 @@ class DeadLetters:
         self._log = log
         self._retry = Retry(policy.retry_ms_max, pause_ms_max=policy.pause_ms_max)
         self._not_before_ms = 0
-        self._results: deque[tuple[int, Sequence[Failure]]] = deque()
+        self._results: deque[tuple[Collection[int], Sequence[Failure]]] = deque()
         self._sending: Sequence[KeptLoss] = ()
         self._refusals: dict[int, str] = {}  # Codes, by the numbers of records sent without value.
         self._due = bool(policy.topic)
@@ -102,11 +102,11 @@ class DeadLetters:
             self._sending = ()
             raise
 
-    def _settle(self, delivered: int, failures: Sequence[Failure] = ()) -> None:
+    def _settle(self, delivered: Collection[int], failures: Sequence[Failure] = ()) -> None:
         """Queue the result; called on any thread."""
         self._results.append((delivered, failures))
 
-    def _take_result(self, delivered: int, failures: Sequence[Failure]) -> None:
+    def _take_result(self, delivered: Collection[int], failures: Sequence[Failure]) -> None:
         sending, self._sending = self._sending, ()
         miscount = miscount_of(len(sending), delivered, failures)
         if miscount:  # R6.

@@ -6,7 +6,7 @@ records or position (R4).
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import compress
@@ -61,6 +61,8 @@ class Shipment:
     sent_ms: int = 0
     retry_from: int | None = None
     rejected: set[int] = field(default_factory=set)
+    done: int = 0
+    """How many of its records are not sent again: rejected, or delivered before a failure."""
 
     def delivery(self) -> Delivery:
         """Return what the writer is given now."""
@@ -197,7 +199,7 @@ class Ledger:
         self._sent -= 1
 
     def settle(
-        self, seq: int, attempt: int, delivered: int, failures: Sequence[Failure]
+        self, seq: int, attempt: int, delivered: Collection[int], failures: Sequence[Failure]
     ) -> DeliveryFailedError | None:
         """Enter the sink's result; return why the split must stop, if it must.
 
@@ -208,7 +210,7 @@ class Ledger:
             return None
         shipment.state = State.SETTLED
         self._sent -= 1
-        self.miscount = miscount_of(len(shipment.encoded), delivered, failures)
+        self.miscount = miscount_of(shipment.records - shipment.done, delivered, failures)
         if self.miscount:
             shipment.retry_from = 0  # R6: what does not add up was not delivered.
         elif failures:
@@ -238,6 +240,8 @@ class Ledger:
                 continue
             # I4: what follows the first failure comes again, also where it arrived before.
             start = (shipment.retry_from or 0) if place == first else 0
+            arrived = start - sum(index < start for index in shipment.rejected)
+            shipment.done += arrived + len(shipment.rejected)
             total = len(shipment.encoded)
             keep = [i >= start and i not in shipment.rejected for i in range(total)]
             if not all(keep):
@@ -247,7 +251,8 @@ class Ledger:
             shipment.retry_from = None
             shipment.may_repeat(RESEND)
             shipment.attempt += 1
-            shipment.state = State.UNSENT if len(shipment.encoded) else State.SETTLED
+            finished = shipment.done == shipment.records
+            shipment.state = State.SETTLED if finished else State.UNSENT
         self._retrying = False
         self._fold()
 
@@ -320,15 +325,21 @@ class Part(Batch):
         return compress(self.whole.records(), self._keep)
 
 
-def miscount_of(total: int, delivered: int, failures: Sequence[Failure]) -> str:
-    """Return why a result for *total* records is invalid, with the numbers; "" if it is valid."""
-    said = f"{delivered} delivered and {len(failures)} failed of {total} records"
-    known = {failure.index for failure in failures if 0 <= failure.index < total}
-    if delivered + len(failures) != total:
-        return f"the sink's result does not add up: {said}"
-    if len(known) != len(failures):
-        return f"the sink's result names {len(known)} records as failed: {said}"
-    return ""
+def miscount_of(total: int, delivered: Collection[int], failures: Sequence[Failure]) -> str:
+    """Return why a result for *total* records is invalid; "" if it is valid."""
+    if not failures and delivered == range(total):  # Nearly always.
+        return ""
+    if isinstance(delivered, int):  # What it was in former versions.
+        return f"the sink says how many were delivered ({delivered}), not which records"
+    times = Counter(delivered)
+    times.update(failure.index for failure in failures)
+    wrong = {
+        "missing": [index for index in range(total) if not times[index]],
+        "doubled": [index for index in times if times[index] > 1],
+        "unknown": [index for index in times if not 0 <= index < total],
+    }
+    said = [f"{len(found)} {how} (first: {min(found)})" for how, found in wrong.items() if found]
+    return f"the sink's result for {total} records is invalid: {', '.join(said)}" if said else ""
 
 
 def tally(encoded: EncodedRecords, place: str) -> tuple[Counters, list[Loss]]:

@@ -5,7 +5,7 @@ of errors belong to the pipeline.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
@@ -58,7 +58,7 @@ from headrace.plugins import (
 _END_ONLY: Final = Demand(records_max=0, bytes_max=0, linger_ms=0)
 _WINDOW_PARTS: Final = 3  # From one of them on batches have ends; half the window is committed.
 
-DeliveryResult = tuple["SplitRun", Ledger, int, int, int, Sequence[Failure]]
+DeliveryResult = tuple["SplitRun", Ledger, int, int, Collection[int], Sequence[Failure]]
 
 
 class SettleTimeoutError(FatalError):
@@ -235,7 +235,9 @@ class SplitRun:
             return "what was read waits for what the source fetches"
         return "nothing was read"
 
-    def settle(self, seq: int, attempt: int, delivered: int, failures: Sequence[Failure]) -> None:
+    def settle(
+        self, seq: int, attempt: int, delivered: Collection[int], failures: Sequence[Failure]
+    ) -> None:
         """Enter a result. Raises when the split must stop or pause."""
         now_ms = self._around.clock.monotonic_ms()
         sent_ms = self.ledger.sent_ms(seq)
@@ -451,7 +453,7 @@ class SplitRun:
         post, ledger = self._around.post, self.ledger
         seq, attempt = shipment.seq, shipment.attempt
 
-        def settle(delivered: int, failures: Sequence[Failure] = ()) -> None:
+        def settle(delivered: Collection[int], failures: Sequence[Failure] = ()) -> None:
             post((self, ledger, seq, attempt, delivered, failures))
 
         self.ledger.mark_sent(shipment, now_ms)

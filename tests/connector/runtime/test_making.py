@@ -15,7 +15,7 @@ from headrace.plugins import ConfigError, Sink, Writer, option
 
 class HalfWriter(Writer):
     def submit(self, delivery, settle):
-        settle(len(delivery.encoded))
+        settle(range(len(delivery.encoded)))
 
 
 class HttpWriter(HalfWriter):
@@ -52,7 +52,7 @@ GOOD = {
     "check": "pass",
     "init": "pass",
     "open": "return HttpWriter()",
-    "submit": "settle(len(delivery.encoded))",
+    "submit": "settle(range(len(delivery.encoded)))",
 }
 JOB = """\
 job: lines
@@ -197,9 +197,24 @@ def test_debug_tells_all_texts(author: Author) -> None:
     assert author.place.pattern.rpartition("/")[2].partition("\\.py")[0] in said
 
 
-def test_a_verdict_that_does_not_add_up_has_its_numbers(author: Author) -> None:
-    """How many were said to be delivered and failed, of how many."""
-    status, said = author.run(submit="settle(7)")
+@pytest.mark.parametrize(
+    ("result", "wrong"),
+    [
+        ("[0, 3, 0, 2]", "for 1 records is invalid: 1 doubled (first: 0), 2 unknown (first: 2)"),
+        ("[]", "for 1 records is invalid: 1 missing (first: 0)"),
+    ],
+)
+def test_an_invalid_result_has_its_numbers(author: Author, result: str, wrong: str) -> None:
+    """How many records are missing, doubled or unknown, and the first of each."""
+    status, said = author.run(submit=f"settle({result})")
 
     assert 1 == status
-    assert "the sink's result does not add up: 7 delivered and 0 failed of 1 records" in said
+    assert f"the sink's result {wrong}" in said
+
+
+def test_a_number_of_records_is_no_result(author: Author) -> None:
+    """A plugin of a former version said how many were delivered: it learns what is expected."""
+    status, said = author.run(submit="settle(1)")
+
+    assert 1 == status
+    assert "the sink says how many were delivered (1), not which records" in said

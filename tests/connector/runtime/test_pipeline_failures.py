@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.connector.runtime.splits import ledger
 from headrace.connector.stores import Commit, StoreUnavailableError
 from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.plugins import (
@@ -48,15 +49,34 @@ def test_retriable_failure_is_sent_again_in_order(rig: Rig) -> None:
     assert 100 <= rig.clock.monotonic_ms() - 1_000
 
 
-def test_miscounted_delivery_is_sent_again(rig: Rig) -> None:
-    """A result that does not add up repeats the batch (R6); a second result changes nothing."""
+@pytest.mark.parametrize("wrong", [Fate.MISCOUNT, Fate.CONFUSE])
+def test_a_delivery_with_an_invalid_result_is_sent_again(rig: Rig, wrong: Fate) -> None:
+    """What leaves a record out repeats the batch (R6); a second result changes nothing."""
     rig.open({"a": 10})
-    rig.script.extend([Fate.MISCOUNT, Fate.TWICE])
+    rig.script.extend([wrong, Fate.TWICE])
     rig.gain()
     rig.until(lambda: 10 == rig.committed())
 
     assert [*expected(10), *expected(10)] == rig.written()
     assert 10 == rig.store.states()[0].counters["shop.orders"].delivered
+
+
+def test_a_resend_that_drops_a_record_ends_the_split(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sink delivers all that it gets, and nothing is committed; the error has the numbers."""
+    real = ledger._rows  # noqa: SLF001 (the fault is planted there)
+    monkeypatch.setattr(ledger, "_rows", lambda rows, keep: real(rows, [*keep[:-1], False]))
+    rig = Rig(path, retry_ms_max=3_000)
+    rig.open({"a": 10})
+    rig.script.append(Fate.RETRY_LAST)
+    rig.gain()
+    rig.until(lambda: bool(rig.closed()))
+    (closed,) = rig.closed()
+
+    assert "1 missing (first: 0)" in str(closed.error)
+    assert (0, expected(9)) == (rig.committed(), rig.written())
+    rig.store.close()
 
 
 def test_rejected_record_is_kept(rig: Rig) -> None:
@@ -172,7 +192,7 @@ def test_late_verdict_of_a_former_life_is_void(rig: Rig, monkeypatch: pytest.Mon
     rig.script.extend([Fate.HOLD])
     rig.gain()
     rig.until(lambda: bool(rig.sink.held))
-    late[0](10)
+    late[0](range(10))
     rig.passes(COMMIT_MS // TICK_MS + 2)
     assert 0 == rig.committed()
     rig.sink.let_go()

@@ -1,7 +1,7 @@
 """What tests of sinks share: deliveries of given bytes, and a consumer of the topics."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -42,9 +42,9 @@ class Results:
 
     def __init__(self) -> None:
         """Start without results."""
-        self.all: list[tuple[int, Sequence[Failure]]] = []
+        self.all: list[tuple[Collection[int], Sequence[Failure]]] = []
 
-    def __call__(self, delivered: int, failures: Sequence[Failure] = ()) -> None:
+    def __call__(self, delivered: Collection[int], failures: Sequence[Failure] = ()) -> None:
         """Add a result."""
         self.all.append((delivered, failures))
 

@@ -381,7 +381,7 @@ class BarnWriter(Writer):
                 told = {name: content.hex() for name, content in headers}
                 row = {"key": key and key.hex(), "value": value.hex(), "headers": told}
                 file.write(f"{json.dumps(row)}\n")
-        settle(len(made))
+        settle(range(len(made)))
 
     def drain(self, deadline_ms: int) -> bool:
         """Return True: everything is settled."""

@@ -137,7 +137,7 @@ class MudWriter(Writer):
     def submit(self, delivery: Delivery, settle: Settle) -> None:
         """Hang."""
         OVER.wait()
-        settle(len(delivery.encoded))
+        settle(range(len(delivery.encoded)))
 
     def drain(self, deadline_ms: int) -> bool:
         """Return True: everything is settled."""

@@ -112,11 +112,11 @@ class MemoryTransactions(TransactionalWriter):
         pairs = list(zip(encoded.keys, encoded.values, strict=True))
         if failed is None:
             self._pending += pairs
-            settle(len(pairs))
+            settle(range(len(pairs)))
             return
         self._pending += pairs[1:]
         self._broken = failed is not Disposition.REJECT
-        settle(len(pairs) - 1, [Failure(0, failed, "chaos", "as the test says")])
+        settle(range(1, len(pairs)), [Failure(0, failed, "chaos", "as the test says")])
 
     def commit(self, entries: Mapping[str, bytes | None], deadline_ms: int) -> bool:
         """Apply the next outcome."""

@@ -463,9 +463,10 @@ class Process:
             lost.add(count - 1)
         for i, change in enumerate(flight.changes):
             change.arrived |= i not in lost
-        settle(count - len(lost), failed)
+        arrived = [index for index in range(count) if index not in lost]
+        settle(arrived, failed)
         if verdict == "twice":
-            settle(count - len(failed), failed)
+            settle(arrived, failed)
 
     def kill(self, *, arrives: bool) -> None:
         """Die at once; what was in flight may still arrive."""

@@ -6,7 +6,7 @@ compiled, where nothing can be changed.
 
 # ruff: noqa: SLF001 (what is broken is inside)
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -272,11 +272,16 @@ def believes_a_verdict_that_does_not_add_up(patch: Patch) -> None:
     real = ledger.Ledger.settle
 
     def settle(
-        self: ledger.Ledger, seq: int, attempt: int, delivered: int, failures: Sequence[Failure]
+        self: ledger.Ledger,
+        seq: int,
+        attempt: int,
+        delivered: Collection[int],
+        failures: Sequence[Failure],
     ) -> ledger.DeliveryFailedError | None:
         shipment = self._find(seq)
         if shipment is not None:
-            delivered = len(shipment.encoded) - len(failures)
+            failed = {failure.index for failure in failures}
+            delivered = [i for i in range(len(shipment.encoded)) if i not in failed]
         return real(self, seq, attempt, delivered, failures)
 
     patch.setattr(ledger.Ledger, "settle", settle)

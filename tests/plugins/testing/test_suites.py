@@ -252,6 +252,8 @@ def test_source_suite_finds_output(capfd: pytest.CaptureFixture[str]) -> None:
         (ChaosDriver(ChaosResult.TWICE), SinkSuite.test_settles_once_and_adds_up),
         (ChaosDriver(ChaosResult.HOLD), SinkSuite.test_settles_once_and_adds_up),
         (ChaosDriver(ChaosResult.MISCOUNT), SinkSuite.test_settles_once_and_adds_up),
+        (ChaosDriver(ChaosResult.CONFUSE), SinkSuite.test_settles_once_and_adds_up),
+        (ChaosDriver(ChaosResult.DROP), SinkSuite.test_reports_what_it_wrote),
         (ChaosDriver(ChaosResult.RETRY_LAST), SinkSuite.test_writes_everything_in_order),
         (ChaosDriver(shuffled=True), SinkSuite.test_writes_everything_in_order),
         (ChaosDriver(ChaosResult.FATAL_FIRST), SinkSuite.test_rejects_an_oversize_record),

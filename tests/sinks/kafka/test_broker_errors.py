@@ -1,6 +1,6 @@
 """What brokers answer: too large, not leader, forbidden, out of order, slow, down."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import pytest
 from confluent_kafka import KafkaError
@@ -45,13 +45,13 @@ def written(cluster: MockCluster) -> list[bytes | None]:
     return [message.value() for message in consume(cluster.bootstrap_servers, "t")]
 
 
-def submitted(writer: KafkaWriter) -> tuple[int, Sequence[Failure]]:
+def submitted(writer: KafkaWriter) -> tuple[Collection[int], Sequence[Failure]]:
     """Return the result on three records of one key."""
     results = Results()
     writer.submit(DELIVERY, results)
     assert drained(writer)
     ((delivered, failures),) = results.all
-    assert 3 == delivered + len(failures)
+    assert 3 == len(delivered) + len(failures)
     return delivered, failures
 
 
@@ -70,7 +70,7 @@ def test_what_the_client_repeats_itself_is_not_told(
     """O12: a passing error ends in delivery, once and in order."""
     cluster.answer(error, error)
 
-    assert (3, []) == submitted(writer)
+    assert (range(3), []) == submitted(writer)
     assert [b"1", b"2", b"3"] == written(cluster)
 
 
@@ -122,9 +122,9 @@ def test_records_of_a_dead_producer_are_retried_by_a_new_one(
 
     delivered, failures = submitted(writer)
 
-    assert 0 == delivered
+    assert not delivered
     assert {Disposition.RETRY} == {failure.disposition for failure in failures}
-    assert (3, []) == submitted(writer)
+    assert (range(3), []) == submitted(writer)
     assert [b"1", b"2", b"3"] == written(cluster)
 
 
@@ -132,7 +132,7 @@ def test_a_slow_broker_is_waited_for(cluster: MockCluster, writer: KafkaWriter) 
     """What takes long is delivered all the same."""
     cluster.delay(300)
 
-    assert (3, []) == submitted(writer)
+    assert (range(3), []) == submitted(writer)
 
 
 def test_a_broker_that_comes_back_in_time_was_never_away(
@@ -146,7 +146,7 @@ def test_a_broker_that_comes_back_in_time_was_never_away(
     cluster.up()
 
     assert drained(writer)
-    assert [(3, [])] == results.all
+    assert [(range(3), [])] == results.all
 
 
 def test_a_broker_that_stays_away_is_a_reason_to_retry(
@@ -157,7 +157,7 @@ def test_a_broker_that_stays_away_is_a_reason_to_retry(
 
     delivered, failures = submitted(writer)
 
-    assert 0 == delivered
+    assert not delivered
     assert {Disposition.RETRY} == {failure.disposition for failure in failures}
     cluster.up()
-    assert (3, []) == submitted(writer)
+    assert (range(3), []) == submitted(writer)

@@ -1,6 +1,6 @@
 """The ledger: what may be committed, whatever the sink says and in whatever order."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from headrace.connector.runtime.splits import ledger as ledger_module
 from headrace.connector.runtime.splits.ledger import DeliveryFailedError, Ledger, Settled, State
 from headrace.connector.stores import TableCounts, add_counters
 from headrace.plugins import (
@@ -124,7 +125,10 @@ class LedgerMachine(RuleBasedStateMachine):
     def settle(self, pick: int, twice: bool) -> None:  # noqa: FBT001 (drawn)
         """Let the sink report one result, perhaps twice."""
         sent = self.sent.pop(pick % len(self.sent))
-        delivered = sent.count - len(sent.failures) + (0 if sent.adds_up else 1)
+        failed = {failure.index for failure in sent.failures}
+        delivered = [index for index in range(sent.count) if index not in failed]
+        if not sent.adds_up:
+            delivered = delivered[1:] if delivered and pick % 2 else [*delivered, 0]
         for _ in range(2 if twice else 1):
             assert None is self.ledger.settle(sent.seq, sent.attempt, delivered, sent.failures)
 
@@ -170,7 +174,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """In the end a sink that recovers gets everything."""
         for sent in self.sent:
-            self.ledger.settle(sent.seq, sent.attempt, -1, ())  # It forgot: R6.
+            self.ledger.settle(sent.seq, sent.attempt, (), ())  # It forgot: R6.
         self.sent.clear()
         if self.ledger.retry_due:
             self.ledger.resend()
@@ -178,7 +182,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.ledger.mark_sent(shipment, 0)
             values = shipment.delivery().encoded.values
             self.model.arrivals += [int(value) for value in values]
-            self.ledger.settle(shipment.seq, shipment.attempt, len(values), ())
+            self.ledger.settle(shipment.seq, shipment.attempt, range(len(values)), ())
         self.read(0, has_end=True)
         self.commit()
         assert len(self.model.batch_ends) == self.committed
@@ -202,34 +206,79 @@ def test_settled_behind_a_gap_is_not_committed() -> None:
     """K09: a batch settled before its predecessor waits for it (I1, R3)."""
     ledger = Ledger("a", last_seq=7)
     first, second = add(ledger, b"x", end=1), add(ledger, b"y", end=2)
-    ledger.settle(second, 1, 1, ())
+    ledger.settle(second, 1, [0], ())
 
     assert (8, 9) == (first, second)
     assert None is ledger.take_settled()
-    ledger.settle(first, 1, 1, ())
+    ledger.settle(first, 1, [0], ())
     assert (9, NumberPosition(2)) == (taken(ledger).seq, NumberPosition(2))
 
 
 @pytest.mark.parametrize(
-    ("delivered", "failures"),
+    ("delivered", "failures", "wrong"),
     [
-        (1, ()),
-        (3, ()),
-        (2, (failure(0, Disposition.REJECT),)),
-        (0, (failure(0, Disposition.REJECT), failure(0, Disposition.REJECT))),
-        (1, (failure(2, Disposition.REJECT),)),
-        (1, (failure(-1, Disposition.REJECT),)),
+        ([0], (), "1 missing (first: 1)"),
+        ((), (), "2 missing (first: 0)"),
+        ([0, 1, 1], (), "1 doubled (first: 1)"),
+        ([1, 1], (), "1 missing (first: 0), 1 doubled (first: 1)"),
+        ([0, 1, 2], (), "1 unknown (first: 2)"),
+        (range(1, 3), (), "1 missing (first: 0), 1 unknown (first: 2)"),
+        (range(2), (failure(0, Disposition.REJECT),), "1 doubled (first: 0)"),
+        ([1], (failure(0, Disposition.REJECT),) * 2, "1 doubled (first: 0)"),
+        ([0], (failure(2, Disposition.REJECT),), "1 missing (first: 1), 1 unknown (first: 2)"),
+        ([0], (failure(-1, Disposition.REJECT),), "1 missing (first: 1), 1 unknown (first: -1)"),
     ],
-    ids=["too few", "too many", "too many with one", "same index", "index beyond", "index before"],
 )
-def test_verdict_that_does_not_add_up(delivered: int, failures: Sequence[Failure]) -> None:
-    """What does not add up was not delivered: the whole batch is sent again (R6)."""
+def test_an_invalid_result_settles_nothing(
+    delivered: Collection[int], failures: Sequence[Failure], wrong: str
+) -> None:
+    """What does not name each record once was not delivered: the batch is sent again (R6)."""
     ledger = Ledger("a", last_seq=0)
     seq = add(ledger, b"x", b"y")
     ledger.settle(seq, 1, delivered, failures)
-    ledger.resend()
 
+    assert ledger.miscount.endswith(f"for 2 records is invalid: {wrong}")
+    assert None is ledger.take_settled()
+    ledger.resend()
     assert [[b"x", b"y"]] == [list(s.delivery().encoded.values) for s in ledger.unsent()]
+
+
+@pytest.mark.parametrize("delivered", [range(2), [1, 0], {0, 1}, (0, 1)])
+def test_a_result_in_any_form_and_order_is_valid(delivered: Collection[int]) -> None:
+    """Each record is named once: the batch is settled."""
+    ledger = Ledger("a", last_seq=0)
+    seq = add(ledger, b"x", b"y")
+    ledger.settle(seq, 1, delivered, ())
+
+    assert "" == ledger.miscount
+    assert seq == taken(ledger).seq
+
+
+@pytest.mark.parametrize("rejected", [(), (0,), (2,), (0, 2)])
+def test_a_resend_that_drops_a_record_settles_nothing(
+    monkeypatch: pytest.MonkeyPatch, rejected: Sequence[int]
+) -> None:
+    """The sink delivers all that it got, and still the batch is not settled."""
+    real = ledger_module._rows  # noqa: SLF001 (the fault is planted there)
+
+    def drop(encoded: EncodedRecords, keep: Sequence[bool]) -> EncodedRecords:
+        return real(encoded, [*keep[:-1], False])
+
+    ledger = Ledger("a", last_seq=0)
+    first, second = add(ledger, b"a", b"b", b"c", b"d"), add(ledger, b"e", b"f", end=2)
+    failures = [failure(index, Disposition.REJECT) for index in rejected]
+    failures.append(failure(1, Disposition.RETRY))
+    failed = {each.index for each in failures}
+    ledger.settle(first, 1, [i for i in range(4) if i not in failed], failures)
+    ledger.settle(second, 1, range(2), ())
+    monkeypatch.setattr(ledger_module, "_rows", drop)
+    ledger.resend()
+    (shipment, *_) = ledger.unsent()
+    ledger.mark_sent(shipment, 0)
+    ledger.settle(first, 2, range(len(shipment.encoded)), ())
+
+    assert "1 missing" in ledger.miscount
+    assert None is ledger.take_settled()
 
 
 def test_retry_waits_for_the_rest_and_starts_at_the_first_failure() -> None:
@@ -238,11 +287,11 @@ def test_retry_waits_for_the_rest_and_starts_at_the_first_failure() -> None:
     first, second = add(ledger, b"a", b"b", b"c"), add(ledger, b"d")
     ledger.add(batch(3, records=1), rows([b"e"]))
     result = [failure(0, Disposition.REJECT), failure(1, Disposition.RETRY)]
-    ledger.settle(first, 1, 1, result)
+    ledger.settle(first, 1, [2], result)
 
     assert [] == list(ledger.unsent())
     assert not ledger.retry_due
-    ledger.settle(second, 1, 1, ())
+    ledger.settle(second, 1, [0], ())
     assert ledger.retry_due
     ledger.resend()
     unsent = list(ledger.unsent())
@@ -255,7 +304,7 @@ def test_rejected_record_is_a_dead_letter() -> None:
     ledger = Ledger("a", last_seq=0)
     shipment = ledger.add(batch(1, records=2), rows([b"x", b"y"], ["ks.t", "ks.u"]))
     ledger.mark_sent(shipment, 0)
-    ledger.settle(1, 1, 1, [failure(1, Disposition.REJECT)])
+    ledger.settle(1, 1, [0], [failure(1, Disposition.REJECT)])
     settled = taken(ledger)
 
     expected = {
@@ -300,8 +349,8 @@ def test_fatal_failure_stops_the_split() -> None:
     """A fatal result gives the error that stops the split, and commits nothing of the batch."""
     ledger = Ledger("a", last_seq=0)
     first, second = add(ledger, b"a", end=1), add(ledger, b"b", end=2)
-    ledger.settle(first, 1, 1, ())
-    error = ledger.settle(second, 1, 0, [failure(0, Disposition.FATAL)])
+    ledger.settle(first, 1, [0], ())
+    error = ledger.settle(second, 1, (), [failure(0, Disposition.FATAL)])
 
     assert isinstance(error, DeliveryFailedError)
     assert "code: message" in str(error)
@@ -315,7 +364,7 @@ def test_refused_shipment_stays_unsent() -> None:
     seq = add(ledger, b"x")
     (shipment,) = ledger._shipments  # noqa: SLF001 (the only way to see a sent one)
     ledger.mark_refused(shipment)
-    ledger.settle(seq, 1, 1, ())
+    ledger.settle(seq, 1, [0], ())
 
     assert State.UNSENT is shipment.state
     assert [2] == [s.attempt for s in ledger.unsent()]
