@@ -10,6 +10,7 @@ import pytest
 
 from headrace.connector.replay import sending
 from headrace.connector.replay.delivery import ShardReport, Target, deliver
+from headrace.connector.replay.errors import DeliveryRefusedError
 from headrace.connector.replay.planning import planned
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.sending import Sending
@@ -157,6 +158,27 @@ def test_a_target_is_begun_with_the_first_rows(
     assert ("", ROWS) == (report.problem, report.delivered)
     assert begun
     assert all(begun)
+
+
+@pytest.mark.parametrize("fate", [ChaosResult.MISCOUNT, ChaosResult.CONFUSE])
+def test_a_delivery_with_an_invalid_result_is_sent_again(shard: Shard, fate: ChaosResult) -> None:
+    """As a whole, a few times; then the shard fails, and the error has the numbers."""
+    script = deque([fate])
+    sink = ChaosSink(ChaosConfig(script=script), context())
+    outlet = Sending(sink, Encoder(Encoding(codec="json")))
+    with opened(shard) as source:
+        for batch in batches(source, shard, records_max=ROWS):
+            outlet.take(outlet.encode(batch), batch)
+    outlet.finish()
+    again = len(sink.written)
+    script.extend([fate] * sending.TRIES_MAX)
+    with opened(shard) as source:
+        for batch in batches(source, shard, records_max=ROWS):
+            outlet.take(outlet.encode(batch), batch)
+
+    assert 2 * ROWS == again
+    with pytest.raises(DeliveryRefusedError, match=rf"1 missing \(first: {ROWS - 1}\)"):
+        outlet.finish()
 
 
 def test_what_is_outstanding_is_bounded(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,6 +103,25 @@ def test_sink_fails_one(result: ChaosResult, index: int, disposition: Dispositio
     assert [delivery().encoded.values[1 - index]] == [value for _, value in sink.written]
 
 
+@pytest.mark.parametrize(
+    ("result", "reported", "count"),
+    [
+        (ChaosResult.MISCOUNT, [0], 2),
+        (ChaosResult.CONFUSE, [0, 0], 2),
+        (ChaosResult.DROP, [0, 1], 1),
+    ],
+)
+def test_sink_reports_what_is_not_so(result: ChaosResult, reported: list[int], count: int) -> None:
+    """The last record is in no result, or another is twice for it, or it was not written."""
+    sink = ChaosSink(ChaosConfig(), context())
+    sink.config.script.append(result)
+    results = Results()
+    sink.open().submit(delivery(), results)
+
+    assert (reported, ()) == results.wait()
+    assert list(delivery().encoded.values[:count]) == [value for _, value in sink.written]
+
+
 def test_sink_holds() -> None:
     """What is held is neither written nor settled until the test lets go."""
     sink = ChaosSink(ChaosConfig(), context())

@@ -89,7 +89,7 @@ def test_its_story_can_be_left_out(rig: Rig) -> None:
     assert [()] == list(listener.dead[0].encoded.headers)
 
 
-@pytest.mark.parametrize("fate", [Fate.RETRY_LAST, Fate.REFUSE, Fate.MISCOUNT])
+@pytest.mark.parametrize("fate", [Fate.RETRY_LAST, Fate.REFUSE, Fate.MISCOUNT, Fate.CONFUSE])
 def test_a_topic_that_takes_nothing_gets_it_later(rig: Rig, fate: Fate) -> None:
     """The stream continues meanwhile, and what the topic accepted is not sent twice."""
     rig.errors = replace(rig.errors, retry_ms_max=60_000)
