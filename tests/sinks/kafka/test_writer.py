@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
@@ -18,7 +19,7 @@ from headrace.sinks.kafka.failures import (
     WriterClosedError,
 )
 from headrace.sinks.kafka.messages import messages_of
-from headrace.sinks.kafka.outstanding import Arrived, Outstanding
+from headrace.sinks.kafka.outstanding import Outstanding
 from helpers import FOLDER
 from helpers.jobs.deliveries import (
     NO_BROKER,
@@ -188,15 +189,9 @@ def test_a_message_that_is_not_reported_once_did_not_arrive(
     """Its record is in no result, which is there as soon as the client has no message left."""
 
     class Faulty(Producer):
-        def produce(
-            self,
-            topic: str,
-            value: bytes | None,
-            key: bytes | None,
-            partition: int,
-            report: Arrived,
-            *more: object,
-        ) -> None:
+        def produce(self, *message: Any, **_: Any) -> None:  # noqa: ANN401 (the client's own)
+            topic, value, key, partition, report, *more = message
+
             def reports(error: KafkaError | None, message: Message) -> None:
                 for _ in range(2 if value in twice else 1):
                     report(error, message)
