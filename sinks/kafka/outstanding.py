@@ -67,7 +67,7 @@ class Outstanding:
             if len(reported) == total:
                 end()
 
-        # Methods of numbers: of what can be called for one message, made fastest.
+        # A bound method is made twice as fast as a `partial`, the next best that knows a number.
         return map(arrived.__get__, range(total))
 
     def fail(self, number: int, failure: Failure) -> None:
