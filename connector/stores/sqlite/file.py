@@ -21,7 +21,6 @@ from headrace.connector.stores import (
 )
 from headrace.connector.stores.sqlite.place import check_place, identity_of
 from headrace.connector.stores.sqlite.shape import RESTORE, check_shape
-from headrace.connector.stores.stored import UnreadableError
 
 APPLICATION_ID: Final = 0x68647263  # "hdrc"
 BUSY_TIMEOUT_MS: Final = 5_000
@@ -166,15 +165,13 @@ def named_errors(of: sqlite3.Connection | Path) -> Iterator[None]:
     Raises:
         StoreUnavailableError: it may work later.
         StateLockedError: another process writes and does not end.
-        StateLostError: the file is damaged, or something in it is unreadable, so it never will.
+        StateLostError: the file is damaged, so it never will.
 
     """
     try:
         yield
     except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
         raise
-    except UnreadableError as error:
-        raise StateLostError(str(error), place=_place_of(of), hint=RESTORE) from error
     except sqlite3.Error as error:
         place = _place_of(of)
         if _code_of(error) in _DAMAGE:

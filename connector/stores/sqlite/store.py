@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import Final, Self
 
 from headrace.connector.foundation import crash
-from headrace.connector.stores import ALL_JOBS, QUARANTINE_BYTES_MAX, StoreUnavailableError
+from headrace.connector.stores import (
+    ALL_JOBS,
+    QUARANTINE_BYTES_MAX,
+    StateLostError,
+    StoreUnavailableError,
+)
 from headrace.connector.stores.keyed.notes import KeyedNotes
 from headrace.connector.stores.keyed.store import KeyedStore
 from headrace.connector.stores.sqlite.file import (
@@ -19,7 +24,7 @@ from headrace.connector.stores.sqlite.file import (
     named_errors,
     transaction,
 )
-from headrace.connector.stores.stored import UnreadableError
+from headrace.connector.stores.sqlite.shape import RESTORE
 from headrace.plugins import option
 from headrace.plugins.stores.key_values import Change, Entry, Key, KeyValues, Partition
 
@@ -68,29 +73,47 @@ class SqliteValues(KeyValues):
 
     def read(self, keys: Collection[Key]) -> Mapping[Key, Entry]:
         """See `KeyValues.read`."""
-        found: dict[Key, Entry] = {}
-        execute = self._connection.execute
-        with named_errors(self._connection):
-            for key in keys:
-                for row in execute(_ROW, (key.partition.text, key.name)):
-                    found[key] = _entry(key, *row)
-        return found
+        return {
+            key: self._entry(key, *row)
+            for key in keys
+            for row in self._select(_ROW, key.partition.text, key.name)
+        }
 
     def scan(self, partitions: Collection[Partition]) -> Mapping[Key, Entry]:
         """See `KeyValues.scan`."""
         found: dict[Key, Entry] = {}
-        with named_errors(self._connection):
-            for partition in partitions:
-                for name, stamp, value in self._connection.execute(_ROWS, (partition.text,)):
-                    key = Key(partition, _name(partition, name))
-                    found[key] = _entry(key, stamp, value)
+        for partition in partitions:
+            for name, stamp, value in self._select(_ROWS, partition.text):
+                key = Key(partition, self._name(partition, name))
+                found[key] = self._entry(key, stamp, value)
         return found
 
     def names(self, partition: Partition) -> Sequence[str]:
         """See `KeyValues.names`."""
-        with named_errors(self._connection):
-            rows = self._connection.execute(_NAMES, (partition.text,))
-            return [_name(partition, name) for (name,) in rows]
+        return [self._name(partition, name) for (name,) in self._select(_NAMES, partition.text)]
+
+    def _select(self, query: str, *values: str) -> Sequence[tuple[object, ...]]:
+        """Return the rows of a query. Raises as `named_errors`."""
+        try:
+            return self._connection.execute(query, values).fetchall()
+        except sqlite3.Error:
+            with named_errors(self._connection):
+                raise
+
+    def _entry(self, key: Key, stamp: object, value: object) -> Entry:
+        """Return a row. When the file is opened values are not looked at."""
+        if isinstance(stamp, int) and isinstance(value, bytes):
+            return Entry(stamp, value)
+        raise self._unreadable(f"{key.partition.text}, {key.name}: found a value")
+
+    def _name(self, partition: Partition, name: object) -> str:
+        if isinstance(name, str):
+            return name
+        raise self._unreadable(f"{partition.text}: found a name")
+
+    def _unreadable(self, found: str) -> StateLostError:
+        what = f"table rows, {found} of another kind, or none"
+        return StateLostError(what, place=self.place, hint=RESTORE)
 
     def put(self, rows: Mapping[Key, bytes | None]) -> None:
         """See `KeyValues.put`."""
@@ -224,17 +247,3 @@ class SqliteStore(KeyedStore):
             path = path.with_name(f"{path.name}.{space}")
         values = SqliteValues(connect(path, create=create, check_same_thread=False))
         return KeyedNotes(values, space, lambda job: cls(values, job))
-
-
-def _entry(key: Key, stamp: object, value: object) -> Entry:
-    """Return a row. Raises UnreadableError: when the file is opened values are not looked at."""
-    if isinstance(stamp, int) and isinstance(value, bytes):
-        return Entry(stamp, value)
-    what = f"table rows, {key.partition.text}, {key.name}"
-    raise UnreadableError(f"{what}: found a value of another kind, or none")
-
-
-def _name(partition: Partition, name: object) -> str:
-    if isinstance(name, str):
-        return name
-    raise UnreadableError(f"table rows, {partition.text}: found a name of another kind, or none")
