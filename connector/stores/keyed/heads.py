@@ -149,16 +149,17 @@ class Heads(StateCopies):
 
     # Writing, by the owner of a split.
 
-    def claim(self, owner: str, tokens: Mapping[str, int]) -> Collection[str]:
-        """Write claims into the heads (I2); return the splits that may be taken.
+    def claim(
+        self, owner: str, tokens: Mapping[str, int], known: Mapping[str, Known]
+    ) -> Collection[str]:
+        """Write claims into the heads, *known* as they were; return the splits that may be taken.
 
         One without a head may be: loading it says what is wrong. Not one that another claimed with
-        a higher token.
+        a higher token (I2).
         """
         waiting, taken = dict(tokens), set[str]()
         for _ in range(TRIES_MAX):
             changes: dict[str, tuple[Change, Head]] = {}
-            known = self.read(waiting)
             for split, token in waiting.items():
                 found = known.get(split)
                 if found is None or (found.head.token, found.head.owner) == (token, owner):
@@ -169,6 +170,7 @@ class Heads(StateCopies):
             waiting = self._apply(changes, taken, waiting)
             if not waiting:
                 return taken
+            known = self.read(waiting)
         raise StoreUnavailableError("heads are replaced all the time", place=min(waiting))
 
     def _apply(

@@ -124,13 +124,19 @@ class KeyedStore(CopyingStore):
 
     def job_key(self) -> bytes:
         """See `Store.job_key`."""
+        return self._made_job()[1].key
+
+    def _made_job(self) -> tuple[int, JobRow]:
+        """Return the job's row, which is made if it is missing, with its stamp."""
         for _ in range(TRIES_MAX):
             if found := self._found_job():
-                return self._key_of(found[1])
+                self._check_key(found[1])
+                return found[0].stamp, found[1]
             if (there := self._traces()) and not self._found_job():
                 raise self._rows.lost(f"the job's row is missing, but it has {there}")
             made = JobRow(key=secrets.token_bytes(JOB_KEY_BYTES), plan=PLAN, splits=[])
-            self._change_job(None, {JOB: pack(made)})
+            if stamp := self._change_job(None, {JOB: pack(made)}):
+                return stamp, made
         raise StoreUnavailableError("its row is replaced all the time", place=f"job {self._job}")
 
     def take_key(self, key: bytes) -> None:
@@ -148,17 +154,15 @@ class KeyedStore(CopyingStore):
             return "rows of what was seen of its splits"
         return ""
 
-    def _key_of(self, row: JobRow) -> bytes:
+    def _check_key(self, row: JobRow) -> None:
         if len(row.key) != JOB_KEY_BYTES:
             what = f"the job's key has {len(row.key)} bytes, expected {JOB_KEY_BYTES}"
             raise self._rows.lost(what)
-        return row.key
 
     def register(self, splits: Sequence[str]) -> int:
         """See `Store.register`."""
-        self.job_key()
         for _ in range(TRIES_MAX):
-            entry, row = self._job_row()
+            stamp, row = self._made_job()
             gone = sorted(set(row.splits) - set(splits))
             if gone:
                 raise PlanChangedError(
@@ -166,18 +170,22 @@ class KeyedStore(CopyingStore):
                     place=f"job {self._job}",
                     hint="restore the option that decides the splits, or give the job a new name",
                 )
-            self._check_registered(row)
-            self._clean()
+            leases = self._with_leases()
+            self._check_registered(row, leases)
+            self._clean(leases.difference(row.splits))
             new = [split for split in splits if split not in row.splits]
             self._make(new, row.plan)
             whole = msgspec.structs.replace(row, splits=[*row.splits, *new])
-            if not new or self._change_job(entry.stamp, {JOB: pack(whole)}):
+            if not new or self._change_job(stamp, {JOB: pack(whole)}):
                 self._splits = frozenset(whole.splits)
                 return row.plan
         raise StoreUnavailableError("others register splits all the time", place=self._job)
 
-    def _check_registered(self, row: JobRow) -> None:
-        leases = {key.name for key in self._values.scan(self._rows.buckets)}
+    def _with_leases(self) -> set[str]:
+        """Return the splits that have a lease, of all plans."""
+        return {key.name for key in self._values.scan(self._rows.buckets)}
+
+    def _check_registered(self, row: JobRow, leases: Collection[str]) -> None:
         heads = self._heads.read(row.splits)
         for split in row.splits:
             for kind, found in (("lease", leases), ("head", heads)):
@@ -261,7 +269,7 @@ class KeyedStore(CopyingStore):
             raise self._another_plan()
         crash.reached("plan_changed")
         self._splits = frozenset(plan.splits)
-        self._clean()
+        self._clean(self._with_leases())
 
     def _close(self, owner: str, tokens: Mapping[str, int]) -> Sequence[SplitState]:
         """Prevent any load or commit of these splits; return their states."""
@@ -285,12 +293,13 @@ class KeyedStore(CopyingStore):
             self._losses.forget_after(state.split, state.seq, state.token)
         return states
 
-    def _clean(self) -> None:
-        """Remove leases and chunks of splits of plans that ended: a lease after the chunks."""
-        leases = {key.name for key in self._values.scan(self._rows.buckets)}
+    def _clean(self, splits: Collection[str]) -> None:
+        """Remove leases and chunks of those whose plans ended: a lease after the chunks."""
+        if not splits:
+            return
         plans = self.plans()
         announced = plans.announced.splits if plans.announced else ()
-        for split in leases.difference(plans.in_force.splits, announced):
+        for split in set(splits).difference(plans.in_force.splits, announced):
             self._heads.drop_chunks(split)
             self._remove_lease(split)
 
@@ -350,9 +359,10 @@ class KeyedStore(CopyingStore):
         entry = self._values.row(key)
         return None if entry is None else (entry, self._rows.unpack(JobRow, key, entry))
 
-    def _change_job(self, stamp: int | None, rows: Mapping[str, bytes | None]) -> bool:
+    def _change_job(self, stamp: int | None, rows: Mapping[str, bytes | None]) -> int:
+        """Replace rows of the job; return the new stamp, or 0 if its row is another by now."""
         change = Change(partition=self._rows.job, expected={JOB: stamp}, rows=rows)
-        return self._all_applied([change])
+        return change.stamp if self._all_applied([change]) else 0
 
     # Workers and leases.
 
@@ -464,7 +474,7 @@ class KeyedStore(CopyingStore):
             )
             changes[row.split] = self._lease_change(row.split, stamp, taken), taken
         mine = self._apply_leases(changes, beat)
-        fenced = self._heads.claim(owner, {split: tokens[split] for split in mine})
+        fenced = self._heads.claim(owner, {split: tokens[split] for split in mine}, heads)
         return {split: tokens[split] for split in mine if split in fenced}
 
     def renew(
@@ -606,8 +616,7 @@ class KeyedStore(CopyingStore):
         other = self._other(of)
         if {row.owner for row in other.leases()} & set(busy) or other.state_copies().behind():
             return False
-        other.job_key()
-        _, theirs = other._job_row()  # noqa: SLF001 (of the same class)
+        _, theirs = other._made_job()  # noqa: SLF001 (of the same class)
         states = [other._fence_off(split) for split in theirs.splits]  # noqa: SLF001 (likewise)
         known = self._heads.read(theirs.splits)
         self._forget(set(self._splits_of_all_plans()) - set(theirs.splits))
