@@ -76,11 +76,6 @@ class Catalogue:
             self.board.remove_route(ROUTE)
             self.board.add_route(Route(ROUTE, wanted.job, ROUTE, state))
 
-    def service_of(self, job: str) -> ServiceJob | None:
-        """Return what the services ask of *job*, if it is theirs."""
-        mine = [route for route in self.board.routes(job) if route.source == ROUTE]
-        return service_job(self.services()) if mine else None
-
     def has_sink(self, name: str) -> bool:
         """Say whether there is a sink of this name."""
         return self._notes.get(SINKS, name) is not None
@@ -252,9 +247,11 @@ def job_parts(notes: NoteCopy, job: str) -> JobParts:
 
 
 def _parts(catalogue: Catalogue, job: str) -> JobParts:
-    if service := catalogue.service_of(job):
+    routes = catalogue.board.routes()
+    if _is_of_services(routes, job):
+        service = service_job(catalogue.services())
         return JobParts(dict(service.sink), None, service=service)
-    mine = _sources_for(catalogue, job)
+    mine = _sources_for(catalogue, routes, job)
     if not mine:
         raise JobUndefinedError(
             "",
@@ -289,18 +286,25 @@ def adopt_sources(notes: NoteCopy, job: str) -> None:
     """Record in the target state that *job* runs its sources, also those that name no job."""
     catalogue = Catalogue(notes)
     with notes.snapshot():
-        if any(route.source == ROUTE for route in catalogue.board.routes(job)):
+        routes = catalogue.board.routes()
+        if _is_of_services(routes, job):
             return
-        mine = _sources_for(catalogue, job)
-    if len({source.sink for source in mine}) == 1:
-        catalogue.board.adopt(job, [source.name for source in mine])
+        mine = _sources_for(catalogue, routes, job)
+    names = {source.name for source in mine}
+    moved = [route for route in routes if route.source in names and route.job != job]
+    if moved and len({source.sink for source in mine}) == 1:
+        catalogue.board.adopt(job, moved)
 
 
-def _sources_for(catalogue: Catalogue, job: str) -> list[SourceEntry]:
+def _is_of_services(routes: Sequence[Route], job: str) -> bool:
+    return any(route.source == ROUTE and route.job == job for route in routes)
+
+
+def _sources_for(catalogue: Catalogue, routes: Sequence[Route], job: str) -> list[SourceEntry]:
     sources = {source.name: source for source in catalogue.sources()}
-    routes = {route.source: route.job for route in catalogue.board.routes()}
-    free = [s for s in sources.values() if not s.job and FORK_MARK not in routes.get(s.name, "")]
-    mine = [sources[name] for name, owner in routes.items() if owner == job and name in sources]
+    jobs = {route.source: route.job for route in routes}
+    free = [s for s in sources.values() if not s.job and FORK_MARK not in jobs.get(s.name, "")]
+    mine = [sources[name] for name, owner in jobs.items() if owner == job and name in sources]
     return mine or ([] if FORK_MARK in job else free)
 
 

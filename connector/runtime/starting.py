@@ -137,16 +137,13 @@ def _raise_first(refusals: Iterable[HeadraceError]) -> None:
         raise refusal
 
 
-def opened_sink(job: Job, store: Store, board: Board) -> tuple[bool, bool]:
-    """Say whether *job* has opened its sink here before, and whether that is noted.
+def is_sink_noted(job: Job, board: Board) -> bool | None:
+    """Say whether the sink that *job* opened here last was its sink of now; None: without a note.
 
-    Without a note it has if it has books. Where it is noted, `note_sink` is not needed.
+    Where it is noted, `note_sink` is not needed.
     """
     mark = board.opened_sink(job.name, this_process().host)
-    if mark is None:
-        return any(state.counters for state in store.states()), False
-    is_noted = mark == _mark_of(job)
-    return is_noted, is_noted
+    return None if mark is None else mark == _mark_of(job)
 
 
 def note_sink(job: Job) -> None:

@@ -51,11 +51,11 @@ from headrace.connector.runtime.starting import (
     check_state,
     errors_of,
     in_ms,
+    is_sink_noted,
     job_key_of,
     lease_times,
     limits_of,
     note_sink,
-    opened_sink,
     store_of,
     watch_of,
 )
@@ -64,7 +64,7 @@ from headrace.connector.runtime.writers import Writers
 from headrace.connector.stores import Owner, Store, StoreUnavailableError
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.target_state import LOG_LEVEL, WHOLE_JOB, Board, Wanted
+from headrace.connector.stores.target_state import WHOLE_JOB, Board, Wanted
 from headrace.plugins import Context, HeadraceError, Locality, Nearness, Sink, Source
 from headrace.plugins.metrics import Measure
 
@@ -159,7 +159,10 @@ class Worker:
         self, store: Store, job_key: bytes, board: Board, started: float, *, until_idle: bool
     ) -> Report:
         cpu_before = time.process_time()  # Of all threads; a run does not include start-up.
-        resumes, self._sink_noted = opened_sink(self._job, store, board)
+        noted = is_sink_noted(self._job, board)
+        self._sink_noted = noted is True
+        # Without a note it has opened its sink here if it has books.
+        resumes = any(s.counters for s in store.states()) if noted is None else noted
         name, clock = self._job.name, self._clock
         context = Context(job=name, clock=clock, job_key=job_key, log=self._log, resumes=resumes)
         source: Source = made_source(self._job, context)
@@ -182,7 +185,7 @@ class Worker:
                 until_idle=until_idle,
                 pulse=self._inbox.put,
             )
-            self._log.info("started", splits=len(store.leases()), until_idle=until_idle)
+            self._log.info("started", splits=len(replanning.splits), until_idle=until_idle)
             onlooker = partial(
                 self._job.source, self._job.source_config, replace(context, read_only=True)
             )
@@ -460,8 +463,8 @@ class Worker:
     def _heed(self, hands: "_Hands", course: Course) -> None:
         """Have the pipeline follow the target state."""
         before, now = self._wanted, hands.board.wanted(self._job.name)
-        if level := hands.board.setting(LOG_LEVEL):
-            set_threshold(level)
+        if now.log_level:
+            set_threshold(now.log_level)
         self._wanted = replace(now, generation=before.generation)
         asked = [s for s, n in now.restarts.items() if n != before.restarts.get(s, 0)]
         if now.state is Desired.STOPPED:

@@ -58,13 +58,14 @@ class Route:
 class Wanted:
     """The target state of a job. Each request increases the number of a split in `restarts`.
 
-    `mixed` says that its routes now differ: the job must be forked.
+    `mixed` says that its routes now differ: the job must be forked. All jobs have one `log_level`.
     """
 
     state: Desired = Desired.RUNNING
     generation: int = 0
     restarts: Mapping[str, int] = field(default_factory=dict)
     mixed: bool = False
+    log_level: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,18 +151,14 @@ class Board:
         if route is not None:
             self._put(replace(route, failure=failure))
 
-    def adopt(self, job: str, sources: Iterable[str]) -> None:
-        """Move *sources* to *job*; its generation becomes the highest of their jobs'."""
-        names = set(sources)
-        moved = [r for r in self.routes() if r.source in names and r.job != job]
-        if not moved:
-            return
+    def adopt(self, job: str, routes: Sequence[Route]) -> None:
+        """Move *routes* to *job*; its generation becomes the highest of their jobs'."""
         with self._notes.transaction():
             target = self._target_state(job)
             highest = max(
-                [target.generation, *(self._target_state(r.job).generation for r in moved)]
+                [target.generation, *(self._target_state(r.job).generation for r in routes)]
             )
-            for route in moved:
+            for route in routes:
                 self._put(replace(route, job=job))
             self._notes.put_document(TARGET_STATES, job, replace(target, generation=highest))
 
@@ -185,8 +182,9 @@ class Board:
         """Return the target state of *job*; a job without routes runs."""
         with self._notes.snapshot():
             target, routes = self._target_state(job), self.routes(job)
+            log_level = self.setting(LOG_LEVEL)
         state = leading(routes)[0] if routes else Desired.RUNNING
-        return Wanted(state, target.generation, target.restarts, differ(routes))
+        return Wanted(state, target.generation, target.restarts, differ(routes), log_level)
 
     def setting(self, name: str) -> str | None:
         """Return a setting of all jobs."""

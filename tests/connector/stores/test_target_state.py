@@ -15,6 +15,7 @@ from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.target_state import (
     FORK_BYTES_MAX,
+    LOG_LEVEL,
     ROUTES,
     WHOLE_JOB,
     Board,
@@ -58,6 +59,13 @@ def wanted(board: Board) -> tuple[Desired, int, bool]:
 def test_unknown_job(board: Board) -> None:
     """A job without sources runs, and nothing was asked of it."""
     assert Wanted() == board.wanted("other")
+
+
+def test_the_log_level(board: Board) -> None:
+    """What is wanted of any job has the log level that was set for all."""
+    board.set_setting(LOG_LEVEL, "debug")
+
+    assert ["debug", "debug"] == [board.wanted(job).log_level for job in ("j", "other")]
 
 
 def test_generations(board: Board, notes: NoteCopy) -> None:
