@@ -187,9 +187,10 @@ class Host:
         if notes is None:
             return Wanted()  # There is no file yet: the run makes it.
         adopt_sources(notes, name)
-        store, wanted = notes.store(name), Board(notes).wanted(name)
+        wanted = Board(notes).wanted(name)
         if not wanted.mixed and wanted.state is not Desired.STOPPED:
             return wanted
+        store = notes.store(name)
         busy = live_workers(store, is_dead)
         if notes.behind(name):  # A job that runs finds out by itself.
             is_owned = any(row.owner in busy for row in store.leases())
@@ -206,9 +207,10 @@ class Host:
         if time.monotonic() < self._next_catch_up:
             return False
         try:
-            return catch_up(opened.read(), self._log)
+            job = opened.read()
+            with opened.reporting():
+                return catch_up(job, self._log)
         except HeadraceError as error:
-            opened.report(error)
             if wanted.mixed or until_idle:
                 raise
             self._log.warning("catch_up_failed", job=opened.name, error=str(error))

@@ -1,6 +1,7 @@
 """A job file with its control store open: a process opens it once, and passes it on."""
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from headrace.connector.control.jobs import read_job
@@ -25,9 +26,7 @@ class OpenedJob:
 
     def look(self) -> NoteCopy | None:
         """Return the control store; None while it is a state file that no run has made yet."""
-        if self._notes is None and self.state.exists():
-            self._notes = open_notes(self.state)
-        return self._notes
+        return self.notes() if self._notes is not None or self.state.exists() else None
 
     def notes(self) -> NoteCopy:
         """Return the control store, which is made if it is missing."""
@@ -43,11 +42,8 @@ class OpenedJob:
         """
         notes, written = self.look(), self._written
         self._written = None
-        try:
+        with self.reporting():
             return read_job(self.path, self.name, written=written, notes=notes)
-        except HeadraceError as error:
-            self.report(error)
-            raise
 
     def forget_file(self) -> None:
         """Read the file again in the next `read`: it may have changed."""
@@ -63,14 +59,19 @@ class OpenedJob:
         notes = self.look()
         return [] if notes is None else failed_sources(notes, self.name)
 
-    def report(self, error: HeadraceError) -> None:
-        """Let the status show *error*; where the store fails too, *error* is what counts."""
-        with contextlib.suppress(HeadraceError):
-            notes = self.look()
-            if notes is not None:
-                store = notes.store(self.name)
-                store.job_key()
-                store.report(f"{error.code}: {error}")
+    @contextlib.contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Let the status show an error of the block; where the store fails too, that one counts."""
+        try:
+            yield
+        except HeadraceError as error:
+            with contextlib.suppress(HeadraceError):
+                notes = self.look()
+                if notes is not None:
+                    store = notes.store(self.name)
+                    store.job_key()
+                    store.report(f"{error.code}: {error}")
+            raise
 
     def close(self) -> None:
         """Close the control store."""
