@@ -214,9 +214,10 @@ class LogDirectory:
         numbers = self.manifest.note(indexed.keys())
         listed = sorted((numbers[file_id], file_id) for file_id in indexed)
         there = {number: indexed[n] for number, n in listed if indexed[n] in names}
-        newest, written = max(there, default=0), self._written(there)
+        newest, looked = max(there, default=0), self._looked(there)
+        written = self._written(there, looked)
         breaks = () if self.hold is None else last_seen.load(self.hold).breaks
-        told = self._told_of({n: name for n, name in there.items() if n not in written})
+        told = self._told_of({n: name for n, name in there.items() if n not in written}, looked)
         # An index of the newest may come before its log, where something copies both.
         found = [
             SegmentInfo(
@@ -232,36 +233,49 @@ class LogDirectory:
         ]
         return found if self._until is None else list(ended(found, *self._until))
 
-    def _written(self, there: Mapping[int, str]) -> Mapping[int, int]:
-        """Return the segments that may still be written to, and up to where they are durable.
+    def _looked(self, there: Mapping[int, str]) -> Mapping[int, Index | None]:
+        """Return what the index of each generation's last segment said, by descending number.
 
-        *there* are the names of all, by ascending number. A generation's last one is final, too,
-        when the node has started to write a later generation.
+        *there* are the names of all segments, by ascending number.
         """
         last_ones = {generation_of(number): number for number in there}
+        self._indexes.keep(last_ones.values())
+        numbers = sorted(last_ones.values(), reverse=True)
+        return {number: self._index(number, there[number]) for number in numbers}
+
+    def _written(
+        self, there: Mapping[int, str], looked: Mapping[int, Index | None]
+    ) -> Mapping[int, int]:
+        """Return the segments that may still be written to, and up to where they are durable.
+
+        A generation's last one is final, too, when the node has started to write a later
+        generation.
+        """
         found: dict[int, int] = {}
-        for number in sorted(last_ones.values(), reverse=True):
-            name = there[number]
-            index = self._index(number, name)
-            if found or (index is not None and index.completed) or self._let_go(number, name):
+        for number, index in looked.items():
+            if found or (index and index.completed) or self._let_go(number, there[number]):
                 continue
             found[number] = index.offset if index else 0
-        self._indexes.keep(last_ones.values())
         flaws = [*self._others, *self._indexes.flaws]
         if flaws or self.flaws:
             self.flaws = flaws
         self._is_plain = {n: plain for n, plain in self._is_plain.items() if n in found}
         return found
 
-    def _told_of(self, final: Mapping[int, str]) -> Mapping[int, int]:
+    def _told_of(
+        self, final: Mapping[int, str], looked: Mapping[int, Index | None]
+    ) -> Mapping[int, int]:
         """Return up to where the indexes of *final* segments vouch for sections.
 
-        Each is read once: a replay may write less into it later.
+        Each is asked once: a replay may write less into it later.
         """
         found = {number: self._told[number] for number in final if number in self._told}
         for number in final.keys() - found.keys():
-            content = self._index_content(final[number])
-            index = None if content is None else parse_index(content[1])
+            if number in looked:
+                index = looked[number]
+            else:
+                content = self._index_content(final[number])
+                index = None if content is None else parse_index(content[1])
             if index is not None:
                 with contextlib.suppress(FileNotFoundError):  # Its reader reports it.
                     found[number] = index.told(self.find(final[number]).stat().st_size)
