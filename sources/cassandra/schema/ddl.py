@@ -18,6 +18,12 @@ from headrace.sources.cassandra.schema.types import CqlType, TypeReader
 
 _NO_ID: Final = UUID(int=0)  # Until the options are read.
 _ID_HINT: Final = "write the schema with DESCRIBE … WITH INTERNALS, which adds WITH ID = …"
+_KINDS: Final = {
+    "keyspace": "keyspace",
+    "type": "type",
+    "table": "table",
+    "columnfamily": "table",
+}
 _SKIPPED_KINDS: Final = frozenset(
     {"aggregate", "custom", "function", "identity", "index", "or", "role", "trigger", "user"}
 )
@@ -97,10 +103,9 @@ class _Parser:
             return
         if cursor.accept("materialized", "view"):
             kind = "view"
-        elif cursor.accept("columnfamily"):
-            kind = "table"
-        elif kind in ("keyspace", "type", "table") and cursor.at(kind):
+        elif kind in _KINDS:
             cursor.advance()
+            kind = _KINDS[kind]
         actions = {
             ("create", "keyspace"): self._create_keyspace,
             ("alter", "keyspace"): self._alter_keyspace,
@@ -121,7 +126,7 @@ class _Parser:
         action()
 
     def _skip_statement(self) -> None:
-        while not self._cursor.at_end and not self._cursor.at(";"):
+        while not self._cursor.at_end and self._cursor.token.keyword != ";":
             self._cursor.advance()
 
     # --- keyspaces
@@ -261,9 +266,9 @@ class _Parser:
         cursor = self._cursor
         cql_type = self._type(keyspace)
         kind = ColumnKind.STATIC if cursor.accept("static") else ColumnKind.REGULAR
-        if cursor.at("masked") or cursor.at("check"):
+        if cursor.token.keyword in ("masked", "check"):
             depth = 0
-            while depth or not (cursor.at(",") or cursor.at(")") or cursor.at(";")):
+            while depth or cursor.token.keyword not in (",", ")", ";"):
                 if cursor.at_end:
                     break
                 token = cursor.advance()
@@ -398,7 +403,7 @@ class _Parser:
         if base is None:
             cursor.fail("unknown table", at=base_token)
         while not cursor.at("primary", "key"):
-            if cursor.at_end or cursor.at(";"):
+            if cursor.at_end or cursor.token.keyword == ";":
                 cursor.fail("expected PRIMARY KEY")
             cursor.advance()
         cursor.expect("primary", "key")
@@ -490,7 +495,7 @@ class _Parser:
             key = self._simple()
             cursor.expect(":")
             entries[key] = self._simple()
-            if not cursor.at("}"):
+            if cursor.token.keyword != "}":
                 cursor.expect(",")
         return entries
 

@@ -183,10 +183,10 @@ class TypeReader:
         token = cursor.token
         name = cursor.name("a type")
         if token.kind is TokenKind.WORD:
-            if cursor.at("<"):
+            if cursor.token.keyword == "<":
                 return self._generic(name, depth)
             native = _SYNONYMS.get(name, name)
-            if native in NATIVE_NAMES and not cursor.at("."):
+            if native in NATIVE_NAMES and cursor.token.keyword != ".":
                 return CqlType(native)
         return self._udt(name)
 
