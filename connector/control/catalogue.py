@@ -266,7 +266,8 @@ def _parts(catalogue: Catalogue, job: str) -> JobParts:
             f"the data sources of job {job} write into {len(names)} sinks: {', '.join(names)}",
             f"a job has one sink: create those it runs WITH … AND job = '{job}'",
         )
-    clusters = sorted({source.cluster for source in mine})
+    options = [source.options for source in mine]
+    clusters = sorted({each.cluster or "" for each in options})
     if len(clusters) > 1:
         raise JobUndefinedError(
             "",
@@ -276,8 +277,8 @@ def _parts(catalogue: Catalogue, job: str) -> JobParts:
     sink = catalogue.sink(names[0])
     return JobParts(
         {"plugin": sink.plugin} | sink_options(sink.config),
-        [f"{source.table.keyspace}.{source.table.name}" for source in mine],
-        next((source.start for source in mine if source.start), None),
+        [f"{each.keyspace}.{each.table}" for each in options],
+        next((each.start for each in options if each.start), None),
         cluster=clusters[0],
     )
 

@@ -87,14 +87,19 @@ class SourceEntry:
     config: Mapping[str, str] = field(repr=False)
 
     @property
+    def options(self) -> ConnectorOptions:
+        """Return what is in its config."""
+        return parse_config(ConnectorOptions, self.config)
+
+    @property
     def start(self) -> str:
         """Return where the source starts, if the statement says so."""
-        return parse_config(ConnectorOptions, self.config).start or ""
+        return self.options.start or ""
 
     @property
     def cluster(self) -> str:
         """Return the cluster that it reads, if it is not the worker's first one."""
-        return parse_config(ConnectorOptions, self.config).cluster or ""
+        return self.options.cluster or ""
 
     @property
     def word(self) -> str:

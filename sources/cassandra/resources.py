@@ -262,12 +262,17 @@ class Parts:
         """Return the tables at the start of a node's log."""
         return LogTables(node, self.given, self.built().deliveries, self.context)
 
+    @cached_property
+    def mark(self) -> str:
+        """Stands for the job's state in what it notes beside logs."""
+        return store_mark(self.context.job_key)
+
     def hold_of(self, node: str) -> "Hold | RemoteHold | None":
         """Return the job's hold in a node's directory; a read-only job has none."""
         if self.context.read_only:
             return None
         if node not in self.holds:
-            log, context, mark = self.logs[node], self.context, store_mark(self.context.job_key)
+            log, context, mark = self.logs[node], self.context, self.mark
             disposal = self.config.disposal_of
             made: Hold | RemoteHold = (
                 Hold(

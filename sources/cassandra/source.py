@@ -66,7 +66,6 @@ from headrace.sources.cassandra.logs.seek import (
 from headrace.sources.cassandra.reader import CassandraReader
 from headrace.sources.cassandra.reading.segment_index import SectionFilter
 from headrace.sources.cassandra.resources import Parts
-from headrace.sources.cassandra.retention.hold import store_mark
 from headrace.sources.cassandra.ring.locality import shares
 from headrace.sources.cassandra.ring.log_slots import LOG_SLOTS_MAX
 from headrace.sources.cassandra.ring.splits import (
@@ -357,8 +356,8 @@ class CassandraSource(
 
     def traces(self, *, everywhere: bool = True) -> Sequence[Trace]:
         """Return the notes in all directories, also of agents; see `traces_of`."""
-        mark = store_mark(self.context.job_key)
-        return traces_of(self._parts.logs, self.context.job, mark, everywhere=everywhere)
+        parts = self._parts
+        return traces_of(parts.logs, self.context.job, parts.mark, everywhere=everywhere)
 
     def forget(self, traces: Sequence[Trace]) -> None:
         """Remove notes in the nodes' directories, also those of agents."""

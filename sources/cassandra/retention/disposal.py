@@ -76,7 +76,6 @@ class SegmentRetention:
         self._disposal = disposal
         self._clock = clock
         self._events = events
-        self._keys = Keys(KeyOptions())  # None: what is encrypted is not rescued, and stays.
         self._next_ms = 0
         self._alarms: dict[str, int] = {}
         self._finished: deque[tuple[float, int]] = deque(maxlen=RATE_SEGMENTS)
@@ -434,7 +433,8 @@ class SegmentRetention:
         except FileNotFoundError:
             return True
         try:
-            opened = OpenedSegment(file, self._keys, info)
+            # Without keys: what is encrypted is not rescued, and stays.
+            opened = OpenedSegment(file, Keys(KeyOptions()), info)
             found = {position: opened.mutation(position, length) for position, length in copies}
         except (SegmentError, SegmentKeyError):
             return False
