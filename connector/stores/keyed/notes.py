@@ -43,6 +43,7 @@ class KeyedNotes(Notes):
         self._partition = Partition(json.dumps(["notes", space]))
         self._version_key = Key(self._partition, _VERSION)
         self._store = store
+        self._last: tuple[int | None, int] = (None, 0)  # The stamp and the version seen last.
 
     @property
     def place(self) -> str:
@@ -51,13 +52,13 @@ class KeyedNotes(Notes):
 
     def version(self) -> int:
         """See `Notes.version`."""
-        return self._seen(self._values.read([self._version_key]))[1]
+        return self._seen(self._values.read([self._version_key]))
 
     def rows(self) -> tuple[int, Mapping[NoteKey, str]]:
         """See `Notes.rows`."""
         for _ in range(TRIES_MAX):
             found = self._values.scan([self._partition])
-            version = self._seen(found)[1]
+            version = self._seen(found)
             if version == self.version():  # Else it was replaced between two pages.
                 return version, {
                     _note(key, self._values): unpack(str, key, entry, self._values)
@@ -68,26 +69,29 @@ class KeyedNotes(Notes):
 
     def replace(self, seen: int, changes: Mapping[NoteKey, str | None]) -> bool:
         """See `Notes.replace`."""
-        stamp, version = self._seen(self._values.read([self._version_key]))
-        if version != seen:
+        if self._last[1] != seen and self.version() != seen:
             return False
         rows = {
             json.dumps(key): None if text is None else pack(text) for key, text in changes.items()
         }
         change = Change(
             partition=self._partition,
-            expected={_VERSION: stamp},
+            expected={_VERSION: self._last[0]},
             rows={**rows, _VERSION: pack(seen + 1)},
         )
         applied = self._values.change([change])[0]
         if applied is None:
             raise StoreUnavailableError("whether the notes were replaced is not known")
+        if applied:
+            self._last = change.stamp, seen + 1
         return applied
 
-    def _seen(self, rows: Mapping[Key, Entry]) -> tuple[int | None, int]:
+    def _seen(self, rows: Mapping[Key, Entry]) -> int:
+        """Take the version that is among *rows*."""
         key = self._version_key
         entry = rows.get(key)
-        return (entry.stamp, unpack(int, key, entry, self._values)) if entry else (None, 0)
+        self._last = (entry.stamp, unpack(int, key, entry, self._values)) if entry else (None, 0)
+        return self._last[1]
 
     def grouped(self) -> AbstractContextManager[None]:
         """See `Notes.grouped`."""
