@@ -43,7 +43,7 @@ class Course:
     outcome: Outcome = Outcome.ENDED
     paused: bool = False
     pulsed: bool = False
-    replan_ms: int = 0
+    replan_ms: int = 0  # When to ask next whether other splits are due.
     still: str = ""
     failures: dict[str, HeadraceError] = field(default_factory=dict)
 

@@ -307,7 +307,9 @@ class Worker:
         lease_holder = LeaseHolder(
             store, owner, self._clock, lease_ms=lease_ms, splits=splits, nearness=near
         )
-        course, limits = Course(), limits_of(self._job)
+        now_ms, me = self._clock.monotonic_ms(), owner.worker
+        # The splits were settled just now.
+        course, limits = Course(replan_ms=now_ms + REPLAN_EVERY_MS), limits_of(self._job)
         finishing = Finishing(
             course,
             lease_holder,
@@ -317,7 +319,6 @@ class Worker:
             retry_ms_max=limits.retry_ms_max,
             still_ms_max=limits.retry_ms_max + in_ms(self._job.runtime.settle_seconds_max),
         )
-        now_ms, me = self._clock.monotonic_ms(), owner.worker
         assert self._refusals is not None  # noqa: S101 (made before the job is run)
         refusals = self._refusals
         hands = _Hands(store, board, lease_holder, pipeline, watch, finishing, refusals, now_ms, me)

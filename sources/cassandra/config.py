@@ -315,7 +315,9 @@ def tables_named(
 
     """
     named = {name: schema.table(name) for name in names}
-    missing_tables = {n: problem for n, table in named.items() if (problem := _problem(schema, n))}
+    missing_tables = {
+        n: problem for n, table in named.items() if (problem := _problem(schema, n, table))
+    }
     if missing_tables and not (waits and len(missing_tables) < len(named)):
         raise ConfigError(missing_tables.values())
     found = [t for name, t in named.items() if t is not None and name not in missing_tables]
@@ -331,8 +333,7 @@ def warnings_of(schema: Schema, names: Collection[str]) -> Sequence[TableWarning
     return [lost.warning(name) for name, lost in found if lost is not None]
 
 
-def _problem(schema: Schema, name: str) -> Problem | None:
-    table = schema.table(name)
+def _problem(schema: Schema, name: str, table: TableSchema | None) -> Problem | None:
     if table is None:
         return Problem("tables", f"{name} is not in the schema", "keyspace.table, as in the schema")
     return _flaw(schema, table) or (

@@ -17,7 +17,11 @@ def shares(
         TopologyError: the replicas of one cannot be determined.
 
     """
-    rings = [_ring(version, keyspace) for keyspace in keyspaces if version.ring(keyspace)]
+    rings = [  # Of each keyspace the place behind each range, and the nodes that hold it.
+        ([place_of(each.token) + 1 for each in ranges], [each.replicas for each in ranges])
+        for keyspace in keyspaces
+        if (ranges := version.ring(keyspace))
+    ]
     found: dict[str, Mapping[str, float]] = {}
     for split in splits:
         arc = arc_of(split)
@@ -30,12 +34,6 @@ def shares(
         whole = max(1, len(rings) * (arc.behind - arc.first))
         found[split] = {node: size / whole for node, size in sorted(held.items())}
     return found
-
-
-def _ring(version: Topology, keyspace: str) -> tuple[list[int], list[frozenset[str]]]:
-    """Return the place behind each range of a ring, and the nodes that hold it."""
-    ranges = version.ring(keyspace)
-    return [place_of(each.token) + 1 for each in ranges], [each.replicas for each in ranges]
 
 
 def _pieces(arc: Arc, ends: Sequence[int]) -> Iterator[tuple[int, int]]:
