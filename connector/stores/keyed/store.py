@@ -88,6 +88,7 @@ class KeyedStore(CopyingStore):
         self._heads = Heads(self._rows, self._losses, self._in_force)
         self._heads.splits_of_all_plans = self._splits_of_all_plans
         self._leases: dict[str, tuple[int, Lease]] = {}  # With stamps, as of when it was seen.
+        self._enrolled: dict[str, Worker] = {}  # By this store, which alone writes their rows.
         self._splits: frozenset[str] = frozenset()  # In force, as of the last look.
         self._schemas_known: set[bytes] = set()
 
@@ -370,6 +371,7 @@ class KeyedStore(CopyingStore):
         """See `Store.enroll`."""
         facts = {name: value for name, value in asdict(owner).items() if name != "worker"}
         worker = Worker(**facts, beat=0, beat_ms=_now_ms(), places=tuple(places))
+        self._enrolled[owner.worker] = worker
         self._values.put({Key(self._rows.workers, owner.worker): pack(worker)})
 
     def dismiss(self, worker: str) -> None:
@@ -377,6 +379,7 @@ class KeyedStore(CopyingStore):
         for row in self.leases():
             if row.owner == worker:
                 self._free(worker, row.split, row.token, row.problem)
+        self._enrolled.pop(worker, None)
         self._values.put({Key(self._rows.workers, worker): None})
 
     def workers(self) -> Sequence[WorkerRow]:
@@ -417,13 +420,12 @@ class KeyedStore(CopyingStore):
 
     def _beat(self, worker: str, **fields: tuple[str, ...]) -> dict[Key, bytes]:
         """Return what moves the beat of a worker, and replaces *fields*, if it has enrolled."""
-        key = Key(self._rows.workers, worker)
-        entry = self._values.row(key)
-        if entry is None:
+        row = self._enrolled.get(worker)
+        if row is None:
             return {}
-        row = self._rows.unpack(Worker, key, entry)
         moved = {"beat": row.beat + 1, "beat_ms": _now_ms(), **fields}
-        return {key: pack(msgspec.structs.replace(row, **moved))}
+        self._enrolled[worker] = row = msgspec.structs.replace(row, **moved)
+        return {Key(self._rows.workers, worker): pack(row)}
 
     def leases(self) -> Sequence[LeaseRow]:
         """See `Store.leases`.

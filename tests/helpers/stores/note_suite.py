@@ -173,9 +173,11 @@ class NoteSuite:
             version, _ = notes.rows()
             changes = {(kind, f"n{number}"): "x" * 1000 for number in range(100)}
 
+            assert version == other.version()
             assert notes.replace(version, changes)
             assert not other.replace(version, {(kind, "n0"): None})
             assert version + 1 == other.version()
             assert other.replace(version + 1, {(kind, "n0"): None, (kind, "n1"): "y"})
+            assert notes.replace(version + 2, {(kind, "n2"): "z"})
             found = {key: text for key, text in notes.rows()[1].items() if key[0] == kind}
             assert (99, "y") == (len(found), found[kind, "n1"])

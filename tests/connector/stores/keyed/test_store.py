@@ -1,6 +1,7 @@
 """The domain store over the backend in memory: what every store must do, and who is too late."""
 
 import json
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,11 @@ from headrace.connector.commands.cli import main
 from headrace.connector.stores import Successor
 from headrace.connector.stores.keyed.store import store_over
 from headrace.plugins import EncodedPosition, LeaseLostError
+from headrace.plugins.stores.key_values import Entry, Key, Partition
 from headrace.plugins.testing.memory_values import Memory, MemoryConfig, MemoryValues
 from helpers.jobs import toys
 from helpers.stores.drivers import KeyedDriver
-from helpers.stores.store_driver import LEASE_MS, claim, commit, commit_of
+from helpers.stores.store_driver import LEASE_MS, claim, commit, commit_of, owner
 from helpers.stores.store_suite import StoreSuite
 
 if TYPE_CHECKING:
@@ -64,6 +66,42 @@ def test_who_changes_a_plan_too_late_overwrites_nothing(
         (state,) = other.states()
 
         assert b"went on" == (state.position and state.position.head)
+
+
+class CountedValues(MemoryValues):
+    """Counts the questions, each of which is a round trip to a store on other machines."""
+
+    asked = 0
+
+    def read(self, keys: Collection[Key]) -> Mapping[Key, Entry]:
+        """See `KeyValues.read`."""
+        self.asked += bool(keys)
+        return super().read(keys)
+
+    def scan(self, partitions: Collection[Partition]) -> Mapping[Key, Entry]:
+        """See `KeyValues.scan`."""
+        self.asked += 1
+        return super().scan(partitions)
+
+
+def test_how_often_the_backend_is_asked() -> None:
+    """Registering reads the job, leases and heads; a claim leases and heads; a renewal nothing."""
+    values = CountedValues(Memory())
+    asked = []
+    with closing(store_over(CountedValues)(values, "job")) as store:
+        store.register(["a"])
+        store.enroll(owner())
+        rows, tokens = store.leases(), dict[str, int]()
+        for step in (
+            lambda: store.register(["a"]),
+            lambda: tokens.update(store.claim("w1", rows, LEASE_MS)),
+            lambda: store.renew("w1", tokens),
+        ):
+            before = values.asked
+            step()
+            asked.append(values.asked - before)
+
+    assert [3, 2, 0] == asked
 
 
 def test_a_backend_is_a_store(
