@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from random import Random
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from headrace.connector.runtime.splits.assignment import Part, assigned
 from headrace.connector.runtime.splits.leases import LeaseHolder
-from headrace.connector.stores import LeaseRow, Owner, Store, WorkerRow
+from headrace.connector.stores import LeaseRow, Owner, WorkerRow
 from headrace.connector.stores.keyed.rows import BUCKETS
 from headrace.plugins import Nearness
 from headrace.plugins.testing.doubles import DrivenClock
@@ -25,6 +25,9 @@ from headrace.sources.cassandra.ring.topology import Node, Topology
 from headrace.sources.cassandra.schema.tables import KeyspaceSchema
 from headrace.sources.cassandra.state.cdc_state import CdcState, Marker, StoredTopology
 from headrace.sources.cassandra.state.chunks import Chunk
+
+if TYPE_CHECKING:
+    from headrace.connector.stores.keyed.store import Store
 
 KEYSPACE: Final = "ks"
 COPIES: Final = 3

@@ -22,8 +22,9 @@ from headrace.connector.runtime.schemas import encoder_of
 from headrace.connector.runtime.splits.ledger import miscount_of
 from headrace.connector.runtime.starting import in_ms
 from headrace.connector.serde.codecs.records import KeptBatch
-from headrace.connector.stores import KeptLoss, Loss, Store
+from headrace.connector.stores import KeptLoss, Loss
 from headrace.connector.stores.job import Job
+from headrace.connector.stores.keyed.store import Store
 from headrace.plugins import (
     Batch,
     ConfigError,

@@ -15,8 +15,9 @@ from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.offered import tokens_of
 from headrace.connector.foundation.processes import is_dead
 from headrace.connector.runtime.making import made_source
-from headrace.connector.stores import SplitState, Store
+from headrace.connector.stores import SplitState
 from headrace.connector.stores.job import Job
+from headrace.connector.stores.keyed.store import Store
 from headrace.plugins import Context, RetriableError, Source, Split
 
 Fact = str | int | None

@@ -9,8 +9,8 @@ from typing import Final
 
 from headrace.connector.commands.job_parser import job_parser
 from headrace.connector.commands.run import enter
-from headrace.connector.stores import Store
 from headrace.connector.stores.job import Job
+from headrace.connector.stores.keyed.store import Store
 from headrace.plugins import Waiting
 
 SHOWN_MAX: Final = 100

@@ -37,7 +37,7 @@ from headrace.plugins.discovery import load
 
 if TYPE_CHECKING:
     from headrace.connector.control.catalogue import JobParts
-    from headrace.connector.stores import Store
+    from headrace.connector.stores.keyed.store import Store
 
 
 def read_worker(path: Path) -> WorkerFile:

@@ -16,7 +16,8 @@ from headrace.connector.foundation.states import (
     worst,
 )
 from headrace.connector.runtime.unread import UnreadPart, missing_tables_in, unread_parts
-from headrace.connector.stores import LeaseRow, Owner, Seen, Store
+from headrace.connector.stores import LeaseRow, Owner, Seen
+from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.target_state import WHOLE_JOB, Board, Failure
 

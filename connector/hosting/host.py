@@ -31,9 +31,10 @@ from headrace.connector.runtime.making import made_source
 from headrace.connector.runtime.position_recovery import catch_up
 from headrace.connector.runtime.replanning import ConfiguredSplits
 from headrace.connector.runtime.worker import Worker
-from headrace.connector.stores import StateLockedError, Store
+from headrace.connector.stores import StateLockedError
 from headrace.connector.stores.job import Job, state_of
 from headrace.connector.stores.job_forks import forks_of, separate
+from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.target_state import Board, Wanted
 from headrace.plugins import ConfigError, Context, HeadraceError, JobTraces, Problem
 from headrace.plugins.metrics import Measure

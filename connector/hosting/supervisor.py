@@ -22,7 +22,8 @@ from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.states import Desired, Observed
 from headrace.connector.obs.logging import shows_messages
 from headrace.connector.runtime.splits.watch import RestartPolicy, Restarts
-from headrace.connector.stores import Seen, Store, StoreUnavailableError
+from headrace.connector.stores import Seen, StoreUnavailableError
+from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.target_state import WHOLE_JOB, Board, Wanted

@@ -13,9 +13,9 @@ from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.processes import this_process
 from headrace.connector.runtime.making import made_sink
 from headrace.connector.runtime.starting import lease_times, planning_store
-from headrace.connector.stores import Store, StoreUnavailableError
+from headrace.connector.stores import StoreUnavailableError
 from headrace.connector.stores.job import Job
-from headrace.connector.stores.state_copies import CopyingStore
+from headrace.connector.stores.keyed.store import Store
 from headrace.plugins import Context, FencedError, LeaseLostError, Sink
 
 
@@ -33,8 +33,7 @@ def catch_up(job: Job, log: structlog.stdlib.BoundLogger) -> bool:
         context = Context(job=job.name, clock=clock, job_key=store.job_key(), log=log)
         sink: Sink = made_sink(job, context)
         if not sink.is_transactional:  # Any more: what it has kept does not count.
-            if isinstance(store, CopyingStore):
-                store.state_copies().believe()
+            store.state_copies().believe()
             return True
         with planning_store(job, sink, store) as known:
             return _load_all(job, known, log)

@@ -22,11 +22,11 @@ from headrace.connector.stores import (
     PlanChangedError,
     Plans,
     SplitState,
-    Store,
     StoreUnavailableError,
     Successor,
 )
 from headrace.connector.stores.job import Job
+from headrace.connector.stores.keyed.store import Store
 from headrace.plugins import FencedError, LeaseLostError, Position, Resplitting, Sink, Source
 
 WAIT_SECONDS: Final = 0.2

@@ -20,13 +20,12 @@ from headrace.connector.stores import (
     Commit,
     StateFileError,
     StateLostError,
-    Store,
     StoreUnavailableError,
 )
 from headrace.connector.stores.cassandra.cdc_state import PublishedStates, job_of
 from headrace.connector.stores.job import Job
+from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.connector.stores.state_copies import CopyingStore
 from headrace.connector.stores.target_state import Board
 from headrace.connector.stores.transactional import transactional
 from headrace.plugins import (
@@ -172,8 +171,8 @@ def _strings_of(job: Job) -> Mapping[str, str]:
     return {key: value for key, value in found.items() if isinstance(value, str)}
 
 
-def check_sink(job: Job, sink: Sink, store: Store, errors: ErrorPolicy) -> None:
-    """Check that *sink*, *store* and *errors* are compatible. Raises ConfigError."""
+def check_sink(job: Job, sink: Sink, errors: ErrorPolicy) -> None:
+    """Check that *sink* fits *job* and *errors*. Raises ConfigError."""
     ours = {os.path.realpath(f"{job.state}{ending}") for ending in ("", *_BESIDE)}
     hint = "name another file: what keeps the job would be overwritten"
     problems = [
@@ -183,9 +182,6 @@ def check_sink(job: Job, sink: Sink, store: Store, errors: ErrorPolicy) -> None:
     ]
     if problems:
         raise ConfigError(problems)
-    if sink.is_transactional and not isinstance(store, CopyingStore):
-        hint = "take another store, or deliver at least once"
-        raise ConfigError([Problem("store", "keeps no copies of what a sink keeps", hint)])
     if unheeded := topic_problems(sink, errors.topic):
         raise ConfigError(unheeded)
 
@@ -269,7 +265,6 @@ def store_of(job: Job, writers: Writers) -> Store:
     """Open the store of *job*: exactly once, the sink keeps the positions."""
     if not writers.transactional:
         return job.open_store(create=False)
-    assert issubclass(job.store, CopyingStore)  # noqa: S101 (`check_sink`)
     store = job.open_as(transactional(job.store))
     store.write_with(writers.claimed, SystemClock())
     return store

@@ -13,7 +13,8 @@ import structlog
 
 from headrace.connector.foundation.states import Observed
 from headrace.connector.runtime.splits.watch import REFRESH_MS, PartRows
-from headrace.connector.stores import Seen, Store
+from headrace.connector.stores import Seen
+from headrace.connector.stores.keyed.store import Store
 from headrace.plugins import ConfigError, HeadraceError, PartialReading, Problem, Source, Tables
 
 # Before the name of a part or a table, where rows of splits have the split's.

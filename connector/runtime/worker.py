@@ -61,8 +61,9 @@ from headrace.connector.runtime.starting import (
 )
 from headrace.connector.runtime.unread import MissingTables, Unread, unread_errors
 from headrace.connector.runtime.writers import Writers
-from headrace.connector.stores import Owner, Store, StoreUnavailableError
+from headrace.connector.stores import Owner, StoreUnavailableError
 from headrace.connector.stores.job import Job
+from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.target_state import WHOLE_JOB, Board, Wanted
 from headrace.plugins import Context, HeadraceError, Locality, Nearness, Sink, Source
@@ -168,7 +169,7 @@ class Worker:
         source: Source = made_source(self._job, context)
         try:
             sink: Sink = made_sink(self._job, context)
-            check_sink(self._job, sink, store, self._errors)
+            check_sink(self._job, sink, self._errors)
             check_state(self._job, store, source, new_state=self._new_state)
             replanning = Replanning(
                 self._job, source, sink, store, stopped=self._is_stopped, log=self._log

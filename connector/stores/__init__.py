@@ -1,7 +1,4 @@
-"""Everything durable the framework keeps: the stores of jobs, and the board beside them.
-
-What a store is, and what it keeps, is the contract of `headrace.plugins.stores.contract`.
-"""
+"""Everything durable the framework keeps: the stores of jobs, and the board beside them."""
 
 from headrace.plugins import MissingRequirementError
 from headrace.plugins.stores.contract import (
@@ -18,7 +15,6 @@ from headrace.plugins.stores.contract import (
     QuarantineFullError,
     SplitState,
     StateLostError,
-    Store,
     StoreUnavailableError,
     Succeed,
     Successor,
@@ -28,9 +24,7 @@ from headrace.plugins.stores.contract import (
 )
 from headrace.plugins.stores.control_store import (
     ALL_JOBS,
-    Notes,
     Publication,
-    Publications,
     PublicationState,
     Seen,
 )
@@ -43,14 +37,12 @@ __all__ = [
     "KeptLoss",
     "LeaseRow",
     "Loss",
-    "Notes",
     "Owner",
     "Plan",
     "PlanChangedError",
     "Plans",
     "Publication",
     "PublicationState",
-    "Publications",
     "QuarantineFullError",
     "Seen",
     "SplitState",
@@ -58,7 +50,6 @@ __all__ = [
     "StateLockedError",
     "StateLostError",
     "StateNewerError",
-    "Store",
     "StoreUnavailableError",
     "Succeed",
     "Successor",

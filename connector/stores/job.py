@@ -14,8 +14,7 @@ from headrace.connector.foundation.job_file import (
     RuntimeConfig,
     read_job_file,
 )
-from headrace.connector.stores import Store
-from headrace.connector.stores.keyed.store import store_over
+from headrace.connector.stores.keyed.store import Store, store_over
 from headrace.connector.stores.sqlite.store import SqliteConfig, SqliteStore
 from headrace.connector.stores.target_state import FORK_BYTES_MAX, FORK_MARK, JOB_BYTES_MAX
 from headrace.plugins import ConfigError, Problem, Sink, Source

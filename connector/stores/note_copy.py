@@ -9,13 +9,16 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from headrace.connector.stores import Notes, StateLostError, Store, StoreUnavailableError
-from headrace.connector.stores.state_copies import CopyingStore
+from headrace.connector.stores import StateLostError, StoreUnavailableError
 from headrace.plugins.stores.control_store import NoteKey
+
+if TYPE_CHECKING:
+    from headrace.connector.stores.keyed.notes import Notes
+    from headrace.connector.stores.keyed.store import Store
 
 FRESH_SECONDS: Final = 0.2  # What was compared with the store so recently is taken for new.
 
@@ -31,7 +34,7 @@ class NoteCopy:
     """The state file of this machine. The audit lies beside it."""
 
     def __init__(
-        self, notes: Notes, *, file: Path | None = None, beside: Path | None = None
+        self, notes: "Notes", *, file: Path | None = None, beside: Path | None = None
     ) -> None:
         """Own *notes*; read nothing yet."""
         self.file = file
@@ -86,14 +89,13 @@ class NoteCopy:
         """Replace a note by a document as JSON. Raises as `transaction`."""
         self.put(kind, name, msgspec.json.encode(document).decode())
 
-    def store(self, job: str) -> Store:
+    def store(self, job: str) -> "Store":
         """Return the store of a job over the same connection; it is not to be closed."""
         return self._notes.store(job)
 
     def behind(self, job: str) -> frozenset[str]:
-        """Return the splits of which a sink may have a newer position; see `StateCopies.behind`."""
-        store = self.store(job)
-        return store.state_copies().behind() if isinstance(store, CopyingStore) else frozenset()
+        """Return the splits of which a sink may have a newer position; see `Heads.behind`."""
+        return self.store(job).state_copies().behind()
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[dict[NoteKey, str | None]]:

@@ -19,7 +19,8 @@ from headrace.connector.stores import (
     StateLostError,
     StoreUnavailableError,
 )
-from headrace.connector.stores.state_copies import Copied, CopyingStore
+from headrace.connector.stores.keyed.heads import Copied
+from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.stored import FORKED, counters_of, counters_text, not_kept
 from headrace.plugins import (
     AbortedError,
@@ -90,7 +91,7 @@ class _Kept:
             raise _lost(place, f"the head cannot be read: {error!r}") from error
 
 
-class TransactionalStore(CopyingStore):
+class TransactionalStore(Store):
     """See the module: what stands before a store's own class. Belongs to the writers' thread."""
 
     def write_with(
@@ -138,7 +139,7 @@ class TransactionalStore(CopyingStore):
         """See `Store.release`. The copy says whether it is reliable."""
         if self._loaded.get(split) == token and split not in self._doubtful:
             self._copies.released(split, token)
-        super().release(owner, split, token, problem)  # type: ignore[safe-super]
+        super().release(owner, split, token, problem)
 
     def commit(self, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
         """See `Store.commit`; each split is a transaction of its own."""
@@ -252,7 +253,7 @@ class TransactionalStore(CopyingStore):
         return entries | {_HEAD: kept.head()}
 
 
-def transactional(kind: type[CopyingStore]) -> type[TransactionalStore]:
+def transactional(kind: type[Store]) -> type[TransactionalStore]:
     """Return *kind* as a store whose truth is with the sink; open it, then `write_with`."""
     return type(f"Transactional{kind.__name__}", (TransactionalStore, kind), {})
 

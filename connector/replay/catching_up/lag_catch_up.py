@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -37,7 +37,6 @@ from headrace.connector.runtime.starting import errors_of, in_ms, lease_times
 from headrace.connector.stores import (
     Commit,
     SplitState,
-    Store,
     StoreUnavailableError,
     add_counters,
 )
@@ -53,6 +52,9 @@ from headrace.plugins import (
     Resplitting,
     Split,
 )
+
+if TYPE_CHECKING:
+    from headrace.connector.stores.keyed.store import Store
 
 LOOK_SECONDS: Final = 0.2
 WAIT_LEASES: Final = 3  # How long the driver waits for a split, in leases.

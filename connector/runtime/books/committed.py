@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from headrace.connector.runtime.books.equations import SplitBooks
 from headrace.connector.runtime.failures.retry import PAUSE_FIRST_MS
-from headrace.connector.stores import SplitState, Store, StoreUnavailableError
+from headrace.connector.stores import SplitState, StoreUnavailableError
+from headrace.connector.stores.keyed.store import Store
 from headrace.plugins import Clock, Position, Source
 
 

@@ -15,7 +15,8 @@ from headrace.connector.runtime.failures.retry import RetriesExhaustedError, Ret
 from headrace.connector.runtime.failures.tolerance import ErrorPolicy
 from headrace.connector.runtime.splits.ledger import miscount_of
 from headrace.connector.runtime.writers import Writers
-from headrace.connector.stores import KeptLoss, Store, StoreUnavailableError
+from headrace.connector.stores import KeptLoss, StoreUnavailableError
+from headrace.connector.stores.keyed.store import Store
 from headrace.plugins import (
     Clock,
     Delivery,

@@ -14,7 +14,8 @@ from typing import Final
 from headrace.connector.foundation.processes import is_alive, is_dead
 from headrace.connector.runtime.splits.assignment import Part, Rates, assigned
 from headrace.connector.runtime.splits.ownership import Changes, Lease
-from headrace.connector.stores import LeaseRow, Owner, Store, StoreUnavailableError, WorkerRow
+from headrace.connector.stores import LeaseRow, Owner, StoreUnavailableError, WorkerRow
+from headrace.connector.stores.keyed.store import Store
 from headrace.plugins import Clock, Nearness
 
 SETTLED_MS: Final = 60_000  # How long a split stays where it is, if only rates say otherwise.

@@ -33,7 +33,8 @@ from headrace.connector.runtime.splits.ownership import Lease
 from headrace.connector.runtime.tally import Tally
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.serde import Encoder
-from headrace.connector.stores import Commit, Counters, Store, add_counters
+from headrace.connector.stores import Commit, Counters, add_counters
+from headrace.connector.stores.keyed.store import Store
 from headrace.plugins import (
     AbortedError,
     Batch,

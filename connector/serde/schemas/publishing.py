@@ -15,7 +15,8 @@ from typing import Final
 
 import structlog
 
-from headrace.connector.stores import Publication, Publications, PublicationState
+from headrace.connector.stores import Publication, PublicationState
+from headrace.connector.stores.keyed.notes import Publications
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.target_state import FORK_MARK
 from headrace.plugins import (

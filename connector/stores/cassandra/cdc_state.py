@@ -22,7 +22,7 @@ from headrace.connector.stores import (
     StoreUnavailableError,
 )
 from headrace.connector.stores.keyed.rows import Head
-from headrace.connector.stores.keyed.store import KeyedStore
+from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.stored import key_of
 from headrace.plugins import ConfigError, EncodedPosition, Problem, TokenRange
 
@@ -169,7 +169,7 @@ class StatePublisher:
             self._session.write_later(_DROP_CHUNK, (*row, name))
 
 
-class PublishedStates(KeyedStore):
+class PublishedStates(Store):
     """A store in Cassandra, which publishes its states: a new job may begin with them."""
 
     def __init__(

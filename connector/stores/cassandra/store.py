@@ -9,7 +9,7 @@ from headrace.connector.stores import ALL_JOBS
 from headrace.connector.stores.cassandra.cdc_state import PublishedStates
 from headrace.connector.stores.cassandra.session import CassandraSession, CassandraStoreConfig
 from headrace.connector.stores.cassandra.values import CassandraValues
-from headrace.connector.stores.keyed.notes import KeyedNotes
+from headrace.connector.stores.keyed.notes import Notes
 from headrace.connector.stores.target_state import SERVICE, SETTINGS
 from headrace.plugins.stores.control_store import NoteKey
 from headrace.plugins.stores.key_values import KeyValues
@@ -29,7 +29,7 @@ class CassandraStore(PublishedStates):
         return CassandraNotes(config, create=create, space=space)
 
 
-class CassandraNotes(KeyedNotes):
+class CassandraNotes(Notes):
     """The notes in one keyspace. Everything in a process that asks for them has one connection."""
 
     def __init__(self, config: CassandraStoreConfig, *, create: bool, space: str) -> None:

@@ -6,7 +6,7 @@ writes or removes them. Rules cite docs/agreement.md by line.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -27,7 +27,6 @@ from headrace.connector.stores.keyed.rows import (
     named,
     pack,
 )
-from headrace.connector.stores.state_copies import Copied, StateCopies
 from headrace.connector.stores.stored import not_kept
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError
 from headrace.plugins.stores.key_values import Change, Key
@@ -45,8 +44,20 @@ class Known(NamedTuple):
     head: Head
 
 
-class Heads(StateCopies):
-    """The heads and chunks of one job. Belongs to the store's thread."""
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Of which place a head is a copy, if any, and how often its position was set by command."""
+
+    kept_in: str
+    moved: int
+
+
+class Heads:
+    """The heads and chunks of one job. Belongs to the store's thread; all calls may block.
+
+    Where a sink keeps the states of splits, these are copies; the sink is asked first (see
+    `transactional`). A copy is for all that shows states or moves them.
+    """
 
     def __init__(self, rows: JobRows, losses: Losses, in_force: InForce) -> None:
         """Look at nothing yet."""
@@ -374,15 +385,18 @@ class Heads(StateCopies):
         if gone:
             self._values.put(gone)
 
-    # Copies of states that a sink keeps; see `StateCopies`.
+    # Copies of states that a sink keeps.
 
     def copied(self, split: str) -> Copied:
-        """See `StateCopies.copied`."""
+        """Return what is known of the copy of a split's state."""
         known = self.read([split]).get(split)
         return Copied(known.head.kept_in, known.head.moved) if known else Copied("", 0)
 
     def prepare(self, commit: Commit) -> tuple[bool, HeadraceError | None]:
-        """See `StateCopies.prepare`."""
+        """Store the losses of a commit that is decided elsewhere; they are not visible yet.
+
+        Returns whether the copy says that it was applied, and why it must not be.
+        """
         known = self.read([commit.split]).get(commit.split)
         error = self._mismatch(commit, known and known.head)
         applied = known is not None and not error and known.head.seq == commit.seq
@@ -396,12 +410,17 @@ class Heads(StateCopies):
         return False, full
 
     def copy(self, commit: Commit, copied: Copied) -> HeadraceError | None:
-        """See `StateCopies.copy`."""
+        """Copy a state that was committed elsewhere; its losses are seen from now on."""
         seen = replace(commit, losses=())  # They are there: see `prepare`.
         return self.commit([seen], copied).get(commit.split)
 
     def adopt(self, state: SplitState, position: EncodedPosition, copied: Copied) -> None:
-        """See `StateCopies.adopt`."""
+        """Copy a state at *position* that was found elsewhere, whatever the one here is.
+
+        Raises:
+            LeaseLostError: the head carries another token.
+
+        """
         split, token = state.split, state.token
         known = self.head(split)
         if known.head.token != token:
@@ -424,7 +443,10 @@ class Heads(StateCopies):
         self._losses.forget_after(split, state.seq, token)
 
     def cover(self, split: str, token: int, seq: int) -> None:
-        """See `StateCopies.cover`."""
+        """Continue from *seq*: the losses up to it are seen, those of later ones are forgotten.
+
+        From here on the head may be behind; see `released`.
+        """
 
         def behind(head: Head) -> Mapping[str, bool]:
             if head.token != token:
@@ -435,11 +457,11 @@ class Heads(StateCopies):
         self._losses.forget_after(split, seq, token)
 
     def released(self, split: str, token: int) -> None:
-        """See `StateCopies.released`."""
+        """Note that the head is what the sink has, as its owner knows."""
         self.update(split, lambda head: {"behind": False} if head.token == token else None)
 
     def outrank(self, split: str, token: int, moved: int) -> None:
-        """See `StateCopies.outrank`."""
+        """Let the head of a forked job take precedence over what is kept elsewhere as *moved*."""
 
         def first(head: Head) -> Mapping[str, int | str]:
             if head.token != token:
@@ -449,16 +471,19 @@ class Heads(StateCopies):
         self.update(split, first)
 
     def raise_token(self, split: str, token: int) -> None:
-        """See `StateCopies.raise_token`."""
+        """Have the next claim of *split* exceed *token*."""
         self.update(split, lambda head: {"token": token} if head.token < token else None)
 
     def behind(self) -> frozenset[str]:
-        """See `StateCopies.behind`."""
+        """Return the splits of which the sink may have a newer state than the copy.
+
+        Those that have an owner, or whose owner died: perhaps between commit and copy.
+        """
         heads = self.read((self._in_force() or (0, ()))[1])
         return frozenset(split for split, known in heads.items() if known.head.behind)
 
     def believe(self) -> None:
-        """See `StateCopies.believe`."""
+        """Take the states here for the newest: no sink keeps those of the job any more."""
         for split in self.behind():
             self.update(split, lambda head: {"behind": False} if head.behind else None)
 

@@ -5,16 +5,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from headrace.connector.stores import (
-    Notes,
     Publication,
-    Publications,
     Seen,
-    Store,
     StoreUnavailableError,
 )
 from headrace.connector.stores.keyed.rows import (
@@ -29,15 +26,21 @@ from headrace.connector.stores.keyed.rows import (
 from headrace.plugins.stores.control_store import NoteKey
 from headrace.plugins.stores.key_values import Change, Entry, Key, KeyValues, Partition
 
+if TYPE_CHECKING:
+    from headrace.connector.stores.keyed.store import Store
+
 TRIES_MAX: Final = 10  # Of notes that another process replaces meanwhile.
 _VERSION: Final = "version"
 _SPLIT: Final = "/"  # Before the name of a split among what was seen; the job's is empty.
 
 
-class KeyedNotes(Notes):
-    """The notes of a space are one partition with one version; see `Notes`."""
+class Notes:
+    """The notes of all jobs in one space: one partition with one version. For one thread.
 
-    def __init__(self, values: KeyValues, space: str, store: Callable[[str], Store]) -> None:
+    Any call may raise StoreUnavailableError: then what became of it is not known.
+    """
+
+    def __init__(self, values: KeyValues, space: str, store: "Callable[[str], Store]") -> None:
         """Own *values*; *store* returns that of a job over the same connection."""
         self._values = values
         self._partition = Partition(json.dumps(["notes", space]))
@@ -47,15 +50,15 @@ class KeyedNotes(Notes):
 
     @property
     def place(self) -> str:
-        """See `Notes.place`."""
+        """Where they are, as errors name it."""
         return self._values.place
 
     def version(self) -> int:
-        """See `Notes.version`."""
+        """Return how often they were replaced."""
         return self._seen(self._values.read([self._version_key]))
 
     def rows(self) -> tuple[int, Mapping[NoteKey, str]]:
-        """See `Notes.rows`."""
+        """Return all of them as of one version, and that version."""
         for _ in range(TRIES_MAX):
             found = self._values.scan([self._partition])
             version = self._seen(found)
@@ -68,7 +71,10 @@ class KeyedNotes(Notes):
         raise StoreUnavailableError("the notes change all the time")
 
     def replace(self, seen: int, changes: Mapping[NoteKey, str | None]) -> bool:
-        """See `Notes.replace`."""
+        """Write *changes*, None removes, if *seen* is still the version, which then grows by one.
+
+        All of it or nothing. Returns False if another process was faster.
+        """
         if self._last[1] != seen and self.version() != seen:
             return False
         rows = {
@@ -94,24 +100,30 @@ class KeyedNotes(Notes):
         return self._last[1]
 
     def grouped(self) -> AbstractContextManager[None]:
-        """See `Notes.grouped`."""
+        """Make one write of what the block writes, here and in the stores of `store`.
+
+        Only a backend on this machine can; with another one each write counts for itself.
+        """
         return self._values.grouped()
 
     def check(self) -> None:
-        """See `Notes.check`."""
+        """Raise StateLostError if what was opened was removed or replaced since."""
         self._values.check()
 
-    def store(self, job: str) -> Store:
-        """See `Notes.store`."""
+    def store(self, job: str) -> "Store":
+        """Return the store of a job over the same connection, which stays with the notes."""
         return self._store(job)
 
     def close(self) -> None:
-        """See `Notes.close`."""
+        """Give back the connection. Safe to call twice."""
         self._values.close()
 
 
-class KeyedPublications(Publications):
-    """The queue of one job. Belongs to the store's thread."""
+class Publications:
+    """The durable queue of a job's schemas on their way to a schema store. For one thread.
+
+    Apart from the schemas themselves, which are kept whether or not they are published.
+    """
 
     def __init__(self, rows: JobRows) -> None:
         """Look at nothing yet."""
@@ -119,13 +131,13 @@ class KeyedPublications(Publications):
         self._values = rows.values
 
     def enqueue(self, publications: Sequence[Publication]) -> None:
-        """See `Publications.enqueue`."""
+        """Queue those that are not known yet, or with another text; what was of that is void."""
         now_us = time.time_ns() // 1_000
         for number, each in enumerate(publications):
             self._replace(self._key(each), partial(_queued, each, now_us + number))
 
     def settle(self, publication: Publication) -> None:
-        """See `Publications.settle`."""
+        """Replace what is known of a publication, unless its text is another by now."""
 
         def settled(row: PublicationRow | None) -> PublicationRow | None:
             if row is None or row.text != publication.text:
@@ -135,7 +147,7 @@ class KeyedPublications(Publications):
         self._replace(self._key(publication), settled)
 
     def all(self) -> Sequence[Publication]:
-        """See `Publications.all`."""
+        """Return all, in the order in which they were queued."""
         found = [
             (self._rows.unpack(PublicationRow, key, entry), key)
             for key, entry in self._values.scan([self._rows.publications]).items()

@@ -61,7 +61,7 @@ class Head(msgspec.Struct, frozen=True):
 
     `chunks` has the token under which each was written, and its size in bytes. It is None where the
     split has no position: a position that is missing for another reason was lost. The plan of a
-    split that must not be loaded is negative. For the last three see `state_copies`.
+    split that must not be loaded is negative. For the last three see `Heads`.
     """
 
     plan: int

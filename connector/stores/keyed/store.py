@@ -23,12 +23,10 @@ from headrace.connector.stores import (
     Commit,
     KeptLoss,
     LeaseRow,
-    Notes,
     Owner,
     Plan,
     PlanChangedError,
     Plans,
-    Publications,
     Seen,
     SplitState,
     StateLostError,
@@ -39,7 +37,7 @@ from headrace.connector.stores import (
 )
 from headrace.connector.stores.keyed.heads import Heads, Known
 from headrace.connector.stores.keyed.losses import Losses
-from headrace.connector.stores.keyed.notes import KeyedNotes, KeyedPublications, see, seen
+from headrace.connector.stores.keyed.notes import Notes, Publications, see, seen
 from headrace.connector.stores.keyed.rows import (
     JOB,
     PROBLEM,
@@ -57,7 +55,6 @@ from headrace.connector.stores.keyed.rows import (
     pack,
     unpack,
 )
-from headrace.connector.stores.state_copies import CopyingStore, StateCopies
 from headrace.connector.stores.stored import FORKED, JOB_KEY_BYTES, PLAN
 from headrace.connector.stores.target_state import FORK_MARK
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError, RecordSchema
@@ -68,9 +65,16 @@ WORKER_MS: Final = 24 * 3_600_000  # After which a worker that vanished is not l
 _FREE: Final = Lease(owner=None, token=0, beat=0, lease_ms=0, problem="", rate=0)
 
 
-class KeyedStore(CopyingStore):
-    """The state of one job; see `Store`. A subclass names its backend."""
+class Store:
+    """The durable state of one job. A subclass names its backend.
 
+    It belongs to one thread; a second thread opens a second store. Every write of a split's state
+    is conditional on the fencing token (R7): nothing is accepted from an owner that was replaced.
+    Any call may raise StoreUnavailableError: then nothing was done, as far as can be known, and it
+    can be repeated.
+    """
+
+    config_class: ClassVar[type]
     values_class: ClassVar[type[KeyValues]]
 
     def __init__(
@@ -101,7 +105,12 @@ class KeyedStore(CopyingStore):
         create: bool = True,
         quarantine_bytes_max: int = QUARANTINE_BYTES_MAX,
     ) -> Self:
-        """See `Store.open_job`."""
+        """Connect, and make what is missing, unless *create* is False.
+
+        Raises:
+            MissingRequirementError: the store cannot be used from here.
+
+        """
         values = cls.values_class.open(config, create=create)
         return cls(values, job, quarantine_bytes_max=quarantine_bytes_max)
 
@@ -113,18 +122,21 @@ class KeyedStore(CopyingStore):
         create: bool = True,
         space: str = ALL_JOBS,
     ) -> Notes:
-        """See `Store.open_notes`."""
+        """Open the notes of all jobs, as `open_job`. Another thread may close them.
+
+        Those of another *space* are others, with a version of their own.
+        """
         values = cls.values_class.open(config, create=create)
-        return KeyedNotes(values, space, lambda job: cls(values, job))
+        return Notes(values, space, lambda job: cls(values, job))
 
     def close(self) -> None:
-        """See `Store.close`."""
+        """Give back the connection. Safe to call twice."""
         self._values.close()
 
     # The job and its plans.
 
     def job_key(self) -> bytes:
-        """See `Store.job_key`."""
+        """Return the job's 16 secret random bytes, made once."""
         return self._made_job()[1].key
 
     def _made_job(self) -> tuple[int, JobRow]:
@@ -161,7 +173,13 @@ class KeyedStore(CopyingStore):
             raise self._rows.lost(what)
 
     def register(self, splits: Sequence[str]) -> int:
-        """See `Store.register`."""
+        """Make the job's splits known and return the plan generation.
+
+        Raises:
+            PlanChangedError: a registered split is missing from *splits*.
+            StateLostError: a registered split has no lease or no head.
+
+        """
         for _ in range(TRIES_MAX):
             stamp, row = self._made_job()
             gone = sorted(set(row.splits) - set(splits))
@@ -206,7 +224,7 @@ class KeyedStore(CopyingStore):
             raise StoreUnavailableError("whether splits were registered is not known")
 
     def plans(self) -> Plans:
-        """See `Store.plans`."""
+        """Return the job's plans; of a job that is not registered one without splits."""
         rows = self._values.scan([self._rows.job])
         key = Key(self._rows.job, JOB)
         in_force = JobRow(key=b"", plan=PLAN, splits=[])
@@ -226,7 +244,10 @@ class KeyedStore(CopyingStore):
         )
 
     def announce(self, splits: Sequence[str], *, after: int) -> None:
-        """See `Store.announce`."""
+        """Let everybody see that *splits* are to take the place of plan *after*, if it is in force.
+
+        What was announced before stays: of two that announce at once, one does.
+        """
         name = str(after + 1)
         found = self._found_job()
         if found and found[1].plan == after:
@@ -240,11 +261,20 @@ class KeyedStore(CopyingStore):
         crash.reached("plan_announced")
 
     def replan(self, owner: str, tokens: Mapping[str, int], succeed: Succeed) -> None:
-        """See `Store.replan`.
+        """Put the announced plan in force, all of it or nothing, also when the process is killed.
+
+        *tokens* are those of all splits in force, which *owner* has claimed. *succeed* is given
+        their states, which no worker can change any more. Heads and leases of the new splits carry
+        a token above all of those. Losses of the old ones are kept; the worker with the first
+        of the new splits sends them.
 
         First the heads of the old plan are closed: no worker commits to them any more, so a repeat
         after a crash gives the same result. The heads of the new plan are replaced as they were
         when the old one was seen to be in force, so a late worker changes nothing.
+
+        Raises:
+            LeaseLostError: another worker claimed a split, or put a plan in force. Read again.
+
         """
         for split, token in tokens.items():
             there = self._heads.read([split]).get(split)
@@ -368,14 +398,14 @@ class KeyedStore(CopyingStore):
     # Workers and leases.
 
     def enroll(self, owner: Owner, places: Sequence[str] = ()) -> None:
-        """See `Store.enroll`."""
+        """Add a worker, which reads *places* without a network."""
         facts = {name: value for name, value in asdict(owner).items() if name != "worker"}
         worker = Worker(**facts, beat=0, beat_ms=_now_ms(), places=tuple(places))
         self._enrolled[owner.worker] = worker
         self._values.put({Key(self._rows.workers, owner.worker): pack(worker)})
 
     def dismiss(self, worker: str) -> None:
-        """See `Store.dismiss`."""
+        """Remove a worker and free the leases it still holds."""
         for row in self.leases():
             if row.owner == worker:
                 self._free(worker, row.split, row.token, row.problem)
@@ -383,7 +413,7 @@ class KeyedStore(CopyingStore):
         self._values.put({Key(self._rows.workers, worker): None})
 
     def workers(self) -> Sequence[WorkerRow]:
-        """See `Store.workers`; a worker notices here that its store is gone."""
+        """Return all workers of the job. A worker notices here that its store is gone."""
         self._values.check()
         now_ms, found = _now_ms(), []
         for key, entry in self._values.scan([self._rows.workers]).items():
@@ -411,11 +441,11 @@ class KeyedStore(CopyingStore):
         return found
 
     def offer(self, worker: str, handover_targets: Sequence[str]) -> None:
-        """See `Store.offer`."""
+        """Let other workers see that splits are being handed over to *handover_targets* only."""
         self._values.put(self._beat(worker, handover_targets=tuple(handover_targets)))
 
     def want(self, worker: str, splits: Sequence[str]) -> None:
-        """See `Store.want`."""
+        """Let other workers see that *worker*, which is enrolled, is to have *splits*."""
         self._values.put(self._beat(worker, wants=tuple(splits)))
 
     def _beat(self, worker: str, **fields: tuple[str, ...]) -> dict[Key, bytes]:
@@ -428,7 +458,7 @@ class KeyedStore(CopyingStore):
         return {Key(self._rows.workers, worker): pack(row)}
 
     def leases(self) -> Sequence[LeaseRow]:
-        """See `Store.leases`.
+        """Return the leases of all registered splits, by name.
 
         Raises:
             StateLostError: a split of the plan in force has none.
@@ -454,7 +484,12 @@ class KeyedStore(CopyingStore):
         ]
 
     def claim(self, owner: str, rows: Sequence[LeaseRow], lease_ms: int) -> Mapping[str, int]:
-        """See `Store.claim`."""
+        """Take the leases that are still as *rows* show them; return the new tokens.
+
+        A new token is greater than that of the lease and of the head, and is written to both
+        before this returns: from then on the former owner cannot commit. The beat of the worker
+        *owner* moves before: if it does not change for a lease time, all its leases have expired.
+        """
         beat = self._beat(owner)
         heads = self._heads.read([row.split for row in rows])
         there = self._leases_of([row.split for row in rows])
@@ -482,7 +517,10 @@ class KeyedStore(CopyingStore):
     def renew(
         self, owner: str, tokens: Mapping[str, int], rates: Mapping[str, int] | None = None
     ) -> frozenset[str]:
-        """See `Store.renew`."""
+        """Renew the worker and its leases; return the splits whose lease another took.
+
+        *rates* are the bytes a second of splits; of the others they stay.
+        """
         known = rates or {}
 
         def renewed(split: str, lease: Lease) -> Lease | None:
@@ -494,7 +532,7 @@ class KeyedStore(CopyingStore):
         return frozenset(tokens) - self._update_leases(tokens, renewed, self._beat(owner))
 
     def release(self, owner: str, split: str, token: int, problem: str = "") -> None:
-        """See `Store.release`."""
+        """Free a lease; *problem* stays visible until the next claim."""
         self._free(owner, split, token, problem)
 
     def _free(self, owner: str, split: str, token: int, problem: str) -> None:
@@ -572,29 +610,49 @@ class KeyedStore(CopyingStore):
     # States.
 
     def load(self, split: str, token: int) -> SplitState:
-        """See `Store.load`."""
+        """Return the state of a claimed split.
+
+        Raises:
+            LeaseLostError: the head carries a higher token.
+            StateLostError: the head or one of its chunks is missing.
+
+        """
         return self._heads.load(split, token, forgets=True)
 
     def states(self) -> Sequence[SplitState]:
-        """See `Store.states`."""
+        """Return the committed state of every split, without claiming anything."""
         return [self._heads.state(split) for split in sorted(self._names_in_force())]
 
     def commit(self, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
-        """See `Store.commit`."""
+        """Replace the states of several splits, each whole or not at all; say why some were not.
+
+        Raises:
+            StoreUnavailableError: what became of them is not known. Repeat all: a commit that was
+                applied after all is recognised.
+
+        """
         return self._heads.commit(commits)
 
-    def state_copies(self) -> StateCopies:
-        """See `CopyingStore.state_copies`."""
+    def state_copies(self) -> Heads:
+        """Return those of the job."""
         return self._heads
 
     def keep_key(self) -> None:
-        """See `CopyingStore.keep_key`."""
+        """Put the job's key where the loss of the store's last commits leaves it."""
         self._values.flush()
 
     def reposition(
         self, positions: Mapping[str, EncodedPosition | None], *, busy: Collection[str] = ()
     ) -> None:
-        """See `Store.reposition`."""
+        """Give splits other positions, each whole or not at all; None: it starts over.
+
+        Their former owners cannot commit any more (I2).
+
+        Raises:
+            LeaseLostError: one of the workers *busy* owns one of them, or claimed it meanwhile;
+                or other splits are made of it.
+
+        """
         for row in self.leases():
             if row.split in positions and row.owner in busy:
                 raise LeaseLostError("a worker owns it", place=f"split {row.split}")
@@ -614,7 +672,11 @@ class KeyedStore(CopyingStore):
             raise LeaseLostError("another worker claimed a split", place=f"job {self._job}")
 
     def become_copy(self, of: str, *, busy: Collection[str]) -> bool:
-        """See `Store.become_copy`."""
+        """Continue from what the job *of* has committed, which stays; forget what this one had.
+
+        The counters of this one start over (I3). Returns False, having done nothing, while one of
+        the workers *busy* owns a split of the other.
+        """
         other = self._other(of)
         if {row.owner for row in other.leases()} & set(busy) or other.state_copies().behind():
             return False
@@ -639,7 +701,7 @@ class KeyedStore(CopyingStore):
         return True
 
     def begin_beside(self, job: str) -> None:
-        """See `Store.begin_beside`."""
+        """Start over, with the secret key of *job*; forget what this one had."""
         key = self._other(job).job_key()
         self._forget(self._splits_of_all_plans())
         self._become(JobRow(key=key, plan=PLAN, splits=[]))
@@ -664,13 +726,13 @@ class KeyedStore(CopyingStore):
             self._heads.forget(split)
             self._remove_lease(split)
 
-    def _other(self, job: str) -> "KeyedStore":
-        return KeyedStore(self._values, job, quarantine_bytes_max=0)
+    def _other(self, job: str) -> "Store":
+        return Store(self._values, job, quarantine_bytes_max=0)
 
     # What is kept beside the states.
 
     def put_schemas(self, schemas: Sequence[RecordSchema]) -> None:
-        """See `Store.put_schemas`."""
+        """Keep schemas under their ids; a known id is left as it is."""
         new = {
             Key(SCHEMAS, x.schema_id.hex()): pack(
                 SchemaRow(
@@ -685,13 +747,13 @@ class KeyedStore(CopyingStore):
         self._schemas_known.update(schema.schema_id for schema in schemas)
 
     def schema(self, schema_id: bytes) -> RecordSchema | None:
-        """See `Store.schema`."""
+        """Return a schema, or None when the id is unknown."""
         key = Key(SCHEMAS, schema_id.hex())
         entry = self._values.row(key)
         return None if entry is None else self._schema(key, entry)
 
     def schemas(self) -> Sequence[RecordSchema]:
-        """See `Store.schemas`."""
+        """Return all schemas, of whichever job."""
         return [self._schema(*each) for each in self._values.scan([SCHEMAS]).items()]
 
     def _schema(self, key: Key, entry: Entry) -> RecordSchema:
@@ -701,15 +763,18 @@ class KeyedStore(CopyingStore):
         return RecordSchema(row.table, row.text, schema_id, *made)
 
     def publications(self) -> Publications:
-        """See `Store.publications`."""
-        return KeyedPublications(self._rows)
+        """Return the queue of the job's schemas, over the same connection."""
+        return Publications(self._rows)
 
     def losses(self, numbers: Sequence[int] | None = None) -> Iterator[KeptLoss]:
-        """See `Store.losses`."""
+        """Return what was quarantined or dead-lettered, or of it *numbers*, oldest first."""
         return self._losses.all(self._committed(), numbers)
 
     def unsent_losses(self, splits: Sequence[str], *, bytes_max: int) -> Sequence[KeptLoss]:
-        """See `Store.unsent_losses`."""
+        """Return the oldest losses of *splits* that are not in the topic for dead letters yet.
+
+        At least one, if there is any, and then as many as fit into *bytes_max*.
+        """
         committed = self._committed()
         in_force = sorted(self._names_in_force())
         # Of splits that no longer exist, the worker that has the first split sends them.
@@ -718,11 +783,11 @@ class KeyedStore(CopyingStore):
         return self._losses.unsent(chosen, bytes_max=bytes_max)
 
     def mark_losses_sent(self, numbers: Sequence[int]) -> None:
-        """See `Store.mark_losses_sent`."""
+        """Note that they are in the topic for dead letters."""
         self._losses.mark_sent(self._committed(), numbers)
 
     def remove_losses(self, numbers: Sequence[int]) -> None:
-        """See `Store.remove_losses`."""
+        """Forget them: they were delivered after all, or are not wanted."""
         self._losses.remove(self._committed(), numbers)
 
     def _committed(self) -> dict[str, int]:
@@ -731,7 +796,7 @@ class KeyedStore(CopyingStore):
         return {split: known.head.seq for split, known in heads.items()}
 
     def see(self, rows: Sequence[Seen]) -> None:
-        """See `Store.see`."""
+        """Replace what workers saw, except of splits that others own; the times are the store's."""
         owners = {split: lease.owner for split, (_, lease) in self._owners(rows).items()}
         see(self._rows, rows, owners)
 
@@ -739,25 +804,25 @@ class KeyedStore(CopyingStore):
         return self._leases_of([row.split for row in rows if row.split])
 
     def seen(self) -> Mapping[str, Seen]:
-        """See `Store.seen`."""
+        """Return what was seen of each split, and of the whole job under the empty name."""
         return seen(self._rows)
 
     def report(self, problem: str) -> None:
-        """See `Store.report`."""
+        """Keep why the job as a whole cannot run; an empty text says that it can."""
         self._values.put({Key(self._rows.seen, PROBLEM): pack(problem)})
 
     def problem(self) -> str:
-        """See `Store.problem`."""
+        """Return what was reported last."""
         key = Key(self._rows.seen, PROBLEM)
         entry = self._values.row(key)
         return "" if entry is None else self._rows.unpack(str, key, entry)
 
 
 @cache
-def store_over(values: type[KeyValues]) -> type[KeyedStore]:
+def store_over(values: type[KeyValues]) -> type[Store]:
     """Return the class of stores over a backend."""
     members = {"config_class": values.config_class, "values_class": values}
-    return type(f"{values.__name__}Store", (KeyedStore,), members)
+    return type(f"{values.__name__}Store", (Store,), members)
 
 
 def _set_by_command(head: Head) -> Head:

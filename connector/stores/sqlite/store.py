@@ -14,8 +14,8 @@ from headrace.connector.stores import (
     StateLostError,
     StoreUnavailableError,
 )
-from headrace.connector.stores.keyed.notes import KeyedNotes
-from headrace.connector.stores.keyed.store import KeyedStore
+from headrace.connector.stores.keyed.notes import Notes
+from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.sqlite.file import (
     check_file,
     checkpoint,
@@ -208,7 +208,7 @@ class SqliteValues(KeyValues):
         self._connection.close()
 
 
-class SqliteStore(KeyedStore):
+class SqliteStore(Store):
     """The state of one job in a SQLite file; see `Store`."""
 
     config_class = SqliteConfig
@@ -237,7 +237,7 @@ class SqliteStore(KeyedStore):
     @classmethod
     def open_notes(
         cls, config: SqliteConfig, *, create: bool = True, space: str = ALL_JOBS
-    ) -> KeyedNotes:
+    ) -> Notes:
         """See `Store.open_notes`. Those of another *space* have a file beside the state file.
 
         So a process that changes them all the time blocks no writer of the state file.
@@ -246,4 +246,4 @@ class SqliteStore(KeyedStore):
         if space != ALL_JOBS:
             path = path.with_name(f"{path.name}.{space}")
         values = SqliteValues(connect(path, create=create, check_same_thread=False))
-        return KeyedNotes(values, space, lambda job: cls(values, job))
+        return Notes(values, space, lambda job: cls(values, job))

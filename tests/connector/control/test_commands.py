@@ -12,7 +12,8 @@ from headrace.connector.control.errors import (
 from headrace.connector.control.offsets import Offset
 from headrace.connector.foundation.states import Desired, Observed
 from headrace.connector.language.statements import AlterSink, CreateSink, TableName
-from headrace.connector.stores import Commit, Owner, Seen, Store
+from headrace.connector.stores import Commit, Owner, Seen
+from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.target_state import WHOLE_JOB, Board
 from headrace.plugins import ConfigError, NumberPosition

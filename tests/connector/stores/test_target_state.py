@@ -9,8 +9,9 @@ from urllib.parse import quote
 import pytest
 
 from headrace.connector.foundation.states import Desired
-from headrace.connector.stores import Commit, Owner, StateLostError, Store, TableCounts
+from headrace.connector.stores import Commit, Owner, StateLostError, TableCounts
 from headrace.connector.stores.job_forks import separate
+from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.target_state import (

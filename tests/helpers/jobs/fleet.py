@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.connector.runtime.splits.leases import LeaseHolder
-from headrace.connector.stores import Owner, Store
+from headrace.connector.stores import Owner
+from headrace.connector.stores.keyed.store import Store
 from headrace.plugins import Nearness
 from headrace.plugins.testing.doubles import DrivenClock
 

@@ -12,7 +12,7 @@ from headrace.connector.runtime.splits.ownership import Lease
 from headrace.connector.runtime.splits.split_task import DeliveryResult, Surroundings
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.serde import Encoder
-from headrace.connector.stores import Store
+from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.sqlite.store import SqliteConfig, SqliteStore
 from headrace.connector.stores.transactional import transactional
 from headrace.plugins import Batch, Demand, Encoding, Source

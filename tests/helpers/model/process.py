@@ -26,11 +26,11 @@ from headrace.connector.stores import (
     Owner,
     Plan,
     SplitState,
-    Store,
     StoreUnavailableError,
     Succeed,
 )
 from headrace.connector.stores.job import Job
+from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.plugins import (
     Batch,

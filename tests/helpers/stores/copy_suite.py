@@ -13,13 +13,13 @@ from headrace.connector.stores import (
     QUARANTINE_BYTES_MAX,
     Commit,
     Loss,
-    Notes,
     SplitState,
     StateLostError,
     StoreUnavailableError,
     Successor,
 )
-from headrace.connector.stores.state_copies import CopyingStore
+from headrace.connector.stores.keyed.notes import Notes
+from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.target_state import FORK_MARK
 from headrace.connector.stores.transactional import TransactionalStore, transactional
 from headrace.plugins import (
@@ -40,7 +40,7 @@ LOSS = Loss(kind="dead_letter", table="ks.t", place="p", code="c", message="m", 
 class Copies(abc.ABC):
     """Where the copies are stored, and how to damage them."""
 
-    kind: type[CopyingStore]
+    kind: type[Store]
     config: Any  # Of `kind`.
     job = "job"
 
@@ -51,14 +51,14 @@ class Copies(abc.ABC):
 
     def __init__(self) -> None:
         """Start without open stores."""
-        self._opened: list[CopyingStore] = []
+        self._opened: list[Store] = []
 
     def close(self) -> None:
         """Close the stores that a test left open."""
         for store in self._opened:
             store.close()
 
-    def plain(self, job: str) -> CopyingStore:
+    def plain(self, job: str) -> Store:
         """Open the store of a job as an observer does."""
         self._opened.append(self.kind.open_job(self.config, job))
         return self._opened[-1]
@@ -165,7 +165,7 @@ def commit_of(token: int, previous: int, seq: int, **chunks: bytes) -> Commit:
     )
 
 
-def _fork(fork: CopyingStore, base: str, moves: int) -> None:
+def _fork(fork: Store, base: str, moves: int) -> None:
     """Fork a job from *base*, and move it *moves* times before it runs."""
     assert fork.become_copy(base, busy=())
     for _ in range(moves):

@@ -6,14 +6,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from headrace.connector.stores import ALL_JOBS, QUARANTINE_BYTES_MAX, Notes
+from headrace.connector.stores import ALL_JOBS, QUARANTINE_BYTES_MAX
 from headrace.connector.stores.cassandra import session as cassandra_session
 from headrace.connector.stores.cassandra.session import TABLES
 from headrace.connector.stores.keyed.heads import Heads
 from headrace.connector.stores.keyed.losses import Losses
-from headrace.connector.stores.keyed.notes import KeyedNotes
+from headrace.connector.stores.keyed.notes import Notes
 from headrace.connector.stores.keyed.rows import JobRows
-from headrace.connector.stores.keyed.store import KeyedStore
+from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.sqlite.store import SqliteConfig, SqliteStore, SqliteValues
 from headrace.plugins.stores.key_values import Change, Key, KeyValues
 from helpers.servers.cql_node import TEXT, TEXT_MAP, pieces, rows
@@ -41,14 +41,14 @@ class KeyedDriver(StoreDriver):
         self.job = job
         self._values = values
 
-    def open(self, job: str, *, quarantine_bytes_max: int = QUARANTINE_BYTES_MAX) -> KeyedStore:
+    def open(self, job: str, *, quarantine_bytes_max: int = QUARANTINE_BYTES_MAX) -> Store:
         """Open another connection to the store."""
-        return KeyedStore(self._values(), job, quarantine_bytes_max=quarantine_bytes_max)
+        return Store(self._values(), job, quarantine_bytes_max=quarantine_bytes_max)
 
     def open_notes(self) -> Notes:
         """Open another connection to the notes."""
         values = self._values()
-        return KeyedNotes(values, ALL_JOBS, lambda job: KeyedStore(values, job))
+        return Notes(values, ALL_JOBS, lambda job: Store(values, job))
 
     def set_head_token(self, split: str, token: int) -> None:
         """Replace the token in the row."""

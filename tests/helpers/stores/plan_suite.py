@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from headrace.connector.stores.keyed.store import Store
 from headrace.plugins.errors import LeaseLostError
 from headrace.plugins.positions import EncodedPosition
-from headrace.plugins.stores.contract import SplitState, Store, Successor
+from headrace.plugins.stores.contract import SplitState, Successor
 from helpers.stores.store_driver import (
     COUNTS,
     LEASE_MS,

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.connector.stores import ALL_JOBS
-from headrace.connector.stores.keyed.notes import KeyedNotes
-from headrace.connector.stores.keyed.store import KeyedStore
+from headrace.connector.stores.keyed.notes import Notes
+from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.plugins.testing.memory_values import Memory, MemoryValues
 
@@ -21,5 +21,5 @@ class Kept:
 def shared_notes(kept: Kept) -> NoteCopy:
     """Return another connection to *kept*."""
     values = MemoryValues(kept.memory)
-    notes = KeyedNotes(values, ALL_JOBS, lambda job: KeyedStore(values, job))
+    notes = Notes(values, ALL_JOBS, lambda job: Store(values, job))
     return NoteCopy(notes, file=kept.path.with_name("worker.yaml"), beside=kept.path)

@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from headrace.connector.stores.keyed.notes import Notes
+from headrace.connector.stores.keyed.store import Store
 from headrace.plugins.positions import EncodedPosition
 from headrace.plugins.stores.contract import (
     QUARANTINE_BYTES_MAX,
@@ -11,10 +13,8 @@ from headrace.plugins.stores.contract import (
     LeaseRow,
     Loss,
     Owner,
-    Store,
     TableCounts,
 )
-from headrace.plugins.stores.control_store import Notes
 
 LEASE_MS: Final = 1_000
 COUNTS: Final = {"ks.t": TableCounts(cut=5, delivered=3, dead_lettered=1, quarantined=1)}

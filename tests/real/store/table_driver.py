@@ -6,7 +6,7 @@ from headrace.connector.stores import QUARANTINE_BYTES_MAX
 from headrace.connector.stores.cassandra.session import CassandraSession, CassandraStoreConfig
 from headrace.connector.stores.cassandra.store import CassandraStore
 from headrace.connector.stores.cassandra.values import CassandraValues
-from headrace.plugins.stores.control_store import Notes
+from headrace.connector.stores.keyed.notes import Notes
 from helpers.stores.drivers import KeyedDriver
 
 

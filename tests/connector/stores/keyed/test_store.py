@@ -32,7 +32,7 @@ def driver() -> KeyedDriver:
     return KeyedDriver(lambda: MemoryValues(memory), "job")
 
 
-class TestKeyedStore(StoreSuite):
+class TestStore(StoreSuite):
     """The domain store passes the suite."""
 
     @pytest.fixture
