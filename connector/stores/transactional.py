@@ -5,12 +5,12 @@ the schemas and the quarantine; a position set there by command takes precedence
 lease is claimed before the sink fences its former owner, and checked again after.
 """
 
-import base64
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
+
+import msgspec
 
 from headrace.connector.stores import (
     Commit,
@@ -37,57 +37,41 @@ _CHUNK: Final = "chunk/"
 _VERSION: Final = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    """A split's state as the sink keeps it."""
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
+    """A split's state as the entry `head` has it: all but the chunks, which it lists."""
 
+    version: int = _VERSION
     key: str
     token: int
     seq: int
     moved: int
+    counters: str
+    chunks: Sequence[str]
+    head: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A split's state as the sink keeps it."""
+
+    head: _Head
     position: EncodedPosition
     counters: Counters
 
-    def head(self) -> bytes:
-        """Return all but the chunks as the entry `head`."""
-        document = {
-            "version": _VERSION,
-            "key": self.key,
-            "token": self.token,
-            "seq": self.seq,
-            "moved": self.moved,
-            "counters": counters_text(self.counters),
-            "chunks": self.position.names,
-            "head": base64.b64encode(self.position.head).decode(),
-        }
-        return json.dumps(document, separators=(",", ":")).encode()
-
     @classmethod
     def of(cls, entries: Mapping[str, bytes], place: str) -> Self | None:
-        """Read what `head` wrote, and the chunks it lists; None where nothing was ever kept."""
+        """Read the entry `head`, and the chunks it lists; None where nothing was ever kept."""
         if _HEAD not in entries:
             return None
         try:
-            document = json.loads(entries[_HEAD])
-            if document["version"] != _VERSION:
-                raise _lost(
-                    place, f"the head has version {document['version']}, expected {_VERSION}"
-                )
-            names = document["chunks"]
-            if any(_CHUNK + name not in entries for name in names):
+            head = msgspec.json.decode(entries[_HEAD], type=_Head)
+            if head.version != _VERSION:
+                raise _lost(place, f"the head has version {head.version}, expected {_VERSION}")
+            if any(_CHUNK + name not in entries for name in head.chunks):
                 raise _lost(place, "a chunk is missing")
-            return cls(
-                key=document["key"],
-                token=document["token"],
-                seq=document["seq"],
-                moved=document["moved"],
-                position=EncodedPosition(
-                    base64.b64decode(document["head"]),
-                    {name: entries[_CHUNK + name] for name in names},
-                ),
-                counters=counters_of(document["counters"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
+            chunks = {name: entries[_CHUNK + name] for name in head.chunks}
+            return cls(head, EncodedPosition(head.head, chunks), counters_of(head.counters))
+        except ValueError as error:
             raise _lost(place, f"the head cannot be read: {error!r}") from error
 
 
@@ -163,8 +147,8 @@ class TransactionalStore(Store):
         """Return the state to continue from: the sink's, or that of the store where it is newer."""
         split, token = mine.split, mine.token
         copied = self._copies.copied(split)
-        if copied.kept_in == FORKED and (kept is None or kept.token <= token):
-            self._copies.outrank(split, token, kept.moved if kept else -1)
+        if copied.kept_in == FORKED and (kept is None or kept.head.token <= token):
+            self._copies.outrank(split, token, kept.head.moved if kept else -1)
             copied = self._copies.copied(split)
         self._moved[split] = copied.moved
         if kept is None:
@@ -178,7 +162,7 @@ class TransactionalStore(Store):
                 )
             self._copies.cover(split, token, mine.seq)
             return mine
-        if kept.key != self._key:
+        if kept.head.key != self._key:
             raise StateLostError(
                 "of the state kept with the records, the key is another job's of this name, or "
                 "this job's from another state: one that was lost, or not restored whole",
@@ -186,18 +170,18 @@ class TransactionalStore(Store):
                 hint="restore that state; or continue without it: set offsets.storage.topic to the "
                 "name of a new topic, and what the logs still hold is delivered again",
             )
-        if kept.token > token:
-            self._copies.raise_token(split, kept.token)
+        if kept.head.token > token:
+            self._copies.raise_token(split, kept.head.token)
             raise FencedError(
-                f"the sink has seen token {kept.token}, mine is {token}",
+                f"the sink has seen token {kept.head.token}, mine is {token}",
                 place=f"split {split}",
             )
-        if (kept.moved, kept.seq) < (copied.moved, mine.seq):
+        if (kept.head.moved, kept.head.seq) < (copied.moved, mine.seq):
             self._copies.cover(split, token, mine.seq)
             return mine
-        self._moved[split] = kept.moved
-        chosen = replace(mine, seq=kept.seq, position=kept.position, counters=kept.counters)
-        self._copies.adopt(chosen, kept.position, Copied(place, kept.moved))
+        self._moved[split] = kept.head.moved
+        chosen = replace(mine, seq=kept.head.seq, position=kept.position, counters=kept.counters)
+        self._copies.adopt(chosen, kept.position, Copied(place, kept.head.moved))
         return chosen
 
     def _commit(self, commit: Commit) -> HeadraceError | None:
@@ -236,13 +220,14 @@ class TransactionalStore(Store):
     def _entries(self, commit: Commit, moved: int) -> dict[str, bytes | None]:
         """Return what changes: the head, chunks that are new, and those that are gone."""
         position, known = commit.position, self._chunks[commit.split]
-        kept = _Kept(
+        head = _Head(
             key=self._key,
             token=commit.token,
             seq=commit.seq,
             moved=moved,
-            position=position,
-            counters=commit.counters,
+            counters=counters_text(commit.counters),
+            chunks=position.names,
+            head=position.head,
         )
         entries: dict[str, bytes | None] = {
             _CHUNK + n: None for n in known.difference(position.names)
@@ -250,7 +235,7 @@ class TransactionalStore(Store):
         for name, content in position.chunks.items():
             if name not in known:
                 entries[_CHUNK + name] = content
-        return entries | {_HEAD: kept.head()}
+        return entries | {_HEAD: msgspec.json.encode(head)}
 
 
 def transactional(kind: type[Store]) -> type[TransactionalStore]:
