@@ -1,7 +1,6 @@
 """`headrace dlq`: dead letters, shown, and sent again."""
 
 import argparse
-import datetime as dt
 import json
 import sys
 from codecs import getincrementaldecoder
@@ -15,6 +14,7 @@ import structlog
 
 from headrace.connector.commands.job_parser import add_job
 from headrace.connector.commands.run import enter
+from headrace.connector.control.status import time_text
 from headrace.connector.foundation.clock import SystemClock, ThreadWake
 from headrace.connector.runtime.failures.retry import Retry, call_with_retries
 from headrace.connector.runtime.making import made_sink, made_source
@@ -121,8 +121,8 @@ def _list(chosen: Sequence[KeptLoss], *, as_json: bool) -> None:
             sys.stdout.write(json.dumps(_facts(kept)) + "\n")
         else:
             sys.stdout.write(
-                f"{kept.number}\t{_time(kept)}\t{loss.kind}\t{loss.code}\t{loss.table or '-'}\t"
-                f"{len(loss.content)} bytes\t{loss.place}\n"
+                f"{kept.number}\t{time_text(kept.lost_ms)}\t{loss.kind}\t{loss.code}\t"
+                f"{loss.table or '-'}\t{len(loss.content)} bytes\t{loss.place}\n"
             )
 
 
@@ -148,7 +148,7 @@ def _facts(kept: KeptLoss) -> dict[str, object]:
     loss = kept.loss
     return {
         "number": kept.number,
-        "time": _time(kept),
+        "time": time_text(kept.lost_ms),
         "kind": loss.kind,
         "stage": loss.stage,
         "code": loss.code,
@@ -159,11 +159,6 @@ def _facts(kept: KeptLoss) -> dict[str, object]:
         "bytes": len(loss.content),
         "in_topic": kept.sent,
     }
-
-
-def _time(kept: KeptLoss) -> str:
-    moment = dt.datetime.fromtimestamp(kept.lost_ms / 1000, tz=dt.UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _readable(content: bytes) -> str:

@@ -9,17 +9,15 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-import structlog
-
 from headrace.connector.commands.job_parser import job_parser
 from headrace.connector.control.jobs import job_text, read_source
 from headrace.connector.control.status import live_workers
-from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.processes import is_dead
+from headrace.connector.runtime.making import read_only_context
 from headrace.connector.stores.job import kept_in, state_of
 from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.connector.stores.stored import JOB_KEY_BYTES
-from headrace.plugins import Context, FatalError, HeadraceError, JobTraces
+from headrace.plugins import FatalError, HeadraceError, JobTraces
 from headrace.plugins.traces import Trace
 
 
@@ -43,14 +41,8 @@ def main(arguments: Sequence[str]) -> int:
     in_use = _in_use(given.job_file, place, name)
     kind, config = read_source(given.job_file, name, alone=True)
     os.chdir(given.job_file.absolute().parent)
-    context = Context(
-        job=name,
-        clock=SystemClock(),
-        job_key=in_use.key if in_use else secrets.token_bytes(JOB_KEY_BYTES),
-        log=structlog.stdlib.get_logger(),
-        read_only=True,
-    )
-    with contextlib.closing(kind(config, context)) as source:
+    job_key = in_use.key if in_use else secrets.token_bytes(JOB_KEY_BYTES)
+    with contextlib.closing(kind(config, read_only_context(name, job_key))) as source:
         traces = source.traces() if isinstance(source, JobTraces) else ()
         found = [trace for trace in traces if given.state in (None, trace.state)]
         if in_use and not given.dry_run and any(trace.mine for trace in found):

@@ -1,7 +1,6 @@
 """`headrace gaps` and `headrace accept`: what was lost unread, and continuing without it."""
 
 import contextlib
-import datetime as dt
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from headrace.connector.commands.job_parser import job_parser
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.gaps import Acceptance, JobGap
 from headrace.connector.control.jobs import read_source
+from headrace.connector.control.status import time_text
 from headrace.connector.stores.job import state_of
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins import ConfigError, Problem
@@ -65,13 +65,12 @@ def accept_main(arguments: Sequence[str]) -> int:
 
 def _facts(each: JobGap) -> Mapping[str, object]:
     gap = each.gap
-    noticed = dt.datetime.fromtimestamp(gap.noticed_ms / 1000, tz=dt.UTC)
     return {
         "gap": gap.name,
         "state": gap.state,
         "policy": gap.policy or "-",
         "kind": gap.kind,
-        "noticed": noticed.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "noticed": time_text(gap.noticed_ms),
         "from": _place(gap.begin),
         "to": _place(gap.end),
         "splits": ",".join(each.splits),

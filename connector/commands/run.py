@@ -16,7 +16,6 @@ import structlog
 
 from headrace.connector.commands.job_parser import job_parser
 from headrace.connector.control.jobs import read_job
-from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.states import Desired
 from headrace.connector.hosting.host import Host
 from headrace.connector.hosting.supervisor import parent_gone
@@ -36,13 +35,13 @@ from headrace.connector.runtime.books.summary import (
     waiting_text,
 )
 from headrace.connector.runtime.failures.refusals import failed_sources
-from headrace.connector.runtime.making import made_source
+from headrace.connector.runtime.making import made_source, read_only_context
 from headrace.connector.stores import StateFileError, StateLostError
 from headrace.connector.stores.job import Job, state_of
 from headrace.connector.stores.job_forks import forks_of
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.target_state import Board
-from headrace.plugins import ConfigError, Context, FatalError, Problem
+from headrace.plugins import ConfigError, FatalError, Problem
 from headrace.plugins.metrics import Measure
 
 BOOKS_DIFFER_STATUS: Final = 4
@@ -207,13 +206,7 @@ def _committed(job: Job) -> tuple[Sequence[SplitBooks], Mapping[str, str]]:
             raise StateFileError(
                 f"holds nothing of job {job.name}", place=str(job.state), hint="run the job first"
             )
-        context = Context(
-            job=job.name,
-            clock=SystemClock(),
-            job_key=store.job_key(),
-            log=structlog.stdlib.get_logger(),
-            read_only=True,
-        )
+        context = read_only_context(job.name, store.job_key())
         with contextlib.closing(made_source(job, context)) as source:
             if not is_committed:
                 return books_of(stream_states(checkpoint, source), source, thorough=True), {}

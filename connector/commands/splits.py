@@ -6,19 +6,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Final
 
-import structlog
-
 from headrace.connector.commands.job_parser import job_parser
 from headrace.connector.commands.run import enter
 from headrace.connector.control.status import live_workers, split_status
-from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.offered import tokens_of
 from headrace.connector.foundation.processes import is_dead
-from headrace.connector.runtime.making import made_source
+from headrace.connector.runtime.making import made_source, read_only_context
 from headrace.connector.stores import SplitState
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.keyed.store import Store
-from headrace.plugins import Context, RetriableError, Source, Split
+from headrace.plugins import RetriableError, Source, Split
 
 Fact = str | int | None
 HEADINGS: Final = (
@@ -52,13 +49,7 @@ def facts_of(job: Job, store: Store) -> Sequence[Mapping[str, Fact]]:
     """
     states = {state.split: state for state in store.states()}
     workers = live_workers(store, is_dead)
-    context = Context(
-        job=job.name,
-        clock=SystemClock(),
-        job_key=store.job_key(),
-        log=structlog.stdlib.get_logger(),
-        read_only=True,
-    )
+    context = read_only_context(job.name, store.job_key())
     with closing(made_source(job, context)) as source:
         lags = {split: _lag(source, state) for split, state in states.items()}
     seen = store.seen()

@@ -15,15 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
-
 from headrace.connector.control.jobs import bounds_of, read_source
-from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.offered import located
 from headrace.connector.foundation.references import resolved
 from headrace.connector.foundation.sink_stores import written_paths
 from headrace.connector.obs.blame import HINT, PluginBrokenError, making, told
 from headrace.connector.obs.logging import configure
+from headrace.connector.runtime.making import read_only_context
 from headrace.connector.stores.job import state_of
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins import (
@@ -31,7 +29,6 @@ from headrace.plugins import (
     CheckResult,
     CloseReason,
     ConfigError,
-    Context,
     Demand,
     HeadraceError,
     Position,
@@ -97,7 +94,7 @@ def validate(question: Question) -> Json:
             return [[p.key, CheckResult.FAILED.value, p.message, p.hint] for p in outside]
         os.chdir(Path(file).parent)  # As the job does that runs with this file.
     with making(plugin, "made", config):
-        sink = plugin(config, _context("validate", bytes(16)))
+        sink = plugin(config, read_only_context("validate", bytes(16)))
     with making(sink, "checked", config):
         findings = sink.check()
     return [[f.check, f.result.value, f.message, f.hint] for f in findings]
@@ -167,7 +164,7 @@ def tables(question: Question) -> Json:
     plugin, config = read_source(path, question["job"], alone=True, cluster=question["cluster"])
     os.chdir(path.parent)  # Paths in the file are relative to it.
     with making(plugin, "made", config):
-        source = plugin(config, _context(question["job"], bytes(16)))
+        source = plugin(config, read_only_context(question["job"], bytes(16)))
     with making(source, "asked about tables", config):
         asked = question["tables"]
         found = source.check_tables(asked) if isinstance(source, TableChecks) else ()
@@ -194,7 +191,7 @@ def _opened(question: Question) -> Iterator[tuple[Source, Sequence[Stand]]]:
         job_key, states = store.job_key(), {state.split: state for state in store.states()}
     os.chdir(path.parent)  # Paths in the file are relative to it.
     with making(plugin, "made", config):
-        source = plugin(config, _context(job, job_key))
+        source = plugin(config, read_only_context(job, job_key))
     # A new number of splits takes effect when the job runs.
     if states and isinstance(source, Resplitting):
         source.follow(list(states))
@@ -205,11 +202,6 @@ def _opened(question: Question) -> Iterator[tuple[Source, Sequence[Stand]]]:
         stands.append((split, source.decode_position(encoded) if encoded else None))
     yield source, stands
     source.close()
-
-
-def _context(job: str, job_key: bytes) -> Context:
-    log = structlog.stdlib.get_logger()
-    return Context(job=job, clock=SystemClock(), job_key=job_key, log=log, read_only=True)
 
 
 def _first(reader: Reader) -> Iterator[Record]:
