@@ -93,12 +93,12 @@ class Offsets:
                 ]
         if problems:
             raise ConfigError(problems)
-        return self._replace(job, source, dict(moved), dry_run=dry_run)
+        return self.move(job, source, dict(moved), dry_run=dry_run)
 
     def reset(self, job: str, source: type[Source], *, dry_run: bool) -> OffsetsChange:
         """Have every split of *job* restart from the beginning."""
         restarted = {state.split: None for state in self.states(job)}
-        return self._replace(job, source, restarted, dry_run=dry_run)
+        return self.move(job, source, restarted, dry_run=dry_run)
 
     def move(
         self,
@@ -109,16 +109,6 @@ class Offsets:
         dry_run: bool,
     ) -> OffsetsChange:
         """Replace whole positions; with None a split restarts from the beginning."""
-        return self._replace(job, source, positions, dry_run=dry_run)
-
-    def _replace(
-        self,
-        job: str,
-        source: type[Source],
-        positions: Mapping[str, Position | None],
-        *,
-        dry_run: bool,
-    ) -> OffsetsChange:
         if not dry_run:
             self._know(job, positions)
         concerned = [state for state in self.states(job) if state.split in positions]

@@ -82,7 +82,7 @@ class SegmentBytes(Protocol):
 
 
 class LogReader(Protocol):
-    """One node's log. The entry-point group `headrace.log_readers` brings more of them."""
+    """One node's log, in a directory here or served by its agent."""
 
     def segments(self) -> Sequence[SegmentInfo]:
         """Return the segments that hold CDC data now, by ascending number."""
