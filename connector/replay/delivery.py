@@ -7,7 +7,7 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
@@ -132,10 +132,6 @@ class ShardReport:
     notes: list[str] = field(default_factory=list)
     books: Mapping[str, int] = field(default_factory=dict)
     schemas: list[Mapping[str, Any]] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return asdict(self)
 
 
 class Outlet(Protocol):

@@ -4,9 +4,7 @@ It is separate from the job's state, which bulk work never changes: in a file be
 store that machines share. One process executes a run at a time.
 """
 
-import base64
 import datetime as dt
-import json
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,11 +19,9 @@ from typing import Any, Final, Self
 from headrace.connector.replay.claims import Claims, Opened, write
 from headrace.connector.replay.delivery import ShardReport, Target
 from headrace.connector.replay.errors import bad_option
-from headrace.connector.replay.selection import Selection
-from headrace.connector.replay.shards import Shard, SourceSpec
+from headrace.connector.replay.shards import Shard
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.plugins import EncodedPosition
 
 RUNS: Final = "runs"  # The kinds of notes. Shards are of the kind `shards`, then `/` and the run.
 SPACE: Final = "runs"
@@ -100,17 +96,11 @@ class RunTable:
                 for shard in shards[first : first + SHARDS_EACH]
             ]
             write(self._notes, partial(_put_shards, run.run, rows))
-        plan = {
-            "kind": run.kind,
-            "made_ms": run.made_ms,
-            "target": asdict(run.target),
-            "facts": dict(run.facts),
-        }
-        write(self._notes, lambda notes: notes.put(RUNS, run.run, json.dumps(plan)))
+        write(self._notes, lambda notes: notes.put_document(RUNS, run.run, run))
 
     def runs(self) -> Sequence[Run]:
         """Return all runs, the newest first."""
-        found = [_run(name, text) for name, text in self._notes.all(RUNS).items()]
+        found = self._notes.documents(RUNS, Run).values()
         return sorted(found, key=lambda run: run.made_ms, reverse=True)
 
     def run(self, name: str) -> Run:
@@ -128,8 +118,8 @@ class RunTable:
 
     def shards(self, run: str) -> Sequence[ShardRow]:
         """Return the shards of a run, by number."""
-        found = self._notes.all(_shards(run))
-        return [_shard_row(found[name]) for name in sorted(found, key=int)]
+        found = self._notes.documents(_shards(run), ShardRow)
+        return [found[name] for name in sorted(found, key=int)]
 
     def begin(self, run: str, number: int, attempt: int) -> None:
         """Store that a shard is running.
@@ -143,14 +133,14 @@ class RunTable:
 
     def end(self, run: str, report: ShardReport, state: ShardState) -> None:
         """Store the result of a shard."""
-        told = {k: v for k, v in report.to_json().items() if k != "schemas"}
+        told = {k: v for k, v in asdict(report).items() if k != "schemas"}
         self._replace(run, report.number, state=state, report=told)
 
     def _replace(self, run: str, number: int, **fields: Any) -> None:  # noqa: ANN401 (of a ShardRow)
         def replaced(notes: NoteCopy) -> None:
-            text = notes.get(_shards(run), str(number))
-            if text is not None:
-                _put_shards(run, [replace(_shard_row(text), **fields)], notes)
+            row = notes.document(_shards(run), str(number), ShardRow)
+            if row is not None:
+                _put_shards(run, [replace(row, **fields)], notes)
 
         write(self._notes, replaced)
 
@@ -159,76 +149,11 @@ class RunTable:
         return self._claims.held(run)
 
 
-def _run(name: str, text: str) -> Run:
-    known = json.loads(text)
-    return Run(
-        run=name,
-        kind=known["kind"],
-        made_ms=known["made_ms"],
-        target=Target(**known["target"]),
-        facts=known["facts"],
-    )
-
-
 def _shards(run: str) -> str:
     return f"shards/{run}"
 
 
 def _put_shards(run: str, rows: Sequence[ShardRow], notes: NoteCopy) -> None:
     for row in rows:
-        document = {
-            "work": _to_json(row.shard),
-            "state": row.state,
-            "attempt": row.attempt,
-            "report": dict(row.report),
-        }
-        notes.put(_shards(run), str(row.shard.number), json.dumps(document))
-
-
-def _shard_row(text: str) -> ShardRow:
-    known = json.loads(text)
-    state = ShardState(known["state"])
-    return ShardRow(_of_json(known["work"]), state, known["attempt"], known["report"])
-
-
-def _to_json(shard: Shard) -> dict[str, Any]:
-    """Return a shard as plain data, without the job's key, which is never stored here."""
-    return {
-        "number": shard.number,
-        "split": shard.split,
-        "splits": shard.splits,
-        "source": asdict(shard.source),
-        "selection": shard.selection.to_json(),
-        "resume": _position(shard.resume),
-        "until": _position(shard.until),
-    }
-
-
-def _of_json(given: Mapping[str, Any]) -> Shard:
-    return Shard(
-        number=given["number"],
-        split=given["split"],
-        splits=given["splits"],
-        source=SourceSpec(**given["source"]),
-        selection=Selection.of_json(given["selection"]),
-        resume=_of_position(given["resume"]),
-        until=_of_position(given["until"]),
-    )
-
-
-def _position(position: EncodedPosition | None) -> dict[str, Any] | None:
-    if position is None:
-        return None
-    chunks = {name: _text(content) for name, content in position.chunks.items()}
-    return {"head": _text(position.head), "chunks": chunks}
-
-
-def _of_position(given: Mapping[str, Any] | None) -> EncodedPosition | None:
-    if given is None:
-        return None
-    chunks = {name: base64.b64decode(content) for name, content in given["chunks"].items()}
-    return EncodedPosition(base64.b64decode(given["head"]), chunks)
-
-
-def _text(content: bytes) -> str:
-    return base64.b64encode(content).decode()
+        kept = replace(row.shard, job_key=b"")  # It is never stored here.
+        notes.put_document(_shards(run), str(kept.number), replace(row, shard=kept))

@@ -2,10 +2,10 @@
 
 import datetime as dt
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
-from typing import Any, Final
+from typing import Final
 
 from headrace.connector.replay.errors import bad_option
 from headrace.plugins import OPERATIONS, EncodedRecords, Facts
@@ -90,31 +90,6 @@ class Selection:
                 for m, us, operation in zip(mask, times, operations, strict=True)
             ]
         return mask
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "tables": sorted(self.tables),
-            "operations": sorted(self.operations),
-            "from_us": self.from_us,
-            "to_us": self.to_us,
-            "tokens": [list(each) for each in self.tokens],
-            "keys": sorted(key.hex() for key in self.keys),
-            "names": sorted(name.hex() for name in self.names),
-        }
-
-    @classmethod
-    def of_json(cls, given: Mapping[str, Any]) -> "Selection":
-        """Read what `to_json` returned."""
-        return cls(
-            tables=frozenset(given["tables"]),
-            operations=frozenset(given["operations"]),
-            from_us=given["from_us"],
-            to_us=given["to_us"],
-            tokens=tuple((low, high) for low, high in given["tokens"]),
-            keys=frozenset(bytes.fromhex(key) for key in given["keys"]),
-            names=frozenset(bytes.fromhex(name) for name in given["names"]),
-        )
 
 
 def name_of(mutation: bytes, index: int) -> bytes:

@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from headrace.connector.replay.selection import Selection, time_us, token_range
@@ -77,7 +78,9 @@ def test_json() -> None:
         keys=frozenset({b"\x00\xff"}),
     )
 
-    assert selection == Selection.of_json(selection.to_json())
+    text = msgspec.json.encode(selection)
+
+    assert selection == msgspec.json.decode(text, type=Selection)
 
 
 @pytest.mark.parametrize(

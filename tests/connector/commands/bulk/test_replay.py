@@ -146,7 +146,7 @@ def test_a_failed_shard_is_named_and_the_others_are_done(
 
 def test_a_killed_run_continues(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run that is killed amid a shard leaves no half of it; the next call continues there."""
-    run = planned(job, capsys, "--to-folder", "out", "--rate", "100")
+    run = planned(job, capsys, "--to-folder", "out", "--rate", "40")
     command = ["replay", "run", str(job), run, "--master", "none"]
     program = (
         f"import sys; from headrace.connector.commands.cli import main; sys.exit(main({command!r}))"

@@ -61,7 +61,7 @@ class TopicRun:
             notes.transaction(),
         ):
             for name, text in notes.all(RUNS).items():
-                notes.put(RUNS, name, text.replace('"topic": "t"', '"topic": "u"'))
+                notes.put(RUNS, name, text.replace('"topic":"t"', '"topic":"u"'))
 
     def messages(self) -> list[Message]:
         """Return what the run sent."""
