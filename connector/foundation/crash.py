@@ -8,25 +8,6 @@ are per batch or rarer, never per record.
 import os
 import signal
 from collections import Counter
-from typing import Final
-
-STEPS: Final = (
-    "claimed",
-    "loaded",
-    "read",
-    "encoded",
-    "schemas_stored",
-    "submitted",
-    "settled",
-    "commit_chunks",
-    "commit_heads",
-    "committed",
-    "positions_released",
-    "handed_over",
-)
-FORK_STEPS: Final = ("fork_copied", "fork_made")  # Where a source gets a job of its own.
-REFUSAL_STEPS: Final = ("source_failed",)  # Where one source of a job is stopped alone.
-PLAN_STEPS: Final = ("plan_announced", "plan_made", "plan_changed")  # Where splits are changed.
 
 _seen: Counter[str] = Counter()
 

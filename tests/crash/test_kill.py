@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connector.foundation.crash import STEPS
 from helpers.jobs.children import (
     SECONDS_MAX,
     WINDOW_BYTES,
@@ -16,7 +15,7 @@ from helpers.jobs.children import (
     until,
     write_lines,
 )
-from helpers.jobs.kill_server import KillServer
+from helpers.jobs.kill_server import STEPS, KillServer
 
 FILES, LINES = 8, 300
 # At which turn of a step to die: most come often, some a few times in a run of this job.

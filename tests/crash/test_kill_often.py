@@ -10,7 +10,6 @@ from typing import Final
 
 import pytest
 
-from headrace.connector.foundation.crash import STEPS
 from headrace.connector.stores.sqlite.store import SqliteStore
 from helpers.jobs.children import (
     WINDOW_BYTES,
@@ -20,7 +19,7 @@ from helpers.jobs.children import (
     write_lines,
     write_ring,
 )
-from helpers.jobs.kill_server import KillServer, moments
+from helpers.jobs.kill_server import STEPS, KillServer, moments
 
 pytestmark = pytest.mark.soak
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from headrace.connector.control.status import connector_statuses
-from headrace.connector.foundation.crash import FORK_STEPS
 from headrace.connector.hosting.host import Host
 from headrace.connector.stores.job import state_of
 from headrace.connector.stores.open_control_store import open_notes
@@ -77,7 +76,7 @@ def kill_at_each_step(job: GapJob, server: KillServer) -> list[int]:
     job.log(2, range(6, 9), others=range(16, 19))
     job.log(3, range(20, 23), others=range(30, 33))
     found = []
-    for step in FORK_STEPS:
+    for step in ("fork_copied", "fork_made"):
         found.append(server.run(job.folder, f"{step}:1"))
         assert {job.name} | ({fork_of(job)} if step == "fork_made" else set()) == jobs(job)
     job.execute(f"RESUME DATA_SOURCE cdc ON TABLE {OTHER}")

@@ -16,6 +16,20 @@ from typing import Final, Self
 from helpers import FOLDER
 from helpers.jobs.children import next_line
 
+STEPS: Final = (  # Of every job, at which it may die.
+    "claimed",
+    "loaded",
+    "read",
+    "encoded",
+    "schemas_stored",
+    "submitted",
+    "settled",
+    "commit_chunks",
+    "commit_heads",
+    "committed",
+    "positions_released",
+    "handed_over",
+)
 STUCK_SECONDS: Final = 180  # How long a job may take on a busy machine.
 
 
