@@ -43,7 +43,7 @@ cdef class Agreement:
     cdef readonly uint64_t[::1] assumed
     cdef readonly Py_ssize_t assumes
     cdef public int64_t forgotten_incomplete
-    cdef public int64_t agreed, expired, not_replica, filtered, expired_published, expired_late, reencoded, overflowed, memory_shortened
+    cdef public int64_t agreed, expired, not_replica, filtered, expired_published, reencoded, overflowed, memory_shortened
 
 
     cdef _make_table(self)

@@ -70,7 +70,6 @@ class Agreement:
         self.not_replica = 0
         self.filtered = 0
         self.expired_published = 0
-        self.expired_late = 0
         self.reencoded = 0
         self.overflowed = 0
         self.memory_shortened = 0
@@ -211,7 +210,6 @@ class Agreement:
                 else:
                     self.expired -= 1
                 self.agreed += 1
-                self.expired_late += 1
             return -copies
         self._count(host, _SURPLUS)
         return 0

@@ -43,7 +43,6 @@ from headrace.sources.cassandra.state.rows import (
 )
 from headrace.sources.cassandra.state.unavailable_logs import together
 
-Markers = Mapping[str, Marker]
 _Read = tuple[Marker | None, ...]
 
 _GAPS: Final = "gaps."
