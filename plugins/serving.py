@@ -4,10 +4,13 @@ import asyncio
 import ipaddress
 import re
 import resource
+import ssl
 from collections.abc import Iterable
 from typing import Final
 
 from aiohttp import hdrs, web, web_response
+
+from headrace.plugins.errors import MissingRequirementError
 
 ARRIVAL_SECONDS_MAX: Final = 20.0  # For a body.
 IDLE_SECONDS_MAX: Final = 60.0  # For the head of the first request, and between two requests.
@@ -22,6 +25,12 @@ _PORT_MAX: Final = 65_535
 # aiohttp would name its own version and Python's, and has no option for that. A middleware does not
 # see the answers to what is not HTTP.
 web_response.SERVER_SOFTWARE = "headrace"  # type: ignore[attr-defined]  # Not in its __all__.
+
+
+class CannotListenError(MissingRequirementError):
+    """A server cannot listen where it should."""
+
+    code = "cannot_listen"
 
 
 def runner_of(
@@ -45,6 +54,28 @@ def runner_of(
         auto_decompress=decompress,
         lingering_time=LINGER_SECONDS,
     )
+
+
+async def listen(
+    runner: web.AppRunner, host: str, port: int, tls: ssl.SSLContext | None = None
+) -> tuple[str, int]:
+    """Let *runner* listen, and return where; port 0 is any that is free.
+
+    Raises:
+        CannotListenError: it cannot listen there.
+
+    """
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port, ssl_context=tls).start()
+    except OSError as error:
+        raise CannotListenError(
+            f"cannot listen: {error.strerror}",
+            place=f"{host}:{port}",
+            hint="another process has the port, or the address is not this machine's",
+        ) from error
+    found: tuple[str, int] = runner.addresses[0][:2]
+    return found
 
 
 def _allow_open_files() -> None:

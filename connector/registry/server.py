@@ -24,8 +24,8 @@ from headrace.connector.registry.store import (
     Registered,
     RegistryStore,
 )
-from headrace.plugins import ConfigError, MissingRequirementError, Problem, serving
-from headrace.plugins.serving import Hosts, runner_of
+from headrace.plugins import ConfigError, Problem, serving
+from headrace.plugins.serving import Hosts, listen, runner_of
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 PORT: Final = 8081
@@ -411,26 +411,12 @@ async def _serve(app: web.Application, host: str, port: int) -> None:
         with contextlib.suppress(ValueError):  # Not the main thread: its caller stops it.
             loop.add_signal_handler(number, stopped.set)
     runner = runner_of(app, decompress=True)
-    await runner.setup()
     try:
-        await _listen(runner, host, port)
+        bound = await listen(runner, host, port)
+        address = f"http://{bound[0]}:{bound[1]}"
+        structlog.get_logger().info("registry_started", address=address)
+        sys.stdout.write(address + "\n")
+        sys.stdout.flush()
         await stopped.wait()
     finally:
         await runner.cleanup()
-
-
-async def _listen(runner: web.AppRunner, host: str, port: int) -> None:
-    site = web.TCPSite(runner, host, port)
-    try:
-        await site.start()
-    except OSError as error:
-        raise MissingRequirementError(
-            f"cannot listen: {error.strerror}",
-            place=f"{host}:{port}",
-            hint="another process has the port, or the address is not this machine's",
-        ) from error
-    bound = runner.addresses[0]
-    address = f"http://{bound[0]}:{bound[1]}"
-    structlog.get_logger().info("registry_started", address=address)
-    sys.stdout.write(address + "\n")
-    sys.stdout.flush()

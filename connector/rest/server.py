@@ -27,13 +27,11 @@ from headrace.connector.rest.exchange import (
     errors_as_json,
 )
 from headrace.connector.rest.services import ServiceDoor
-from headrace.plugins import MissingRequirementError
 from headrace.plugins.metrics import TEXT_TYPE
-from headrace.plugins.serving import LOOPBACK, Hosts, runner_of
+from headrace.plugins.serving import LOOPBACK, Hosts, listen, runner_of
 
 REQUESTS_MAX: Final = 256
 IDLE_SECONDS_MAX: Final = 30.0
-STOP_SECONDS_MAX: Final = 5.0
 HEALTH_PATH: Final = "/health"
 
 
@@ -55,12 +53,6 @@ class MetricsDoor:
         async with self._asking:
             body = await asyncio.get_running_loop().run_in_executor(None, self._metrics)
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: TEXT_TYPE})
-
-
-class AddressInUseError(MissingRequirementError):
-    """The server cannot listen where it should."""
-
-    code = "cannot_listen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,21 +142,13 @@ class RestServer:
         """Listen, and return where; port 0 is any that is free.
 
         Raises:
-            AddressInUseError: it cannot listen there.
+            CannotListenError: it cannot listen there.
 
         """
         application = self.application(services_only=services_only)
         runner = runner_of(application, idle_seconds=IDLE_SECONDS_MAX)
         self._runners.append(runner)
-        await runner.setup()
-        site = web.TCPSite(runner, address.host, address.port, ssl_context=tls)
-        try:
-            await site.start()
-        except OSError as error:
-            raise AddressInUseError(
-                f"cannot listen: {error.strerror}", place=f"{address.host}:{address.port}"
-            ) from error
-        host, port, *_ = runner.addresses[0]
+        host, port = await listen(runner, address.host, address.port, tls)
         self._worker_id = self._worker_id or f"{host}:{port}"
         self._log.info("rest_started", host=host, port=port)
         return Address(host, port)

@@ -14,17 +14,11 @@ from pathlib import Path
 from typing import Final
 
 import structlog
-from aiohttp import web
 from cryptography import x509
 
-from headrace.plugins import (
-    ConfigError,
-    MissingRequirementError,
-    Problem,
-    option,
-)
+from headrace.plugins import ConfigError, Problem, option
 from headrace.plugins.config.command_line import add_options, config_of
-from headrace.plugins.serving import LOOPBACK, runner_of
+from headrace.plugins.serving import LOOPBACK, listen, runner_of
 from headrace.sources.cassandra.agent.server import AgentServer
 from headrace.sources.cassandra.logs.directory import LogDirectory
 from headrace.sources.cassandra.retention.disposal import Disposal, SegmentRetention
@@ -38,12 +32,6 @@ _ARCHIVE: Final = "archive:"
 _IOPRIO_SET: Final = {"x86_64": 251, "aarch64": 30}
 _THIS_PROCESS: Final = 1
 _IDLE_CLASS: Final = 3 << 13
-
-
-class AgentListenError(MissingRequirementError):
-    """The agent cannot listen where it should."""
-
-    code = "agent_cannot_listen"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,16 +191,9 @@ async def _serve(config: AgentConfig) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, over.set)
-    await runner.setup()
-    host, port = config.address
     try:
-        try:
-            site = web.TCPSite(runner, host, port, ssl_context=config.tls())
-            await site.start()
-        except OSError as error:
-            raise AgentListenError(f"{error.strerror}", place=config.listen) from error
-        at = runner.addresses[0]
-        structlog.stdlib.get_logger().info("agent_started", host=at[0], port=at[1])
+        host, port = await listen(runner, *config.address, config.tls())
+        structlog.stdlib.get_logger().info("agent_started", host=host, port=port)
         keeping = asyncio.create_task(server.keep())
         ending = asyncio.create_task(over.wait())
         await asyncio.wait((keeping, ending), return_when=asyncio.FIRST_COMPLETED)

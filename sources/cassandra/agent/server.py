@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
@@ -69,13 +69,6 @@ OPEN_MAX: Final = 64
 IDLE_SECONDS: Final = 60.0  # After that a file without a name is closed.
 REQUESTS_MAX: Final = 64
 _RANGE: Final = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
-
-
-class Decode(Protocol):
-    """Reads a body."""
-
-    def __call__(self, content: bytes, /, *, type: type[T]) -> T:  # noqa: A002 (msgspec's)
-        """Return what *content* says. Raises msgspec.MsgspecError."""
 
 
 class _RefusedError(Exception):
@@ -438,7 +431,7 @@ async def _arrived(request: web.Request) -> bytes:
         raise _RefusedError(413, "bad_request", message) from None
 
 
-def _body(content: bytes, kind: type[T], decode: Decode = msgspec.json.decode) -> T:
+def _body(content: bytes, kind: type[T], decode: Callable[..., T] = msgspec.json.decode) -> T:
     try:
         return decode(content, type=kind)
     except msgspec.MsgspecError as error:
