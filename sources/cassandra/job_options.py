@@ -7,9 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.plugins import ConfigError, FolderLogs, Problem, ServiceSettings
+from headrace.plugins import (
+    ConfigError,
+    FolderLogs,
+    LogArchive,
+    Problem,
+    ServiceSettings,
+    SidecarService,
+    TableReading,
+)
 
-FOLDER_OPTIONS: Final = ("schema", "consistency")
 TABLE_PLUGIN: Final = "cassandra-table"
 ONLY_NODE: Final = "node1"
 MEMORY_SECONDS: Final = 14_400  # The default.
@@ -20,65 +27,72 @@ _CONTACT: Final = ("contact_points", "username", "password", "tls_ca")
 Options = Mapping[str, Any]  # Any: as written.
 
 
-def of_folder(folder: Path, options: Mapping[str, str]) -> FolderLogs:
-    """Return the options for the logs in *folder*; see `LogArchive.of_folder`."""
-    nodes = _nodes_in(folder)
-    given: dict[str, Any] = {"nodes": nodes}
-    schema = options.get("schema") or _schema_beside(folder)
-    if schema is not None:
-        given["schema"] = str(schema)
-    if "consistency" in options:
-        given["consistency"] = options["consistency"]
-    return FolderLogs(given, is_archive=bool(set(nodes) - {ONLY_NODE}))
+class JobOptions(LogArchive, TableReading, SidecarService):
+    """See the module, and the classes that it inherits."""
 
+    folder_options = ("schema", "consistency")
 
-def log_by_log(options: Options) -> Sequence[Options]:
-    """Return options for each node; see `LogArchive.log_by_log`."""
-    nodes = options.get("nodes")
-    if not isinstance(nodes, Mapping):
-        raise ConfigError([Problem("source.nodes", "is required to read log by log")])
-    return [
-        {**options, **_ANY_COPY, "nodes": {node: _path_of(place)}} for node, place in nodes.items()
-    ]
+    @classmethod
+    def of_folder(cls, folder: Path, options: Mapping[str, str]) -> FolderLogs:
+        """Return the options for the logs in *folder*."""
+        nodes = _nodes_in(folder)
+        given: dict[str, Any] = {"nodes": nodes}
+        schema = options.get("schema") or _schema_beside(folder)
+        if schema is not None:
+            given["schema"] = str(schema)
+        if "consistency" in options:
+            given["consistency"] = options["consistency"]
+        return FolderLogs(given, is_archive=bool(set(nodes) - {ONLY_NODE}))
 
+    @classmethod
+    def log_by_log(cls, options: Options) -> Sequence[Options]:
+        """Return options for each node."""
+        nodes = options.get("nodes")
+        if not isinstance(nodes, Mapping):
+            raise ConfigError([Problem("source.nodes", "is required to read log by log")])
+        return [
+            {**options, **_ANY_COPY, "nodes": {node: _path_of(place)}}
+            for node, place in nodes.items()
+        ]
 
-def any_copy(options: Options) -> Options:
-    """Return options with which one copy is enough."""
-    return {**options, **_ANY_COPY}
+    @classmethod
+    def any_copy(cls, options: Options) -> Options:
+        """Return options with which one copy is enough."""
+        return {**options, **_ANY_COPY}
 
+    @classmethod
+    def past_gaps(cls, options: Options) -> Options:
+        """Return options with which gaps are passed, unless the options say otherwise."""
+        return {"gaps": "expire", **options}
 
-def past_gaps(options: Options) -> Options:
-    """Return options with which gaps are passed, unless the options say otherwise."""
-    return {"gaps": "expire", **options}
+    @classmethod
+    def table_problem(cls, options: Options) -> Problem | None:
+        """Return why tables cannot be read."""
+        if options.get("contact_points"):
+            return None
+        hint = "give the job's source contact_points: a table is read by CQL"
+        return Problem("source.contact_points", "is required to read tables", hint)
 
+    @classmethod
+    def of_table(cls, options: Options, table: str) -> Options:
+        """Return the options of the source `cassandra-table` for *table*."""
+        shared = {name: options[name] for name in _CONTACT if name in options}
+        return {"plugin": TABLE_PLUGIN, "table": table, **shared}
 
-def table_problem(options: Options) -> Problem | None:
-    """Return why tables cannot be read; see `TableReading.table_problem`."""
-    if options.get("contact_points"):
-        return None
-    hint = "give the job's source contact_points: a table is read by CQL"
-    return Problem("source.contact_points", "is required to read tables", hint)
-
-
-def of_table(options: Options, table: str) -> Options:
-    """Return the options of the source `cassandra-table` for *table*."""
-    shared = {name: options[name] for name in _CONTACT if name in options}
-    return {"plugin": TABLE_PLUGIN, "table": table, **shared}
-
-
-def of_service(options: Options, settings: ServiceSettings) -> Options:
-    """Return options for the service `cdc`; see `SidecarService.of_service`."""
-    made = {
-        **options,
-        "expiry_seconds": settings.watermark_seconds,
-        "dedup_window_seconds": min(MEMORY_SECONDS, settings.watermark_seconds),
-        "segments_per_batch_max": settings.max_commit_logs,
-        "records_max": settings.max_watermarker_size,
-    }
-    nodes = options.get("nodes")
-    if settings.datacenter is not None and isinstance(nodes, Mapping):
-        made["nodes"] = _nodes_of(nodes, settings.datacenter)
-    return made
+    @classmethod
+    def of_service(cls, options: Options, settings: ServiceSettings) -> Options:
+        """Return options for the service `cdc`."""
+        made = {
+            **options,
+            "expiry_seconds": settings.watermark_seconds,
+            "dedup_window_seconds": min(MEMORY_SECONDS, settings.watermark_seconds),
+            "segments_per_batch_max": settings.max_commit_logs,
+            "records_max": settings.max_watermarker_size,
+        }
+        nodes = options.get("nodes")
+        if settings.datacenter is not None and isinstance(nodes, Mapping):
+            made["nodes"] = _nodes_of(nodes, settings.datacenter)
+        return made
 
 
 def _nodes_of(nodes: Options, datacenter: str) -> Options:

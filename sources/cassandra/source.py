@@ -2,8 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 from headrace.plugins import (
     Backlog,
@@ -13,11 +11,9 @@ from headrace.plugins import (
     Document,
     EncodedPosition,
     Finding,
-    FolderLogs,
     HeadraceError,
     JobTraces,
     Locality,
-    LogArchive,
     LogSearch,
     MicroBatches,
     Nearness,
@@ -29,12 +25,9 @@ from headrace.plugins import (
     Recovery,
     Relocation,
     Resplitting,
-    ServiceSettings,
-    SidecarService,
     Source,
     Split,
     TableChecks,
-    TableReading,
     Tables,
     TableWarning,
     TokenRange,
@@ -44,7 +37,6 @@ from headrace.plugins import (
 from headrace.plugins.metrics import Measure
 from headrace.plugins.records.columns import TableType, TypedChanges
 from headrace.plugins.traces import Trace
-from headrace.sources.cassandra import job_options
 from headrace.sources.cassandra.agent.metrics import measures_of
 from headrace.sources.cassandra.agent.traces import forget, traces_of
 from headrace.sources.cassandra.columns.column_types import table_type
@@ -52,6 +44,7 @@ from headrace.sources.cassandra.columns.from_avro import typed_values
 from headrace.sources.cassandra.config import KEEP, CassandraConfig, warnings_of
 from headrace.sources.cassandra.encode.list_modes import READ
 from headrace.sources.cassandra.encode.origin import ORIGIN
+from headrace.sources.cassandra.job_options import JobOptions
 from headrace.sources.cassandra.logs import seek
 from headrace.sources.cassandra.logs.archive_checks import flaws
 from headrace.sources.cassandra.logs.directory import LogDirectory
@@ -98,9 +91,7 @@ class CassandraSource(
     MicroBatches,
     LogSearch,
     TypedColumns,
-    LogArchive,
-    TableReading,
-    SidecarService,
+    JobOptions,
 ):
     """See the module. All its readers share one pump, so each log is read once."""
 
@@ -108,7 +99,6 @@ class CassandraSource(
     config_class = CassandraConfig
     bookkeeping = BOOKKEEPING
     origin = ORIGIN
-    folder_options = job_options.FOLDER_OPTIONS
     config: CassandraConfig
 
     def __init__(self, config: CassandraConfig, context: Context) -> None:
@@ -251,41 +241,6 @@ class CassandraSource(
             return replace(begun, markers={node: marker}, manifests=manifests)
 
         return [(None if first == START else at(first), at(last)) for first, last in cut]
-
-    @classmethod
-    def of_folder(cls, folder: Path, options: Mapping[str, str]) -> FolderLogs:
-        """See `job_options.of_folder`."""
-        return job_options.of_folder(folder, options)
-
-    @classmethod
-    def log_by_log(cls, options: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """See `job_options.log_by_log`."""
-        return job_options.log_by_log(options)
-
-    @classmethod
-    def any_copy(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `job_options.any_copy`."""
-        return job_options.any_copy(options)
-
-    @classmethod
-    def past_gaps(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `job_options.past_gaps`."""
-        return job_options.past_gaps(options)
-
-    @classmethod
-    def table_problem(cls, options: Mapping[str, Any]) -> Problem | None:
-        """See `job_options.table_problem`."""
-        return job_options.table_problem(options)
-
-    @classmethod
-    def of_table(cls, options: Mapping[str, Any], table: str) -> Mapping[str, Any]:
-        """See `job_options.of_table`."""
-        return job_options.of_table(options, table)
-
-    @classmethod
-    def of_service(cls, options: Mapping[str, Any], settings: ServiceSettings) -> Mapping[str, Any]:
-        """See `job_options.of_service`."""
-        return job_options.of_service(options, settings)
 
     @classmethod
     def only_for_workers(cls, config: CassandraConfig) -> Sequence[Problem]:

@@ -6,15 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.plugins import ConfigError, ServiceSettings
-from headrace.sources.cassandra.job_options import (
-    any_copy,
-    log_by_log,
-    of_folder,
-    of_service,
-    of_table,
-    past_gaps,
-    table_problem,
-)
+from headrace.sources.cassandra.job_options import JobOptions
 
 NODES = {"a": "logs/a", "b": {"path": "logs/b", "tokens": [1], "dc": "east"}}
 GIVEN = {"plugin": "cassandra", "nodes": NODES, "schema": "s.cql", "consistency": "ALL"}
@@ -35,7 +27,7 @@ def test_a_folder_with_a_folder_for_each_node(tmp_path: Path) -> None:
     for name in ("n1", "n2", ".headrace"):
         (tmp_path / name).mkdir()
     (tmp_path / "schema.cql").touch()
-    found = of_folder(tmp_path, {"consistency": "ONE", "table": "ks.t"})
+    found = JobOptions.of_folder(tmp_path, {"consistency": "ONE", "table": "ks.t"})
 
     assert found.is_archive
     assert {
@@ -47,7 +39,7 @@ def test_a_folder_with_a_folder_for_each_node(tmp_path: Path) -> None:
 
 def test_a_folder_of_one_node(tmp_path: Path) -> None:
     """A folder of segments is the log of a node; a schema that is given is taken."""
-    found = of_folder(tmp_path, {"schema": "other.cql"})
+    found = JobOptions.of_folder(tmp_path, {"schema": "other.cql"})
 
     assert not found.is_archive
     assert {"nodes": {"node1": str(tmp_path)}, "schema": "other.cql"} == found.options
@@ -56,7 +48,7 @@ def test_a_folder_of_one_node(tmp_path: Path) -> None:
 def test_no_folder(tmp_path: Path) -> None:
     """The option that names it is named."""
     with pytest.raises(ConfigError) as caught:
-        of_folder(tmp_path / "nowhere", {})
+        JobOptions.of_folder(tmp_path / "nowhere", {})
 
     assert ["path"] == [problem.key for problem in caught.value.problems]
 
@@ -67,28 +59,28 @@ def test_log_by_log() -> None:
     alone = [{"a": "logs/a"}, {"b": {"path": "logs/b"}}, {"c": {"url": "https://c:9142"}}]
 
     assert [{**GIVEN, "consistency": "ONE", "nodes": each} for each in alone] == list(
-        log_by_log({**GIVEN, "nodes": nodes})
+        JobOptions.log_by_log({**GIVEN, "nodes": nodes})
     )
     with pytest.raises(ConfigError, match=r"source\.nodes: is required"):
-        log_by_log({"plugin": "cassandra"})
+        JobOptions.log_by_log({"plugin": "cassandra"})
 
 
 def test_any_copy_and_past_gaps() -> None:
     """One copy is enough; gaps are passed unless the job says what becomes of them."""
-    assert {**GIVEN, "consistency": "ONE"} == any_copy(GIVEN)
-    assert {**GIVEN, "gaps": "expire"} == past_gaps(GIVEN)
-    assert "assume" == past_gaps({**GIVEN, "gaps": "assume"})["gaps"]
+    assert {**GIVEN, "consistency": "ONE"} == JobOptions.any_copy(GIVEN)
+    assert {**GIVEN, "gaps": "expire"} == JobOptions.past_gaps(GIVEN)
+    assert "assume" == JobOptions.past_gaps({**GIVEN, "gaps": "assume"})["gaps"]
 
 
 def test_a_table() -> None:
     """A table is read at the job's contact points; without them the option is named."""
     contact = {"contact_points": ["h:9042"], "username": "u", "tls_ca": "ca.pem"}
 
-    assert {"plugin": "cassandra-table", "table": "ks.t", **contact} == of_table(
+    assert {"plugin": "cassandra-table", "table": "ks.t", **contact} == JobOptions.of_table(
         {**GIVEN, **contact}, "ks.t"
     )
-    assert table_problem({**GIVEN, **contact}) is None
-    problem = table_problem(GIVEN)
+    assert JobOptions.table_problem({**GIVEN, **contact}) is None
+    problem = JobOptions.table_problem(GIVEN)
     assert problem is not None
     assert "source.contact_points" == problem.key
 
@@ -98,13 +90,16 @@ def test_a_service() -> None:
     expected: dict[str, Any] = {"expiry_seconds": 60, "dedup_window_seconds": 60}
     expected |= {"segments_per_batch_max": 2, "records_max": 5_000}
 
-    assert GIVEN | expected == of_service(GIVEN, settings())
-    assert 14_400 == of_service(GIVEN, settings(watermark_seconds=99_999))["dedup_window_seconds"]
+    assert GIVEN | expected == JobOptions.of_service(GIVEN, settings())
+    assert (
+        14_400
+        == JobOptions.of_service(GIVEN, settings(watermark_seconds=99_999))["dedup_window_seconds"]
+    )
 
 
 def test_a_service_of_a_datacenter() -> None:
     """Nodes of other data centres are left out; one that has no node is refused."""
-    assert {"b": NODES["b"]} == of_service(GIVEN, settings("east"))["nodes"]
-    assert {"a": NODES["a"]} == of_service(GIVEN, settings("dc1"))["nodes"]
+    assert {"b": NODES["b"]} == JobOptions.of_service(GIVEN, settings("east"))["nodes"]
+    assert {"a": NODES["a"]} == JobOptions.of_service(GIVEN, settings("dc1"))["nodes"]
     with pytest.raises(ConfigError, match="no node of the worker's file is in 'west'"):
-        of_service(GIVEN, settings("west"))
+        JobOptions.of_service(GIVEN, settings("west"))
