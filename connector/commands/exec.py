@@ -25,6 +25,7 @@ from headrace.connector.shell.remote import (
     Executes,
     remote,
 )
+from headrace.connector.shell.session import decoded, read_script
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins import ConfigError, Problem
 
@@ -119,26 +120,8 @@ def _statements(arguments: argparse.Namespace) -> tuple[str, str]:
     if arguments.execute is not None:
         return _STANDARD_INPUT, arguments.execute  # As cqlsh names what -e gives.
     if arguments.file in (None, "-"):
-        return _STANDARD_INPUT, _decoded(_STANDARD_INPUT, sys.stdin.buffer.read(TEXT_BYTES_MAX + 1))
-    path = str(arguments.file)
-    try:
-        with Path(path).open("rb") as file:
-            return path, _decoded(path, file.read(TEXT_BYTES_MAX + 1))
-    except OSError as error:
-        problem = Problem("", f"cannot be read: {error.strerror}", "-f names a file of statements")
-        raise ConfigError([problem], place=path) from error
-
-
-def _decoded(origin: str, content: bytes) -> str:
-    if len(content) > TEXT_BYTES_MAX:
-        problem = Problem("", f"has more than {TEXT_BYTES_MAX} bytes", "split it into several")
-        raise ConfigError([problem], place=origin)
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            [Problem("", f"is not UTF-8 at byte {error.start}", "save it as UTF-8")], place=origin
-        ) from error
+        return _STANDARD_INPUT, decoded(sys.stdin.buffer.read(TEXT_BYTES_MAX + 1), _STANDARD_INPUT)
+    return arguments.file, read_script(Path(arguments.file))
 
 
 def _execute_all(service: Executes, origin: str, text: str, form: str) -> None:

@@ -4,7 +4,6 @@ The same for a prompt, a file, a pipe and `-e`. Knows nothing of terminals: the 
 input passes the screen. Belongs to one thread.
 """
 
-import contextlib
 import dataclasses
 import os
 import sys
@@ -370,10 +369,13 @@ def read_script(path: Path) -> str:
 def decoded(content: bytes, origin: str) -> str:
     """Return statements in UTF-8 as text. Raises ShellError, if they are not, or too long."""
     if len(content) > TEXT_BYTES_MAX:
-        raise ShellError(f"{origin} has more than {TEXT_BYTES_MAX} bytes")
-    with contextlib.suppress(UnicodeDecodeError):
+        message = f"{origin} has more than {TEXT_BYTES_MAX} bytes"
+        raise ShellError(message, hint="split it into several")
+    try:
         return content.decode("utf-8-sig")
-    raise ShellError(f"{origin} is not UTF-8")
+    except UnicodeDecodeError as error:
+        message = f"{origin} is not UTF-8 at byte {error.start}"
+        raise ShellError(message, hint="save it as UTF-8") from error
 
 
 def _text_of(error: HeadraceError) -> str:
