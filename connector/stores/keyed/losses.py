@@ -1,8 +1,8 @@
 """The quarantine: written before the commit that covers it, and seen when the head says so."""
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import msgspec
@@ -74,15 +74,7 @@ class Losses:
                 sent=False,
                 size=_size(loss),
                 pieces=len(pieces),
-                kind=loss.kind,
-                table=loss.table,
-                place=loss.place,
-                code=loss.code,
-                message=loss.message,
-                stage=loss.stage,
-                key=loss.key,
-                headers=loss.headers,
-                origin=json.dumps(loss.origin),
+                loss=replace(loss, content=b""),
             )
             found[Key(partition, name)] = pack(row)
             content = self._rows.content(commit.split, name)
@@ -183,18 +175,7 @@ class Losses:
         row, pieces = kept.row, self._pieces(kept)
         if pieces is None:
             return None
-        loss = Loss(
-            kind=row.kind,
-            table=row.table,
-            place=row.place,
-            code=row.code,
-            message=row.message,
-            key=row.key,
-            content=b"".join(pieces),
-            headers=row.headers,
-            stage=row.stage,
-            origin=json.loads(row.origin),
-        )
+        loss = replace(row.loss, content=b"".join(pieces))
         return KeptLoss(row.number, kept.split, row.lost_ms, row.sent, loss)
 
     def _pieces(self, kept: _Kept) -> Sequence[bytes] | None:

@@ -4,10 +4,9 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
-
-import msgspec
 
 from headrace.connector.stores import (
     Publication,
@@ -18,7 +17,6 @@ from headrace.connector.stores.keyed.rows import (
     PROBLEM,
     JobRows,
     PublicationRow,
-    SeenRow,
     named,
     pack,
     unpack,
@@ -140,33 +138,19 @@ class Publications:
         """Replace what is known of a publication, unless its text is another by now."""
 
         def settled(row: PublicationRow | None) -> PublicationRow | None:
-            if row is None or row.text != publication.text:
+            if row is None or row.publication.text != publication.text:
                 return None
-            return _row(publication, row.queued_us)
+            return PublicationRow(publication, row.queued_us)
 
         self._replace(self._key(publication), settled)
 
     def all(self) -> Sequence[Publication]:
         """Return all, in the order in which they were queued."""
         found = [
-            (self._rows.unpack(PublicationRow, key, entry), key)
+            self._rows.unpack(PublicationRow, key, entry)
             for key, entry in self._values.scan([self._rows.publications]).items()
         ]
-        found.sort(key=lambda each: each[0].queued_us)
-        return [self._publication(key, row) for row, key in found]
-
-    def _publication(self, key: Key, row: PublicationRow) -> Publication:
-        subject, schema_id, part = named(key, json.loads, self._values)
-        return Publication(
-            subject=subject,
-            schema_id=bytes.fromhex(schema_id),
-            part=part,
-            text=row.text,
-            state=row.state,
-            number=row.number,
-            guid=row.guid,
-            problem=row.problem,
-        )
+        return [row.publication for row in sorted(found, key=lambda row: row.queued_us)]
 
     def _key(self, each: Publication) -> Key:
         name = json.dumps([each.subject, each.schema_id.hex(), each.part])
@@ -191,20 +175,9 @@ class Publications:
 
 
 def _queued(each: Publication, now_us: int, row: PublicationRow | None) -> PublicationRow | None:
-    if row is not None and row.text == each.text:
+    if row is not None and row.publication.text == each.text:
         return None
-    return _row(each, row.queued_us if row else now_us)
-
-
-def _row(each: Publication, queued_us: int) -> PublicationRow:
-    return PublicationRow(
-        text=each.text,
-        state=each.state,
-        number=each.number,
-        guid=each.guid,
-        problem=each.problem,
-        queued_us=queued_us,
-    )
+    return PublicationRow(each, row.queued_us if row else now_us)
 
 
 def see(rows: JobRows, told: Sequence[Seen], owners: Mapping[str, str | None]) -> None:
@@ -217,16 +190,7 @@ def see(rows: JobRows, told: Sequence[Seen], owners: Mapping[str, str | None]) -
             continue
         last = before.get(each.split)
         since_ms = last.since_ms if last is not None and last.state is each.state else now_ms
-        row = SeenRow(
-            state=each.state,
-            generation=each.generation,
-            worker=each.worker,
-            reason=each.reason,
-            attempt=each.attempt,
-            next_attempt_ms=each.next_attempt_ms,
-            since_ms=since_ms,
-            seen_ms=now_ms,
-        )
+        row = replace(each, since_ms=since_ms, seen_ms=now_ms)
         found[Key(rows.seen, _SPLIT + each.split)] = pack(row)
     if found:
         rows.values.put(found)
@@ -234,13 +198,12 @@ def see(rows: JobRows, told: Sequence[Seen], owners: Mapping[str, str | None]) -
 
 def seen(rows: JobRows) -> Mapping[str, Seen]:
     """Do what `Store.seen` promises."""
-    found: dict[str, Seen] = {}
-    for key, entry in rows.values.scan([rows.seen]).items():
-        if key.name == PROBLEM:
-            continue
-        split, row = key.name.removeprefix(_SPLIT), rows.unpack(SeenRow, key, entry)
-        found[split] = Seen(split=split, **msgspec.structs.asdict(row))
-    return found
+    found = [
+        rows.unpack(Seen, key, entry)
+        for key, entry in rows.values.scan([rows.seen]).items()
+        if key.name != PROBLEM
+    ]
+    return {each.split: each for each in found}
 
 
 def _note(key: Key, values: KeyValues) -> NoteKey:

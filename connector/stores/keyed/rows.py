@@ -11,8 +11,14 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from headrace.connector.foundation.states import Observed
-from headrace.connector.stores import Counters, PublicationState, StateLostError, TableCounts
+from headrace.connector.stores import (
+    Counters,
+    Loss,
+    Publication,
+    StateLostError,
+    TableCounts,
+    WorkerRow,
+)
 from headrace.connector.stores.stored import restore_hint
 from headrace.plugins.stores.key_values import Entry, Key, KeyValues, Partition
 
@@ -45,17 +51,6 @@ class PlanRow(msgspec.Struct, frozen=True):
     counters: Counts = {}
 
 
-class Lease(msgspec.Struct, frozen=True):
-    """A split's lease; see `LeaseRow`."""
-
-    owner: str | None
-    token: int
-    beat: int
-    lease_ms: int
-    problem: str
-    rate: int
-
-
 class Head(msgspec.Struct, frozen=True):
     """A split's state but for the bytes of its chunks.
 
@@ -79,16 +74,8 @@ class Head(msgspec.Struct, frozen=True):
 class Worker(msgspec.Struct, frozen=True):
     """A worker; `beat_ms` is when its beat grew last, by its own clock."""
 
-    host: str
-    boot: str
-    pid_space: str
-    pid: int
-    started: int
-    beat: int
+    row: WorkerRow
     beat_ms: int
-    places: tuple[str, ...] = ()
-    handover_targets: tuple[str, ...] = msgspec.field(default=(), name="heirs")  # As stored.
-    wants: tuple[str, ...] = ()
 
 
 class LossRow(msgspec.Struct, frozen=True):
@@ -99,47 +86,13 @@ class LossRow(msgspec.Struct, frozen=True):
     sent: bool
     size: int
     pieces: int
-    kind: str
-    table: str
-    place: str
-    code: str
-    message: str
-    stage: str
-    key: bytes | None
-    headers: tuple[tuple[str, bytes], ...]
-    origin: str
-
-
-class SeenRow(msgspec.Struct, frozen=True):
-    """What was seen of a split; see `Seen`."""
-
-    state: Observed
-    generation: int
-    worker: str
-    reason: str
-    attempt: int
-    next_attempt_ms: int | None
-    since_ms: int
-    seen_ms: int
-
-
-class SchemaRow(msgspec.Struct, frozen=True):
-    """A schema; its documents are JSON."""
-
-    table: str
-    text: str
-    key: str
-    value: str
+    loss: Loss
 
 
 class PublicationRow(msgspec.Struct, frozen=True):
     """A publication in the order of `queued_us`."""
 
-    text: str
-    state: PublicationState
-    number: int | None
-    guid: bytes | None
-    problem: str
+    publication: Publication
     queued_us: int
 
 

@@ -6,11 +6,10 @@ that lists them, the rows of a plan before the job's row that puts it in force. 
 repeated after a crash makes the same of it.
 """
 
-import json
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from functools import cache
 from typing import Any, ClassVar, Final, Self
 
@@ -45,9 +44,7 @@ from headrace.connector.stores.keyed.rows import (
     Head,
     JobRow,
     JobRows,
-    Lease,
     PlanRow,
-    SchemaRow,
     Worker,
     counters_in,
     counts_of,
@@ -62,7 +59,6 @@ from headrace.plugins.stores.key_values import Change, Entry, Key, KeyValues
 
 TRIES_MAX: Final = 10  # Of rows that another process replaces meanwhile.
 WORKER_MS: Final = 24 * 3_600_000  # After which a worker that vanished is not listed any more.
-_FREE: Final = Lease(owner=None, token=0, beat=0, lease_ms=0, problem="", rate=0)
 
 
 class Store:
@@ -91,8 +87,8 @@ class Store:
         self._losses = Losses(self._rows, bytes_max=quarantine_bytes_max)
         self._heads = Heads(self._rows, self._losses, self._in_force)
         self._heads.splits_of_all_plans = self._splits_of_all_plans
-        self._leases: dict[str, tuple[int, Lease]] = {}  # With stamps, as of when it was seen.
-        self._enrolled: dict[str, Worker] = {}  # By this store, which alone writes their rows.
+        self._leases: dict[str, tuple[int, LeaseRow]] = {}  # With stamps, as of when it was seen.
+        self._enrolled: dict[str, WorkerRow] = {}  # By this store, which alone writes their rows.
         self._splits: frozenset[str] = frozenset()  # In force, as of the last look.
         self._schemas_known: set[bytes] = set()
 
@@ -219,7 +215,7 @@ class Store:
         kept_in = FORKED if FORK_MARK in self._job else ""
         head = Head(plan=plan, token=0, owner=None, seq=0, kept_in=kept_in)
         heads = [self._heads.replacing(split, None, head) for split in splits]
-        leases = [self._lease_change(split, None, _FREE) for split in splits]
+        leases = self._free_leases(splits)
         if None in self._values.change([*leases, *heads]):
             raise StoreUnavailableError("whether splits were registered is not known")
 
@@ -353,8 +349,7 @@ class Store:
             changes.append(self._heads.restart(split, there, head, successor.positions[split]))
         if not self._all_applied(changes):
             raise self._another_plan()
-        free = msgspec.structs.replace(_FREE, token=1 + max(tokens))
-        self._all_applied([self._lease_change(split, None, free) for split in plan.splits])
+        self._all_applied(self._free_leases(plan.splits, token=1 + max(tokens)))
 
     def _another_plan(self) -> LeaseLostError:
         return LeaseLostError("the plan is another one by now", place=f"job {self._job}")
@@ -399,16 +394,16 @@ class Store:
 
     def enroll(self, owner: Owner, places: Sequence[str] = ()) -> None:
         """Add a worker, which reads *places* without a network."""
-        facts = {name: value for name, value in asdict(owner).items() if name != "worker"}
-        worker = Worker(**facts, beat=0, beat_ms=_now_ms(), places=tuple(places))
-        self._enrolled[owner.worker] = worker
+        row = WorkerRow(owner, beat=0, places=tuple(places))
+        self._enrolled[owner.worker] = row
+        worker = Worker(row, _now_ms())
         self._values.put({Key(self._rows.workers, owner.worker): pack(worker)})
 
     def dismiss(self, worker: str) -> None:
         """Remove a worker and free the leases it still holds."""
         for row in self.leases():
             if row.owner == worker:
-                self._free(worker, row.split, row.token, row.problem)
+                self.release(worker, row.split, row.token, row.problem)
         self._enrolled.pop(worker, None)
         self._values.put({Key(self._rows.workers, worker): None})
 
@@ -417,27 +412,10 @@ class Store:
         self._values.check()
         now_ms, found = _now_ms(), []
         for key, entry in self._values.scan([self._rows.workers]).items():
-            row = self._rows.unpack(Worker, key, entry)
-            silent_ms = max(0, now_ms - row.beat_ms)
-            owner = Owner(
-                worker=key.name,
-                host=row.host,
-                boot=row.boot,
-                pid_space=row.pid_space,
-                pid=row.pid,
-                started=row.started,
-            )
+            worker = self._rows.unpack(Worker, key, entry)
+            silent_ms = max(0, now_ms - worker.beat_ms)
             if silent_ms < WORKER_MS:
-                found.append(
-                    WorkerRow(
-                        owner,
-                        row.beat,
-                        places=row.places,
-                        handover_targets=row.handover_targets,
-                        wants=row.wants,
-                        silent_ms=silent_ms,
-                    )
-                )
+                found.append(replace(worker.row, silent_ms=silent_ms))
         return found
 
     def offer(self, worker: str, handover_targets: Sequence[str]) -> None:
@@ -448,14 +426,13 @@ class Store:
         """Let other workers see that *worker*, which is enrolled, is to have *splits*."""
         self._values.put(self._beat(worker, wants=tuple(splits)))
 
-    def _beat(self, worker: str, **fields: tuple[str, ...]) -> dict[Key, bytes]:
+    def _beat(self, worker: str, **fields: Any) -> dict[Key, bytes]:  # noqa: ANN401 (of a WorkerRow)
         """Return what moves the beat of a worker, and replaces *fields*, if it has enrolled."""
         row = self._enrolled.get(worker)
         if row is None:
             return {}
-        moved = {"beat": row.beat + 1, "beat_ms": _now_ms(), **fields}
-        self._enrolled[worker] = row = msgspec.structs.replace(row, **moved)
-        return {Key(self._rows.workers, worker): pack(row)}
+        self._enrolled[worker] = row = replace(row, beat=row.beat + 1, **fields)
+        return {Key(self._rows.workers, worker): pack(Worker(row, _now_ms()))}
 
     def leases(self) -> Sequence[LeaseRow]:
         """Return the leases of all registered splits, by name.
@@ -467,7 +444,7 @@ class Store:
         for _ in range(TRIES_MAX):
             rows = self._values.scan(self._rows.buckets)
             self._leases = {
-                key.name: (entry.stamp, self._rows.unpack(Lease, key, entry))
+                key.name: (entry.stamp, self._rows.unpack(LeaseRow, key, entry))
                 for key, entry in rows.items()
             }
             if self._leases.keys() == self._splits:
@@ -478,10 +455,7 @@ class Store:
                 break
             if before == self._splits:  # The leases of a plan are there before it is in force.
                 raise self._rows.lost("the split is known, but has no lease", min(missing))
-        return [
-            LeaseRow(split=split, **msgspec.structs.asdict(self._leases[split][1]))
-            for split in sorted(self._splits)
-        ]
+        return [self._leases[split][1] for split in sorted(self._splits)]
 
     def claim(self, owner: str, rows: Sequence[LeaseRow], lease_ms: int) -> Mapping[str, int]:
         """Take the leases that are still as *rows* show them; return the new tokens.
@@ -494,14 +468,14 @@ class Store:
         heads = self._heads.read([row.split for row in rows])
         there = self._leases_of([row.split for row in rows])
         tokens: dict[str, int] = {}
-        changes: dict[str, tuple[Change, Lease]] = {}
+        changes: dict[str, tuple[Change, LeaseRow]] = {}
         for row in rows:
             stamp, lease = there.get(row.split, (0, None))
-            if lease is None or LeaseRow(split=row.split, **msgspec.structs.asdict(lease)) != row:
+            if lease is None or lease != row:
                 continue
             known = heads.get(row.split)
             tokens[row.split] = 1 + max(row.token, known.head.token if known else 0)
-            taken = msgspec.structs.replace(
+            taken = replace(
                 lease,
                 owner=owner,
                 token=tokens[row.split],
@@ -523,30 +497,27 @@ class Store:
         """
         known = rates or {}
 
-        def renewed(split: str, lease: Lease) -> Lease | None:
-            if (lease.owner, lease.token) != (owner, tokens[split]):
+        def renewed(lease: LeaseRow) -> LeaseRow | None:
+            if (lease.owner, lease.token) != (owner, tokens[lease.split]):
                 return None
-            rate = known.get(split, lease.rate)
-            return msgspec.structs.replace(lease, beat=lease.beat + 1, rate=rate)
+            return replace(lease, beat=lease.beat + 1, rate=known.get(lease.split, lease.rate))
 
         return frozenset(tokens) - self._update_leases(tokens, renewed, self._beat(owner))
 
     def release(self, owner: str, split: str, token: int, problem: str = "") -> None:
         """Free a lease; *problem* stays visible until the next claim."""
-        self._free(owner, split, token, problem)
 
-    def _free(self, owner: str, split: str, token: int, problem: str) -> None:
-        def freed(_: str, lease: Lease) -> Lease | None:
+        def freed(lease: LeaseRow) -> LeaseRow | None:
             if (lease.owner, lease.token) != (owner, token):
                 return None
-            return msgspec.structs.replace(lease, owner=None, problem=problem)
+            return replace(lease, owner=None, problem=problem)
 
         self._update_leases([split], freed)
 
     def _update_leases(
         self,
         splits: Collection[str],
-        updated: Callable[[str, Lease], Lease | None],
+        updated: Callable[[LeaseRow], LeaseRow | None],
         beat: Mapping[Key, bytes] | None = None,
     ) -> frozenset[str]:
         """Replace leases; return the splits of those that were. None: it stays as it is.
@@ -558,11 +529,11 @@ class Store:
         waiting = set(splits)
         for _ in range(TRIES_MAX):
             there |= self._leases_of(waiting - there.keys())
-            changes: dict[str, tuple[Change, Lease]] = {}
+            changes: dict[str, tuple[Change, LeaseRow]] = {}
             stale = set[str]()
             for split in waiting & there.keys():
                 stamp, lease = there[split]
-                new = updated(split, lease)
+                new = updated(lease)
                 if new is not None:
                     changes[split] = self._lease_change(split, stamp, new), new
                 elif self._leases.get(split) == (stamp, lease):
@@ -577,16 +548,16 @@ class Store:
                 self._leases.pop(split, None)
         raise StoreUnavailableError("leases are replaced all the time", place=min(waiting))
 
-    def _leases_of(self, splits: Collection[str]) -> dict[str, tuple[int, Lease]]:
+    def _leases_of(self, splits: Collection[str]) -> dict[str, tuple[int, LeaseRow]]:
         """Return the newest leases of *splits*, with their stamps."""
         entries = self._values.read([self._rows.lease(split) for split in splits])
         return {
-            key.name: (entry.stamp, self._rows.unpack(Lease, key, entry))
+            key.name: (entry.stamp, self._rows.unpack(LeaseRow, key, entry))
             for key, entry in entries.items()
         }
 
     def _apply_leases(
-        self, changes: Mapping[str, tuple[Change, Lease]], beat: Mapping[Key, bytes]
+        self, changes: Mapping[str, tuple[Change, LeaseRow]], beat: Mapping[Key, bytes]
     ) -> Collection[str]:
         """Replace leases, and *beat* before them; return the splits of those that were."""
         outcomes = self._values.change([change for change, _ in changes.values()], beat)
@@ -596,7 +567,12 @@ class Store:
         self._leases |= {s: (changes[s][0].stamp, changes[s][1]) for s in done}
         return done
 
-    def _lease_change(self, split: str, stamp: int | None, lease: Lease | None) -> Change:
+    def _free_leases(self, splits: Sequence[str], token: int = 0) -> list[Change]:
+        """Return the changes that make leases that do not exist yet."""
+        free = LeaseRow(split="", owner=None, token=token, beat=0, lease_ms=0)
+        return [self._lease_change(split, None, replace(free, split=split)) for split in splits]
+
+    def _lease_change(self, split: str, stamp: int | None, lease: LeaseRow | None) -> Change:
         key = self._rows.lease(split)
         rows = {key.name: None if lease is None else pack(lease)}
         return Change(partition=key.partition, expected={key.name: stamp}, rows=rows)
@@ -696,7 +672,7 @@ class Store:
             )
             changes.append(self._heads.restart(state.split, there, head, state.position))
         self._put_heads(changes)
-        self._all_applied([self._lease_change(split, None, _FREE) for split in theirs.splits])
+        self._all_applied(self._free_leases(theirs.splits))
         self._become(theirs)
         return True
 
@@ -734,13 +710,9 @@ class Store:
     def put_schemas(self, schemas: Sequence[RecordSchema]) -> None:
         """Keep schemas under their ids; a known id is left as it is."""
         new = {
-            Key(SCHEMAS, x.schema_id.hex()): pack(
-                SchemaRow(
-                    table=x.table, text=x.text, key=json.dumps(x.key), value=json.dumps(x.value)
-                )
-            )
-            for x in schemas
-            if x.schema_id not in self._schemas_known
+            Key(SCHEMAS, schema.schema_id.hex()): pack(schema)
+            for schema in schemas
+            if schema.schema_id not in self._schemas_known
         }
         if new:
             self._values.put(new)
@@ -750,17 +722,12 @@ class Store:
         """Return a schema, or None when the id is unknown."""
         key = Key(SCHEMAS, schema_id.hex())
         entry = self._values.row(key)
-        return None if entry is None else self._schema(key, entry)
+        return None if entry is None else unpack(RecordSchema, key, entry, self._values)
 
     def schemas(self) -> Sequence[RecordSchema]:
         """Return all schemas, of whichever job."""
-        return [self._schema(*each) for each in self._values.scan([SCHEMAS]).items()]
-
-    def _schema(self, key: Key, entry: Entry) -> RecordSchema:
-        row = unpack(SchemaRow, key, entry, self._values)
-        schema_id = named(key, bytes.fromhex, self._values)
-        made = json.loads(row.key), json.loads(row.value)
-        return RecordSchema(row.table, row.text, schema_id, *made)
+        found = self._values.scan([SCHEMAS]).items()
+        return [unpack(RecordSchema, key, entry, self._values) for key, entry in found]
 
     def publications(self) -> Publications:
         """Return the queue of the job's schemas, over the same connection."""
@@ -797,11 +764,8 @@ class Store:
 
     def see(self, rows: Sequence[Seen]) -> None:
         """Replace what workers saw, except of splits that others own; the times are the store's."""
-        owners = {split: lease.owner for split, (_, lease) in self._owners(rows).items()}
-        see(self._rows, rows, owners)
-
-    def _owners(self, rows: Sequence[Seen]) -> dict[str, tuple[int, Lease]]:
-        return self._leases_of([row.split for row in rows if row.split])
+        leases = self._leases_of([row.split for row in rows if row.split])
+        see(self._rows, rows, {split: lease.owner for split, (_, lease) in leases.items()})
 
     def seen(self) -> Mapping[str, Seen]:
         """Return what was seen of each split, and of the whole job under the empty name."""

@@ -1,5 +1,6 @@
 """The rows of a state file, read and changed without the store."""
 
+import dataclasses
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from headrace.connector.stores.keyed.rows import Head, Lease, pack, unpack
+from headrace.connector.stores import LeaseRow
+from headrace.connector.stores.keyed.rows import Head, pack, unpack
 from headrace.connector.stores.sqlite.file import connect
 from headrace.connector.stores.sqlite.store import SqliteValues
 from headrace.plugins.stores.key_values import Entry, Key, Partition, new_stamp
@@ -29,19 +31,19 @@ def heads(path: Path) -> dict[Of, Head]:
     return {_of(key): head for key, head in _documents(path, "head", Head)}
 
 
-def leases(path: Path) -> dict[Of, Lease]:
+def leases(path: Path) -> dict[Of, LeaseRow]:
     """Return the leases of all jobs."""
-    return {_of(key): lease for key, lease in _documents(path, "leases", Lease)}
+    return {_of(key): lease for key, lease in _documents(path, "leases", LeaseRow)}
 
 
 def replace_heads(path: Path, fields: Callable[[Of], Mapping[str, Any]]) -> None:  # Any: of a head.
     """Replace fields of all heads."""
-    _replace(path, "head", Head, fields)
+    _replace(path, "head", Head, fields, msgspec.structs.replace)
 
 
 def replace_leases(path: Path, fields: Callable[[Of], Mapping[str, Any]]) -> None:  # Any: likewise.
     """Replace fields of all leases."""
-    _replace(path, "leases", Lease, fields)
+    _replace(path, "leases", LeaseRow, fields, dataclasses.replace)
 
 
 def _replace(
@@ -49,11 +51,12 @@ def _replace(
     kind: str,
     document: type[Any],  # Any: each has its own fields.
     fields: Callable[[Of], Mapping[str, Any]],
+    replaced: Callable[..., Any],
 ) -> None:
     found = list(_documents(path, kind, document))
     with closing(sqlite3.connect(path)) as raw, raw:
         for key, each in found:
-            made = msgspec.structs.replace(each, **fields(_of(key)))
+            made = replaced(each, **fields(_of(key)))
             raw.execute(
                 "UPDATE rows SET stamp = ?, value = ? WHERE partition = ? AND name = ?",
                 (new_stamp(), pack(made), key.partition.text, key.name),

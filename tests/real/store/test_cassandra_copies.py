@@ -3,16 +3,17 @@
 import contextlib
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 
-import msgspec
 import pytest
 
+from headrace.connector.stores import LeaseRow
 from headrace.connector.stores.cassandra.session import CassandraStoreConfig
 from headrace.connector.stores.cassandra.store import CassandraStore
 from headrace.connector.stores.cassandra.values import CassandraValues
 from headrace.connector.stores.keyed.heads import Heads
 from headrace.connector.stores.keyed.losses import Losses
-from headrace.connector.stores.keyed.rows import JobRows, Lease, pack
+from headrace.connector.stores.keyed.rows import JobRows, pack
 from headrace.plugins.stores.key_values import Change
 from helpers.stores.copy_suite import Copies, CopyDriver, CopySuite
 from helpers.stores.store_suite import StoreSuite
@@ -48,7 +49,7 @@ class TableCopies(Copies):
             if tokens:
                 key = rows.lease("a")
                 entry = values.read([key])[key]
-                lease = msgspec.structs.replace(rows.unpack(Lease, key, entry), token=0)
+                lease = replace(rows.unpack(LeaseRow, key, entry), token=0)
                 change = Change(
                     partition=key.partition,
                     expected={key.name: entry.stamp},
