@@ -120,12 +120,11 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of it; `started_s` and `ended_s` are when the worker did, by the same clock."""
+    """What came of it; `started_s` is when the worker started, by the same clock."""
 
     received: list[Received]
     summary: Mapping[str, Any]  # Any: JSON.
     started_s: float
-    ended_s: float
 
 
 def play(
@@ -161,14 +160,13 @@ def play(
             progress(_lines(out))
             if time.monotonic() - started_s > WORKER_SECONDS_MAX:
                 raise worker.failure(f"is not idle after {WORKER_SECONDS_MAX} s")
-        ended_s = time.monotonic()
         worker.finished()
         consumer.finished()
         broker.finished()
     decoder = msgspec.json.Decoder(Received)
     received = decoder.decode_lines(out.read_bytes())
     progress(len(received))
-    return Outcome(received, json.loads(summary.read_bytes()), started_s, ended_s)
+    return Outcome(received, json.loads(summary.read_bytes()), started_s)
 
 
 def _job(recording: Recording, state: Path) -> dict[str, object]:

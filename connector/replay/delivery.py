@@ -116,8 +116,7 @@ class Target:
 class ShardReport:
     """The result of a shard: numbers of changes, CPU and wall seconds; or the error.
 
-    `notes` report damage and refused records of a shard that succeeded. `schemas` are the schemas
-    of its records: table, text, key and value.
+    `notes` report damage and refused records of a shard that succeeded.
     """
 
     number: int
@@ -131,7 +130,6 @@ class ShardReport:
     problem: str = ""
     notes: list[str] = field(default_factory=list)
     books: Mapping[str, int] = field(default_factory=dict)
-    schemas: list[Mapping[str, Any]] = field(default_factory=list)
 
 
 class Outlet(Protocol):
@@ -171,10 +169,6 @@ def _pump(source: Source, shard: Shard, outlet: Outlet, report: ShardReport, rat
     started = time.monotonic()
     second = max(1, min(BATCH_RECORDS_MAX, int(rate))) if rate else BATCH_RECORDS_MAX
     for batch in batches(source, shard, records_max=second):
-        report.schemas += [
-            {"table": s.table, "text": s.text, "key": s.key, "value": s.value}
-            for s in batch.schemas()
-        ]
         made = outlet.encode(batch)
         report.changes += len(made)
         for lost in made.quarantined:

@@ -133,8 +133,7 @@ class RunTable:
 
     def end(self, run: str, report: ShardReport, state: ShardState) -> None:
         """Store the result of a shard."""
-        told = {k: v for k, v in asdict(report).items() if k != "schemas"}
-        self._replace(run, report.number, state=state, report=told)
+        self._replace(run, report.number, state=state, report=asdict(report))
 
     def _replace(self, run: str, number: int, **fields: Any) -> None:  # noqa: ANN401 (of a ShardRow)
         def replaced(notes: NoteCopy) -> None:

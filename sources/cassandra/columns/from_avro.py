@@ -85,7 +85,6 @@ class _Payload:
     """Reads changes of one version of a table."""
 
     def __init__(self, table: TableSchema, target: TableType) -> None:
-        self._table = table
         self._misfit = False  # Whether a value that was read does not fit its column.
         columns = payload_columns(table)
         names = avro_names(tuple(column.name for column in columns))

@@ -50,7 +50,7 @@ def received() -> list[Received]:
 
 def outcome(records: list[Received], **changed: object) -> Outcome:
     """Return the outcome of a run whose consumer has *records*."""
-    return Outcome(records, SUMMARY | changed, 10.0, 12.0)
+    return Outcome(records, SUMMARY | changed, 10.0)
 
 
 def test_the_ring_justifies_what_two_nodes_have() -> None:
