@@ -52,18 +52,8 @@ class Selection:
         if all(mask):
             return encoded
         numbers = list(compress(range(len(mask)), mask))
-        places = {number: place for place, number in enumerate(numbers)}
         facts = encoded.facts and _chosen(encoded.facts, numbers)
-        return replace(
-            encoded,
-            keys=[encoded.keys[i] for i in numbers],
-            values=[encoded.values[i] for i in numbers],
-            headers=[encoded.headers[i] for i in numbers],
-            tables=[encoded.tables[i] for i in numbers],
-            tombstones=[places[i] for i in encoded.tombstones if i in places],
-            topics=encoded.topics and [encoded.topics[i] for i in numbers],
-            facts=facts,
-        )
+        return replace(encoded.chosen(numbers), facts=facts)
 
     def _mask(self, encoded: EncodedRecords) -> list[bool]:
         mask = [True] * len(encoded)

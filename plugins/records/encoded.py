@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.plugins.records.checksums import Checksums
 from headrace.plugins.records.record import (
@@ -116,3 +116,19 @@ class EncodedRecords:
     def __len__(self) -> int:
         """Return the number of records."""
         return len(self.values)
+
+    def chosen(self, indexes: Sequence[int]) -> "EncodedRecords":
+        """Return the records at *indexes*, which ascend, without their facts."""
+        places = {index: place for place, index in enumerate(indexes)}
+        return replace(
+            self,
+            keys=[self.keys[i] for i in indexes],
+            values=[self.values[i] for i in indexes],
+            headers=[self.headers[i] for i in indexes],
+            tables=[self.tables[i] for i in indexes],
+            tombstones=[places[i] for i in self.tombstones if i in places],
+            topics=None if self.topics is None else [self.topics[i] for i in indexes],
+            left={places[i]: record for i, record in self.left.items() if i in places},
+            facts=None,
+            checksums=self.checksums and self.checksums.chosen(indexes),
+        )

@@ -7,7 +7,7 @@ records or position (R4).
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import compress
 from typing import Final
@@ -246,7 +246,8 @@ class Ledger:
             keep = [i >= start and i not in shipment.rejected for i in range(total)]
             if not all(keep):
                 shipment.batch = Part(shipment.batch, keep)
-                shipment.encoded = _rows(shipment.encoded, keep)
+                rest = shipment.encoded.chosen([i for i, kept in enumerate(keep) if kept])
+                shipment.encoded = replace(rest, quarantined=(), filtered={})
             shipment.rejected.clear()
             shipment.retry_from = None
             shipment.may_repeat(RESEND)
@@ -361,17 +362,6 @@ def tally(encoded: EncodedRecords, place: str) -> tuple[Counters, list[Loss]]:
     for table, n in Counter(loss.table for loss in losses).items():
         counters = add_counters(counters, {table: TableCounts(cut=n, quarantined=n)})
     return counters, losses
-
-
-def _rows(encoded: EncodedRecords, keep: Sequence[bool]) -> EncodedRecords:
-    return EncodedRecords(
-        keys=list(compress(encoded.keys, keep)),
-        values=list(compress(encoded.values, keep)),
-        headers=list(compress(encoded.headers, keep)),
-        tables=list(compress(encoded.tables, keep)),
-        tombstones=[sum(keep[:index]) for index in encoded.tombstones if keep[index]],
-        topics=None if encoded.topics is None else list(compress(encoded.topics, keep)),
-    )
 
 
 def quarantined(encoded: EncodedRecords, place: str) -> list[Loss]:

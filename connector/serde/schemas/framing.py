@@ -90,8 +90,7 @@ class Framing:
             raise incompatible(encoded.tables[index], refused[encoded.headers[index][0][1]])
         keep = [i for i, headers in enumerate(encoded.headers) if headers[0][1] not in refused]
         kept = set(keep)
-        checksums = encoded.checksums
-        sums = [0] * len(encoded) if checksums is None else list(checksums)
+        sums = list(encoded.checksums or [0] * len(encoded))
         lost = [
             Quarantined(
                 place=encoded.tables[index],
@@ -107,19 +106,7 @@ class Framing:
             for index in range(len(encoded))
             if index not in kept
         ]
-        places = {index: place for place, index in enumerate(keep)}
-        return EncodedRecords(
-            keys=[encoded.keys[index] for index in keep],
-            values=[encoded.values[index] for index in keep],
-            headers=[encoded.headers[index] for index in keep],
-            tables=[encoded.tables[index] for index in keep],
-            quarantined=[*encoded.quarantined, *lost],
-            tombstones=[places[index] for index in encoded.tombstones if index in places],
-            topics=None if encoded.topics is None else [encoded.topics[index] for index in keep],
-            filtered=encoded.filtered,
-            checksums=None if checksums is None else checksums.chosen(keep),
-            omitted=encoded.omitted,
-        )
+        return replace(encoded.chosen(keep), quarantined=[*encoded.quarantined, *lost])
 
     def _prefixed(self, encoded: EncodedRecords) -> EncodedRecords:
         keys: list[bytes | None] = list(encoded.keys)
