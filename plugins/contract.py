@@ -11,12 +11,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Protocol
 
 from headrace.plugins.bookkeeping import NO_COUNTERS, Bookkeeping
-from headrace.plugins.check_results import (
-    Backlog,
-    CheckResult,
-    Failure,
-    Finding,
-)
+from headrace.plugins.check_results import Backlog, CheckResult, Failure, Finding
 from headrace.plugins.context import Context
 from headrace.plugins.errors import ConfigError, Problem
 from headrace.plugins.metrics import Measure

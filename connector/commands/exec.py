@@ -19,12 +19,7 @@ from headrace.connector.language.errors import StatementSyntaxError
 from headrace.connector.language.parser import parse_script
 from headrace.connector.language.rendering import FORMATS, Rendering
 from headrace.connector.language.statements import CreateSink, CreateSource
-from headrace.connector.shell.remote import (
-    BEARER_VARIABLE,
-    LOGIN_VARIABLE,
-    Executes,
-    remote,
-)
+from headrace.connector.shell.remote import BEARER_VARIABLE, LOGIN_VARIABLE, Executes, remote
 from headrace.connector.shell.session import decoded, read_script
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins import ConfigError, Problem

@@ -165,11 +165,7 @@ def _log_in(session: Session, service: Executes, options: ShellOptions) -> None:
         return
 
     def login(username: str, password: str) -> "CqlConnection":
-        from headrace.connector.shell.cql import (  # noqa: PLC0415 (slow, seldom needed)
-            PROTOCOL_VERSION,
-            CqlConnection,
-            CqlTarget,
-        )
+        from headrace.connector.shell.cql import PROTOCOL_VERSION, CqlConnection, CqlTarget  # noqa: PLC0415 (slow, seldom needed)
 
         connection = CqlConnection(
             CqlTarget(

@@ -134,10 +134,7 @@ def authenticator_of(config: RestConfig, folder: Path) -> Authenticator:
 
 def _logins(config: RestConfig, folder: Path) -> CassandraLogins:
     """Return Cassandra's users, who are asked over connections of their own."""
-    from headrace.connector.shell.cql import (  # noqa: PLC0415 (slow, seldom needed)
-        CqlConnection,
-        CqlTarget,
-    )
+    from headrace.connector.shell.cql import CqlConnection, CqlTarget  # noqa: PLC0415 (slow, seldom needed)
 
     (node,) = addresses((str(config.cassandra),))
     tls = _tls_to_cassandra(folder / config.cassandra_ca) if config.cassandra_ca else None

@@ -10,15 +10,9 @@ from typing import Final
 
 from headrace.connector.control.access.gate import Gate, needs
 from headrace.connector.control.access.permission import Guard, Role, RoleGuard
-from headrace.connector.control.connector_config import (
-    source_entry,
-)
+from headrace.connector.control.connector_config import source_entry
 from headrace.connector.control.entries import CLASS_KEY, NAME_KEY, ConnectorOptions, SourceEntry
-from headrace.connector.control.errors import (
-    AlreadyExistsError,
-    NotFoundError,
-    NotStoppedError,
-)
+from headrace.connector.control.errors import AlreadyExistsError, NotFoundError, NotStoppedError
 from headrace.connector.control.gaps import Acceptance, Gaps, JobGap
 from headrace.connector.control.job_files import source_class
 from headrace.connector.control.offsets import Offset, Offsets, OffsetsChange

@@ -38,13 +38,7 @@ from headrace.connector.language.formatting import format_statement
 from headrace.connector.language.statements import CreateSink, CreateSource, TableName
 from headrace.connector.runtime.failures.tolerance import DEAD_LETTERS_KEY, topic_problems
 from headrace.connector.stores.cassandra.cdc_state import job_of
-from headrace.plugins import (
-    ConfigError,
-    Problem,
-    Sink,
-    SinkOptions,
-    parse_config,
-)
+from headrace.plugins import ConfigError, Problem, Sink, SinkOptions, parse_config
 
 CONNECTOR_NAME_CHARS_MAX: Final = 320
 

@@ -8,20 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.connector.foundation.configured import checked_config, plugin_part
 from headrace.connector.foundation.confinement import Bounds
-from headrace.connector.foundation.job_file import (
-    EARLIEST,
-    JobFile,
-    RuntimeConfig,
-    read_job_file,
-)
+from headrace.connector.foundation.job_file import EARLIEST, JobFile, RuntimeConfig, read_job_file
 from headrace.connector.foundation.references import check_references
-from headrace.connector.stores.job import (
-    Job,
-    WorkerFile,
-    notes_of,
-    place_and_name,
-    store_class,
-)
+from headrace.connector.stores.job import Job, WorkerFile, notes_of, place_and_name, store_class
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.plugins import (

@@ -8,10 +8,7 @@ from typing import Final
 from headrace.connector.control.access.gate import Gate, needs
 from headrace.connector.control.access.permission import Guard, Role
 from headrace.connector.control.catalogue import Catalogue
-from headrace.connector.control.connector_config import (
-    sink_entry,
-    sink_entry_of,
-)
+from headrace.connector.control.connector_config import sink_entry, sink_entry_of
 from headrace.connector.control.entries import CLASS_KEY, NAME_KEY, TASKS_KEY, SinkEntry
 from headrace.connector.control.errors import AlreadyExistsError, InUseError
 from headrace.connector.control.plugins.sink_uri import parse_sink_uri, without_options

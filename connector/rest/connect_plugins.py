@@ -16,13 +16,7 @@ from headrace.connector.rest.bodies import read_json
 from headrace.connector.rest.connect import KAFKA_VERSION
 from headrace.connector.rest.connect_requests import config_of
 from headrace.connector.rest.doorway import Doorway
-from headrace.connector.rest.exchange import (
-    RefusedError,
-    an_object,
-    answer,
-    only,
-    warning_headers,
-)
+from headrace.connector.rest.exchange import RefusedError, an_object, answer, only, warning_headers
 from headrace.plugins.config.forms import CheckedOption, Definition
 
 _TYPES: Final = {"sources": "source", "sinks": "sink", "codecs": "converter"}

@@ -20,15 +20,7 @@ from headrace.connector.runtime.pipeline import Pipeline
 from headrace.connector.runtime.splits.split_task import SplitRun
 from headrace.connector.runtime.splits.watch import SplitWatch
 from headrace.connector.runtime.tally import Tally
-from headrace.plugins import (
-    Backlog,
-    Bookkeeping,
-    Clock,
-    CounterGroup,
-    HeadraceError,
-    Source,
-    Split,
-)
+from headrace.plugins import Backlog, Bookkeeping, Clock, CounterGroup, HeadraceError, Source, Split
 from headrace.plugins.metrics import Kind, Measure, Sample, counter, gauge
 
 BACKLOG_EVERY_MS: Final = 10_000  # Listing all logs takes time.

@@ -16,12 +16,7 @@ from headrace.connector.runtime.failures.tolerance import ErrorPolicy, topic_pro
 from headrace.connector.runtime.pipeline import Limits
 from headrace.connector.runtime.splits.watch import RestartPolicy, SplitWatch
 from headrace.connector.runtime.writers import Writers
-from headrace.connector.stores import (
-    Commit,
-    StateFileError,
-    StateLostError,
-    StoreUnavailableError,
-)
+from headrace.connector.stores import Commit, StateFileError, StateLostError, StoreUnavailableError
 from headrace.connector.stores.cassandra.cdc_state import PublishedStates, job_of
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.keyed.store import Store

@@ -18,12 +18,7 @@ from headrace.connector.serde.avro_types import (
     standalone,
     without_logic,
 )
-from headrace.connector.serde.conversion import (
-    CepTypes,
-    Conversion,
-    DebeziumTypes,
-    Lossless,
-)
+from headrace.connector.serde.conversion import CepTypes, Conversion, DebeziumTypes, Lossless
 from headrace.connector.serde.transcode import octets
 from headrace.connector.serde.transcode.walk import BadAvroError, Piece
 from headrace.plugins import (

@@ -22,12 +22,7 @@ from headrace.plugins.stores.contract import (
     WorkerRow,
     add_counters,
 )
-from headrace.plugins.stores.control_store import (
-    ALL_JOBS,
-    Publication,
-    PublicationState,
-    Seen,
-)
+from headrace.plugins.stores.control_store import ALL_JOBS, Publication, PublicationState, Seen
 
 __all__ = [
     "ALL_JOBS",

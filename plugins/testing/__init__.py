@@ -29,21 +29,10 @@ from headrace.plugins.testing.capability_suites import (  # noqa: E402 (as below
     TokenRangesSuite,
     TypedColumnsSuite,
 )
-from headrace.plugins.testing.key_value_suite import (  # noqa: E402 (after the rewrite)
-    KeyValueSuite,
-)
-from headrace.plugins.testing.sink_suite import (  # noqa: E402 (after the rewrite is registered)
-    SinkDriver,
-    SinkSuite,
-)
-from headrace.plugins.testing.source_suite import (  # noqa: E402 (after the rewrite is registered)
-    SourceDriver,
-    SourceSuite,
-)
-from headrace.plugins.testing.transactional_suite import (  # noqa: E402 (as above)
-    TransactionalDriver,
-    TransactionalSuite,
-)
+from headrace.plugins.testing.key_value_suite import KeyValueSuite  # noqa: E402 (after the rewrite)
+from headrace.plugins.testing.sink_suite import SinkDriver, SinkSuite  # noqa: E402 (after the rewrite is registered)
+from headrace.plugins.testing.source_suite import SourceDriver, SourceSuite  # noqa: E402 (after the rewrite is registered)
+from headrace.plugins.testing.transactional_suite import TransactionalDriver, TransactionalSuite  # noqa: E402 (as above)
 
 __all__ = [
     "BulkReadingSuite",

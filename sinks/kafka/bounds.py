@@ -6,10 +6,7 @@ from typing import Any, Final
 
 import cramjam
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs forget some.
-    AdminClient,
-    ConfigResource,
-)
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # Its stubs forget some.
 
 from headrace.plugins import Clock, Headers
 from headrace.sinks.kafka.config import MESSAGE_BYTES_MAX, KafkaConfig

@@ -4,12 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs forget some.
-    AclOperation,
-    AdminClient,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]  # Its stubs forget some.
 
 from headrace.plugins import CheckResult, Finding
 from headrace.sinks.kafka.config import KafkaConfig

@@ -16,21 +16,11 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs forget some.
-    AdminClient,
-    ConfigResource,
-    NewTopic,
-    OffsetSpec,
-)
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # Its stubs forget some.
 
 from headrace.plugins import Clock
 from headrace.sinks.kafka.config import KafkaConfig
-from headrace.sinks.kafka.failures import (
-    MOVING,
-    REFUSALS,
-    UNANSWERED,
-    OffsetsTopicError,
-)
+from headrace.sinks.kafka.failures import MOVING, REFUSALS, UNANSWERED, OffsetsTopicError
 from headrace.sinks.kafka.reading import taken
 
 PARTITIONS: Final = 8

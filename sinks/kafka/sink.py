@@ -5,15 +5,7 @@ from functools import cached_property
 
 from confluent_kafka import KafkaException
 
-from headrace.plugins import (
-    CheckResult,
-    ConfigError,
-    Encoding,
-    Finding,
-    Problem,
-    Sink,
-    Stored,
-)
+from headrace.plugins import CheckResult, ConfigError, Encoding, Finding, Problem, Sink, Stored
 from headrace.sinks.kafka.bounds import TopicBounds
 from headrace.sinks.kafka.config import KafkaConfig
 from headrace.sinks.kafka.failures import EgressError, check_hosts

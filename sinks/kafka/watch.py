@@ -7,10 +7,7 @@ the new topic, and no error says that the old one was lost with its content.
 from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, Uuid
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs forget one.
-    AdminClient,
-    TopicDescription,
-)
+from confluent_kafka.admin import AdminClient, TopicDescription  # type: ignore[attr-defined]  # Its stubs forget one.
 
 from headrace.plugins import Context
 from headrace.sinks.kafka.config import KafkaConfig

@@ -34,12 +34,7 @@ from headrace.connector.runtime.making import made_sink
 from headrace.connector.runtime.splits.leases import LeaseHolder
 from headrace.connector.runtime.splits.ownership import Lease, tell_ownership
 from headrace.connector.runtime.starting import errors_of, in_ms, lease_times
-from headrace.connector.stores import (
-    Commit,
-    SplitState,
-    StoreUnavailableError,
-    add_counters,
-)
+from headrace.connector.stores import Commit, SplitState, StoreUnavailableError, add_counters
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.target_state import Board

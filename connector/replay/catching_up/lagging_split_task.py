@@ -29,13 +29,7 @@ from headrace.connector.runtime.writers import Writers
 from headrace.connector.stores import Counters, Loss
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.sqlite.store import SqliteStore
-from headrace.plugins import (
-    Context,
-    EncodedPosition,
-    HeadraceError,
-    RecordSchema,
-    Source,
-)
+from headrace.plugins import Context, EncodedPosition, HeadraceError, RecordSchema, Source
 
 _FOR_EVER_MS: Final = 1 << 60  # The driver renews the lease, and ignores a task after losing it.
 

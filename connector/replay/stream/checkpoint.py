@@ -23,12 +23,7 @@ from headrace.connector.control.jobs import JobText
 from headrace.connector.replay.errors import RunBusyError
 from headrace.connector.stores import Counters, Loss, StateLostError, TableCounts, add_counters
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.plugins import (
-    Document,
-    EncodedPosition,
-    MissingRequirementError,
-    RecordSchema,
-)
+from headrace.plugins import Document, EncodedPosition, MissingRequirementError, RecordSchema
 
 # A place in the source, as Spark stores it. Any: JSON.
 Offset = Mapping[str, Any]

@@ -18,11 +18,7 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.streaming.datasource import (
-    ReadLimit,
-    ReadMaxBytes,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 
 from headrace.connector.control.jobs import JobText, job_text, read_job
 from headrace.connector.replay.columns import encoded_rows, sink_batch
@@ -35,11 +31,7 @@ from headrace.connector.replay.stream.microbatches import ALL_BYTES, Course, Par
 from headrace.connector.runtime.failures.tolerance import ErrorPolicy, NotToleratedError
 from headrace.connector.runtime.splits.ledger import tally
 from headrace.connector.stores import Counters, Loss, TableCounts
-from headrace.plugins import (
-    NumberPosition,
-    RecordBatch,
-    Sink,
-)
+from headrace.plugins import NumberPosition, RecordBatch, Sink
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,15 +24,7 @@ from headrace.connector.serde.transforms.masking import mask_at
 from headrace.connector.serde.transforms.names import check_headers, check_names
 from headrace.connector.serde.transforms.parts import PartTransform, TransformError
 from headrace.connector.serde.transforms.predicates import check_pattern
-from headrace.plugins import (
-    ConfigError,
-    Document,
-    Problem,
-    Record,
-    RecordSchema,
-    Transform,
-    option,
-)
+from headrace.plugins import ConfigError, Document, Problem, Record, RecordSchema, Transform, option
 
 Datum = Any  # Any: a field's value.
 

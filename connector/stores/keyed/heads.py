@@ -12,11 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from headrace.connector.foundation import crash
-from headrace.connector.stores import (
-    Commit,
-    SplitState,
-    StoreUnavailableError,
-)
+from headrace.connector.stores import Commit, SplitState, StoreUnavailableError
 from headrace.connector.stores.keyed.losses import Losses
 from headrace.connector.stores.keyed.rows import (
     HEAD,

@@ -8,11 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from headrace.connector.stores import (
-    Publication,
-    Seen,
-    StoreUnavailableError,
-)
+from headrace.connector.stores import Publication, Seen, StoreUnavailableError
 from headrace.connector.stores.keyed.rows import (
     PROBLEM,
     JobRows,

@@ -2,11 +2,7 @@
 
 import pytest
 
-from headrace.connector.control.connector_config import (
-    compile_sink,
-    compile_source,
-    source_entry,
-)
+from headrace.connector.control.connector_config import compile_sink, compile_source, source_entry
 from headrace.connector.control.plugins.search import connector_class
 from headrace.connector.language.statements import CreateSink, CreateSource, Options, TableName
 from headrace.plugins import ConfigError

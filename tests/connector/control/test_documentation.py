@@ -5,9 +5,7 @@ from pathlib import Path
 
 import headrace
 from headrace.connector.control import errors
-from headrace.connector.control.connector_config import (
-    compile_sink,
-)
+from headrace.connector.control.connector_config import compile_sink
 from headrace.connector.control.entries import RouteOptions
 from headrace.connector.language.parser import parse_script
 from headrace.connector.language.statements import CreateSink

@@ -8,11 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connector.stores import (
-    StateLostError,
-    StoreUnavailableError,
-    note_copy,
-)
+from headrace.connector.stores import StateLostError, StoreUnavailableError, note_copy
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
 from helpers.stores.shared import Kept, shared_notes

@@ -8,11 +8,7 @@ import pytest
 from headrace.plugins.errors import LeaseLostError
 from headrace.plugins.positions import EncodedPosition
 from headrace.plugins.records.record import RecordSchema
-from headrace.plugins.stores.contract import (
-    PlanChangedError,
-    QuarantineFullError,
-    StateLostError,
-)
+from headrace.plugins.stores.contract import PlanChangedError, QuarantineFullError, StateLostError
 from helpers.stores.note_suite import NoteSuite
 from helpers.stores.plan_suite import PlanSuite
 from helpers.stores.store_driver import (

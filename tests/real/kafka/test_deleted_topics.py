@@ -8,10 +8,7 @@ from uuid import uuid4
 
 import pytest
 import structlog
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs forget one.
-    AdminClient,
-    NewTopic,
-)
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # Its stubs forget one.
 from structlog.testing import LogCapture
 
 from headrace.plugins import parse_config

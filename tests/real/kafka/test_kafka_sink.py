@@ -3,11 +3,7 @@
 from uuid import uuid4
 
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs forget them.
-    AdminClient,
-    ConfigResource,
-    NewTopic,
-)
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]  # Its stubs forget them.
 
 from headrace.plugins import Disposition, parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink

@@ -16,15 +16,7 @@ from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.logs.pins import FOLDER
 from headrace.sources.cassandra.state.cdc_state import CdcState, Marker
 from real.servers.cassandra import Cassandra
-from real.stream import (
-    Json,
-    Listener,
-    Worker,
-    completed_segments,
-    durable_offset,
-    fact,
-    fact_of,
-)
+from real.stream import Json, Listener, Worker, completed_segments, durable_offset, fact, fact_of
 
 pytestmark = pytest.mark.real
 

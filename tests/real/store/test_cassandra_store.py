@@ -14,10 +14,7 @@ from cassandra.cluster import Session
 from headrace.connector.control.catalogue import Catalogue
 from headrace.connector.stores import StoreUnavailableError
 from headrace.connector.stores.cassandra import cdc_state
-from headrace.connector.stores.cassandra.session import (
-    CassandraStoreConfig,
-    StoreUnreachableError,
-)
+from headrace.connector.stores.cassandra.session import CassandraStoreConfig, StoreUnreachableError
 from headrace.connector.stores.cassandra.store import CassandraStore
 from headrace.connector.stores.cassandra.values import CassandraValues
 from headrace.connector.stores.note_copy import NoteCopy

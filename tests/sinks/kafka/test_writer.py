@@ -13,11 +13,7 @@ from headrace.plugins import Delivery, Disposition, Failure, parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink, KafkaWriter
 from headrace.sinks.kafka import writer as writer_module
 from headrace.sinks.kafka.embedded import EmbeddedBroker
-from headrace.sinks.kafka.failures import (
-    BrokerUnreachableError,
-    QueueFullError,
-    WriterClosedError,
-)
+from headrace.sinks.kafka.failures import BrokerUnreachableError, QueueFullError, WriterClosedError
 from headrace.sinks.kafka.messages import messages_of
 from headrace.sinks.kafka.outstanding import Outstanding
 from helpers import FOLDER

@@ -13,13 +13,7 @@ from headrace.connector.runtime.books.equations import (
 from headrace.connector.runtime.books.summary import books_text, waiting_text
 from headrace.connector.runtime.metrics import book_measures
 from headrace.connector.stores import TableCounts
-from headrace.plugins import (
-    NO_COUNTERS,
-    Bookkeeping,
-    CounterGroup,
-    RepeatCause,
-    WaitingCounter,
-)
+from headrace.plugins import NO_COUNTERS, Bookkeeping, CounterGroup, RepeatCause, WaitingCounter
 from headrace.plugins.metrics import exposition
 from helpers.cost import is_linear
 

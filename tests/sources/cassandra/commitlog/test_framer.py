@@ -13,11 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.sources.cassandra.commitlog.framer import WINDOW_BYTES, Framer, ReadInto, digest
-from headrace.sources.cassandra.errors import (
-    CorruptSegmentError,
-    LogUnreadableError,
-    SegmentError,
-)
+from headrace.sources.cassandra.errors import CorruptSegmentError, LogUnreadableError, SegmentError
 from headrace.sources.cassandra.forge.mutations import MESSAGING
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, Forged, segment
 from headrace.sources.cassandra.log import LogEntries

@@ -20,13 +20,7 @@ from helpers.sabotage.absent import ABSENT
 from helpers.sabotage.bounds import BOUNDS, CROWDED, GAPS, LATE_INTERPRETED
 from helpers.sabotage.new_generations import NEW_GENERATIONS
 from helpers.sabotage.plans import ALTERED, LEVELS, PLANS, STREAMS
-from helpers.sabotage.rules import (
-    CHANGING,
-    LISTED,
-    LISTED_INTERPRETED,
-    MORE,
-    Sabotage,
-)
+from helpers.sabotage.rules import CHANGING, LISTED, LISTED_INTERPRETED, MORE, Sabotage
 from helpers.settings.native_modules import is_compiled
 
 EXAMPLES: Final = 8  # Of a search: one of many more would begin with many that are short.

@@ -23,17 +23,7 @@ from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write
 from headrace.sources.cassandra.source import CassandraSource
 from headrace.sources.cassandra.state.bookkeeping import BOOKKEEPING
 from helpers.jobs.children import until
-from helpers.jobs.forked import (
-    ALONE,
-    OTHER,
-    OTHERS,
-    T,
-    begun,
-    check_forked,
-    forked,
-    jobs,
-    running,
-)
+from helpers.jobs.forked import ALONE, OTHER, OTHERS, T, begun, check_forked, forked, jobs, running
 from helpers.logs.forged import OTHER as OTHER_ID
 from helpers.logs.forged import SCHEMA, TABLE, mutation, update
 from helpers.logs.gap_jobs import GapJob
