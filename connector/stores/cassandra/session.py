@@ -36,7 +36,7 @@ from headrace.connector.stores.stored import UnreadableError, restore_hint
 from headrace.plugins import ConfigError, MissingRequirementError, Problem, option
 from headrace.plugins.cql_text import quoted_name
 
-VERSION: Final = 3  # 1 and 2 were before the first release.
+VERSION: Final = 4  # 1 to 3 were before the first release.
 SERVICE: Final = "headrace.store"  # Under which `configs` has the version of the tables.
 CONNECT_SECONDS_MAX: Final = 10
 SCHEMA_SECONDS_MAX: Final = 60

@@ -34,7 +34,7 @@ CREATE TABLE rows (
     PRIMARY KEY (partition, name)
 ) STRICT;
 """
-VERSION: Final = 10  # 1 to 9 were before the first release.
+VERSION: Final = 11  # 1 to 10 were before the first release.
 # SQLite's errors for a file in which something is missing. Retrying does not help.
 _DAMAGE: Final = frozenset(
     (
