@@ -152,6 +152,18 @@ def test_an_index_tells_how_far_the_sections_of_a_final_segment_reach(tmp_path: 
     assert told == [(info.limit, info.told) for info in log.segments()]
 
 
+def test_the_index_of_the_newest_segment_tells_it_when_it_is_final(tmp_path: Path) -> None:
+    """What it said first counts: a replay writes the file's length into it."""
+    log = LogDirectory(tmp_path)
+    write_segment(tmp_path, bytes(100), segment_id=8, index="90")
+    told = []
+    for text in ("90", "90\nCOMPLETED", "100\nCOMPLETED"):
+        index(tmp_path, 8, text)
+        told += [(info.limit, info.told) for info in log.segments()]
+
+    assert [(90, 0), (NO_LIMIT, 90), (NO_LIMIT, 90)] == told
+
+
 def test_segments_come_by_number(tmp_path: Path) -> None:
     """G12: ids are numbers: 10 comes after 9."""
     for segment_id in (10, 9, 100):
