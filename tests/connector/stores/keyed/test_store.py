@@ -12,9 +12,10 @@ import yaml
 
 from headrace.connector.commands.cli import main
 from headrace.connector.stores import Successor
+from headrace.connector.stores.keyed.rows import JobRows
 from headrace.connector.stores.keyed.store import store_over
 from headrace.plugins import EncodedPosition, LeaseLostError
-from headrace.plugins.stores.key_values import Entry, Key, Partition
+from headrace.plugins.stores.key_values import Change, Entry, Key, Partition
 from headrace.plugins.testing.memory_values import Memory, MemoryConfig, MemoryValues
 from helpers.jobs import toys
 from helpers.stores.drivers import KeyedDriver
@@ -66,6 +67,24 @@ def test_who_changes_a_plan_too_late_overwrites_nothing(
         (state,) = other.states()
 
         assert b"went on" == (state.position and state.position.head)
+
+
+def test_a_plan_that_ended_leaves_no_lease() -> None:
+    """Who changes the plan removes its leases; after a crash who registers next does."""
+    values = MemoryValues(Memory())
+    rows = JobRows(values, "job")
+    with closing(store_over(MemoryValues)(values, "job")) as store:
+        store.register(["a"])
+        store.announce(["c"], after=1)
+        tokens = store.claim("w1", store.leases(), LEASE_MS)
+        begins = Successor({"c": EncodedPosition(b"begins", {})}, {}, {})
+        store.replan("w1", tokens, lambda _: begins)
+        left = [key.name for key in values.scan(rows.buckets)]
+        old, (entry,) = rows.lease("a"), values.scan(rows.buckets).values()
+        values.change([Change(partition=old.partition, expected={}, rows={"a": entry.value})])
+        store.register(["c"])
+
+        assert ["c"] == left == [key.name for key in values.scan(rows.buckets)]
 
 
 class CountedValues(MemoryValues):
