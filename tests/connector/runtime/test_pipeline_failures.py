@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connector.runtime.splits import ledger
 from headrace.connector.stores import Commit, StoreUnavailableError
 from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.plugins import (
     CloseReason,
     Delivery,
     EncodedPosition,
+    EncodedRecords,
     FatalError,
     HeadraceError,
     NumberPosition,
@@ -65,8 +65,8 @@ def test_a_resend_that_drops_a_record_ends_the_split(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sink delivers all that it gets, and nothing is committed; the error has the numbers."""
-    real = ledger._rows  # noqa: SLF001 (the fault is planted there)
-    monkeypatch.setattr(ledger, "_rows", lambda rows, keep: real(rows, [*keep[:-1], False]))
+    real = EncodedRecords.chosen
+    monkeypatch.setattr(EncodedRecords, "chosen", lambda rows, indexes: real(rows, indexes[:-1]))
     rig = Rig(path, retry_ms_max=3_000)
     rig.open({"a": 10})
     rig.script.append(Fate.RETRY_LAST)

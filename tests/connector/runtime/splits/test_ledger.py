@@ -8,7 +8,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headrace.connector.runtime.splits import ledger as ledger_module
 from headrace.connector.runtime.splits.ledger import DeliveryFailedError, Ledger, Settled, State
 from headrace.connector.stores import TableCounts, add_counters
 from headrace.plugins import (
@@ -259,10 +258,10 @@ def test_a_resend_that_drops_a_record_settles_nothing(
     monkeypatch: pytest.MonkeyPatch, rejected: Sequence[int]
 ) -> None:
     """The sink delivers all that it got, and still the batch is not settled."""
-    real = ledger_module._rows  # noqa: SLF001 (the fault is planted there)
+    real = EncodedRecords.chosen
 
-    def drop(encoded: EncodedRecords, keep: Sequence[bool]) -> EncodedRecords:
-        return real(encoded, [*keep[:-1], False])
+    def drop(encoded: EncodedRecords, indexes: Sequence[int]) -> EncodedRecords:
+        return real(encoded, indexes[:-1])
 
     ledger = Ledger("a", last_seq=0)
     first, second = add(ledger, b"a", b"b", b"c", b"d"), add(ledger, b"e", b"f", end=2)
@@ -271,7 +270,7 @@ def test_a_resend_that_drops_a_record_settles_nothing(
     failed = {each.index for each in failures}
     ledger.settle(first, 1, [i for i in range(4) if i not in failed], failures)
     ledger.settle(second, 1, range(2), ())
-    monkeypatch.setattr(ledger_module, "_rows", drop)
+    monkeypatch.setattr(EncodedRecords, "chosen", drop)
     ledger.resend()
     (shipment, *_) = ledger.unsent()
     ledger.mark_sent(shipment, 0)

@@ -11,7 +11,7 @@ import pytest
 from headrace.connector.commands.cli import main
 from headrace.connector.serde.codecs.json import JsonCodec
 from headrace.connector.serde.shaping import Shaper
-from headrace.plugins import Checksums, Codec, EncodedRecords
+from headrace.plugins import Codec, EncodedRecords
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from headrace.sources.cassandra.agreement.intake import AgreedMutations
 from headrace.sources.cassandra.batch import MutationBatch
@@ -28,16 +28,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 def taken_out(encoded: EncodedRecords, numbers: Sequence[int]) -> EncodedRecords:
     """Return *encoded* with just the records of these *numbers*, as if it had no others."""
-    if len(encoded) < FEWEST or encoded.checksums is None:
-        return encoded
-    sums = list(encoded.checksums)
-    return EncodedRecords(
-        *([column[n] for n in numbers] for column in (encoded.keys, encoded.values)),
-        *([column[n] for n in numbers] for column in (encoded.headers, encoded.tables)),
-        encoded.quarantined,
-        checksums=Checksums.of(sums[n] for n in numbers),
-        omitted=encoded.omitted,
-    )
+    return encoded.chosen(numbers) if len(encoded) >= FEWEST else encoded
 
 
 def patched(kind: type, name: str, change: Callable[[Any], Any]) -> Patch:
