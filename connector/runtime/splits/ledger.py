@@ -330,7 +330,7 @@ def miscount_of(total: int, delivered: Collection[int], failures: Sequence[Failu
     """Return why a result for *total* records is invalid; "" if it is valid."""
     if not failures and delivered == range(total):  # Nearly always.
         return ""
-    if isinstance(delivered, int):  # What it was in former versions.
+    if isinstance(delivered, int):  # A likely mistake of a plugin.
         return f"the sink says how many were delivered ({delivered}), not which records"
     times = Counter(delivered)
     times.update(failure.index for failure in failures)
