@@ -15,7 +15,7 @@ from headrace.sources.cassandra.commitlog.segment import (
     header_length,
     parse_descriptor,
 )
-from headrace.sources.cassandra.commitlog.unwrap import Unpack, Unwrapped, Workspace, fill
+from headrace.sources.cassandra.commitlog.unwrap import Unpack, Unwrapped, Workspace
 from headrace.sources.cassandra.errors import CorruptSegmentError, SegmentKeyError
 from headrace.sources.cassandra.keystore.keys import Keys
 
@@ -90,7 +90,10 @@ def _header(read_into: ReadInto) -> bytes:
 
 def _read(read_into: ReadInto, at: int, size: int) -> bytes:
     room = memoryview(bytearray(size))
-    return bytes(room[: fill(read_into, at, room)])
+    count = 0
+    while count < size and (came := read_into(at + count, room[count:])):
+        count += came
+    return bytes(room[:count])
 
 
 def _unpacking(wrapping: Compression | Encryption, keys: Keys, place: str) -> tuple[Unpack, int]:
