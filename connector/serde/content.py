@@ -20,14 +20,15 @@ def check(batch: Batch, encoded: EncodedRecords) -> None:
     if batch.checksum is None:
         return
     found = encoded.omitted + sum(each.checksum for each in encoded.quarantined)
-    if encoded.checksums is not None and len(encoded):
-        if len(encoded.checksums) != len(encoded):
-            raise _missing(batch, f"{len(encoded)} records have {len(encoded.checksums)} checksums")
-        found += total(encoded.checksums.low, encoded.checksums.high)
+    records, checksums = len(encoded.values), encoded.checksums
+    if checksums is not None and records:
+        if len(checksums.low) != records:
+            raise _missing(batch, f"{records} records have {len(checksums.low)} checksums")
+        found += total(checksums.low, checksums.high)
     if found % MODULUS != batch.checksum:
         raise _missing(
             batch,
-            f"{len(encoded)} records, {sum(encoded.filtered.values())} filtered and "
+            f"{records} records, {sum(encoded.filtered.values())} filtered and "
             f"{len(encoded.quarantined)} quarantined do not add up to the checksum of the batch",
         )
 

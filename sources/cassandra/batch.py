@@ -218,7 +218,7 @@ class MutationBatch(Batch):
             tables,
             quarantined,
             facts=facts.facts(),
-            checksums=Checksums.of(checksums),
+            checksums=Checksums.of(checksums) if checksums else None,
             omitted=self.omitted(),
         )
 
@@ -297,8 +297,7 @@ class MutationBatch(Batch):
         the job's tables.
         """
         changes = mutation.changes()
-        digest = _digest(fields)
-        shares = ops.shares_of(digest, len(changes))
+        shares = ops.shares_of(fields, constants.AGREED_DIGEST, len(changes))
         delivered = [
             (
                 change,
@@ -318,7 +317,7 @@ class MutationBatch(Batch):
             if self._deliveries.delivers(change.table)
         ]
         kept = sum(provenance.checksum for _, provenance in delivered)
-        self._omitted[fields[constants.AGREED_START]] = digest - kept
+        self._omitted[fields[constants.AGREED_START]] = shares.pop() - kept
         return delivered
 
     def _made(

@@ -207,10 +207,14 @@ def add_checksum(out: Words, at: int, words: Words, start: int) -> None:
     _put_halves(out, at, checksum_of(out, at) + checksum_of(words, start))
 
 
-def shares_of(digest: int, count: int) -> list[int]:
-    """Return the checksums of all *count* changes of a mutation: see `put_share`."""
+def shares_of(words: Sequence[int], at: int, count: int) -> list[int]:
+    """Return the checksums of all *count* changes of the mutation whose digest is in words[at:].
+
+    See `put_share`. The digest itself is the last item.
+    """
+    digest = checksum_of(words, at)
     ends = [_up_to(digest, index) for index in range(count)] + [digest]
-    return [(end - begin) % (1 << 128) for begin, end in itertools.pairwise(ends)]
+    return [*((end - begin) % (1 << 128) for begin, end in itertools.pairwise(ends)), digest]
 
 
 def checksum_of(words: Sequence[int], at: int) -> int:

@@ -65,9 +65,9 @@ def test_the_shares_of_changes_add_up_to_the_digest(digest: int, count: int) -> 
         ops.put_share(words, 4 + 2 * index, words, 0, index)
         ops.add_checksum(words, 2, words, 4 + 2 * index)
     ops.add_rest(words, 2, words, 0, count)
-    shares = ops.shares_of(digest, count)
+    *shares, whole = ops.shares_of(words, 0, count)
 
-    assert digest == ops.checksum_of(words, 2) == ops.checksum_of(words, 0)
+    assert digest == ops.checksum_of(words, 2) == ops.checksum_of(words, 0) == whole
     assert shares[:-1] == [ops.checksum_of(words, 4 + 2 * i) for i in range(count - 1)]
     assert not count or digest == sum(shares) % MODULUS
     assert len(shares) == len(set(shares))
