@@ -348,6 +348,7 @@ class MutationBatch(Batch):
             try:
                 made = make(self._decoded(raw, fields), fields)
             except HeadraceError as error:
+                self._omitted.pop(fields[constants.AGREED_START], None)  # It is lost whole.
                 yield set_aside(
                     error.code,
                     str(error),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.plugins import Batch, Codec, EncodedRecords, Quarantined
+from headrace.plugins import MODULUS, Batch, Codec, EncodedRecords, Quarantined
 from headrace.plugins.discovery import load
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment
 from helpers.logs.forged import OTHER, SCHEMA, UNKNOWN, insert, mutation, update
@@ -81,3 +81,17 @@ def test_changes_have_the_same_number_in_every_job(tmp_path: Path, encoding: str
     assert 2 == len(encoded(batch, encoding, way="batch"))
     slow, fast = (encoded(batch, encoding, way=way) for way in ("codec", "batch"))
     assert (slow.keys, slow.values, slow.headers) == (fast.keys, fast.values, fast.headers)
+
+
+@pytest.mark.parametrize("way", ["batch", "codec"])
+@pytest.mark.parametrize("encoding", ["avro", "json"])
+def test_checksums_add_up(tmp_path: Path, encoding: str, way: str) -> None:
+    """Also where a mutation is quarantined that has a change of a table that is not asked for."""
+    mixed = mutation(update(b"b", b"1", table=OTHER), update(b"b", b"\xff\xfe"))
+    batch = made(tmp_path, [GOOD, mixed, NO_TEXT, LAST])
+
+    found = encoded(batch, encoding, way=way)
+
+    whole = sum(found.checksums or ()) + sum(each.checksum for each in found.quarantined)
+    assert 2 == len(found) == len(found.quarantined)
+    assert batch.checksum == (whole + found.omitted) % MODULUS
