@@ -190,7 +190,7 @@ class Shaper:
         """Return changes as records in the wanted form, and those that are dead-lettered."""
         done = self._done(given)
         made: list[ShapedRecord] = []
-        sums = _sums(given)
+        sums = given.sums()
         for key, value, headers, index, operation, timestamp_us in zip(
             done.keys,
             done.values,
@@ -233,7 +233,7 @@ class Shaper:
     def _lost(self, given: EncodedRecords) -> list[Quarantined]:
         if not self._reshaper.failed:
             return []
-        sums = _sums(given)
+        sums = given.sums()
         return [
             Quarantined(
                 place=error.place,
@@ -257,11 +257,6 @@ class Shaper:
                 plan, self._shapes[schema.schema_id] = _planned(schema, self._wanted, self._origin)
             self._plans[schema.schema_id] = plan
         return plan
-
-
-def _sums(given: EncodedRecords) -> Sequence[int]:
-    """Return the checksum of each record."""
-    return [0] * len(given) if given.checksums is None else list(given.checksums)
 
 
 def _planned(schema: RecordSchema, wanted: Encoding, origin: Origin) -> tuple[_Plan, Shape]:

@@ -4,7 +4,7 @@ A source gives each change a checksum and each batch the sum of all of them, whi
 elsewhere than from the changes themselves. Sums are modulo `MODULUS`, and do not depend on order.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,21 +14,22 @@ _HALF: Final = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class Checksums:
-    """The checksums of records: a column of the lower 64 bits of each, and one of the upper."""
+    """The checksums of records: signed words, the lower 64 bits of each and the upper."""
 
-    low: Sequence[int]
-    high: Sequence[int]
+    low: memoryview
+    high: memoryview
 
     @classmethod
     def of(cls, numbers: Iterable[int]) -> "Checksums":
         """Return the columns of *numbers*."""
-        pairs = [(number % _HALF, number // _HALF % _HALF) for number in numbers]
-        return cls([low for low, _ in pairs], [high for _, high in pairs])
+        content = b"".join((number % MODULUS).to_bytes(16, "little") for number in numbers)
+        words = memoryview(content).cast("q")
+        return cls(words[::2], words[1::2])
 
     def chosen(self, indexes: Iterable[int]) -> "Checksums":
         """Return the checksums of the records with these *indexes*."""
-        places = list(indexes)
-        return Checksums([self.low[i] for i in places], [self.high[i] for i in places])
+        numbers = list(self)
+        return Checksums.of(numbers[index] for index in indexes)
 
     def __len__(self) -> int:
         """Return the number of records."""

@@ -117,6 +117,10 @@ class EncodedRecords:
         """Return the number of records."""
         return len(self.values)
 
+    def sums(self) -> Sequence[int]:
+        """Return the checksum of each record; 0 where there are none."""
+        return [0] * len(self) if self.checksums is None else list(self.checksums)
+
     def chosen(self, indexes: Sequence[int]) -> "EncodedRecords":
         """Return the records at *indexes*, which ascend, without their facts."""
         places = {index: place for place, index in enumerate(indexes)}

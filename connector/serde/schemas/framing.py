@@ -90,7 +90,7 @@ class Framing:
             raise incompatible(encoded.tables[index], refused[encoded.headers[index][0][1]])
         keep = [i for i, headers in enumerate(encoded.headers) if headers[0][1] not in refused]
         kept = set(keep)
-        sums = list(encoded.checksums or [0] * len(encoded))
+        sums = encoded.sums()
         lost = [
             Quarantined(
                 place=encoded.tables[index],

@@ -1,17 +1,11 @@
 """Sums of checksums, without a Python object for each."""
 
-from collections.abc import Sequence
-
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 
-def total(low: Sequence[int], high: Sequence[int]) -> int:
+def total(low: memoryview, high: memoryview) -> int:
     """Return the sum of numbers of 128 bits, modulo 2**128; see `plugins.Checksums`."""
-    if isinstance(low, memoryview) and isinstance(high, memoryview):
-        halves = _total(low, high)
-    else:
-        whole = sum(each & _MASK for each in low) + (sum(each & _MASK for each in high) << 64)
-        halves = whole & _MASK, whole >> 64 & _MASK
+    halves = _total(low, high)
     return halves[0] | halves[1] << 64
 
 
