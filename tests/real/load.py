@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cassandra import DriverException
-from cassandra.cluster import NoHostAvailable, ResponseFuture, Session
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, NoHostAvailable, ResponseFuture, Session
+from cassandra.connection import ConnectionException
+from cassandra.policies import FallthroughRetryPolicy
 from cassandra.protocol import ErrorMessage
 from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedStatement
 
@@ -20,6 +22,7 @@ from real.stream import Json, fact
 CONCURRENT: Final = 64
 PARTITIONS: Final = 2_000
 ROWS: Final = 12
+_FAILED: Final = (DriverException, ErrorMessage, NoHostAvailable, ConnectionException)
 _SECONDS_MAX: Final = 600  # A replica that failed to join is waited for until all forget it.
 _PAUSE_SECONDS: Final = 0.1
 _PACE_SECONDS: Final = 0.2
@@ -87,7 +90,13 @@ class Load:
     """How often unanswered writes were repeated."""
 
     def __post_init__(self) -> None:
-        """Prepare the statements."""
+        """Prepare the statements.
+
+        The driver repeats none by itself: a deletion that is executed again is another mutation.
+        """
+        self._profile = self.session.execution_profile_clone_update(
+            EXEC_PROFILE_DEFAULT, retry_policy=FallthroughRetryPolicy()
+        )
         self._random = random.Random(self.keyspace)  # noqa: S311 (a test's data)
         self._time_us = _FIRST_US
         self._prepared: dict[str, PreparedStatement] = {
@@ -103,7 +112,7 @@ class Load:
         while self.expected.total() < until:
             write = self._next()
             self.expected.update(write[1])
-            flying.append((self.session.execute_async(write[0]), write))
+            flying.append((self._execute(write), write))
             if len(flying) >= concurrent:
                 self._settle(*flying.popleft())
         while flying:
@@ -126,17 +135,20 @@ class Load:
                 over.set()
             flown.result()
 
+    def _execute(self, write: Write) -> ResponseFuture:
+        return self.session.execute_async(write[0], execution_profile=self._profile)
+
     def _settle(self, future: ResponseFuture, write: Write) -> None:
         deadline = time.monotonic() + _SECONDS_MAX
         while True:
             try:
                 future.result()
-            except (DriverException, ErrorMessage, NoHostAvailable):
+            except _FAILED:
                 if time.monotonic() > deadline:
                     raise
                 self.repeated.update(write[1])
                 time.sleep(_PAUSE_SECONDS)  # Whatever is wrong with the ring takes its time.
-                future = self.session.execute_async(write[0])
+                future = self._execute(write)
             else:
                 return
 

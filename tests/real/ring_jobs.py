@@ -172,6 +172,20 @@ def received(bootstrap_servers: str, topic: str, schemas: Schemas) -> Received:
     return found
 
 
+def unlisted(load: Load, found: Received) -> list[object]:
+    """Return what came more often than the closed list of duplicates explains (line 36).
+
+    Another lease may read again what was not committed, and an unanswered statement was
+    executed again.
+    """
+    return [
+        (said, copies)
+        for said, copies in found.copies.items()
+        if max(Counter(copies).values()) > 1
+        or len({copy.mutation for copy in copies}) > 1 + load.repeated[said]
+    ]
+
+
 def selected(load: Load) -> list[str]:
     """Return the rows that the ring has, as `Received.rows` has them."""
     return sorted(

@@ -5,7 +5,6 @@ The second test continues with the node that came in the first one, and has it l
 
 import signal
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -34,6 +33,7 @@ from real.ring_jobs import (
     published,
     received,
     selected,
+    unlisted,
     wait_for,
 )
 from real.servers.cassandra import CENTRE, Cassandra
@@ -219,20 +219,6 @@ def suffer(machines: Machines, ring: Ring, broker: Kafka, load: Load) -> tuple[W
     ring.nodes[0].nodetool("repair", "--full", NAME)
     machines.wait_for_more("it does not go on after a repair")
     return near, far
-
-
-def unlisted(load: Load, found: Received) -> list[object]:
-    """Return what came more often than the closed list of duplicates explains (line 36).
-
-    Another lease may read again what was not committed, and an unanswered statement was
-    executed again.
-    """
-    return [
-        (said, copies)
-        for said, copies in found.copies.items()
-        if max(Counter(copies).values()) > 1
-        or len({copy.mutation for copy in copies}) > 1 + load.repeated[said]
-    ]
 
 
 def test_no_change_is_missing(
