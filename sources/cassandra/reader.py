@@ -148,6 +148,7 @@ class CassandraReader(Reader):
         settled = self._leave_out()
         taken = pump.intake.take(self._number)
         caught_up = pump.is_caught_up(self._number)
+        reencoded = self._agreement.reencoded
         kept = self._memory.keep(
             taken, caught_up=caught_up, any_absent=bool(pump.absent(self._number))
         )
@@ -157,6 +158,7 @@ class CassandraReader(Reader):
         markers = pump.markers(self._number)
         notices = self._notices(markers)
         aged = demand.commit_due and self._agreement.split_time_ms > self._split_time_ms  # Line 32.
+        settled = settled or self._agreement.reencoded > reencoded
         moved = agreed.count > 0 or markers != self._markers
         absences = pump.absences(self._number)
         told = lost or notices or aged or settled or self._has_waited(absences)

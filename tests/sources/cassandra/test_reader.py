@@ -13,6 +13,7 @@ from headrace.sources.cassandra.reading.record_expiry import SWEEP_MS, Memory
 from headrace.sources.cassandra.state.cdc_state import CdcState
 from helpers.logs.forged import insert
 from helpers.logs.node_logs import batches, forged_nodes, open_all, source
+from helpers.recordings.corpora import recording
 
 ROWS = [insert(b"%d" % n, b"%c" % n) for n in range(20)]
 
@@ -45,6 +46,20 @@ def expected(raws: list[bytes]) -> list[str]:
 def total(at: Mapping[str, Position], counter: str) -> int:
     """Return a counter over all splits."""
     return sum(position.books().get(counter, 0) for position in at.values())
+
+
+@pytest.mark.parametrize("linger_ms", [-1, 1 << 30])
+def test_what_is_compared_at_the_ends_of_the_logs_is_in_the_state(linger_ms: int) -> None:
+    """Also if a pass of its own finds these ends: copies in other bytes do not wait any more."""
+    folder = recording("5.0-ring")
+    logs = {name: str(folder / "segments" / name) for name in ("node1", "node2", "node3")}
+    given = {"nodes": logs, "schema": str(folder / "schema.cql"), "consistency": "QUORUM"}
+    made = source(given)
+    demand = Demand(linger_ms=linger_ms)  # -1: each pass ends after a chunk.
+    at = {found.split: found.end for found in batches(open_all(made).values(), demand)}
+    made.close()
+
+    assert (0, 23) == (total(at, "mutations.pending"), total(at, "mutations.reencoded"))
 
 
 def test_a_pending_mutation_waits_in_the_state(tmp_path: Path) -> None:
