@@ -321,12 +321,16 @@ class Store:
         return states
 
     def _clean(self, splits: Collection[str]) -> None:
-        """Remove leases and chunks of those whose plans ended: a lease after the chunks."""
+        """Remove leases and chunks of those whose plans ended: a lease after the chunks.
+
+        Those of no plan stay: another process may be making them.
+        """
         if not splits:
             return
         plans = self.plans()
         announced = plans.announced.splits if plans.announced else ()
-        for split in set(splits).difference(plans.in_force.splits, announced):
+        ended = {split for plan in plans.ended for split in plan.splits}
+        for split in ended.intersection(splits).difference(plans.in_force.splits, announced):
             self._heads.drop_chunks(split)
             self._remove_lease(split)
 

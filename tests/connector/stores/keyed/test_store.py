@@ -69,6 +69,28 @@ def test_who_changes_a_plan_too_late_overwrites_nothing(
         assert b"went on" == (state.position and state.position.head)
 
 
+def test_who_registers_at_the_same_time_removes_no_lease(
+    driver: KeyedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leases that another process made, and whose splits are not in the plan yet, stay (I2)."""
+    with closing(driver.open("job")) as store, closing(driver.open("job")) as other:
+        real: Callable[..., int] = store._change_job  # noqa: SLF001 (what the other one is before)
+
+        def ended(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        def late(*given: object) -> int:
+            with pytest.raises(KeyboardInterrupt):
+                other.register(["a"])
+            return real(*given)
+
+        monkeypatch.setattr(other, "_make", ended)
+        monkeypatch.setattr(store, "_change_job", late)
+        store.register(["a"])
+
+        assert ["a"] == [row.split for row in store.leases()]
+
+
 def test_a_plan_that_ended_leaves_no_lease() -> None:
     """Who changes the plan removes its leases; after a crash who registers next does."""
     values = MemoryValues(Memory())
