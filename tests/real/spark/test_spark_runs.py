@@ -54,12 +54,14 @@ def test_a_stream_is_what_a_worker_delivers(spark: SparkSession, tmp_path: Path)
     address = f"127.0.0.1:{free_ports(1)[0]}"
     records = f'headrace_micro_batch_records_total{{job="stream"}} {wanted.total()}.0'
     served = ""
+    ended = threading.Event()
 
     def end() -> None:
         nonlocal served
         until = time.monotonic() + WAIT_SECONDS_MAX
         while records not in served.splitlines() and time.monotonic() < until:
-            time.sleep(0.2)
+            if ended.wait(0.2):  # Then the signal would end the tests.
+                return
             with suppress(OSError), urlopen(f"http://{address}/metrics", timeout=10) as answer:
                 served = answer.read().decode()
         os.kill(os.getpid(), signal.SIGTERM)
@@ -70,6 +72,7 @@ def test_a_stream_is_what_a_worker_delivers(spark: SparkSession, tmp_path: Path)
         command = ["run", str(of_spark), "--engine", "spark", "--batch-bytes", "1"]
         status = main([*command, "--metrics", address])
     finally:
+        ended.set()
         watch.join()
 
     assert (0, wanted) == (status, delivered(of_spark))
