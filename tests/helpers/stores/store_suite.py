@@ -67,6 +67,18 @@ class StoreSuite(PlanSuite, NoteSuite):
             assert 2 == claim(store, "w2")
             assert ("w2", 2) == (lease(store).owner, lease(store).token)
 
+    def test_a_lease_that_was_renewed_meanwhile_is_not_claimed(self, driver: StoreDriver) -> None:
+        """Its owner lives: who looked at it before the renewal cannot take it (I2)."""
+        with closing(registered(driver)) as store, closing(driver.open(driver.job)) as other:
+            token = claim(store, "w1")
+            for rates in (None, {"a": 7}):
+                stale = lease(other)
+                assert frozenset() == store.renew("w1", {"a": token}, rates)
+                assert {} == other.claim("w2", [stale], LEASE_MS)
+
+            assert ("w1", token) == (lease(other).owner, lease(other).token)
+            commit(store, commit_of(token))
+
     def test_two_claim_at_once(self, driver: StoreDriver) -> None:
         """Of two who saw the same free leases, each gets what the other does not."""
         with closing(registered(driver)) as store, closing(driver.open(driver.job)) as other:

@@ -1,7 +1,7 @@
 """The domain store over the backend in memory: what every store must do, and who is too late."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ import yaml
 from headrace.connector.commands.cli import main
 from headrace.connector.stores import Successor
 from headrace.connector.stores.keyed.rows import JobRows
-from headrace.connector.stores.keyed.store import store_over
+from headrace.connector.stores.keyed.store import Store, store_over
 from headrace.plugins import EncodedPosition, LeaseLostError
 from headrace.plugins.stores.key_values import Change, Entry, Key, Partition
 from headrace.plugins.testing.memory_values import Memory, MemoryConfig, MemoryValues
@@ -143,6 +143,56 @@ def test_how_often_the_backend_is_asked() -> None:
             asked.append(values.asked - before)
 
     assert [3, 2, 0] == asked
+
+
+class OvertakenValues(MemoryValues):
+    """Lets another process write between a look at rows and the change that follows."""
+
+    meanwhile: "Callable[[], object] | None" = None
+
+    def change(
+        self, changes: Sequence[Change], before: Mapping[Key, bytes] | None = None
+    ) -> Sequence[bool | None]:
+        """See `KeyValues.change`."""
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile:
+            meanwhile()
+        return super().change(changes, before)
+
+
+def overtaken() -> tuple[OvertakenValues, Store, Store]:
+    """Return a backend, the store over it that is overtaken, and the other one of the same job."""
+    memory = Memory()
+    values = OvertakenValues(memory)
+    store, other = Store(values, "job"), Store(MemoryValues(memory), "job")
+    other.register(["a"])
+    return values, store, other
+
+
+def test_a_lease_that_is_renewed_during_a_claim_is_not_taken() -> None:
+    """The claim read it before the renewal and writes after it: it finds another row (I2)."""
+    values, store, other = overtaken()
+    with closing(store), closing(other):
+        token = claim(other, "w1")
+        seen = store.leases()
+        values.meanwhile = lambda: other.renew("w1", {"a": token})
+
+        assert {} == store.claim("w2", seen, LEASE_MS)
+        assert values.meanwhile is None
+        commit(other, commit_of(token))
+
+
+def test_a_split_that_is_claimed_during_a_commit_is_not_moved() -> None:
+    """The commit read the head before the claim and writes after it: the claim counts (I2)."""
+    values, store, other = overtaken()
+    with closing(store), closing(other):
+        token = claim(store, "w1")
+        values.meanwhile = lambda: claim(other, "w2")
+        refused = store.commit([commit_of(token)])
+        (state,) = other.states()
+
+        assert isinstance(refused["a"], LeaseLostError)
+        assert (token + 1, 0, None) == (state.token, state.seq, state.position)
 
 
 def test_a_backend_is_a_store(
