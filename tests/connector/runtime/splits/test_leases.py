@@ -31,14 +31,16 @@ class Machine:
         self.dead: set[str] = set()
         self.provable = True
 
-    def worker(self, name: str, splits: list[str] | None = None) -> LeaseHolder:
+    def worker(
+        self, name: str, splits: list[str] | None = None, *, lease_ms: int = LEASE_MS
+    ) -> LeaseHolder:
         """Enroll a worker, whose source has *splits*."""
         self.store.enroll(owner(name))
         return LeaseHolder(
             self.store,
             owner(name),
             self.clock,
-            lease_ms=LEASE_MS,
+            lease_ms=lease_ms,
             splits=splits,
             dead=lambda other: other.worker in self.dead,
             alive=lambda other: self.provable and other.worker not in self.dead,
@@ -126,6 +128,45 @@ def test_deadline_counts_from_before_the_request(
     lease_holder.step()
 
     assert 1_000 + LEASE_MS // 3 + LEASE_MS == lease.deadline_ms
+
+
+def test_deadline_of_a_claim_counts_from_before_the_request(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim that took long is a lease from when it was sent: others count from its row (I2)."""
+    real = machine.store.claim
+
+    def slow(worker: str, rows: Sequence[LeaseRow], lease_ms: int) -> Mapping[str, int]:
+        tokens = real(worker, rows, lease_ms)
+        machine.clock.advance(2_000)
+        return tokens
+
+    lease_holder = machine.worker("w1")
+    sent_ms = machine.clock.monotonic_ms()
+    monkeypatch.setattr(machine.store, "claim", slow)
+
+    assert {sent_ms + LEASE_MS} == {lease.deadline_ms for lease in lease_holder.step().gained}
+
+
+@pytest.mark.parametrize(("own_ms", "other_ms"), [(LEASE_MS, 3_000), (3_000, LEASE_MS)])
+def test_of_two_lease_lengths_the_longer_one_counts(
+    machine: Machine, own_ms: int, other_ms: int
+) -> None:
+    """A silent owner loses its splits after its own lease, and not before the claimer's (I2).
+
+    It submits until its deadline has passed.
+    """
+    lease = machine.worker("w1", lease_ms=own_ms).step().gained[0]
+    machine.provable = False
+    thief = machine.worker("w2", lease_ms=other_ms)
+    thief.step()
+    seen_ms = machine.clock.monotonic_ms()
+    while not thief.held:
+        machine.clock.advance(500)
+        thief.step()
+
+    assert not lease.allows(machine.clock.monotonic_ms())
+    assert seen_ms + LEASE_MS == machine.clock.monotonic_ms()
 
 
 def test_a_silent_owner_is_left_alone_for_a_whole_period(machine: Machine) -> None:
