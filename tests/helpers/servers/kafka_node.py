@@ -1,12 +1,13 @@
 """A broker with as much of Kafka's protocol as shows what a client asks for.
 
-Unlike librdkafka's mock brokers it lets clients log in, and creates topics. It stores no messages.
+Unlike librdkafka's mock brokers it lets clients log in, creates topics, and aborts transactions. It
+stores no messages: the test gives those of a partition.
 """
 
 import contextlib
 import socket
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,6 +15,8 @@ from helpers.servers.loopback import LoopbackServer
 
 _VERSIONS: Final = {  # The highest of each request; from version 9 on they have other forms.
     0: 7,
+    1: 4,
+    2: 2,
     3: 4,
     10: 1,
     17: 1,
@@ -27,6 +30,7 @@ _VERSIONS: Final = {  # The highest of each request; from version 9 on they have
 }
 _OK, _UNKNOWN_TOPIC, _UNSUPPORTED, _WRONG_PASSWORD = 0, 3, 35, 58
 _HEADER: Final = struct.Struct(">hhi")
+_TRANSACTIONAL, _CONTROL = 0x10, 0x20  # The attributes of a batch of records.
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,15 @@ class Ordered:
     config: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transaction of one message."""
+
+    key: bytes
+    value: bytes
+    is_committed: bool = True
+
+
 @dataclass
 class KafkaNode(LoopbackServer):
     """A broker on a free port of the loopback, while the `with` lasts."""
@@ -47,6 +60,8 @@ class KafkaNode(LoopbackServer):
     """The answer to clients that start a transactional producer."""
     topic_error: int = _UNKNOWN_TOPIC
     """The answer to clients that ask for an unknown topic."""
+    transactions: Sequence[Transaction] = ()
+    """What is in each partition."""
 
     def __post_init__(self) -> None:
         """Listen."""
@@ -59,6 +74,8 @@ class KafkaNode(LoopbackServer):
     def talk(self, client: socket.socket) -> None:
         """Answer one client until it disconnects."""
         answers: Mapping[int, Callable[[_Request], bytes]] = {
+            1: self._fetch,
+            2: self._ends,
             3: self._metadata,
             10: self._coordinator,
             17: lambda _: struct.pack(">hi", _OK, 1) + _text("PLAIN"),
@@ -105,6 +122,43 @@ class KafkaNode(LoopbackServer):
             parts.append(struct.pack(">i", len(numbers)))
             parts += [struct.pack(">hiiiiii", _OK, n, 1, 1, 1, 1, 1) for n in numbers]
         return b"".join(parts)
+
+    def _ends(self, request: "_Request") -> bytes:
+        """Say where the one partition that is asked about ends."""
+        request.take(">ibi")
+        name = request.text()
+        _, partition, _ = request.take(">iiq")
+        asked = struct.pack(">ihqq", partition, _OK, -1, 2 * len(self.transactions))
+        return struct.pack(">ii", 0, 1) + _text(name) + struct.pack(">i", 1) + asked
+
+    def _fetch(self, request: "_Request") -> bytes:
+        """Give the transactions from an offset on: a message, and a marker of how it ended.
+
+        A reader of what is committed learns which ones to leave out.
+        """
+        *_, is_committed, topics = request.take(">iiiibi")
+        parts = [struct.pack(">ii", 0, topics)]
+        for _ in range(topics):
+            parts.append(_text(request.text()))
+            (partitions,) = request.take(">i")
+            parts.append(struct.pack(">i", partitions))
+            for _ in range(partitions):
+                partition, offset, _ = request.take(">iqi")
+                parts.append(self._part(partition, offset, is_committed=bool(is_committed)))
+        return b"".join(parts)
+
+    def _part(self, partition: int, offset: int, *, is_committed: bool) -> bytes:
+        end = 2 * len(self.transactions)
+        aborted = [n for n, each in enumerate(self.transactions) if not each.is_committed]
+        left_out = [struct.pack(">qq", n, 2 * n) for n in (aborted if is_committed else ())]
+        found = []
+        for number, each in enumerate(self.transactions):
+            ended = struct.pack(">hh", 0, each.is_committed), struct.pack(">hi", 0, 0)
+            found.append(_batch(2 * number, number, _TRANSACTIONAL, each.key, each.value))
+            found.append(_batch(2 * number + 1, number, _TRANSACTIONAL | _CONTROL, *ended))
+        records = b"".join(found[offset:])
+        head = struct.pack(">ihqqi", partition, _OK, end, end, len(left_out))
+        return b"".join([head, *left_out, struct.pack(">i", len(records)), records])
 
     def _create(self, request: "_Request") -> bytes:
         (count,) = request.take(">i")
@@ -176,3 +230,20 @@ def _configs(request: _Request) -> bytes:
         parts += [struct.pack(">i", 1), _text("cleanup.policy"), _text("compact")]
         parts.append(struct.pack(">bbbi", 0, 1, 0, 0))
     return b"".join(parts)
+
+
+def _batch(offset: int, producer: int, attributes: int, key: bytes, value: bytes) -> bytes:
+    """Return a batch of one record, in the form that has transactions. Its CRC is not checked."""
+    record = b"\0\0\0" + _varint(len(key)) + key + _varint(len(value)) + value + b"\0"
+    records = _varint(len(record)) + record
+    behind = struct.pack(">hiqqqhii", attributes, 0, 0, 0, producer, 0, 0, 1) + records
+    return struct.pack(">qiibI", offset, 9 + len(behind), 0, 2, 0) + behind
+
+
+def _varint(number: int) -> bytes:
+    """Return a length as records have it."""
+    left, found = number << 1, bytearray()
+    while left > 0x7F:  # Seven bits at a time.
+        found.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*found, left])

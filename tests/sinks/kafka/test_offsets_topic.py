@@ -10,12 +10,13 @@ from headrace.sinks.kafka import KafkaConfig
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from headrace.sinks.kafka.offsets_topic import OffsetsTopic
 from helpers.jobs.deliveries import SystemClock
+from helpers.servers.kafka_node import KafkaNode, Ordered, Transaction
 from helpers.servers.mock_cluster import LIST_OFFSETS, MockCluster
 
 PARTITION_BYTES = 5 << 20  # What the broker in this process keeps of a partition.
 
 
-def topic_of(broker: EmbeddedBroker | MockCluster, name: str) -> OffsetsTopic:
+def topic_of(broker: EmbeddedBroker | KafkaNode | MockCluster, name: str) -> OffsetsTopic:
     """Return the topic *name*, looked at by one split."""
     given = {"bootstrap.servers": broker.bootstrap_servers, "topic": "t"}
     config = parse_config(KafkaConfig, given | {"offsets.storage.topic": name})
@@ -57,6 +58,20 @@ def test_what_others_wrote(broker: EmbeddedBroker) -> None:
     write(broker, topic, *((key, b"x") for key in others), (ours, b"1"))
 
     assert {"head": b"1"} == read(topic)
+
+
+def test_what_was_aborted_is_not_read() -> None:
+    """A split that continued behind what its consumers never see would lose it (I7)."""
+    with KafkaNode() as node:
+        node.ordered["offsets-aborted"] = Ordered(1, 1, {})
+        topic = topic_of(node, "offsets-aborted")
+        node.transactions = [
+            Transaction(topic.key("head"), b"committed"),
+            Transaction(topic.key("head"), b"aborted", is_committed=False),
+            Transaction(topic.key("other"), b"aborted", is_committed=False),
+        ]
+
+        assert {"head": b"committed"} == read(topic)
 
 
 @pytest.mark.parametrize(
