@@ -1,6 +1,7 @@
 """Which role may do what; and nothing is allowed while Cassandra does not answer."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import NoReturn
 
 import pytest
 
@@ -13,6 +14,9 @@ from headrace.connector.control.access.permission import (
     UnauthorizedError,
 )
 from headrace.connector.control.commands import Commands
+from headrace.connector.control.errors import NotAvailableError
+from headrace.connector.control.service import ControlService
+from headrace.connector.language.parser import parse_script
 from headrace.connector.language.statements import AlterSink, CreateSink, TableName
 from headrace.connector.stores.note_copy import NoteCopy
 
@@ -178,6 +182,28 @@ def test_a_source_needs_select(commands: Commands, connection: NoteCopy, cluster
     assert guarded(connection, cluster, "operator").create_source(new)
 
 
+def test_a_preview_needs_select(commands: Commands, connection: NoteCopy, cluster: Cluster) -> None:
+    """A user without SELECT on a table sees none of its changes: no plugin is asked for them."""
+    commands.create_source({**CONFIG, "name": "flow.s.u", "table": "u"})
+    CALLER.set(Caller(name="operator", role=Role.NONE, door="shell"))
+    (preview,) = parse_script("PREVIEW DATA_SOURCE flow ON TABLE s.u")
+
+    def shown() -> object:
+        service = ControlService(connection, ask=no_plugin, guard=CassandraGuard(cluster))
+        return service.execute(preview.statement)
+
+    with pytest.raises(UnauthorizedError, match=r"no SELECT permission on <table s\.u>"):
+        shown()
+    cluster.readers.add(("operator", "s.u"))
+    with pytest.raises(NotAvailableError):  # No job file says how to make the source.
+        shown()
+
+
+def no_plugin(question: Mapping[str, object]) -> NoReturn:
+    """Fail: no plugin may be asked."""
+    raise AssertionError(question)
+
+
 def test_no_answer_of_cassandra(commands: Commands, connection: NoteCopy, cluster: Cluster) -> None:
     """While Cassandra does not answer nothing is allowed, and the error has no details."""
     del commands
@@ -186,6 +212,24 @@ def test_no_answer_of_cassandra(commands: Commands, connection: NoteCopy, cluste
         guarded(connection, cluster, "root").pause("x")
 
     assert "secret detail" not in str(caught.value)
+
+
+def test_an_answer_is_about_one_user(cluster: Cluster) -> None:
+    """A guard that several users ask keeps the answers apart: those of superusers, CDC, SELECT."""
+    guard, table = CassandraGuard(cluster), TableName("s", "t")
+    cluster.cdc = {"operator", "reader"}
+    cluster.readers = {("reader", "s.t")}
+
+    def may(name: str, table: TableName | None) -> bool:
+        try:
+            guard.check(Caller(name=name, role=Role.NONE), Role.ADMIN, table)
+        except UnauthorizedError:
+            return False
+        return True
+
+    allowed = {"root": (True, True), "reader": (True, True), "operator": (True, False)}
+    for name in ("root", "alice", "reader", "operator", "alice", "root"):
+        assert allowed.get(name, (False, False)) == (may(name, None), may(name, table))
 
 
 def test_answers_are_kept_for_a_while(cluster: Cluster) -> None:
