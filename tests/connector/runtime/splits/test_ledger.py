@@ -38,7 +38,13 @@ def rows(values: Sequence[bytes], tables: Sequence[str] = ()) -> EncodedRecords:
         values=values,
         headers=[()] * len(values),
         tables=tables or ["ks.t"] * len(values),
+        tombstones=[index for index, value in enumerate(values) if has_tombstone(value)],
     )
+
+
+def has_tombstone(value: bytes) -> bool:
+    """Say whether a message without a value follows a record."""
+    return value.endswith((b"1", b"4", b"7"))
 
 
 def add(ledger: Ledger, *values: bytes, end: int = 0) -> int:
@@ -106,7 +112,10 @@ class LedgerMachine(RuleBasedStateMachine):
         for shipment in self.ledger.unsent():
             self.ledger.mark_sent(shipment, 0)
             failures, adds_up = [], miscount > 0
-            for index, value in enumerate(shipment.delivery().encoded.values):
+            encoded = shipment.delivery().encoded
+            followed = [value for value in encoded.values if has_tombstone(value)]
+            assert followed == [encoded.values[index] for index in encoded.tombstones]
+            for index, value in enumerate(encoded.values):
                 fate = fates[index % len(fates)]
                 if fate == "deliver":
                     self.model.arrivals.append(int(value))
@@ -278,6 +287,34 @@ def test_a_resend_that_drops_a_record_settles_nothing(
 
     assert "1 missing" in ledger.miscount
     assert None is ledger.take_settled()
+
+
+def test_a_late_result_of_an_earlier_attempt_changes_nothing() -> None:
+    """What the sink reports of the first attempt does not settle the second one (R4)."""
+    ledger = Ledger("a", last_seq=0)
+    seq = add(ledger, b"x", b"y")
+    ledger.settle(seq, 1, [0], [failure(1, Disposition.RETRY)])
+    ledger.resend()
+    (again,) = ledger.unsent()
+    ledger.mark_sent(again, 0)
+    ledger.settle(seq, 1, range(len(again.encoded)), ())
+
+    assert (1, None) == (ledger.sent, ledger.settled)
+    ledger.settle(seq, 2, range(len(again.encoded)), ())
+    assert seq == taken(ledger).seq
+
+
+def test_a_result_of_a_refused_attempt_changes_nothing() -> None:
+    """A writer that refused a batch, and reports on it nevertheless, has not delivered it (R4)."""
+    ledger = Ledger("a", last_seq=0)
+    shipment = ledger.add(batch(1, records=1), rows([b"x"]))
+    for _ in range(2):
+        ledger.mark_sent(shipment, 0)
+        ledger.mark_refused(shipment)
+    ledger.mark_sent(shipment, 0)
+    ledger.settle(shipment.seq, 1, [0], ())
+
+    assert (1, None) == (ledger.sent, ledger.settled)
 
 
 def test_retry_waits_for_the_rest_and_starts_at_the_first_failure() -> None:
