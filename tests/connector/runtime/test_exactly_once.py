@@ -12,8 +12,8 @@ from headrace.connector.stores import Commit
 from headrace.connector.stores.transactional import TransactionalStore
 from headrace.plugins import FencedError, HeadraceError, NumberPosition
 from headrace.plugins.testing.doubles import ChaosResult
-from helpers.jobs.rig import Rig, expected
-from helpers.jobs.transactions import Outcome, TransactionalSink
+from helpers.jobs.rig import TICK_MS, Rig, expected
+from helpers.jobs.transactions import MemoryTransactions, Outcome, TransactionalSink
 
 COUNT = 100
 
@@ -64,6 +64,35 @@ def test_large_ends_wait_for_what_was_sent(rig: Rig, monkeypatch: pytest.MonkeyP
     finished(rig)
 
     assert list(expected(COUNT)) == seen(rig)
+
+
+def test_a_commit_waits_for_what_was_sent(rig: Rig) -> None:
+    """What is in the transaction and not settled would be committed without its position."""
+    rig.open({"a": COUNT})
+    rig.script.extend([ChaosResult.DELIVER, ChaosResult.HOLD, ChaosResult.DELIVER])
+    rig.gain()
+    rig.until(lambda: any(run.commit_due for run in rig.pipeline.runs))
+    for _ in range(20):
+        rig.passes(1)
+        assert rig.committed() == len(seen(rig)) == 0
+    sink_of(rig).let_go()
+    finished(rig)
+
+    assert list(expected(COUNT)) == seen(rig)
+
+
+def test_commits_come_in_half_of_a_transactions_time(tmp_path: Path) -> None:
+    """The other half is for a commit that takes long: brokers abort what stays open too long."""
+    window_ms = MemoryTransactions.window_ms
+    rig = Rig(tmp_path / "state.db", sink_class=TransactionalSink, commit_ms_max=10 * window_ms)
+    rig.open({"a": COUNT})
+    rig.gain()
+    began_ms = rig.clock.monotonic_ms()
+    rig.until(lambda: bool(seen(rig)))
+    rig.pipeline.close()
+    rig.store.close()
+
+    assert window_ms // 2 <= rig.clock.monotonic_ms() - began_ms <= window_ms // 2 + TICK_MS
 
 
 @pytest.mark.parametrize(

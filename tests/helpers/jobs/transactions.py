@@ -112,7 +112,10 @@ class MemoryTransactions(TransactionalWriter):
         pairs = list(zip(encoded.keys, encoded.values, strict=True))
         if failed is None:
             self._pending += pairs
-            settle(range(len(pairs)))
+            if result is ChaosResult.HOLD:  # In the transaction already, and not settled.
+                self._sink.held.append((delivery, settle))
+            else:
+                settle(range(len(pairs)))
             return
         self._pending += pairs[1:]
         self._broken = failed is not Disposition.REJECT
@@ -141,9 +144,9 @@ class MemoryTransactions(TransactionalWriter):
         return True
 
     def drain(self, deadline_ms: int) -> bool:
-        """Return True: everything is settled at once."""
+        """Say whether nothing is held."""
         del deadline_ms
-        return True
+        return not self._sink.held
 
     def _check(self) -> None:
         if self._dead or self._epoch not in (0, self._sink.epochs.get(self._split, 0)):
