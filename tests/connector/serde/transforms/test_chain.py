@@ -298,6 +298,51 @@ def test_a_predicate_asks_for_the_topic_that_a_router_gave() -> None:
     assert ["routed"] == list(chain.topics("shop.orders", "SHOP.ORDERS"))
 
 
+@pytest.mark.parametrize("negate", ["false", "true"])
+@pytest.mark.parametrize(
+    "predicate",
+    [
+        {"type": "OperationIs", "operations": "DELETE"},
+        {"type": "HasHeaderKey", "name": "mine"},
+        {"type": "TopicNameMatches", "pattern": "SHOP.*"},
+        {"type": "TopicNameMatches", "pattern": "other"},
+        {"type": "TableMatches", "pattern": r"shop\.orders"},
+        {"type": "TableMatches", "pattern": "other"},
+    ],
+    ids=str,
+)
+def test_topics_of_a_table_are_those_of_its_records(
+    predicate: Mapping[str, object], negate: str
+) -> None:
+    """Schemas are published where records go: for all these topics, and for no others."""
+    router = {"type": "RegexRouter", "regex": "SHOP.*", "replacement": "routed"}
+    chain = chain_of(r={**router, "predicate": "p_x", "negate": negate}, p_x=predicate)
+    found, _ = encoded(
+        chain, row(1), row(2, Operation.DELETE), row(3).changed(headers=(("other", b"1"),))
+    )
+
+    assert {*(found.topics or ())} == {*chain.topics("shop.orders", "SHOP.ORDERS")}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "negate", "value"),
+    [
+        ("SHOP.*", "false", {"id": 1}),
+        ("SHOP.*", "true", BEFORE),
+        ("other", "false", BEFORE),
+        ("other", "true", {"id": 1}),
+    ],
+)
+def test_the_schema_changes_where_records_are_meant(
+    pattern: str, negate: str, value: object
+) -> None:
+    """A reader with the published schema reads what the transform made, or left."""
+    changed = {"type": "ReplaceField", "include": "id", "predicate": "p_x", "negate": negate}
+    chain = chain_of(m=changed, p_x={"type": "TopicNameMatches", "pattern": pattern})
+
+    assert [value] == encoded(chain, row(1))[1]
+
+
 @pytest.mark.parametrize(
     ("regex", "replacement"),
     [
