@@ -5,6 +5,8 @@ Consumers find here how to resolve claims and join chunks.
 
 import hashlib
 import json
+import os
+import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -93,13 +95,16 @@ class DirectoryClaimStore(ClaimStore):
         self._swept_s: float | None = None
 
     def put(self, name: str, content: bytes) -> str:
-        """Write the file, whole or not at all; return its path within the folder."""
+        """Write the file durably, whole or not at all; return its path within the folder."""
         place = f"{name[:2]}/{name}"
         path = Path(self.config.path) / place
-        half = path.with_suffix(".half")
+        half = path.with_suffix(f".{secrets.token_hex(4)}")  # Others may write the same value.
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            half.write_bytes(content)
+            with half.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
             half.replace(path)
         except OSError as error:
             raise ClaimLostError(str(error), place=str(path)) from error

@@ -2,8 +2,10 @@
 
 import json
 import os
+import resource
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -240,6 +242,45 @@ def test_a_folder_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
 
     with pytest.raises(ClaimLostError):
         encoded(change(1, "x" * 5_000), large_policy="claim-check", folder=tmp_path / "file")
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Let no file grow beyond 1,000 bytes: what is longer is written in part, and fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_value_is_kept_whole_or_not_at_all(tmp_path: Path, *, is_there: bool) -> None:
+    """A disk that is full leaves no part of a value, and one that is there already stays."""
+    store, name, content = DirectoryClaimStore(DirectoryConfig(path=str(tmp_path))), "ff" * 16, b"x"
+    path = tmp_path / "ff" / name
+    if is_there:
+        store.put(name, content * 5_000)
+    with full_disk(), pytest.raises(ClaimLostError):
+        store.put(name, content * 5_000)
+
+    assert is_there == path.exists()
+    assert f"ff/{name}" == store.put(name, content * 5_000)
+    assert content * 5_000 == path.read_bytes()
+
+
+def test_a_value_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is on disk before a message names it: an fsync that fails is an error."""
+
+    def fail(_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(ClaimLostError, match="Input/output error"):
+        DirectoryClaimStore(DirectoryConfig(path=str(tmp_path))).put("ff" * 16, b"1")
+
+    assert not (tmp_path / "ff" / ("ff" * 16)).exists()
 
 
 def chunk(whole: bytes, number: int, count: int) -> Mapping[str, bytes]:
