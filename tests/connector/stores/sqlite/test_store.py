@@ -17,7 +17,7 @@ from headrace.plugins.discovery import load
 from headrace.plugins.testing import KeyValueSuite
 from headrace.plugins.testing.key_value_suite import Open
 from helpers.stores.drivers import SqliteDriver
-from helpers.stores.store_driver import claim, commit_of
+from helpers.stores.store_driver import claim, commit, commit_of
 from helpers.stores.store_suite import StoreSuite
 
 
@@ -60,19 +60,30 @@ def test_is_found_by_its_name() -> None:
 
 
 class Forgetful(StateConnection):
-    """A connection whose COMMIT fails: before it takes effect, or after."""
+    """A connection whose COMMIT fails: before it takes effect, or after; its ROLLBACK may, too."""
 
     applied = True
-    armed = False
+    failing: tuple[str, ...] = ()
 
     def execute(self, sql: str, parameters: object = (), /) -> sqlite3.Cursor:
-        """Fail at COMMIT when armed."""
-        if self.armed and sql == "COMMIT":
-            self.armed = False
+        """Fail at each of the failing statements once."""
+        if sql in self.failing:
+            self.failing = tuple(each for each in self.failing if each != sql)
             if self.applied:
                 super().execute(sql)
             raise sqlite3.OperationalError("disk I/O error")
         return super().execute(sql, parameters)  # type: ignore[arg-type]  # As sqlite3 takes them.
+
+
+def forgetful(path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[SqliteStore, Forgetful]:
+    """Return a store over such a connection, and the connection."""
+    real = sqlite3.connect
+    monkeypatch.setattr(
+        "sqlite3.connect", lambda *args, **more: real(*args, **{**more, "factory": Forgetful})
+    )
+    connection = connect(path)
+    assert isinstance(connection, Forgetful)
+    return SqliteStore(SqliteValues(connection), "job"), connection
 
 
 @pytest.mark.parametrize("applied", [True, False])
@@ -84,21 +95,30 @@ def test_unknown_outcome_is_read_back(
 ) -> None:
     """A COMMIT that failed is done if it took effect, and can be repeated if it did not."""
     token = claim(store)
-    real = sqlite3.connect
-    monkeypatch.setattr(
-        "sqlite3.connect", lambda *args, **more: real(*args, **{**more, "factory": Forgetful})
-    )
-    connection = connect(path)
-    assert isinstance(connection, Forgetful)
-    connection.armed, connection.applied = True, applied
-    forgetful = SqliteStore(SqliteValues(connection), "job")
+    unsure, connection = forgetful(path, monkeypatch)
+    connection.failing, connection.applied = ("COMMIT",), applied
     if not applied:
         with pytest.raises(StoreUnavailableError, match="disk I/O error"):
-            forgetful.commit([commit_of(token)])
+            unsure.commit([commit_of(token)])
 
-    assert {} == forgetful.commit([commit_of(token)])
+    assert {} == unsure.commit([commit_of(token)])
     assert 1 == store.load("a", token).seq
-    forgetful.close()
+    unsure.close()
+
+
+def test_what_is_neither_committed_nor_rolled_back_is_not_done(
+    path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection sees it, and nobody else: it is not durable (I7)."""
+    token = claim(store)
+    unsure, connection = forgetful(path, monkeypatch)
+    connection.failing, connection.applied = ("COMMIT", "ROLLBACK"), False
+    with pytest.raises(StoreUnavailableError, match="disk I/O error"):
+        unsure.commit([commit_of(token)])
+    unsure.close()
+
+    assert 0 == store.load("a", token).seq
+    commit(store, commit_of(token))
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abcdef"), st.just(b"c"), max_size=6), max_size=6))
