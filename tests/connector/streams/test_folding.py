@@ -9,6 +9,7 @@ import pytest
 
 from headrace.connector.serde import Encoder
 from headrace.connector.serde.schemas.lookup import SchemaUnknownError
+from headrace.connector.streams.folding import is_live, lives
 from headrace.connector.streams.latest import LatestRows
 from headrace.plugins import Encoding, RecordSchema
 from headrace.sources.cassandra.mutation.changes import Change
@@ -96,6 +97,13 @@ def test_rows_are_those_of_the_sources_fold() -> None:
             if wanted:
                 found = rows.rows(table.qualified, NOW_S)
                 assert wanted == sorted(simple(table, row) for row in found)
+
+
+@pytest.mark.parametrize(("now_s", "is_there"), [(99, True), (100, False), (101, False)])
+def test_what_expires_is_gone_from_that_second_on(now_s: int, *, is_there: bool) -> None:
+    """As in Cassandra: a row or a value lives while now is before its local deletion time."""
+    assert is_there == is_live({"live": [7, True, 100]}, 6, now_s)
+    assert is_there == lives([7, 100, [None, b"v"]], 6, now_s)
 
 
 def test_a_message_must_name_its_schema() -> None:
