@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from headrace.plugins import (
     Demand,
     Done,
     EncodedPosition,
+    FatalError,
     HeadraceError,
     Idle,
     NumberPosition,
@@ -315,6 +317,31 @@ def test_replaced_owner_commits_nothing(rig: Rig) -> None:
     assert [("a", CloseReason.LEASE_LOST)] == rig.source.closed
     assert 0 == rig.committed()
     assert "w2" == rig.store.leases()[0].owner
+
+
+def test_a_lost_split_does_not_fail(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of its source after the loss gives nothing back: the split has another owner (I2)."""
+    rig.errors = replace(rig.errors, pause_ms_max=1)
+    said: list[HeadraceError] = []
+
+    def release(reader: MemoryReader, position: Position) -> None:
+        del reader, position
+        (run,) = rig.pipeline.runs
+        lost = run.closing is CloseReason.LEASE_LOST
+        said.append(FatalError("too late") if lost else RetriableError("later"))
+        raise said[-1]
+
+    monkeypatch.setattr(MemoryReader, "release", release)
+    rig.open({"a": 5})
+    rig.gain()
+    rig.until(lambda: 5 == rig.committed())
+    rig.splits["a"] += [[record] for record in sample_records(5, first=5)]
+    rig.store.claim("w2", rig.store.leases(), LEASE_MS)
+    rig.until(lambda: bool(rig.closed()))
+
+    assert isinstance(said[-1], FatalError)
+    assert [("a", CloseReason.LEASE_LOST)] == rig.source.closed
+    assert ("w2", "") == (rig.store.leases()[0].owner, rig.store.leases()[0].problem)
 
 
 def test_hand_over_drains_commits_and_gives_back(rig: Rig) -> None:

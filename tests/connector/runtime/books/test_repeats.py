@@ -7,6 +7,7 @@ import pytest
 
 from headrace.connector.runtime.books.equations import SplitBooks, repeats
 from headrace.connector.runtime.books.summary import books_text
+from headrace.connector.runtime.messages import Lose
 from headrace.connector.runtime.metrics import book_measures
 from headrace.plugins.testing.doubles import ChaosResult as Fate
 from headrace.plugins.testing.doubles import sample_records
@@ -89,6 +90,22 @@ def test_what_is_read_again_in_one_process(path: Path) -> None:
     rig.until(lambda: COUNT == rig.committed())
 
     assert 2 * COUNT == len(rig.written())
+    assert {"window": COUNT} == counted(rig)
+
+
+def test_what_is_lost_and_gained_again_in_one_process(path: Path) -> None:
+    """What it had delivered and not committed is delivered again; then no more."""
+    rig = Rig(path)
+    rig.open({"a": COUNT})
+    rig.gain()
+    rig.until(lambda: len(rig.written()) == COUNT)
+    rig.pipeline.command(Lose("a"))
+    rig.gain()
+    rig.until(lambda: COUNT == rig.committed())
+    assert 2 * COUNT == len(rig.written())
+    rig.splits["a"] += [[record] for record in sample_records(COUNT, first=COUNT)]
+    rig.until(lambda: 2 * COUNT == rig.committed())
+
     assert {"window": COUNT} == counted(rig)
 
 
