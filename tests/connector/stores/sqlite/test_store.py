@@ -109,7 +109,7 @@ def test_unknown_outcome_is_read_back(
 def test_what_is_neither_committed_nor_rolled_back_is_not_done(
     path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The connection sees it, and nobody else: it is not durable (I7)."""
+    """The connection sees it, and no other process does: it is not durable (I7)."""
     token = claim(store)
     unsure, connection = forgetful(path, monkeypatch)
     connection.failing, connection.applied = ("COMMIT", "ROLLBACK"), False
