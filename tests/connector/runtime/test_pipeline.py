@@ -320,7 +320,7 @@ def test_replaced_owner_commits_nothing(rig: Rig) -> None:
 
 
 def test_a_lost_split_does_not_fail(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error of its source after the loss gives nothing back: the split has another owner (I2)."""
+    """An error of its source after the loss gives nothing back: another worker owns it (I2)."""
     rig.errors = replace(rig.errors, pause_ms_max=1)
     said: list[HeadraceError] = []
 

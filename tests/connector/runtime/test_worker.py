@@ -14,6 +14,8 @@ import pytest
 from headrace.connector.foundation.job_file import RuntimeConfig
 from headrace.connector.foundation.states import Observed
 from headrace.connector.runtime.books.report import PluginHungError, Report
+from headrace.connector.runtime.splits.leases import LeaseHolder
+from headrace.connector.runtime.splits.ownership import Changes
 from headrace.connector.runtime.starting import limits_of
 from headrace.connector.stores import Seen
 from headrace.connector.stores.job import Job
@@ -178,6 +180,31 @@ def test_hanging_plugin_ends_the_process(tmp_path: Path) -> None:
     (thread,) = (thread for thread in threading.enumerate() if thread.name == "data")
     thread.join(SECONDS_MAX)
     assert not thread.is_alive()
+
+
+def test_a_long_tick_is_not_a_call_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass that waits for its tick is silent for longer than a call may take."""
+    looks: list[LeaseHolder] = []
+    real = LeaseHolder.step
+
+    def step(lease_holder: LeaseHolder) -> Changes:
+        looks.append(lease_holder)
+        return real(lease_holder)
+
+    monkeypatch.setattr(LeaseHolder, "step", step)
+    runtime = replace(RUNTIME, tick_min_ms=60_000, call_seconds_max=0.05, lease_seconds=1)
+    worker = worker_of(replace(job_of(tmp_path, JsonlessSink), runtime=runtime))
+    reports: list[Report] = []
+    thread = threading.Thread(target=lambda: reports.append(worker.run_alone(until_idle=False)))
+    thread.start()
+    # All but the first are made while the pass waits.
+    until(lambda: len(looks) > 3 or not thread.is_alive(), "it never looked")
+    worker.stop()
+    thread.join(SECONDS_MAX)
+
+    assert [20] == [report.changes for report in reports]
 
 
 def test_plugins_are_lent_the_job_key(tmp_path: Path) -> None:

@@ -135,3 +135,19 @@ def test_what_its_worker_does_not_claim_another_one_does(fleet: Fleet) -> None:
 
     assert "w1" == fleet.owners()[split]
     assert {"w0": 8, "w1": 8} == held(fleet)  # It got another one for it.
+
+
+def test_what_failed_at_its_node_stays_with_who_claimed_it(fleet: Fleet) -> None:
+    """The worker beside the node does not claim it: it is not handed over to it (to and fro)."""
+    shares = {split: {f"n{number % 2}": 1.0} for number, split in enumerate(SPLITS)}
+    for number in range(2):
+        fleet.join(f"w{number}", Nearness([f"n{number}"], shares))
+    fleet.run(40)
+    lease_holder = fleet.members["w0"].lease_holder
+    fleet.store.release("w0", SPLITS[0], lease_holder.held[SPLITS[0]].token, "broken: here")
+    lease_holder.closed(SPLITS[0], lease_holder.held[SPLITS[0]].token, failed=True)
+    before = len(fleet.moved)
+    fleet.run(80)
+
+    assert ["w1"] == [name for _, split, name in fleet.moved[before:] if split == SPLITS[0]]
+    assert "w1" == fleet.owners()[SPLITS[0]]

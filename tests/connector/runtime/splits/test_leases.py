@@ -362,7 +362,7 @@ def test_others_live(
     lease_holder = machine.worker("w2")
     lease_holder.step()
 
-    assert expected == lease_holder.others_live
+    assert expected == lease_holder.others_live == lease_holder.is_covered()
 
 
 def test_who_wants_splits_gets_them_and_no_others(machine: Machine) -> None:
