@@ -1,6 +1,6 @@
 """A node with as much of Cassandra's native protocol as a driver needs to connect.
 
-It records the refused users, and the statements with their levels; the test gives the answers.
+It records the statements with their levels. The test gives the answers, or tables that have them.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import struct
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from helpers.servers.loopback import LoopbackServer
 
@@ -31,6 +31,28 @@ _READY, _AUTHENTICATE, _SUPPORTED, _RESULT, _AUTH_SUCCESS = 2, 3, 6, 8, 16
 _AUTHENTICATOR: Final = "org.apache.cassandra.auth.PasswordAuthenticator"
 _LOCAL: Final = re.compile(r"SELECT (.*) FROM system\.local ")
 _SLOW_SECONDS: Final = 2.0
+_HAS_VALUES: Final = 1  # A flag of a request.
+
+
+Bound = tuple[str, Sequence[bytes | None]]
+"""A prepared statement, and the values of its question marks."""
+
+
+class InvalidError(Exception):
+    """Cassandra refuses such a request."""
+
+
+class Tables(Protocol):
+    """What answers statements by the rows that others wrote. Calls come from several threads."""
+
+    def kinds(self, statement: str) -> Sequence[bytes] | None:
+        """Return the types of the question marks of a statement; None of another table's."""
+
+    def execute(self, statements: Sequence[Bound]) -> bytes | None:
+        """Execute a statement, or a batch, and return its result; None of another table's.
+
+        Raises InvalidError.
+        """
 
 
 @dataclass
@@ -47,6 +69,8 @@ class CqlNode(LoopbackServer):
     """Statements that start so are answered two seconds late."""
     binds: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
     """The types of the bound values of statements, by their beginnings; otherwise text."""
+    tables: Tables | None = None
+    """What answers before `answers` do."""
 
     def __post_init__(self) -> None:
         """Listen."""
@@ -86,22 +110,40 @@ class CqlNode(LoopbackServer):
                 (size,) = struct.unpack_from(">i", body)
                 answered, answer = _RESULT, self._prepared(body[4 : 4 + size].decode())
             case 10:  # EXECUTE, by the id that `_prepared` gave.
-                (size,) = struct.unpack_from(">H", body)
-                (level,) = struct.unpack_from(">H", body, 2 + size)
-                self.executed.append(body[2 : 2 + size].decode())
-                answered, answer = self._result(self.executed[-1], level)
+                request = _Request(body)
+                statement = request.statement()
+                (level, flags) = request.take(">HB")
+                values = request.values() if flags & _HAS_VALUES else ()
+                self.executed.append(statement)
+                answered, answer = self._result(statement, level, values)
+            case 13:  # BATCH, of prepared statements.
+                answered, answer = self._stored(_batch(_Request(body)))
         return answered, answer
+
+    def _stored(self, statements: Sequence[Bound]) -> tuple[int, bytes]:
+        """Return what the tables answer; of a request for others an error."""
+        try:
+            found = self.tables and self.tables.execute(statements)
+        except InvalidError as error:
+            return _error(0x2200, str(error))
+        if found is None:
+            return _error(0x2200, f"no answer to: {statements[0][0]}")
+        return _RESULT, found
 
     def _prepared(self, statement: str) -> bytes:
         """Return the metadata of a statement, which is its own id."""
-        kinds: Sequence[bytes] = [TEXT] * statement.count("?")
+        kinds = (self.tables and self.tables.kinds(statement)) or [TEXT] * statement.count("?")
         kinds = next((k for s, k in self.binds.items() if statement.startswith(s)), kinds)
         parts = [struct.pack(">i", 4), text(statement), struct.pack(">iii", 1, len(kinds), 0)]
         parts += [text("ks"), text("t"), *(text(f"c{n}") + kind for n, kind in enumerate(kinds))]
         return b"".join([*parts, struct.pack(">ii", 4, 0)])  # Rows bring their own columns.
 
-    def _result(self, statement: str, level: int) -> tuple[int, bytes]:
+    def _result(
+        self, statement: str, level: int, values: Sequence[bytes | None] = ()
+    ) -> tuple[int, bytes]:
         self.levels[statement] = level
+        if self.tables and self.tables.kinds(statement):
+            return self._stored([(statement, values)])
         if statement.startswith(self.slow):
             self.over.wait(_SLOW_SECONDS)
         answers = {
@@ -164,6 +206,48 @@ def _local(datacenter: str, wanted: str) -> bytes:
     columns = known if wanted == "*" else {name: known[name] for name in wanted.split(", ")}
     kinds = {name: kind for name, (kind, _) in columns.items()}
     return rows(kinds, [value for _, value in columns.values()])
+
+
+class _Request:
+    """The bytes of a request, read from the front."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._at = 0
+
+    def take(self, form: str) -> tuple[int, ...]:
+        """Read numbers."""
+        found = struct.unpack_from(form, self._content, self._at)
+        self._at += struct.calcsize(form)
+        return found
+
+    def statement(self) -> str:
+        """Read the id of a prepared statement."""
+        (size,) = self.take(">H")
+        return self._rest(size).decode()
+
+    def values(self) -> Sequence[bytes | None]:
+        """Read bound values."""
+        (count,) = self.take(">H")
+        found: list[bytes | None] = []
+        for _ in range(count):
+            (size,) = self.take(">i")
+            found.append(None if size < 0 else self._rest(size))
+        return found
+
+    def _rest(self, size: int) -> bytes:
+        self._at += size
+        return self._content[self._at - size : self._at]
+
+
+def _batch(request: _Request) -> Sequence[Bound]:
+    _, count = request.take(">BH")
+    found: list[Bound] = []
+    for _ in range(count):
+        (is_prepared,) = request.take(">B")
+        assert is_prepared
+        found.append((request.statement(), request.values()))
+    return found
 
 
 def _statement(body: bytes) -> tuple[str, int]:

@@ -1,6 +1,7 @@
-"""What a commit asks of Cassandra, as a node counts it."""
+"""The rows in Cassandra: what every backend must do, and what a commit asks of a node."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,8 @@ from headrace.connector.stores.cassandra.store import CassandraStore
 from headrace.connector.stores.cassandra.values import CassandraValues
 from headrace.connector.stores.keyed.rows import Head, JobRow, pack
 from headrace.plugins import EncodedPosition, TokenRange
+from headrace.plugins.testing import KeyValueSuite
+from headrace.plugins.testing.key_value_suite import Open
 from helpers.servers.cql_node import (
     BIGINT,
     BLOB,
@@ -44,6 +47,15 @@ BINDS = {
     "INSERT INTO plain": (TEXT, TEXT, BLOB),
     "INSERT INTO cdc_state": (TEXT, SMALLINT, VARINT, VARINT, BLOB),
 }
+
+
+class TestCassandraValues(KeyValueSuite):
+    """The backend passes the suite of backends, over a node that decides conditions."""
+
+    @pytest.fixture
+    def opened(self, one_session: Callable[[], CassandraValues]) -> Open:
+        """Return what connects to tables without rows."""
+        return one_session
 
 
 def commit(split: str) -> Commit:

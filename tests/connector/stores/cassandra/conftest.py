@@ -1,0 +1,39 @@
+"""A node with the store's tables, and one session that the tests of a module share."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from headrace.connector.stores.cassandra.session import CassandraSession, CassandraStoreConfig
+from headrace.connector.stores.cassandra.values import CassandraValues
+from helpers.servers.cql_node import CqlNode
+from helpers.servers.cql_tables import CqlTables
+from helpers.stores.drivers import MADE
+
+
+class SharedValues(CassandraValues):
+    """Leaves the session to the others: to connect takes longer than a test."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+@pytest.fixture(scope="module")
+def _tables() -> CqlTables:
+    return CqlTables()
+
+
+@pytest.fixture(scope="module")
+def _session(_tables: CqlTables) -> Iterator[CassandraSession]:
+    with CqlNode(answers=MADE, tables=_tables) as node:
+        config = CassandraStoreConfig(contact_points=(node.point,))
+        session = CassandraSession(config, create=False)
+        yield session
+        session.close()
+
+
+@pytest.fixture
+def one_session(_session: CassandraSession, _tables: CqlTables) -> Callable[[], CassandraValues]:
+    """Return what connects to tables without rows."""
+    _tables.clear()
+    return lambda: SharedValues(_session)
