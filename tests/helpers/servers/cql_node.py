@@ -123,7 +123,7 @@ class CqlNode(LoopbackServer):
     def _stored(self, statements: Sequence[Bound]) -> tuple[int, bytes]:
         """Return what the tables answer; of a request for others an error."""
         try:
-            found = self.tables and self.tables.execute(statements)
+            found = None if self.tables is None else self.tables.execute(statements)
         except InvalidError as error:
             return _error(0x2200, str(error))
         if found is None:
@@ -132,7 +132,8 @@ class CqlNode(LoopbackServer):
 
     def _prepared(self, statement: str) -> bytes:
         """Return the metadata of a statement, which is its own id."""
-        kinds = (self.tables and self.tables.kinds(statement)) or [TEXT] * statement.count("?")
+        of_tables = None if self.tables is None else self.tables.kinds(statement)
+        kinds = of_tables or [TEXT] * statement.count("?")
         kinds = next((k for s, k in self.binds.items() if statement.startswith(s)), kinds)
         parts = [struct.pack(">i", 4), text(statement), struct.pack(">iii", 1, len(kinds), 0)]
         parts += [text("ks"), text("t"), *(text(f"c{n}") + kind for n, kind in enumerate(kinds))]
@@ -142,7 +143,7 @@ class CqlNode(LoopbackServer):
         self, statement: str, level: int, values: Sequence[bytes | None] = ()
     ) -> tuple[int, bytes]:
         self.levels[statement] = level
-        if self.tables and self.tables.kinds(statement):
+        if self.tables is not None and self.tables.kinds(statement) is not None:
             return self._stored([(statement, values)])
         if statement.startswith(self.slow):
             self.over.wait(_SLOW_SECONDS)

@@ -70,8 +70,8 @@ class CqlTables:
         names = columns.split(", ")
         asked = dict(zip(_columns(statement), values, strict=True))
         found = [
-            dict(zip(_KEY, key, strict=True)) | row
-            for key, row in sorted(self._rows[_table(statement)].items())
+            row | {"partition": partition, "name": name}
+            for (partition, name), row in sorted(self._rows[_table(statement)].items())
         ]
         matching = [row for row in found if all(row[name] == asked[name] for name in asked)]
         kinds = {name: _TYPES[name] for name in names}

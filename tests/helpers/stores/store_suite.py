@@ -112,6 +112,17 @@ class StoreSuite(PlanSuite, NoteSuite):
             with pytest.raises(LeaseLostError, match=f"token {new}, mine is {old}"):
                 store.load("a", old)
 
+    def test_only_the_token_of_the_last_claim_commits(self, driver: StoreDriver) -> None:
+        """Neither one of an earlier claim by the same worker does, nor one that was not given."""
+        with closing(registered(driver)) as store:
+            old, token = claim(store, "w1"), claim(store, "w1")
+            store.load("a", token)
+
+            for wrong in (old, token + 1):
+                assert isinstance(store.commit([commit_of(wrong)])["a"], LeaseLostError)
+            assert 0 == store.load("a", token).seq
+            commit(store, commit_of(token))
+
     def test_a_successor_goes_on(self, driver: StoreDriver) -> None:
         """A worker that takes over commits on top of what the former owner committed."""
         with closing(registered(driver)) as store, closing(driver.open(driver.job)) as other:
