@@ -31,6 +31,7 @@ _READY, _AUTHENTICATE, _SUPPORTED, _RESULT, _AUTH_SUCCESS = 2, 3, 6, 8, 16
 _AUTHENTICATOR: Final = "org.apache.cassandra.auth.PasswordAuthenticator"
 _LOCAL: Final = re.compile(r"SELECT (.*) FROM system\.local ")
 _SLOW_SECONDS: Final = 2.0
+_SERIAL: Final = 8
 _HAS_VALUES: Final = 1  # A flag of a request.
 
 
@@ -42,6 +43,10 @@ class InvalidError(Exception):
     """Cassandra refuses such a request."""
 
 
+class UnansweredError(Exception):
+    """A write with conditions is not answered in time: what became of it is not known."""
+
+
 class Tables(Protocol):
     """What answers statements by the rows that others wrote. Calls come from several threads."""
 
@@ -51,7 +56,7 @@ class Tables(Protocol):
     def execute(self, statements: Sequence[Bound]) -> bytes | None:
         """Execute a statement, or a batch, and return its result; None of another table's.
 
-        Raises InvalidError.
+        Raises InvalidError and UnansweredError.
         """
 
 
@@ -126,6 +131,9 @@ class CqlNode(LoopbackServer):
             found = None if self.tables is None else self.tables.execute(statements)
         except InvalidError as error:
             return _error(0x2200, str(error))
+        except UnansweredError as error:
+            answered, answer = _error(0x1100, str(error))
+            return answered, answer + struct.pack(">Hii", _SERIAL, 1, 2) + text("CAS")
         if found is None:
             return _error(0x2200, f"no answer to: {statements[0][0]}")
         return _RESULT, found

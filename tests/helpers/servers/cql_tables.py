@@ -10,7 +10,17 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
-from helpers.servers.cql_node import BIGINT, BLOB, BOOLEAN, TEXT, VOID, Bound, InvalidError, rows
+from helpers.servers.cql_node import (
+    BIGINT,
+    BLOB,
+    BOOLEAN,
+    TEXT,
+    VOID,
+    Bound,
+    InvalidError,
+    UnansweredError,
+    rows,
+)
 
 Row = dict[str, bytes | None]
 
@@ -27,12 +37,15 @@ class CqlTables:
 
     def __init__(self) -> None:
         """Start without rows."""
+        self.unanswered: list[bool] = []
+        """The next writes with conditions that are not answered, and whether they are applied."""
         self._rows: dict[str, dict[tuple[bytes, bytes], Row]] = {"decided": {}, "plain": {}}
         self._lock = threading.Lock()
 
     def clear(self) -> None:
-        """Remove all rows."""
+        """Remove all rows, and answer everything."""
         with self._lock:
+            self.unanswered = []
             for found in self._rows.values():
                 found.clear()
 
@@ -47,6 +60,7 @@ class CqlTables:
 
         Raises:
             InvalidError: it is a batch with conditions on several partitions or tables.
+            UnansweredError: the test says so.
 
         """
         if not all(_OF_TABLES.match(statement) for statement, _ in statements):
@@ -60,9 +74,13 @@ class CqlTables:
                 return VOID
             if len({(_table(text), _key(text, values)[0]) for text, values in statements}) > 1:
                 raise InvalidError("Batch with conditions cannot span multiple partitions")
-            applied = all(self._holds(*each) for each in statements)
+            unanswered = self.unanswered[:1]
+            del self.unanswered[:1]
+            applied = unanswered != [False] and all(self._holds(*each) for each in statements)
             for each in statements if applied else ():
                 self._write(*each)
+            if unanswered:
+                raise UnansweredError("CAS operation timed out")
             return rows({"[applied]": BOOLEAN}, [struct.pack(">?", applied)])
 
     def _select(self, statement: str, values: Sequence[bytes | None]) -> bytes:

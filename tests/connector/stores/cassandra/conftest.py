@@ -19,13 +19,14 @@ class SharedValues(CassandraValues):
 
 
 @pytest.fixture(scope="module")
-def _tables() -> CqlTables:
+def tables() -> CqlTables:
+    """Return the tables of the node."""
     return CqlTables()
 
 
 @pytest.fixture(scope="module")
-def _session(_tables: CqlTables) -> Iterator[CassandraSession]:
-    with CqlNode(answers=MADE, tables=_tables) as node:
+def _session(tables: CqlTables) -> Iterator[CassandraSession]:
+    with CqlNode(answers=MADE, tables=tables) as node:
         config = CassandraStoreConfig(contact_points=(node.point,))
         session = CassandraSession(config, create=False)
         yield session
@@ -33,7 +34,7 @@ def _session(_tables: CqlTables) -> Iterator[CassandraSession]:
 
 
 @pytest.fixture
-def one_session(_session: CassandraSession, _tables: CqlTables) -> Callable[[], CassandraValues]:
+def one_session(_session: CassandraSession, tables: CqlTables) -> Callable[[], CassandraValues]:
     """Return what connects to tables without rows."""
-    _tables.clear()
+    tables.clear()
     return lambda: SharedValues(_session)
