@@ -89,6 +89,7 @@ class CqlNode(LoopbackServer):
     def talk(self, client: socket.socket) -> None:
         """Answer one client until it disconnects."""
         with contextlib.suppress(OSError, EOFError), client:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # Else answers wait.
             talk = self.tls.wrap_socket(client, server_side=True) if self.tls else client
             with talk, talk.makefile("rwb") as file:
                 while header := file.read(_HEADER.size):
