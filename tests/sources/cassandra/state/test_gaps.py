@@ -4,12 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.plugins import Batch, Demand
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID
-from headrace.sources.cassandra.state.cdc_state import CdcState, Marker
-from headrace.sources.cassandra.state.gaps import LogGapError, gap_before
+from headrace.sources.cassandra.state.cdc_state import CdcState, Marker, StoredGap
+from headrace.sources.cassandra.state.gaps import KEPT_MAX, GapBook, LogGapError, gap_before
 from helpers.logs.gap_jobs import GapJob, place
 from helpers.logs.node_logs import batches, open_all, source
 
@@ -53,6 +54,42 @@ def test_ids_that_are_missing_may_be_a_gap_only_where_nobody_looked() -> None:
     assert found((5, END), [4, 8], set(), away=True) is None
     assert found((5, END), [5, 8], set(), away=True) is None
     assert found((0, 0), [8], set(), away=True) is None
+
+
+def gap_at(number: int, state: str = "") -> StoredGap:
+    """Return a gap that begins at the end of a segment."""
+    return StoredGap("n1", Marker(number, END), Marker(number + 2, 0), "vanished", state)
+
+
+def meet(book: GapBook, found: list[StoredGap], at: Marker) -> list[str]:
+    """Let a split at a marker meet gaps; return the states of those with something to report."""
+    told = book.meet(found, {"n1": at}, split_time_ms=0, wall_ms=0)
+    return [gap.state for gap in told]
+
+
+def test_an_open_gap_is_mended_only_when_its_log_was_read_further() -> None:
+    """While the split still stands before it, what is missing was not read."""
+    gap = gap_at(5)
+    book = GapBook("fail", [])
+
+    assert ["open"] == meet(book, [gap], gap.begin)
+    assert [] == meet(book, [], gap.begin)
+    assert ["open"] == [each.state for each in book.gaps]
+    assert ["mended"] == meet(book, [], Marker(6, 1))
+
+
+@pytest.mark.parametrize("closed", ["passed", "mended"])
+def test_a_gap_that_is_not_closed_is_never_forgotten_for_a_closed_one(closed: str) -> None:
+    """Of more gaps than are kept, the oldest closed ones go, however old those before them are."""
+    first, *others = (gap_at(3 * number) for number in range(KEPT_MAX))
+    old = [replace(first, state="open"), *(replace(gap, state=closed) for gap in others)]
+    book = GapBook("fail", old)
+    new = gap_at(3 * KEPT_MAX)
+
+    assert ["open"] == meet(book, [first, new], first.begin)
+    assert [old[0].begin, *(gap.begin for gap in old[2:]), new.begin] == [
+        gap.begin for gap in book.gaps
+    ]
 
 
 @pytest.fixture
