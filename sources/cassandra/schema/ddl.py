@@ -334,7 +334,7 @@ class _Parser:
             self._drop_columns(table)
         elif cursor.accept("rename"):
             for old, new in self._renames():
-                if not table.rename(old, new):
+                if not self._history.rename(table, old, new):
                     cursor.fail(f"cannot rename {old} to {new} before this")
         elif cursor.accept("alter"):
             self._skip_statement()  # Masks and checks: column types never change.

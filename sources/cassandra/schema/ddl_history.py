@@ -164,6 +164,15 @@ class History:
             if view.base is table and view.selects_all and column.kind is not ColumnKind.STATIC:
                 view.add_column(name, column)
 
+    def rename(self, table: TableDraft, old: str, new: str) -> bool:
+        """Rename a column in a table and in its views; see `TableDraft.rename`."""
+        if not table.rename(old, new):
+            return False
+        for view in self.tables.values():
+            if view.base is table:
+                view.rename(old, new)
+        return True
+
     def drop_table(self, key: tuple[str, str]) -> bool:
         """Keep the table's last state under its id; False when there is none."""
         table = self.tables.get(key)

@@ -153,6 +153,18 @@ def test_statements_change_a_table(name: str) -> None:
     assert expected == names(one(USERS + text))
 
 
+def test_a_renamed_clustering_column_keeps_its_order() -> None:
+    """After RENAME the table is the one that CREATE TABLE with the new names makes."""
+    created = (
+        "CREATE TABLE s.t (k int, {0} int, {1} int, PRIMARY KEY (k, {0}, {1}))"
+        f" WITH CLUSTERING ORDER BY ({{0}} DESC, {{1}} ASC) AND ID = {ID}1;"
+    )
+    table = one(f"{created.format('a', 'b')} ALTER TABLE s.t RENAME a TO x AND b TO y;")
+
+    assert one(created.format("x", "y")) == table
+    assert [True, False] == [column.descending for column in table.clustering]
+
+
 DESCRIBED = """
 CREATE TABLE ks.events (
     id uuid,
@@ -258,6 +270,23 @@ def test_views_are_tables_of_their_own() -> None:
     assert [True, False] == [column.descending for column in by_name.clustering]
     assert (["seq", "id"], True, True) == (names(few), few.cdc, few.is_view)
     assert schema.tables[UUID(f"{ID}4")].is_dropped
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("ADD shared int STATIC, own int", ["name", "id", "seq", "own"]),
+        ("RENAME id TO kk AND seq TO cc", ["name", "kk", "cc"]),
+    ],
+)
+def test_a_view_changes_as_cassandra_changes_it(change: str, expected: list[str]) -> None:
+    """It gains no static columns, and its columns are renamed with those of its base."""
+    schema = parse_schema(
+        f"{USERS} CREATE MATERIALIZED VIEW shop.by_name AS SELECT * FROM shop.users"  # noqa: S608 (DDL)
+        f" WHERE name IS NOT NULL PRIMARY KEY (name, id, seq) WITH ID = {ID}2;"
+        f"ALTER TABLE shop.users {change};"
+    )
+    assert expected == names(schema.tables[UUID(f"{ID}2")])
 
 
 COMMENTED = """\
