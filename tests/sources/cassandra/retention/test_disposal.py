@@ -277,6 +277,23 @@ def test_the_oldest_are_dropped_where_that_is_wanted(node: Node) -> None:
     made.close()
 
 
+def test_what_the_node_still_has_a_link_of_is_not_dropped(node: Node) -> None:
+    """That would free no byte of the disk, and a job would lose the segment for nothing."""
+    hold(node)
+    node.write(1, [b"a"])
+    size = size_of(node, 1)
+    node.write(2, [b"b"])
+    retention = retention_of(node.log, replace(DELETE, bytes_max=2 * size, drop_oldest=True))
+    retention.take()
+    node.write(3, [b"c"])
+    retention.take()
+    assert [1, 2] == node.held()
+
+    node.discard(1)
+    retention.take()
+    assert [2, 3] == node.held()
+
+
 def test_free_room_is_left_to_the_node(node: Node) -> None:
     """Below `min_free` nothing is held, and what the node still has is given back to it."""
     hold(node)

@@ -11,12 +11,17 @@ from hypothesis import strategies as st
 
 from headrace.plugins import EncodedPosition
 from headrace.sources.cassandra.errors import StateError
+from headrace.sources.cassandra.ring.splits import Arc
 from headrace.sources.cassandra.state.cdc_state import (
     HEAD_VERSION,
+    OPEN,
     PIECES_VERSION,
+    Ahead,
     CdcState,
     Marker,
+    StoredGap,
     StoredTopology,
+    StoredVersion,
 )
 from headrace.sources.cassandra.state.chunks import (
     CHUNK_BYTES_MAX,
@@ -232,3 +237,40 @@ def test_markers_are_shown_as_offsets() -> None:
         ({"node": "node2"}, {"segment_id": 4, "position": 0}),
     ] == list(sample().describe())
     assert {"mutations.agreed": 6} == sample().books()
+
+
+@pytest.mark.parametrize(
+    ("position", "expected"), [(99, [0]), (100, [0, 100]), (101, [0, 100]), (300, [0, 100, 200])]
+)
+def test_a_moved_log_has_the_schemas_up_to_its_marker(position: int, expected: list[int]) -> None:
+    """One is in force from the end of its entry on: also at a marker that is just that place."""
+    versions = tuple(
+        StoredVersion(Marker(3, offset), Chunk(b"%d" % offset)) for offset in (0, 100, 200)
+    )
+    state = replace(sample(), schemas={"node1": versions, "node2": versions})
+    moved = state.moved({"node": "node1"}, {"segment_id": 3, "position": position})
+
+    assert expected == [version.since.offset for version in moved.schemas["node1"]]
+    assert versions == moved.schemas["node2"]
+
+
+@pytest.mark.parametrize("position", [1, 50, 900])
+def test_a_moved_log_is_ahead_nowhere(position: int) -> None:
+    """All of it is read again from the new marker, whatever some tokens had read further before."""
+    further = {"node1": Marker(5, 0), "node2": Marker(6, 0)}
+    state = replace(sample(), ahead=(Ahead(Arc(0, 9), further), Ahead(Arc(9, 12), further)))
+    moved = state.moved({"node": "node1"}, {"segment_id": 3, "position": position})
+
+    assert Marker(3, position) == moved.furthest("node1")
+    assert Marker(6, 0) == moved.furthest("node2")
+    assert [Arc(0, 9), Arc(9, 12)] == [each.arc for each in moved.ahead]
+
+
+def test_an_accepted_gap_ends_the_absence_of_its_log() -> None:
+    """Else what its node logs before the split starts again would be a gap of its own."""
+    gap = StoredGap("node1", Marker(3, 100), Marker(7, 0), "returned", OPEN)
+    absences = {"node1": Absence(9, 1), "node2": Absence(9, 2)}
+    state = replace(sample(), met_gaps=(gap,), absences=absences)
+
+    assert {"node2": Absence(9, 2)} == state.without_gaps([gap.name], "expire").absences
+    assert absences == state.without_gaps(["node2:7:7"], "expire").absences

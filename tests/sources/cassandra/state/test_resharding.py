@@ -4,11 +4,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import islice, pairwise
 from pathlib import Path
 from random import Random
 from typing import Final
 
+import msgspec
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -23,6 +25,7 @@ from headrace.sources.cassandra.ring.splits import RING, Arc, arc_of, count_in, 
 from headrace.sources.cassandra.state import resharding
 from headrace.sources.cassandra.state.bookkeeping import BOOKKEEPING
 from headrace.sources.cassandra.state.cdc_state import (
+    ACCEPTED,
     OPEN,
     Ahead,
     CdcState,
@@ -32,7 +35,7 @@ from headrace.sources.cassandra.state.cdc_state import (
     left_ahead,
 )
 from headrace.sources.cassandra.state.chunks import Chunk, RecordChunks
-from headrace.sources.cassandra.state.gaps import ASSUME, MARKER, PASSED
+from headrace.sources.cassandra.state.gaps import ASSUME, MARKER, MENDED, PASSED
 from headrace.sources.cassandra.state.resharding import (
     Share,
     cut,
@@ -244,6 +247,60 @@ def test_any_number_of_splits_follows_any_other(
         assert records_in(then, spot) == records_in(now, spot)
         for node in HOSTS:
             assert marker_at(then, node, place) == marker_at(now, node, place)
+
+
+LEFT, RIGHT = Arc(0, RING // 2), Arc(RING // 2, RING)
+
+
+def halves(left: CdcState, right: CdcState) -> CdcState:
+    """Return the merged state of two halves of the ring, the same in any order."""
+    shares = [Share(LEFT, (1, 1, 1), left), Share(RIGHT, (1, 1, 2), right)]
+    made = merged(shares)
+    assert made is not None
+    assert made == merged(shares[::-1])
+    return made
+
+
+def test_a_log_that_no_state_reads_is_read_from_the_least_marker() -> None:
+    """A half that read it less far would else miss what is between when it reads it again."""
+    base = CdcState(0, 0, ("a",), (), {"a": Marker(5, 1)}, {})
+    left = replace(base, markers={**base.markers, "c": Marker(5, 9)})
+    right = replace(base, markers={**base.markers, "c": Marker(5, 3)})
+
+    assert {"a": Marker(5, 1), "c": Marker(5, 3)} == halves(left, right).markers
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [
+        ((OPEN, 90), (ACCEPTED, 10), (OPEN, 90)),
+        ((OPEN, 10), (PASSED, 90), (OPEN, 10)),
+        ((ACCEPTED, 90), (PASSED, 10), (ACCEPTED, 90)),
+        ((PASSED, 10), (MENDED, 90), (PASSED, 10)),
+        ((OPEN, 10), (OPEN, 90), (OPEN, 90)),
+        ((PASSED, 90), (PASSED, 10), (PASSED, 90)),
+    ],
+)
+def test_of_a_gap_in_two_states_the_one_with_the_most_to_come_counts(
+    left: tuple[str, int], right: tuple[str, int], expected: tuple[str, int]
+) -> None:
+    """The least advanced one, and of equal ones that which was met last."""
+    gap = StoredGap("a", Marker(5, 1), Marker(7, 0), MARKER)
+    states = [
+        CdcState(
+            100,
+            0,
+            ("a",),
+            (),
+            {},
+            {},
+            met_gaps=(msgspec.structs.replace(gap, state=state, split_time_ms=met_ms),),
+        )
+        for state, met_ms in (left, right)
+    ]
+
+    (found,) = halves(*states).met_gaps
+    assert expected == (found.state, found.split_time_ms)
 
 
 def field_wise(patch: pytest.MonkeyPatch) -> None:
