@@ -59,6 +59,19 @@ def test_what_was_published_late_is_known_in_other_bytes(tmp_path: Path) -> None
     assert (1, 1) == (job.books()["mutations.agreed"], job.books()["mutations.reencoded"])
 
 
+def test_other_bytes_with_the_newest_write_time_are_compared(tmp_path: Path) -> None:
+    """Line 17: only what is newer than all that was published of its token cannot be known."""
+    job = Job(tmp_path, consistency="ONE")
+    job.log("a", insert(b"k", at_us=-1))
+    assert shown(b"k") == job.read()
+    job.log("a", insert(b"k"))
+    assert shown(b"k") == job.read()
+    job.log("b", mutation(update(b"k"), update(b"k")))
+
+    assert [] == job.read()
+    assert (2, 1) == (job.books()["mutations.agreed"], job.books()["mutations.reencoded"])
+
+
 EMPTY: Final = mutation(TABLE.bytes + b"\1k\1")
 
 

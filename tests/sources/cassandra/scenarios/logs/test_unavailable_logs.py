@@ -1,6 +1,7 @@
 """Logs that cannot be read: a job waits, then split time continues without them (line 8)."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.plugins import ConfigError, Split
 from headrace.sources.cassandra.errors import LogUnreadableError, NotCdcDirectoryError
+from headrace.sources.cassandra.reading import topology_versions
 from headrace.sources.cassandra.state.cdc_state import CdcState
 from headrace.sources.cassandra.state.gaps import LogGapError
 from headrace.sources.cassandra.state.unavailable_logs import (
@@ -244,6 +246,54 @@ def test_an_agent_that_does_not_answer_is_absent_in_time(tmp_path: Path) -> None
     assert 1 == job.books()["mutations.expired"]
 
 
+def test_without_any_agent_no_time_passes(tmp_path: Path) -> None:
+    """The job retries them without an error; nothing expires, however long they do not answer."""
+    job = job_in(tmp_path)
+    with ExitStack() as agents:
+        served = {node: agents.enter_context(serving(tmp_path / node)) for node in NODES}
+        urls = {node: {"url": each.url} for node, each in served.items()}
+        job.restart(nodes=urls, agent_token=TOKEN)
+        job.log("a", insert(b"alone"))
+        job.read()
+    job.wait(AFTER_S + EXPIRY_S + 20)
+
+    assert {0} == times(job)
+    assert (1, 0) == (job.books()["mutations.pending"], job.books()["mutations.expired"])
+
+
+def test_no_time_passes_for_a_split_without_a_readable_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each split reads the logs of its own replicas, the other splits continue."""
+    monkeypatch.setattr(topology_versions, "LOG_SLOTS_MAX", 2)  # As in a ring of many nodes.
+    ends = {"a": -1, "b": (1 << 62) - 1, "c": (1 << 63) - 1}
+    ring = {node: {"tokens": [token]} for node, token in ends.items()}
+    schema = SCHEMA.replace("'replication_factor': '3'", "'replication_factor': '1'")
+    job = Job(tmp_path, NODES, schema, ring, splits=4, absent_after_seconds=AFTER_S)
+    job.read()
+    hide(job, "b")
+    job.wait(AFTER_S + EXPIRY_S)
+
+    reads = {split: state.hosts for split, state in job.positions.items()}
+    assert {"1-of-4": ("a",), "2-of-4": ("a",), "3-of-4": ("b",), "4-of-4": ("c",)} == reads
+    passed_s = [job.positions[split].split_time_ms // 1_000 for split in sorted(reads)]
+    assert [AFTER_S + EXPIRY_S, AFTER_S + EXPIRY_S, 0, AFTER_S + EXPIRY_S] == passed_s
+
+
+def test_time_without_attempts_is_no_part_of_a_wait(tmp_path: Path) -> None:
+    """Of a time in which the machine slept, the first ten seconds count."""
+    job = job_in(tmp_path)
+    job.read()
+    hide(job, "c")
+    job.read()
+    job.clock.advance(10 * AFTER_S * 1_000)
+    job.wait(60)
+
+    waited_ms = {state.absences["c"].unread_ms for state in filled(states(job))}
+    assert all(10_000 <= each <= 10_000 + 60_000 for each in waited_ms)
+    assert {"a": 0, "b": 0, "c": 0} == measured(job, "headrace_log_absent")
+
+
 def test_nothing_to_read_at_all_is_an_error(tmp_path: Path) -> None:
     """A job without any readable directory is an error, and no time passes."""
     job = job_in(tmp_path)
@@ -275,6 +325,25 @@ def test_a_missing_directory_is_not_created(tmp_path: Path) -> None:
 
     assert not (tmp_path / "c").exists()
     assert (tmp_path / "c.away").exists()
+
+
+def test_beside_a_log_that_cannot_be_listed_segments_are_released(tmp_path: Path) -> None:
+    """The job continues, and disposes of nothing of that log: what is there is not known."""
+    holds = {node: {"hold": str(tmp_path / f"{node}.hold")} for node in NODES}
+    options = {"disposal": "delete", "hold.min_free": "0B"}
+    job = Job(tmp_path, NODES, SCHEMA, holds, **options)
+    for node in NODES:
+        job.log(node, insert(b"k"))
+    assert shown(b"k") == job.read()
+    job.wait(REST_S)
+    (tmp_path / "c.hold" / ".watched.json").write_text("{")
+    for node in NODES:
+        job.log(node, insert(b"l"))
+    assert shown(b"l") == job.wait(20)
+
+    assert ["c"] == list(job.source.unreadable())
+    left = {node: {path.name for path in tmp_path.glob(f"{node}*/*.log")} for node in NODES}
+    assert {"a": 1, "b": 1, "c": 2} == {node: len(names) for node, names in left.items()}
 
 
 def test_a_version_waits_for_its_absent_log(tmp_path: Path) -> None:
