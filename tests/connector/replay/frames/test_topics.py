@@ -1,16 +1,16 @@
 """Rows of Spark and records of a sink, converted both ways, without Spark."""
 
 import json
+import re
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-import pyspark_headrace_sink
-import pyspark_headrace_table
-import pyspark_headrace_topic
 from headrace.connector.replay.columns import ARROW_SCHEMA, encoded_rows, record_batch
 from headrace.connector.replay.frames.topics import (
     SinkTarget,
@@ -28,6 +28,7 @@ from helpers.logs.forged import SCHEMA, insert
 from helpers.logs.node_logs import batches, forged_nodes, open_all, source
 from helpers.recordings.arrow_words import in_words
 from helpers.recordings.corpora import recording
+from helpers.settings.native_modules import ROOT
 
 LONG = pytest.mark.long
 RECORDINGS = ("4.0-types", "5.0-types", "6.0-v9-types", "5.0-compact", "4.1-random")
@@ -52,12 +53,12 @@ def job(tmp_path: Path) -> str:
 
 
 def test_spark_finds_them() -> None:
-    """Spark finds each source under the name of its module."""
-    modules = (pyspark_headrace_sink, pyspark_headrace_table, pyspark_headrace_topic)
+    """Spark asks the modules whose names begin so; the page gives the names to users."""
+    modules = [each.name for each in iter_modules() if each.name.startswith("pyspark_headrace")]
+    found = {import_module(name).DefaultSource.name() for name in modules}
+    page = (ROOT / "docs" / "spark.md").read_text()
 
-    assert ["headrace.sink", "headrace.table", "headrace.topic"] == [
-        module.DefaultSource.name() for module in modules
-    ]
+    assert found == set(re.findall(r'format\("(headrace\.\w+)"\)', page))
 
 
 def test_rows_are_records() -> None:

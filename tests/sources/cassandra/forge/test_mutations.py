@@ -61,7 +61,7 @@ def test_what_is_written_reads_as_the_oracle_says(name: str) -> None:
 def test_the_bytes_are_cassandras_own(name: str) -> None:
     """Where a statement was written at once, none differs, also of what is relative."""
     schema = parse_schema((recording(name) / "schema.cql").read_text())
-    wanted = {(d["segment"], d["position"]): d for d in oracle(name)}
+    wanted = {(d["segment"], d["position"]): d for d in filled(oracle(name))}
     for path in segments(recording(name) / "segments"):
         with path.open("rb") as stream:
             entries = LogEntries(stream)

@@ -120,11 +120,6 @@ def test_what_was_recorded_is_written_again(name: str) -> None:
     """A value read as JSON and encoded again has the bytes that Cassandra wrote, of every type."""
     seen = set()
     for cql_type, raw in recorded(name):
-        given = to_json(cql_type, raw)
-        if given is None or '"counter"' in str(cql_type) or cql_type.name == "counter":
-            continue
-        made = encode(cql_type, given)
-        # Two writings of one value: a NaN's payload, fields that are null or absent at the end.
-        assert made == raw or to_json(cql_type, made) == given, cql_type
-        seen.add(cql_type.name if made == raw else "")
+        assert raw == encode(cql_type, to_json(cql_type, raw)), cql_type
+        seen.add(cql_type.name)
     assert len(seen) > 20
