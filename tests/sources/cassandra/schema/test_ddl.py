@@ -208,6 +208,27 @@ def test_drop_keeps_its_time() -> None:
     assert (17, False) == (back.dropped_us, back.is_dropped)
 
 
+@pytest.mark.parametrize(
+    ("created", "altered", "expected"),
+    [
+        ("transactional_mode = 'full'", "comment = 'c'", ("full", "")),
+        ("transactional_mode = 'full'", "transactional_mode = 'mixed_reads'", ("mixed_reads", "")),
+        ("transactional_mode = 'full'", "transactional_mode = 'off'", ("off", "full")),
+        ("comment = 'c'", "transactional_mode = 'full'", ("full", "off")),
+        ("transactional_mode = 'off'", "transactional_mode = 'full'", ("full", "off")),
+        ("comment = 'c'", "transactional_mode = 'off'", ("off", "")),
+    ],
+)
+def test_a_migration_begins_where_accord_is_turned_on_or_off(
+    created: str, altered: str, expected: tuple[str, str]
+) -> None:
+    """A table that was created with its mode does not migrate, nor one whose mode stays on."""
+    made = f"CREATE TABLE s.t (k int PRIMARY KEY) WITH ID = {ID}1 AND {created};"
+    table = one(f"{made} ALTER TABLE s.t WITH {altered};")
+
+    assert expected == (table.transactional_mode, table.transactional_migration_from)
+
+
 def test_dropped_table_stays_known_by_its_id() -> None:
     """A table that was dropped and created again is two tables, one of them dropped."""
     schema = parse_schema(f"{USERS} DROP TABLE shop.users; {USERS.replace(ID + '1', ID + '2')}")
