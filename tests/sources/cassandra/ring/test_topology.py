@@ -329,6 +329,8 @@ def test_one_of_the_versions_is_enough(  # noqa: PLR0913, PLR0917 (two rings, wh
         first = [emission(groups, order, token) for groups in alone]
 
         assert min(first) == emission(both, order, token)
+        last = [completion(groups, order, token) for groups in alone]
+        assert max(last) == completion(both, order, token)
 
 
 def emission(groups: Groups, order: Sequence[int], token: int) -> int:
@@ -336,6 +338,17 @@ def emission(groups: Groups, order: Sequence[int], token: int) -> int:
     agreement = Agreement(groups)
     verdicts = [agreement.observe(host, 1, 2, 0, token, 1, 1, 10) for host in order]
     return [bool(copies) for copies in verdicts].index(True)
+
+
+def completion(groups: Groups, order: Sequence[int], token: int) -> int:
+    """Return after how many hosts a record is complete: then it is forgotten at once."""
+    agreement = Agreement(groups)
+    for number, host in enumerate(order):
+        agreement.observe(host, 1, 2, 0, token, 1, 1, 10)
+        agreement.forget_old(1 << 40, 0)
+        if agreement.live == 0:
+            return number
+    raise AssertionError("it is never complete")
 
 
 @given(nodes=rings(), copies=st.integers(1, 5), level=st.sampled_from(LEVELS))
