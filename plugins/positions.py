@@ -4,8 +4,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from headrace.plugins.errors import ConfigError, Problem
+
+# The states of a gap that the framework distinguishes.
+OPEN: Final = "open"
+ACCEPTED: Final = "accepted"
+PASSED: Final = "passed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +52,10 @@ class Gap:
     """A part of a source that was lost before it was read (I10).
 
     `partition`, `begin` and `end` are as `Position.describe` has them. `state` is `open` while it
-    stops the split, `accepted` by a user, `passed`, or `mended`: the part was found again. `policy`
-    is how it was passed. Gaps of several splits with one `name` are the same.
+    stops the split, `accepted` by a user, `passed`, `mended`: the part was found again, or
+    `covered`: other parts of the source have what it held. `policy` is how it was passed.
+    `size_bytes` is how much was lost, 0 if that is unknown. Gaps of several splits with one `name`
+    are the same.
     """
 
     name: str
@@ -58,6 +66,17 @@ class Gap:
     state: str
     policy: str
     noticed_ms: int
+    size_bytes: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a user must decide: it stops the splits that met it."""
+        return self.state == OPEN
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the job continues, or may continue, without what it held."""
+        return self.state in (ACCEPTED, PASSED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,8 @@ POLICIES: Final = ("expire", "assume")
 
 
 def gaps_main(arguments: Sequence[str]) -> int:
-    """Print the gaps of a job; return 4 while one of them stops it."""
-    parser = job_parser("gaps", "Print the gaps of a job; exit 4 while one stops it.")
+    """Print the gaps of a job; return 4 while one of them is open."""
+    parser = job_parser("gaps", "Print the gaps of a job; exit 4 while one is open.")
     parser.add_argument("--json", action="store_true", help="as JSON, one object a line")
     given = parser.parse_args(arguments)
     state, name = state_of(given.job_file, given.job)
@@ -39,7 +39,7 @@ def accept_main(arguments: Sequence[str]) -> int:
     """Let a job continue behind gaps. Returns 0."""
     parser = job_parser("accept", "Let a job continue behind gaps, without what they had.")
     parser.add_argument("names", nargs="*", metavar="GAP", help="as `headrace gaps` prints it")
-    parser.add_argument("--all", action="store_true", help="all that stop the job")
+    parser.add_argument("--all", action="store_true", help="all that are open")
     parser.add_argument(
         "--policy",
         choices=POLICIES,
@@ -73,6 +73,7 @@ def _facts(each: JobGap) -> Mapping[str, object]:
         "noticed": time_text(gap.noticed_ms),
         "from": _place(gap.begin),
         "to": _place(gap.end),
+        "bytes": gap.size_bytes or "-",
         "splits": ",".join(each.splits),
     }
 

@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from headrace.connector.commands.gaps import OPEN_STATUS
 from headrace.connector.commands.job_parser import job_parser
 from headrace.connector.control.jobs import read_job
 from headrace.connector.foundation.states import Desired
@@ -30,6 +31,8 @@ from headrace.connector.runtime.books.summary import (
     dead_letters_text,
     failed_splits,
     failed_text,
+    gaps_text,
+    open_gaps,
     spans_text,
     summary_of,
     waiting_text,
@@ -83,6 +86,7 @@ def run_main(arguments: Sequence[str]) -> int:
     if summary_path:
         _write(summary_path, json.dumps(summary_of(name, report), indent=1) + "\n")
     if given.until_idle:
+        sys.stdout.write(gaps_text(report.books, str(given.job_file)))
         sys.stdout.write(waiting_text(report.books, str(given.job_file)))
         sys.stdout.write(books_text(report.books))
         sys.stdout.write(
@@ -95,9 +99,10 @@ def run_main(arguments: Sequence[str]) -> int:
     if report.failures:
         raise report.failures[0]
     balance(report.books)
-    if given.until_idle:
-        sys.stderr.write(_forked_text(given.job_file, name))
-    return 0
+    if not given.until_idle:
+        return 0
+    sys.stderr.write(_forked_text(given.job_file, name))
+    return OPEN_STATUS if open_gaps(report.books) else 0
 
 
 def _forked_text(path: Path, name: str) -> str:
@@ -170,9 +175,10 @@ def metrics_served(
 
 
 def verify_main(arguments: Sequence[str]) -> int:
-    """Print the committed books of a job; return 4 if they do not balance."""
+    """Print the committed books of a job; return 4 if they differ, or a gap is open."""
     parser = job_parser(
-        "verify", "Print the books of a job as committed; exit 4 if they do not balance."
+        "verify",
+        "Print the books of a job as committed; exit 4 if they do not balance, or a gap is open.",
     )
     parser.add_argument("--by-split", action="store_true", help="also the books of each split")
     parser.add_argument("--json", action="store_true", help="everything as JSON")
@@ -187,6 +193,7 @@ def verify_main(arguments: Sequence[str]) -> int:
         sys.stdout.write(json.dumps(summary, indent=1) + "\n")
     else:
         sys.stdout.writelines(f"{error}\n" for error in sources)
+        sys.stdout.write(gaps_text(books, str(given.job_file)))
         sys.stdout.write(failed_text(failed, len(books)))
         sys.stdout.write(waiting_text(books, str(given.job_file)))
         _print_books(books, by_split=given.by_split)
@@ -194,7 +201,9 @@ def verify_main(arguments: Sequence[str]) -> int:
         sys.stdout.write(f"{said}{' for what was read before that' if failed else ''}\n")
     for line in wrong:
         sys.stderr.write(f"error [{BooksDifferError.code}]: {line}\n")
-    return BOOKS_DIFFER_STATUS if wrong else 0
+    if wrong:
+        return BOOKS_DIFFER_STATUS
+    return OPEN_STATUS if open_gaps(books) else 0
 
 
 def _committed(job: Job) -> tuple[Sequence[SplitBooks], Mapping[str, str]]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from headrace.connector.control.errors import NotFoundError, NotStoppedError
 from headrace.connector.control.status import live_workers
@@ -11,9 +10,7 @@ from headrace.connector.stores import Owner, SplitState
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.target_state import Board
 from headrace.plugins import Gap, LeaseLostError, Position, Source
-
-OPEN: Final = "open"
-ACCEPTED: Final = "accepted"
+from headrace.plugins.positions import ACCEPTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +22,8 @@ class JobGap:
 
     @property
     def is_open(self) -> bool:
-        """Whether the gap stops the splits."""
-        return self.gap.state == OPEN
+        """Whether a user must decide about the gap."""
+        return self.gap.is_open
 
     def is_for(self, policy: str) -> bool:
         """Whether the gap can be accepted with *policy*.

@@ -90,8 +90,9 @@ class CassandraConfig(KeyOptions, HoldOptions):
         "What becomes of finished segments: keep, delete or {archive: DIR}.", default=KEEP
     )
     gaps: str = option(
-        "What to do when part of a log is lost before it was read: fail, expire "
-        "(continue), or assume (continue, and count the copies that it could have had).",
+        "What to do when part of a log is lost before it was read, or damaged and perhaps in no "
+        "other log: fail, expire (continue), or assume (continue, and count the copies that it "
+        "could have had).",
         default=FAIL,
         choices=POLICIES,
     )

@@ -57,8 +57,8 @@ class JobOptions(LogArchive, TableReading, SidecarService):
 
     @classmethod
     def any_copy(cls, options: Options) -> Options:
-        """Return options with which one copy is enough."""
-        return {**options, **_ANY_COPY}
+        """Return options with which one copy is enough; a gap hides none that another log has."""
+        return {**options, **_ANY_COPY, "gaps": "expire"}
 
     @classmethod
     def past_gaps(cls, options: Options) -> Options:

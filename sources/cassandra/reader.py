@@ -33,10 +33,10 @@ from headrace.sources.cassandra.ring.log_slots import LOG_SLOTS_MAX
 from headrace.sources.cassandra.ring.replica_groups import Groups
 from headrace.sources.cassandra.ring.splits import Arc
 from headrace.sources.cassandra.schema_versions.epochs import Epoch
-from headrace.sources.cassandra.state.cdc_state import CdcState, Marker, StoredVersion
+from headrace.sources.cassandra.state.cdc_state import CdcState, Marker, StoredGap, StoredVersion
 from headrace.sources.cassandra.state.chunks import RecordChunks
 from headrace.sources.cassandra.state.forking import opened, without_keyspaces
-from headrace.sources.cassandra.state.gaps import ASSUME, PASSED, GapBook, notice_of
+from headrace.sources.cassandra.state.gaps import GapBook, is_assumed, notice_of
 from headrace.sources.cassandra.state.unavailable_logs import Absence
 
 _RELEASE_MS: Final = 10_000  # Split time after which `release` looks for segments.
@@ -65,12 +65,13 @@ class CassandraReader(Reader):
         self._passes = self._pump.passes
         config = parts.config
         self._records_max = parts.split_records_max
+        self._expiry_ms = config.expiry_seconds * _MS
         self._memory = Memory(
             self._agreement,
             self._log_slots,
             self._made.copies,
             Ages(
-                config.expiry_seconds * _MS,
+                self._expiry_ms,
                 config.dedup_window_seconds * _MS,
                 config.complete_seconds * _MS,
             ),
@@ -100,9 +101,11 @@ class CassandraReader(Reader):
         self._starts = dict(resume.starts) if resume else {}
         self._released: CdcState | None = None
         # First the schema: it may have keyspaces that pending records belong to.
-        self._gaps = GapBook(config.gaps, resume.met_gaps if resume else ())
+        met = resume.met_gaps if resume else ()
+        self._gaps = GapBook(config.gaps, met, expiry_ms=self._expiry_ms)
         parts.know(resume)
-        self._pump.own(number, self._agreement, resume, self._log_slots, self._memory.comparison)
+        compared = self._memory.comparison
+        self._pump.own(number, self._agreement, resume, self._log_slots, compared, self._judge)
         stored = resume.topologies if resume else ()
         self._versions = SplitVersions(
             parts.replicas, number, stored, self._split_time_ms, self._log_slots
@@ -279,25 +282,35 @@ class CassandraReader(Reader):
         found = self._pump.take_gaps(self._number)
         if not (found or self._gaps.gaps):
             return ()
+        before = self._gaps.gaps
         changed = self._gaps.meet(
             found,
             markers,
             split_time_ms=self._agreement.split_time_ms,
             wall_ms=self._parts.context.clock.wall_ms(),
         )
-        if changed:
+        if self._gaps.gaps is not before:
             self._assume()
         tables = [table.qualified for table in self._parts.tables]
         return [notice_of(gap, self._split, tables) for gap in changed]
 
+    def _judge(self, gap: StoredGap, untaken: Sequence[StoredGap]) -> str:
+        """Return the state that damage gets; absent logs cannot show what it held (I10)."""
+        absent = self._pump.absent(self._number)
+        return self._gaps.judge(
+            gap,
+            untaken,
+            lambda holed: self._versions.can_meet(holed | absent),
+            split_time_ms=self._agreement.split_time_ms,
+        )
+
     def _assume(self) -> None:
         """Count hosts for copies that the lost parts of their logs could have held (line 21)."""
-        expiry_ms = self._parts.config.expiry_seconds * _MS
         self._agreement.assume(
             [
-                (self._log_slots.of(gap.node), gap.split_time_ms + expiry_ms, *arc)
+                (self._log_slots.of(gap.node), gap.split_time_ms + self._expiry_ms, *arc)
                 for gap in self._gaps.gaps
-                if (gap.policy, gap.state) == (ASSUME, PASSED) and gap.node in self._log_slots.nodes
+                if is_assumed(gap) and gap.node in self._log_slots.nodes
                 for arc in gap.arcs or (Arc(),)
             ]
         )

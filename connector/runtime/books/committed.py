@@ -56,6 +56,7 @@ def books_of(
                 source.bookkeeping,
                 _span(position),
                 position.contradictions() if thorough else (),
+                position.gaps(),
             )
         )
     return books

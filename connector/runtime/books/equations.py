@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from headrace.connector.stores import Counters, TableCounts, add_counters
-from headrace.plugins import NO_COUNTERS, Bookkeeping, CounterGroup
+from headrace.plugins import NO_COUNTERS, Bookkeeping, CounterGroup, Gap
 
 Books = Mapping[str, int]
 
@@ -22,7 +22,8 @@ class SplitBooks:
     """The source's own counters and the framework's counters of one split.
 
     `keeping` is what the source declares about its counters. `span` says of each part what the
-    books are of; `contradictions`, in words, what the stored position says that they deny.
+    books are of; `contradictions`, in words, what the stored position says that they deny; `gaps`,
+    those that the split met.
     """
 
     split: str
@@ -31,6 +32,7 @@ class SplitBooks:
     keeping: Bookkeeping
     span: Sequence[str] = ()
     contradictions: Sequence[str] = ()
+    gaps: Sequence[Gap] = ()
 
 
 def total(splits: Iterable[SplitBooks]) -> SplitBooks:

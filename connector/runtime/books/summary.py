@@ -13,7 +13,7 @@ from headrace.connector.runtime.books.equations import (
     total,
 )
 from headrace.connector.runtime.books.report import Report
-from headrace.plugins import CounterGroup, HeadraceError
+from headrace.plugins import CounterGroup, Gap, HeadraceError
 from headrace.plugins.stores.control_store import Observed, Seen
 
 Json = Mapping[str, object]
@@ -35,7 +35,8 @@ def summary_of(job: str, report: Report) -> Json:
     """Return the summary as a JSON object.
 
     `splits` and `total` hold the source's `books` and the framework's `tables`; `differences` is
-    empty when they balance; `run` is about this process and this run alone.
+    empty when they balance; `gaps` are those that the job met; `run` is about this process and this
+    run alone.
     """
     seconds = report.wall_seconds
     return {
@@ -43,6 +44,7 @@ def summary_of(job: str, report: Report) -> Json:
         "splits": {split.split: _json(split) for split in report.books},
         "total": _json(total(report.books)),
         "differences": list(books_differences(report.books)),
+        "gaps": _gaps_json(report.books),
         "failures": [{"code": error.code, "message": str(error)} for error in report.failures],
         "run": {
             "changes": report.changes,
@@ -66,6 +68,40 @@ def waiting_text(books: Sequence[SplitBooks], file: str) -> str:
         return ""
     what = waiting.many if count > 1 else waiting.one
     return f"{count} {what}: `headrace waiting {file}` lists them\n"
+
+
+def open_gaps(books: Sequence[SplitBooks]) -> Sequence[Gap]:
+    """Return the gaps that a user must decide about, each once."""
+    return [gap for gap in _gaps(books) if gap.is_open]
+
+
+def gaps_text(books: Sequence[SplitBooks], file: str) -> str:
+    """Return how many gaps are open, and how many were passed; nothing without any."""
+    stop = open_gaps(books)
+    lost = [gap for gap in _gaps(books) if gap.is_lost]
+    said = [
+        f"{len(gaps)} {word if len(gaps) == 1 else words}{_bytes_text(gaps)}"
+        for gaps, word, words in (
+            (stop, "gap is open", "gaps are open"),
+            (lost, "part of a log is lost", "parts of logs are lost"),
+        )
+        if gaps
+    ]
+    return f"{'; '.join(said)}: `headrace gaps {file}` lists them\n" if said else ""
+
+
+def _bytes_text(gaps: Sequence[Gap]) -> str:
+    size = sum(gap.size_bytes for gap in gaps)
+    return f" ({size} damaged bytes)" if size else ""
+
+
+def _gaps(books: Sequence[SplitBooks]) -> Sequence[Gap]:
+    """Return the gaps of all splits, of each name the one that is not passed, if there is one."""
+    found: dict[str, Gap] = {}
+    for gap in (gap for split in books for gap in split.gaps):
+        if gap.name not in found or gap.is_open:
+            found[gap.name] = gap
+    return list(found.values())
 
 
 def books_text(books: Sequence[SplitBooks]) -> str:
@@ -169,7 +205,15 @@ def books_summary(
         "splits": {split.split: {"span": list(split.span), **_json(split)} for split in books},
         "total": _json(total(books)),
         "differences": list(books_differences(books)),
+        "gaps": _gaps_json(books),
     }
+
+
+def _gaps_json(books: Sequence[SplitBooks]) -> Sequence[Json]:
+    return [
+        {"gap": gap.name, "kind": gap.kind, "state": gap.state, "bytes": gap.size_bytes}
+        for gap in _gaps(books)
+    ]
 
 
 def _json(split: SplitBooks) -> Json:

@@ -30,18 +30,26 @@ from headrace.sources.cassandra.logs.directory import (
 from headrace.sources.cassandra.mutation.errors import BadMutationError
 from headrace.sources.cassandra.native import constants
 from headrace.sources.cassandra.reading.log_tables import CHANGES_MAX, LogTables
-from headrace.sources.cassandra.state.cdc_state import Marker, StoredGap
-from headrace.sources.cassandra.state.gaps import MARKER, START, VANISHED, error_of, gap_before
+from headrace.sources.cassandra.state.cdc_state import DAMAGED, Marker, StoredGap
+from headrace.sources.cassandra.state.gaps import (
+    MARKER,
+    START,
+    VANISHED,
+    LogGapError,
+    error_of,
+    gap_before,
+)
 
 CHUNK_BYTES: Final = 512 * 1024  # Read of one log before the next one.
 PIECE_BYTES: Final = 1024 * 1024  # Read in one call of a damaged part.
+_FRAME_BYTES: Final = 12  # Of an entry beside its mutation: size and checksums.
 UNREAD_MAX: Final = 1_000  # Segments after a marker whose names a state keeps.
 
-# Takes what is damaged before a marker; None if its bytes follow later.
 DAMAGED_MAX: Final = 64  # Damaged entries of a section that are skipped one by one.
 # Parts of a segment to skip: where each begins and ends, ascending.
 Spared = Callable[[SegmentInfo], Sequence[tuple[int, int]]]
-Lose = Callable[[Marker, HeadraceError, Quarantined | None], None]
+# Takes what is damaged, as a gap; None if its bytes follow later. Raises a LogGapError to stop.
+Lose = Callable[[StoredGap, HeadraceError, Quarantined | None], None]
 
 
 class LogCursor:
@@ -178,6 +186,7 @@ class LogCursor:
         """Read a chunk, up to what *demand* allows or to the end of what is durable.
 
         Raises:
+            LogGapError: the log has a gap here, or damage that a split stops before.
             HeadraceError: the log cannot be read further; each later call raises it again, because
                 all splits need the log and none may continue after the place.
 
@@ -186,7 +195,7 @@ class LogCursor:
             raise self._broken
         try:
             self._advance(intake, host, demand)
-        except RetriableError:
+        except (RetriableError, LogGapError):
             raise
         except HeadraceError as error:
             self._broken = error
@@ -237,11 +246,10 @@ class LogCursor:
                     if self.marker.offset == END_OFFSET:
                         return constants.FINISHED
             except BadMutationError as error:  # The checksums match, but there is no partition key.
-                self._reached(framer.at)
-                kept = self._kept(
-                    error, framer.entry(), position=framer.at, messaging=framer.messaging
-                )
-                self._lose(self.marker, error, kept)
+                content = framer.entry()
+                kept = self._kept(error, content, position=framer.at, messaging=framer.messaging)
+                size = len(content) + _FRAME_BYTES
+                self._hand_over(self._damage(framer.at - size, framer.at, size), error, kept)
             finally:
                 self._reached(framer.at)
                 self.read_bytes += max(0, framer.at - begun_at)
@@ -331,10 +339,9 @@ class LogCursor:
         """
         assert self._current is not None  # noqa: S101 (the error is of its bytes)
         assert self._bytes is not None  # noqa: S101 (likewise)
-        marker = Marker(self._current.segment_id, error.end)
         if error.end == END_OFFSET and self._current.limit != NO_LIMIT:
             self._reached(error.begin)
-            self._lose(marker, error, None)
+            self._lose(self._damage(error.begin, error.end, 0), error, None)
             self.at_end = True
             return
         origin, raw, content = {"position": error.end}, error.raw, b""
@@ -346,8 +353,27 @@ class LogCursor:
                 raw = worse.raw
         if raw:
             content = _bytes_of(self._bytes.read_into, *raw)
-        self._lose(marker, error, self._kept(error, content, **origin))
+        behind = self._current.told if error.end == END_OFFSET else error.end
+        size = max(behind - error.begin, len(content))
+        lost = self._damage(error.begin, error.end, size)
+        self._hand_over(lost, error, self._kept(error, content, **origin))
         self._reached(error.end)
+
+    def _damage(self, begin: int, end: int, size: int) -> StoredGap:
+        """Return damage of the open segment as a gap of *size* bytes."""
+        assert self._current is not None  # noqa: S101 (it is read)
+        number = self._current.segment_id
+        first = max(self.marker, Marker(number, begin))
+        return StoredGap(self.node, first, Marker(number, end), DAMAGED, size_bytes=size)
+
+    def _hand_over(self, gap: StoredGap, error: HeadraceError, item: Quarantined) -> None:
+        """Hand over damage. If a split stops before it, it is read again from there."""
+        try:
+            self._lose(gap, error, item)
+        except LogGapError:
+            self._reached(gap.begin.offset)
+            self.close()
+            raise
 
     def _kept(self, error: HeadraceError, content: bytes, **origin: int) -> Quarantined:
         """Return damage with what is needed to make records of its bytes, if that is possible."""

@@ -7,7 +7,7 @@ from typing import Final
 from headrace.plugins import HeadraceError, Quarantined
 from headrace.sources.cassandra.reading.split_feed import OwnedSplit
 from headrace.sources.cassandra.ring.splits import number_of, place_of
-from headrace.sources.cassandra.state.cdc_state import Marker
+from headrace.sources.cassandra.state.cdc_state import StoredGap
 
 DAMAGE_MAX: Final = 1_000  # Damaged places that are reported individually.
 
@@ -39,20 +39,19 @@ class Losses:
     def add(
         self,
         owned: Mapping[int, OwnedSplit],
-        node: str,
-        marker: Marker,
+        gap: StoredGap,
         error: HeadraceError,
         item: Quarantined | None,
     ) -> None:
-        """Note damage before *marker* in a log, unless another process books it."""
-        number, token = self.booking(node)
+        """Note damage in a log, unless another process books it."""
+        number, token = self.booking(gap.node)
         books = owned.get(number)
-        if books is None or marker <= books.resumed_at(node, place_of(token)):
+        if books is None or gap.end <= books.resumed_at(gap.node, place_of(token)):
             return
         if len(self.damage) < DAMAGE_MAX:
             self.damage.setdefault(error.place, error)
         if item is not None:
-            self._lost.setdefault(number, []).append(Lost(node, item))
+            self._lost.setdefault(number, []).append(Lost(gap.node, item))
             self.bytes += len(item.content)
 
     def take(self, number: int) -> Sequence[Lost]:

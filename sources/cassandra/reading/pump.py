@@ -5,12 +5,14 @@ wait for them stay few. For one thread; blocking file I/O. Rules cite docs/agree
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from heapq import heapify, heappop, heapreplace
 from operator import attrgetter
 from typing import Final
 
-from headrace.plugins import Demand, HeadraceError
+import msgspec
+
+from headrace.plugins import Demand, HeadraceError, Quarantined
+from headrace.plugins.positions import OPEN
 from headrace.sources.cassandra.agreement.intake import Intake
 from headrace.sources.cassandra.agreement.rules import Agreement
 from headrace.sources.cassandra.errors import AgentUnavailableError, LogUnreadableError
@@ -20,10 +22,11 @@ from headrace.sources.cassandra.reading.comparison import Comparison
 from headrace.sources.cassandra.reading.cursor import LogCursor, Spared
 from headrace.sources.cassandra.reading.damage import Losses, Lost
 from headrace.sources.cassandra.reading.log_tables import LogTables
-from headrace.sources.cassandra.reading.split_feed import FurtherRead, OwnedSplit, pair_of
+from headrace.sources.cassandra.reading.split_feed import FurtherRead, Judge, OwnedSplit, pair_of
 from headrace.sources.cassandra.ring.log_slots import LogSlots
 from headrace.sources.cassandra.ring.splits import arcs_of
 from headrace.sources.cassandra.state.cdc_state import (
+    DAMAGED,
     Ahead,
     CdcState,
     Marker,
@@ -114,17 +117,18 @@ class Pump:
         self._fresh_until_ms = 0  # Line 8: until then the listing is complete.
         self._torn: dict[int, Exception] = {}
 
-    def own(
+    def own(  # noqa: PLR0913, PLR0917 (a split, and what it decides itself)
         self,
         number: int,
         agreement: Agreement,
         resume: CdcState | None,
         log_slots: LogSlots,
         comparer: Comparison,
+        judge: Judge,
     ) -> None:
         """Start to feed split *number* after *resume* from the logs that have *log_slots*.
 
-        *comparer* compares its copies that differ.
+        *comparer* compares its copies that differ, *judge* decides what damage means to it.
         """
         if not self._owned:
             self.unreachable.clear()
@@ -133,7 +137,9 @@ class Pump:
         self.intake.comparers[number] = comparer
         absences = Absences(self._unavailable_policy, resume.absences if resume else {})
         markers, schemas = (resume.markers, resume.schemas) if resume else ({}, {})
-        owned = OwnedSplit(number, agreement, dict(markers), dict(schemas), absences, log_slots)
+        owned = OwnedSplit(
+            number, agreement, dict(markers), dict(schemas), absences, log_slots, judge
+        )
         self._owned[number] = owned
         self._torn.pop(number, None)
         # Another owner may have counted the time before.
@@ -191,11 +197,11 @@ class Pump:
     def _cursor(self, node: str) -> LogCursor:
         """Return the cursor of a log; it holds a window, so only logs that are read have one."""
         if node not in self._by_node:
-            lose, tables = partial(self._losses.add, self._owned, node), self._tables(node)
+            tables = self._tables(node)
             self._by_node[node] = LogCursor(
                 node,
                 self._logs[node],
-                lose,
+                self._lose,
                 self._keys,
                 tables,
                 spared=self.spared.get(node),
@@ -253,6 +259,8 @@ class Pump:
         """Return whether *gap* is ahead of a split; that of an absent log is not for all."""
         if self.markers(number)[gap.node] >= gap.end:
             return False
+        if gap.kind == DAMAGED:
+            return self._owned[number].stops_before(gap)
         return gap.kind != RETURNED or self._is_late(self._owned[number], gap.node)
 
     def _pass_over(self, gap: StoredGap) -> None:
@@ -449,6 +457,12 @@ class Pump:
             if owned.marker(cursor) >= error.gap.end:
                 continue
             self.changes += 1
+            if error.gap.kind == DAMAGED:
+                if owned.stops_before(error.gap):
+                    gap = msgspec.structs.replace(error.gap, state=OPEN)
+                    owned.gaps.append(owned.met(gap, cursor, self.intake.splits))
+                    told = True
+                continue
             if owned.number in cursor.unread_by:  # Deleted before it needed the log: no loss.
                 owned.resumed[cursor.node] = error.gap.end
                 continue
@@ -458,6 +472,24 @@ class Pump:
             self.stopped_by = error
         else:
             cursor.pass_over(error.gap)
+
+    def _lose(self, gap: StoredGap, error: HeadraceError, item: Quarantined | None) -> None:
+        """Take damage, as a gap of each split.
+
+        Raises:
+            LogGapError: a split stops before it.
+
+        """
+        cursor = self._by_node[gap.node]
+        reading = [o for o in self._reading(gap.node) if o.marker(cursor) < gap.end and item]
+        states = [owned.judge(gap, owned.gaps) for owned in reading]
+        if OPEN in states:
+            raise error_of(gap)
+        for owned, state in zip(reading, states, strict=True):
+            self.changes += 1
+            met = msgspec.structs.replace(gap, state=state)
+            owned.take_damage(owned.met(met, cursor, self.intake.splits))
+        self._losses.add(self._owned, gap, error, item)
 
     def close(self) -> None:
         """Close all files."""

@@ -1,10 +1,11 @@
 """A split that the pump feeds from logs that it may share with others. For one thread."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
+from headrace.plugins.positions import OPEN
 from headrace.sources.cassandra.agreement.rules import Agreement
 from headrace.sources.cassandra.reading.cursor import LogCursor
 from headrace.sources.cassandra.ring.log_slots import LogSlots
@@ -16,8 +17,11 @@ from headrace.sources.cassandra.state.cdc_state import (
     StoredVersion,
     left_ahead,
 )
-from headrace.sources.cassandra.state.gaps import START
+from headrace.sources.cassandra.state.gaps import START, is_beside, joined
 from headrace.sources.cassandra.state.unavailable_logs import Absences
+
+# Returns the state of damage that a split meets, by its gaps so far and those not taken yet.
+Judge = Callable[[StoredGap, Sequence[StoredGap]], str]
 
 
 @dataclass(slots=True)
@@ -30,6 +34,7 @@ class OwnedSplit:
     schemas: dict[str, tuple[StoredVersion, ...]]  # As of the resume position.
     absences: Absences
     log_slots: LogSlots
+    judge: Judge
     logs: set[str] = field(default_factory=set)  # The logs that are read for it.
     gaps: list[StoredGap] = field(default_factory=list)  # Met and not yet taken.
     ahead: tuple[Ahead, ...] = ()  # Tokens of which more was read before than `resumed` says.
@@ -56,6 +61,18 @@ class OwnedSplit:
         if not spared or arc is None:
             return gap
         return msgspec.structs.replace(gap, arcs=without(arc, spared))
+
+    def take_damage(self, gap: StoredGap) -> None:
+        """Note damage that the split passes."""
+        last = self.gaps[-1] if self.gaps else gap
+        if last is not gap and last.state == gap.state and is_beside(last, gap):
+            self.gaps[-1] = joined(last, gap)
+        else:
+            self.gaps.append(gap)
+
+    def stops_before(self, gap: StoredGap) -> bool:
+        """Return whether the split stops before damage (line 21)."""
+        return self.judge(gap, self.gaps) == OPEN
 
     def versions(
         self, cursor: LogCursor, needed: Marker | None = None

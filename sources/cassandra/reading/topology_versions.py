@@ -19,6 +19,7 @@ from headrace.sources.cassandra.ring.topology import (
     WHOLE,
     Node,
     Topology,
+    can_meet,
     check_readable,
     holding,
     set_replicas,
@@ -217,6 +218,15 @@ class Replicas:
         self._set(split, made)
         return made.groups
 
+    def can_meet(self, split: int, versions: Sequence[Topology], nodes: frozenset[str]) -> bool:
+        """Return whether *nodes*, with those that are not read, can meet the level in a split."""
+        part, read = tokens_of(split, self._count), frozenset(self.hosts)
+        return any(
+            can_meet(version, keyspace, part, nodes, read)
+            for version in versions
+            for keyspace in self.keyspaces
+        )
+
     def _set(self, split: int, made: "_Made") -> None:
         part = tokens_of(split, self._count)
         set_replicas(made.groups, made.log_slots.names, made.versions, self.keyspaces, part)
@@ -311,6 +321,8 @@ class SplitVersions:
                 del self._superseded[topology]
         self._superseded.pop(self._in_force, None)
         self._chunks: dict[Topology, Chunk] = {}
+        self._asked: Sequence[Topology] = ()  # What `_answers` are of.
+        self._answers: dict[frozenset[str], bool] = {}
         self.groups = self._groups()
 
     def follow(
@@ -345,6 +357,19 @@ class SplitVersions:
             return False
         self.groups = self._groups()
         return True
+
+    def can_meet(self, nodes: frozenset[str]) -> bool:
+        """Return whether *nodes*, with those whose logs are not read, can meet the level (line 3).
+
+        For some token of the split, in one version.
+        """
+        versions = (self._replicas.current, *self._superseded)
+        if versions != self._asked:
+            self._asked = versions
+            self._answers.clear()
+        if nodes not in self._answers:
+            self._answers[nodes] = self._replicas.can_meet(self._split, versions, nodes)
+        return self._answers[nodes]
 
     def _groups(self) -> Groups:
         return self._replicas.groups(self._split, self._superseded, self.log_slots)

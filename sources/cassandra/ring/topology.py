@@ -211,6 +211,32 @@ def set_replicas(
     groups.set(list(known), rings)
 
 
+def can_meet(
+    version: Topology, keyspace: str, part: Part, nodes: frozenset[str], read: frozenset[str]
+) -> bool:
+    """Return whether copies on *nodes* and those that are not *read* can meet the level.
+
+    That is, of any token of *part*.
+    """
+    options = dict(version.keyspaces).get(keyspace)
+    if options is None:
+        return False
+    copies = _copies(KeyspaceSchema(keyspace, dict(options)))
+    totals = [sum(copies.get(c, 0) for c in centres) for centres, _ in _counted(version, copies)]
+    is_told = all(node.tokens for node in version.nodes)
+    for _, (cell,) in _cells([version], keyspace, part):
+        unread = [
+            (len(replicas) if is_told else total) - len(replicas & read)
+            for (replicas, _), total in zip(cell.terms, totals, strict=True)
+        ]
+        if all(
+            len(replicas & read & nodes) + more >= needed
+            for (replicas, needed), more in zip(cell.terms, unread, strict=True)
+        ):
+            return True
+    return False
+
+
 def holding(versions: Sequence[Topology], keyspaces: Sequence[str], part: Part) -> frozenset[str]:
     """Return the nodes that hold a token of *part*, by any of the versions."""
     return frozenset(

@@ -19,6 +19,7 @@ from headrace.plugins import (
     Waiting,
     offset_numbers,
 )
+from headrace.plugins.positions import ACCEPTED, OPEN
 from headrace.sources.cassandra.agreement.rules import Agreement
 from headrace.sources.cassandra.commitlog.manifest import (
     GENERATION_BEHIND,
@@ -53,9 +54,7 @@ from headrace.sources.cassandra.state.rows import (
 )
 from headrace.sources.cassandra.state.unavailable_logs import Absence
 
-# The states of a gap.
-OPEN: Final = "open"
-ACCEPTED: Final = "accepted"
+DAMAGED: Final = "damaged"  # A kind of gap: its bytes are there, but cannot be read.
 HEAD_VERSION: Final = 2  # 1 had no manifests: its segments were numbered by their ids.
 PIECES_VERSION: Final = 3  # The names of the pieces that a head is stored in.
 GENERATION: Final = "incarnation"  # The key in offsets.
@@ -87,7 +86,8 @@ class StoredGap(msgspec.Struct, frozen=True, array_like=True):
 
     `kind`, `state` and `policy` are constants of the module `gaps`. `split_time_ms` and
     `noticed_ms` are when it was met, in split time and in wall time. `arcs` are the parts of the
-    split that it concerns; none means all.
+    split that it concerns; none means all. `size_bytes` is how many bytes are damaged, 0 if they
+    are missing.
     """
 
     node: str
@@ -99,6 +99,7 @@ class StoredGap(msgspec.Struct, frozen=True, array_like=True):
     split_time_ms: int = 0
     noticed_ms: int = 0
     arcs: tuple[Arc, ...] = ()
+    size_bytes: int = 0
 
     @property
     def name(self) -> str:
@@ -116,6 +117,7 @@ class StoredGap(msgspec.Struct, frozen=True, array_like=True):
             state=self.state,
             policy=self.policy,
             noticed_ms=self.noticed_ms,
+            size_bytes=self.size_bytes,
         )
 
 
@@ -405,7 +407,8 @@ class CdcState(Position):
         markers, met, absences = dict(self.markers), list(self.met_gaps), dict(self.absences)
         for place, gap in enumerate(met):
             if gap.state == OPEN and gap.name in names:
-                markers[gap.node] = max(markers.get(gap.node, gap.end), gap.end)
+                if gap.kind != DAMAGED:  # Damage is read again, and booked with its bytes.
+                    markers[gap.node] = max(markers.get(gap.node, gap.end), gap.end)
                 met[place] = msgspec.structs.replace(gap, state=ACCEPTED, policy=policy)
                 absences.pop(gap.node, None)  # The rest of the log counts from now on.
         return replace(self, markers=markers, met_gaps=tuple(met), absences=absences)

@@ -1,28 +1,33 @@
-"""Gaps: parts of a log that were lost before they were read (I10). Pure.
+"""Gaps: parts of a log that were lost before they were read, or are damaged (I10). Pure.
 
 Missing ids alone prove nothing: Cassandra also deletes segments without CDC data. A segment that
 was listed before, or that was being read, is proof. If the log was not listed for a while, one
 that was already read and still exists shows that nothing after it was removed, because Cassandra
 removes the oldest first; without one, missing ids may be a gap.
+
+A damaged part may have held anything. If the nodes whose logs lost a part at about the same time
+could meet the level by themselves, no other log may show a mutation that had met it: that is a
+loss. Otherwise the damage is covered: another log has each such mutation.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from headrace.plugins import FatalError, Notice
+from headrace.plugins.positions import ACCEPTED, OPEN, PASSED
 from headrace.sources.cassandra.commitlog.manifest import file_of
 from headrace.sources.cassandra.errors import END_OFFSET
-from headrace.sources.cassandra.state.cdc_state import ACCEPTED, OPEN, Marker, StoredGap
+from headrace.sources.cassandra.state.cdc_state import DAMAGED, Marker, StoredGap
 
 MARKER: Final = "marker"
 VANISHED: Final = "vanished"
 POSSIBLE: Final = "possible"
 RETURNED: Final = "returned"
 
-PASSED: Final = "passed"
 MENDED: Final = "mended"
+COVERED: Final = "covered"
 
 FAIL: Final = "fail"
 EXPIRE: Final = "expire"
@@ -38,13 +43,16 @@ _WORDS: Final = {
     RETURNED: "from segment {} on it was logged while the log could not be read, for so long that "
     "copies may be of mutations that are forgotten",
     POSSIBLE: "segments from {} on are missing, and the log was not listed when they were deleted",
+    DAMAGED: "segment {} is damaged; what it held may be in no log that is read",
 }
+_THERE: Final = (MARKER, RETURNED, DAMAGED)  # The segment where such a gap begins was listed.
 
 
 class LogGapError(FatalError):
-    """Part of a log was deleted before it was read (I10): `gap` says which."""
+    """Part of a log was deleted before it was read, or is damaged (I10): `gap` says which."""
 
     code = "log_gap"
+    exit_status = 4
 
     def __init__(self, message: str, *, place: str, gap: StoredGap, hint: str) -> None:
         """Stop before *gap*."""
@@ -87,10 +95,11 @@ def _gap(node: str, marker: Marker, kind: str, later: int | None, last: int) -> 
 
 def error_of(gap: StoredGap) -> LogGapError:
     """Return the error that stops a split before *gap*."""
-    at = file_of(gap.begin.segment_id) + (gap.kind not in (MARKER, RETURNED))
+    at = file_of(gap.begin.segment_id) + (gap.kind not in _THERE)
+    of = f", {gap.size_bytes} bytes from {gap.begin.offset} on" if gap.size_bytes else ""
     return LogGapError(
         _WORDS[gap.kind].format(at),
-        place=f"node {gap.node}: segment {at}",
+        place=f"node {gap.node}: segment {at}{of}",
         gap=gap,
         hint="put it back if you can; `headrace gaps` shows what is lost, `headrace accept` "
         "lets the job continue without it",
@@ -110,6 +119,7 @@ def notice_of(gap: StoredGap, split: str, tables: Sequence[str]) -> Notice:
             "from": gap.begin.shown(),
             "to": gap.end.shown(),
             "kind": gap.kind,
+            "bytes": gap.size_bytes,
             "state": gap.state,
             "policy": gap.policy,
             "noticed_ms": gap.noticed_ms,
@@ -125,12 +135,38 @@ class GapBook:
     split.
     """
 
-    def __init__(self, policy: str, gaps: Sequence[StoredGap]) -> None:
-        """*policy* is the option; *gaps* are the gaps in the state."""
+    def __init__(self, policy: str, gaps: Sequence[StoredGap], *, expiry_ms: int) -> None:
+        """*policy* is the option; *gaps* are the gaps in the state.
+
+        Copies of one mutation are read within *expiry_ms* of split time.
+        """
         self._policy = policy
+        self._expiry_ms = expiry_ms
         self.gaps = tuple(gaps)
         self.counted: dict[str, int] = {}
         self.stopped_by: LogGapError | None = None
+
+    def judge(
+        self,
+        gap: StoredGap,
+        untaken: Sequence[StoredGap],
+        is_met: Callable[[frozenset[str]], bool],
+        *,
+        split_time_ms: int,
+    ) -> str:
+        """Return the state that damage gets: covered, passed, or open if it stops the split.
+
+        *untaken* are gaps that are not in this book yet. *is_met* says whether some nodes could
+        meet the level by themselves. A segment whose damage was accepted stops nothing again.
+        """
+        known = [each for each in self.gaps if is_beside(each, gap)]
+        if any(each.state in (ACCEPTED, PASSED) and each.policy for each in known):
+            return PASSED
+        recent = (g for g in self.gaps if g.split_time_ms + self._expiry_ms > split_time_ms)
+        holed = {each.node for each in (gap, *recent, *untaken) if each.state != MENDED}
+        if not any(each.state == OPEN for each in known) and not is_met(frozenset(holed)):
+            return COVERED
+        return OPEN if self._policy == FAIL else PASSED
 
     def meet(
         self,
@@ -144,35 +180,108 @@ class GapBook:
 
         *markers* are the split's markers.
         """
-        again = {(gap.node, gap.begin): gap for gap in found}
-        told = []
+        again = {(gap.node, gap.begin): gap for gap in found if gap.state != COVERED}
+        told: list[StoredGap] = []
         for gap in self.gaps:
             if gap.state == ACCEPTED:
                 told.append(self._replace(gap, state=PASSED))
             elif gap.state == OPEN and (other := again.pop((gap.node, gap.begin), None)):
-                self._replace(gap, end=other.end, arcs=other.arcs)
+                told += self._meet_again(gap, other)
             elif gap.state == OPEN and markers[gap.node] > gap.begin:
                 told.append(self._replace(gap, state=MENDED))
-        told += [self._add(gap, split_time_ms, wall_ms) for gap in again.values()]
-        if found and self._policy == FAIL:
-            self.stopped_by = error_of(found[0])
+        covered = [gap for gap in found if gap.state == COVERED]
+        for gap in (*covered, *again.values()):
+            told += self._add(
+                msgspec.structs.replace(gap, split_time_ms=split_time_ms, noticed_ms=wall_ms)
+            )
+        if self._policy == FAIL:
+            stopping = (gap for gap in found if gap.state not in (COVERED, PASSED))
+            self.stopped_by = next(map(error_of, stopping), None)
         return told
 
-    def _add(self, gap: StoredGap, split_time_ms: int, wall_ms: int) -> StoredGap:
-        state = OPEN if self._policy == FAIL else PASSED
-        policy = "" if self._policy == FAIL else self._policy
-        made = msgspec.structs.replace(
-            gap, state=state, policy=policy, split_time_ms=split_time_ms, noticed_ms=wall_ms
+    def _meet_again(self, gap: StoredGap, other: StoredGap) -> Sequence[StoredGap]:
+        """Take an open gap as it is met now; another policy lets it pass."""
+        is_open = self._policy == FAIL
+        made = self._replace(
+            gap,
+            state=OPEN if is_open else PASSED,
+            policy="" if is_open else self._policy,
+            end=other.end,
+            arcs=other.arcs,
+            size_bytes=other.size_bytes,
         )
+        return () if is_open else [made]
+
+    def _add(self, gap: StoredGap) -> Sequence[StoredGap]:
+        """Take a gap, and return what is to be reported: damage that is covered is not."""
+        policy = "" if self._policy == FAIL else self._policy
+        for known in self.gaps:
+            if known.state != gap.state or not is_beside(known, gap):
+                continue
+            if gap.state == COVERED:  # One for each segment.
+                grown = joined(known, gap)
+                self._put(known, msgspec.structs.replace(grown, split_time_ms=gap.split_time_ms))
+                return ()
+            policy = policy or known.policy
+            if known.begin <= gap.begin and gap.end <= known.end:  # Accepted before it was read.
+                return ()
+            if known.begin <= gap.begin < known.end:
+                size = gap.size_bytes - known.size_bytes
+                gap = msgspec.structs.replace(gap, begin=known.end, size_bytes=size)
+        state = gap.state or (OPEN if self._policy == FAIL else PASSED)
+        made = msgspec.structs.replace(gap, state=state, policy=policy)
         kept = [*self.gaps, made]
         while len(kept) > KEPT_MAX:
-            kept.remove(next((g for g in kept if g.state in (PASSED, MENDED)), kept[0]))
+            kept.remove(_least_needed(kept))
         self.gaps = tuple(kept)
-        name = f"gaps.{gap.node}"
-        self.counted[name] = self.counted.get(name, 0) + 1
+        if state == COVERED:
+            return ()
+        self._count(made)
+        return [made, *(self._uncover(made) if made.kind == DAMAGED else ())]
+
+    def _uncover(self, loss: StoredGap) -> Sequence[StoredGap]:
+        """Return the damage that was covered until *loss* was met; it is behind the split."""
+        oldest_ms = loss.split_time_ms - self._expiry_ms
+        found = [g for g in self.gaps if g.state == COVERED and g.split_time_ms > oldest_ms]
+        made = [self._replace(gap, state=PASSED, policy=loss.policy) for gap in found]
+        for gap in made:
+            self._count(gap)
         return made
 
-    def _replace(self, gap: StoredGap, *, state: str = OPEN, **more: object) -> StoredGap:
-        made = msgspec.structs.replace(gap, state=state, **more)
+    def _count(self, gap: StoredGap) -> None:
+        name = f"gaps.{gap.node}"
+        self.counted[name] = self.counted.get(name, 0) + 1
+
+    def _replace(self, gap: StoredGap, **changes: object) -> StoredGap:
+        return self._put(gap, msgspec.structs.replace(gap, **changes))
+
+    def _put(self, gap: StoredGap, made: StoredGap) -> StoredGap:
         self.gaps = tuple(made if each is gap else each for each in self.gaps)
         return made
+
+
+def joined(gap: StoredGap, more: StoredGap) -> StoredGap:
+    """Return damage with *more* of its segment, which may be a part of it."""
+    if more.end <= gap.end:
+        return gap
+    size = gap.size_bytes + more.size_bytes
+    return msgspec.structs.replace(gap, end=more.end, size_bytes=size)
+
+
+def is_assumed(gap: StoredGap) -> bool:
+    """Return whether its node counts for copies that the part could have held."""
+    return gap.policy == ASSUME and gap.state in (PASSED, COVERED)
+
+
+def is_beside(gap: StoredGap, other: StoredGap) -> bool:
+    """Return whether both are damage of one segment."""
+    places = {(g.kind, g.node, g.begin.segment_id) for g in (gap, other)}
+    return len(places) == 1 and gap.kind == DAMAGED
+
+
+def _least_needed(gaps: Sequence[StoredGap]) -> StoredGap:
+    """Return what to drop: a closed gap, if possible not the newest of its node."""
+    closed = [gap for gap in gaps if gap.state not in (OPEN, ACCEPTED)]
+    newest = {gap.node: gap for gap in gaps}
+    older = (gap for gap in closed if newest[gap.node] is not gap)
+    return next(older, closed[0] if closed else gaps[0])

@@ -14,14 +14,13 @@ from typing import Final
 
 import msgspec
 
+from headrace.plugins.positions import ACCEPTED, OPEN, PASSED
 from headrace.sources.cassandra.commitlog.manifest import Manifest, Stored
 from headrace.sources.cassandra.errors import SplitTooWideError
 from headrace.sources.cassandra.native import constants
 from headrace.sources.cassandra.ring.log_slots import FREE_SLOT, LOG_SLOTS_MAX
 from headrace.sources.cassandra.ring.splits import Arc, arc_of, covered
 from headrace.sources.cassandra.state.cdc_state import (
-    ACCEPTED,
-    OPEN,
     Ahead,
     CdcState,
     Marker,
@@ -30,7 +29,7 @@ from headrace.sources.cassandra.state.cdc_state import (
     StoredVersion,
 )
 from headrace.sources.cassandra.state.forking import opened
-from headrace.sources.cassandra.state.gaps import ASSUME, MENDED, PASSED
+from headrace.sources.cassandra.state.gaps import COVERED, MENDED, is_assumed
 from headrace.sources.cassandra.state.rows import (
     Row,
     Terms,
@@ -49,7 +48,7 @@ _GAPS: Final = "gaps."
 _START: Final = Marker(0, 0)
 _DIGEST: Final = itemgetter(constants.D0)
 _NUMBER: Final = itemgetter(constants.NUMBER)
-_PROGRESS: Final = (OPEN, ACCEPTED, PASSED, MENDED)  # The states of a gap, in order.
+_PROGRESS: Final = (OPEN, ACCEPTED, PASSED, MENDED, COVERED)  # The states of a gap, in order.
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,8 +307,7 @@ def _gaps(shares: Sequence[Share], split_time_ms: int) -> tuple[StoredGap, ...]:
     found = []
     for gap, parts in met.items():
         arcs = covered(parts)
-        is_assumed = (gap.state, gap.policy) == (PASSED, ASSUME)
-        if most[gap.node, gap.begin] is gap or (is_assumed and arcs):
+        if most[gap.node, gap.begin] is gap or (is_assumed(gap) and arcs):
             arcs = () if arcs == everywhere else arcs
             found.append(msgspec.structs.replace(gap, arcs=arcs))
     return tuple(sorted(found, key=_order))

@@ -66,8 +66,9 @@ def test_log_by_log() -> None:
 
 
 def test_any_copy_and_past_gaps() -> None:
-    """One copy is enough; gaps are passed unless the job says what becomes of them."""
-    assert {**GIVEN, "consistency": "ONE"} == JobOptions.any_copy(GIVEN)
+    """Any copy is taken behind gaps, too; else they are passed unless the job says what to do."""
+    made = JobOptions.any_copy({**GIVEN, "gaps": "fail"})
+    assert {**GIVEN, "consistency": "ONE", "gaps": "expire"} == made
     assert {**GIVEN, "gaps": "expire"} == JobOptions.past_gaps(GIVEN)
     assert "assume" == JobOptions.past_gaps({**GIVEN, "gaps": "assume"})["gaps"]
 

@@ -45,6 +45,24 @@ def reconcile(job: GapJob) -> int:
     return job.call("reconcile", *options)
 
 
+def test_a_log_with_damage_is_compared(
+    tmp_path: Path, broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the other logs have is in the topic, and a change that is missing there is found."""
+    job = job_into(tmp_path, broker)
+    assert 0 == job.run()
+    job.log(2, range(ROWS, ROWS + 1))
+    log = min((tmp_path / "n1").glob("*.log"))
+    content = bytearray(log.read_bytes())
+    content[content.index(b"k3")] ^= 1
+    log.write_bytes(content)
+
+    assert 4 == reconcile(job)
+    said = capsys.readouterr().out
+    assert f"{ROWS + 1} changes in the logs, {ROWS} in the topic" in said
+    assert re.search(r"^missing +1$", said, re.MULTILINE)
+
+
 @pytest.mark.parametrize(
     ("option", "said"),
     [

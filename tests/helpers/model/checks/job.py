@@ -94,10 +94,12 @@ class JobChecks(AbsenceChecks):
 
     def made(self, parent: Line, end: CdcState, *, now_ms: int, tau_max: int) -> Line:
         """Add a state that was made after *parent*; τ may have grown to *tau_max* (line 8)."""
-        (version,), superseded = versions_in(end)
+        current, superseded = versions_in(end)
+        # A merged state has several until it is read from; its gaps may be accepted before that.
+        (version,) = current if len(current) == 1 or not parent.origins else {parent.version}
         line = line_of(parent.course, version, end)
         line.parent = parent
-        line.rings = {version, *superseded}
+        line.rings = {*current, *superseded}
         line.records = self.records_in(end)
         line.made_ms = now_ms
         emitted = (f"mutations.{name}" for name in _EMITTED)
@@ -226,9 +228,8 @@ class JobChecks(AbsenceChecks):
             return
         hosts = self.ring.hosts(mutation.content)
         self.check(change.copies <= len(hosts), f"{mutation}: {change.copies} copies of {hosts}")
-        assumed = {gap.node for gap in line.gaps if gap.assumed}
         versions = line.possible_versions()
-        meets = any(v.is_met(mutation.key, hosts | assumed) for v in versions)
+        meets = any(v.is_met(mutation.key, hosts.union(line.assumed)) for v in versions)
         enough = self.publishes_expired or meets
         self.check(enough, f"line 3: {mutation} emitted, but only {hosts} logged it")
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from headrace.plugins import EncodedPosition
+from headrace.plugins.positions import OPEN
 from headrace.sources.cassandra.commitlog.manifest import number_in
 from headrace.sources.cassandra.native import constants
 from headrace.sources.cassandra.ring.topology import Topology
-from headrace.sources.cassandra.state.cdc_state import GENERATION, OPEN, CdcState, Marker
-from headrace.sources.cassandra.state.gaps import RETURNED
+from headrace.sources.cassandra.state.cdc_state import GENERATION, CdcState, Marker
+from headrace.sources.cassandra.state.gaps import COVERED, RETURNED
 from helpers.model.logs import Copy, Mutation
 from helpers.model.ring import RETIRE_S, Part, Place, Version, part_of, place_of
 
@@ -46,7 +47,6 @@ class Passed:
     node: str
     begin: At
     end: At
-    assumed: bool
     kind: str
 
     def has(self, node: str, copy: Copy) -> bool:
@@ -96,7 +96,7 @@ class Line:
     parts in `ahead` more was read than `markers` say. `unread` has, for logs that could not be
     read, for how long, in ms, and when they were last read, in τ; `rings` are all that the state
     says count. `told` are the gaps it reports, `set_aside` the contents that were dropped for room
-    (line 25).
+    (line 25). `assumed` are the nodes that count for what lost parts of their logs may have had.
     """
 
     course: Course
@@ -108,6 +108,7 @@ class Line:
     records: Mapping[Digest, Known] = field(default_factory=dict)
     books: Counter[str] = field(default_factory=Counter)
     gaps: Collection[Passed] = ()
+    assumed: Collection[str] = ()
     is_stopped: bool = False
     superseded: Mapping[Version, tuple[int, int]] = field(default_factory=dict)
     unread: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -273,6 +274,7 @@ def line_of(course: Course, version: Version, state: CdcState) -> Line:
         ahead=[(Part(*each.arc), _places(each.markers)) for each in state.ahead],
         books=Counter(state.counters),
         gaps=gaps_in(state),
+        assumed={gap.node for gap in state.met_gaps if gap.policy == "assume"},
         is_stopped=any(gap.state == OPEN for gap in state.met_gaps),
         unread={
             node: (each.unread_ms, each.split_time_ms) for node, each in state.absences.items()
@@ -309,11 +311,10 @@ def gaps_in(state: CdcState) -> Collection[Passed]:
             gap.node,
             (gap.begin.segment_id, gap.begin.offset),
             (gap.end.segment_id, gap.end.offset),
-            gap.policy == "assume",
             gap.kind,
         )
         for gap in state.met_gaps
-        if gap.state != OPEN
+        if gap.state not in (OPEN, COVERED)
     ]
 
 

@@ -69,7 +69,7 @@ def test_an_agent_tells_how_far_sections_reach(tmp_path: Path, wrapping: Wrappin
     write_segment(tmp_path / "n1", cut, index=f"{made.durable}\nCOMPLETED")
     with serving(tmp_path / "n1") as served:
         options |= {"nodes": {"n1": {"url": served.url}}, "agent_token": TOKEN}
-        reading = source({**options, "consistency": "ONE"})
+        reading = source({**options, "consistency": "ONE", "gaps": "expire"})
         found = list(batches(open_all(reading).values()))
         reading.close()
 

@@ -156,7 +156,7 @@ def test_damage_costs_one_section_and_is_kept(tmp_path: Path) -> None:
     content = bytearray(log.read_bytes())
     content[40_000:40_100] = bytes(100)  # Inside of the section from 33196 to 88869.
     log.write_bytes(content)
-    found = everything(source_options(recorded, segments))
+    found = everything(source_options(recorded, segments, gaps="expire"))
     (lost,) = [item for batch in found for item in batch.quarantined()]
     whole = ids(everything(source_options(recorded, recorded / "segments")))
 

@@ -258,7 +258,7 @@ def test_a_section_with_much_damage_is_left_at_last(tmp_path: Path) -> None:
     spoilt = bytearray(made.content)
     for end in made.ends[: len(rows)]:
         spoilt[end - 1] ^= 1
-    options = nodes(tmp_path, bytes(spoilt), consistency="ONE")
+    options = nodes(tmp_path, bytes(spoilt), consistency="ONE", gaps="expire")
     for node in NODES[1:]:
         write_segment(tmp_path / node, made.content)
     found = list(batches(open_all(source(options)).values()))

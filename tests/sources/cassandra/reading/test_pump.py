@@ -406,6 +406,7 @@ def test_damage_before_the_place_where_reading_ends_is_booked_once(tmp_path: Pat
         "nodes": {"node1": str(tmp_path / "node1")},
         "consistency": "ONE",
         "splits": 1,
+        "gaps": "expire",
     }
     place = Marker(SEGMENT_ID, made.ends[3])
     bounded = source(options)
@@ -449,7 +450,8 @@ def test_an_error_without_a_name_lets_all_splits_begin_again(
 @pytest.mark.parametrize("at", [b"k7", b"\x07"])
 def test_damage_is_told_once_by_whoever_reads_which_split(tmp_path: Path, at: bytes) -> None:
     """Each split read for itself, one reports a damaged entry, and no other publishes it."""
-    options = forged_nodes(tmp_path, {"node1": rows(0, 40)}) | {"consistency": "ONE"}
+    options = forged_nodes(tmp_path, {"node1": rows(0, 40)})
+    options |= {"consistency": "ONE", "gaps": "expire"}
     (log,) = (tmp_path / "node1").glob("*.log")
     content = bytearray(log.read_bytes())
     entry = content.index(rows(7, 1)[0])

@@ -43,6 +43,7 @@ def spec(folder: Path, cache: Path | None = None) -> SourceSpec:
         "nodes": {"node1": str(folder / "segments")},
         "schema": str(folder / "schema.cql"),
         "consistency": "ONE",
+        "gaps": "expire",
     }
     return SourceSpec(given=given, directory="/", cache=str(cache or ""))
 

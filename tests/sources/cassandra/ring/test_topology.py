@@ -15,8 +15,10 @@ from headrace.sources.cassandra.errors import TopologyError
 from headrace.sources.cassandra.ring.replica_groups import Groups
 from headrace.sources.cassandra.ring.topology import (
     LEVELS,
+    WHOLE,
     Node,
     Topology,
+    can_meet,
     check_readable,
     coverage,
     local_datacenter,
@@ -211,6 +213,43 @@ def test_replicas_that_cannot_be_told_are_refused(
 
     assert caught.value.hint
     assert 2 == caught.value.exit_status
+
+
+ROUND = [Node(f"n{i}", (i * 1_000,)) for i in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("level", "nodes", "read", "can"),
+    [
+        ("ONE", {"n1"}, 5, True),
+        ("QUORUM", {"n1"}, 5, False),
+        ("QUORUM", {"n1", "n2"}, 5, True),
+        ("QUORUM", {"n0", "n2"}, 5, True),
+        ("QUORUM", {"n0", "n3"}, 5, True),
+        ("QUORUM", {"n1"}, 4, True),  # It shares tokens with n4, whose log is not read.
+        ("QUORUM", {"n2"}, 4, True),
+        ("ALL", {"n1", "n2"}, 5, False),
+        ("ALL", {"n1", "n2", "n3"}, 5, True),
+        ("ALL", {"n1", "n2", "n4"}, 5, False),
+    ],
+)
+def test_nodes_that_can_meet_the_level_by_themselves(
+    level: str, nodes: set[str], read: int, *, can: bool
+) -> None:
+    """They hold some token together, with those whose logs are not read."""
+    version = Topology.of(ROUND, [simple(3)], level)
+    names = frozenset(node.name for node in ROUND[:read])
+    assert can == can_meet(version, "ks", WHOLE, frozenset(nodes), names)
+    assert not can_meet(version, "other", WHOLE, frozenset(nodes), names)
+
+
+def test_only_tokens_of_the_part_count() -> None:
+    """Of three copies of the tokens up to 1000 none is on n0."""
+    version = Topology.of(ROUND, [simple(3)], "QUORUM")
+    names = frozenset(node.name for node in ROUND)
+    both = frozenset({"n0", "n1"})
+    assert can_meet(version, "ks", (-5, 0), both, names)
+    assert not can_meet(version, "ks", (1, 1_000), both, names)
 
 
 def test_each_keyspace_has_its_own_replicas() -> None:

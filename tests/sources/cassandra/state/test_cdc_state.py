@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.plugins import EncodedPosition
+from headrace.plugins.positions import OPEN
 from headrace.sources.cassandra.errors import StateError
 from headrace.sources.cassandra.ring.splits import Arc
 from headrace.sources.cassandra.state.cdc_state import (
     HEAD_VERSION,
-    OPEN,
     PIECES_VERSION,
     Ahead,
     CdcState,

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from headrace.connector.runtime.books.equations import SplitBooks, differences
 from headrace.plugins import Split
+from headrace.plugins.positions import ACCEPTED, OPEN, PASSED
 from headrace.sources.cassandra.agreement.rules import Agreement
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 from headrace.sources.cassandra.native import constants
@@ -25,8 +26,6 @@ from headrace.sources.cassandra.ring.splits import RING, Arc, arc_of, count_in, 
 from headrace.sources.cassandra.state import resharding
 from headrace.sources.cassandra.state.bookkeeping import BOOKKEEPING
 from headrace.sources.cassandra.state.cdc_state import (
-    ACCEPTED,
-    OPEN,
     Ahead,
     CdcState,
     Marker,
@@ -35,7 +34,7 @@ from headrace.sources.cassandra.state.cdc_state import (
     left_ahead,
 )
 from headrace.sources.cassandra.state.chunks import Chunk, RecordChunks
-from headrace.sources.cassandra.state.gaps import ASSUME, MARKER, MENDED, PASSED
+from headrace.sources.cassandra.state.gaps import ASSUME, MARKER, MENDED
 from headrace.sources.cassandra.state.resharding import (
     Share,
     cut,

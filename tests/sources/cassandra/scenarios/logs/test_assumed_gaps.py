@@ -8,13 +8,14 @@ import pytest
 from cassandra.murmur3 import murmur3
 
 from headrace.plugins import Reader
+from headrace.plugins.positions import PASSED
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 from headrace.sources.cassandra.reader import CassandraReader
 from headrace.sources.cassandra.ring.splits import RING, Arc, place_of
 from headrace.sources.cassandra.state.cdc_state import CdcState, Marker, StoredGap
-from headrace.sources.cassandra.state.gaps import ASSUME, PASSED, VANISHED
+from headrace.sources.cassandra.state.gaps import ASSUME, VANISHED
 from helpers.logs.forged import insert
 from helpers.logs.node_logs import batches, forged_nodes, open_all, source
 
