@@ -5,8 +5,6 @@ Consumers find here how to resolve claims and join chunks.
 
 import hashlib
 import json
-import os
-import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from headrace.connector.foundation.files import write_durably
 from headrace.connector.serde.avro_types import field_of
 from headrace.connector.serde.envelopes import Columns
 from headrace.plugins import (
@@ -98,14 +97,8 @@ class DirectoryClaimStore(ClaimStore):
         """Write the file durably, whole or not at all; return its path within the folder."""
         place = f"{name[:2]}/{name}"
         path = Path(self.config.path) / place
-        half = path.with_suffix(f".{secrets.token_hex(4)}")  # Others may write the same value.
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with half.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            half.replace(path)
+            write_durably(path, content)
         except OSError as error:
             raise ClaimLostError(str(error), place=str(path)) from error
         self._sweep()

@@ -8,8 +8,6 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import os
-import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +18,7 @@ from urllib.parse import quote
 import msgspec
 
 from headrace.connector.control.jobs import JobText
+from headrace.connector.foundation.files import write_durably
 from headrace.connector.replay.errors import RunBusyError
 from headrace.connector.stores import Counters, Loss, StateLostError, TableCounts, add_counters
 from headrace.connector.stores.open_control_store import open_notes
@@ -240,14 +239,8 @@ def _noted(text: JobText) -> Sequence[RecordSchema]:
 
 def _write(path: Path, content: bytes) -> None:
     """Write a file durably, whole or not at all."""
-    half = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with half.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        half.replace(path)
+        write_durably(path, content)
     except OSError as error:
         raise _unwritable(path, error) from error
 
