@@ -49,6 +49,14 @@ class _Section:
     length: int
 
 
+def fill(read_into: ReadInto, at: int, room: memoryview) -> int:
+    """Read file bytes from *at* until *room* is full or the file ends; return how many."""
+    count = 0
+    while count < len(room) and (came := read_into(at + count, room[count:])):
+        count += came
+    return count
+
+
 class Workspace:
     """Memory to unpack in, kept from one section to the next: new memory costs more than LZ4.
 
@@ -145,7 +153,7 @@ class Unwrapped:
         """Enter the section behind this one, and return its marker or what there is of it (2.3)."""
         at, begin = self._section.end, self._section.stop
         head = memoryview(bytearray(_HEAD_BYTES))
-        head = head[: self._fill(at, head)]
+        head = head[: fill(self._read_into, at, head)]
         marker = head[:MARKER_BYTES]
         if len(marker) < MARKER_BYTES or not any(marker):
             if not self._is_live() and begin < self._resume:
@@ -216,7 +224,7 @@ class Unwrapped:
         """Return what is inside of *section*; None if not all of it is there yet."""
         start = section.at + _HEAD_BYTES
         packed = self._workspace.packed(section.end - start)
-        count = self._fill(start, packed)
+        count = fill(self._read_into, start, packed)
         if count < len(packed):
             if self._is_live():
                 return None
@@ -231,16 +239,6 @@ class Unwrapped:
             error.place = f"{self._place}: byte {start}"
             raise
         return content
-
-    def _fill(self, at: int, room: memoryview) -> int:
-        """Read file bytes from *at* until *room* is full or the file ends; return how many."""
-        count = 0
-        while count < len(room):
-            came = self._read_into(at + count, room[count:])
-            if came == 0:
-                break
-            count += came
-        return count
 
     def _damaged(
         self,

@@ -12,6 +12,7 @@ from headrace.plugins import HeadraceError, RetriableError
 from headrace.sources.cassandra.commitlog.framer import Framer, ReadInto, digest
 from headrace.sources.cassandra.commitlog.opening import open_segment
 from headrace.sources.cassandra.commitlog.segment import MARKER_BYTES
+from headrace.sources.cassandra.commitlog.unwrap import fill
 from headrace.sources.cassandra.errors import (
     LogUnreadableError,
     NotCdcDirectoryError,
@@ -72,10 +73,10 @@ class OpenedSegment:
         start = position - _CRC_BYTES - length
         if start < self._header_bytes:
             return None
-        room = bytearray(length)
-        if not (self._plain or self._enter(start)) or not self._fill(start, memoryview(room)):
+        if not self._plain and not self._enter(start):
             return None
-        return bytes(room)
+        room = bytearray(length)
+        return bytes(room) if fill(self._read_into, start, memoryview(room)) == length else None
 
     def _enter(self, start: int) -> bool:
         """Go to the section that *start* is in; what is passed over is not unpacked."""
@@ -83,19 +84,10 @@ class OpenedSegment:
             self._start()
         marker = memoryview(bytearray(MARKER_BYTES))
         while start >= self._stop:
-            if not self._fill(self._stop, marker):
+            if fill(self._read_into, self._stop, marker) < MARKER_BYTES:
                 return False
             # Of a chain that leads backwards the unwrapping says so.
             self._begin, self._stop = self._stop, int.from_bytes(marker[:_POINTER_BYTES], "big")
-        return True
-
-    def _fill(self, at: int, room: memoryview) -> bool:
-        count = 0
-        while count < len(room):
-            came = self._read_into(at + count, room[count:])
-            if came == 0:
-                return False
-            count += came
         return True
 
     def close(self) -> None:
