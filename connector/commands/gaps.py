@@ -32,7 +32,7 @@ def gaps_main(arguments: Sequence[str]) -> int:
         facts = _facts(each)
         line = json.dumps(facts) if given.json else "\t".join(map(str, facts.values()))
         sys.stdout.write(f"{line}\n")
-    return OPEN_STATUS if any(each.is_open for each in found) else 0
+    return OPEN_STATUS if any(each.gap.is_open for each in found) else 0
 
 
 def accept_main(arguments: Sequence[str]) -> int:

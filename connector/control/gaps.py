@@ -20,18 +20,13 @@ class JobGap:
     gap: Gap
     splits: Sequence[str]
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a user must decide about the gap."""
-        return self.gap.is_open
-
     def is_for(self, policy: str) -> bool:
         """Whether the gap can be accepted with *policy*.
 
         It can be accepted again until its splits are behind it, because an error can leave a first
         attempt half done: positions and target states may be in different stores.
         """
-        return self.is_open or (self.gap.state, self.gap.policy) == (ACCEPTED, policy)
+        return self.gap.is_open or (self.gap.state, self.gap.policy) == (ACCEPTED, policy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,13 +77,16 @@ def open_gaps(books: Sequence[SplitBooks]) -> Sequence[Gap]:
 
 def gaps_text(books: Sequence[SplitBooks], file: str) -> str:
     """Return how many gaps are open, and how many were passed; nothing without any."""
-    stop = open_gaps(books)
-    lost = [gap for gap in _gaps(books) if gap.is_lost]
+    met = _gaps(books)
     said = [
         f"{len(gaps)} {word if len(gaps) == 1 else words}{_bytes_text(gaps)}"
         for gaps, word, words in (
-            (stop, "gap is open", "gaps are open"),
-            (lost, "part of a log is lost", "parts of logs are lost"),
+            ([gap for gap in met if gap.is_open], "gap is open", "gaps are open"),
+            (
+                [gap for gap in met if gap.is_lost],
+                "part of a log is lost",
+                "parts of logs are lost",
+            ),
         )
         if gaps
     ]

@@ -140,7 +140,8 @@ class GapBook:
 
         Copies of one mutation are read within *expiry_ms* of split time.
         """
-        self._policy = policy
+        self._is_open = policy == FAIL  # What a loss is that is met.
+        self._state, self._policy = (OPEN, "") if self._is_open else (PASSED, policy)
         self._expiry_ms = expiry_ms
         self.gaps = tuple(gaps)
         self.counted: dict[str, int] = {}
@@ -166,7 +167,7 @@ class GapBook:
         holed = {each.node for each in (gap, *recent, *untaken) if each.state != MENDED}
         if not any(each.state == OPEN for each in known) and not is_met(frozenset(holed)):
             return COVERED
-        return OPEN if self._policy == FAIL else PASSED
+        return self._state
 
     def meet(
         self,
@@ -194,27 +195,26 @@ class GapBook:
             told += self._add(
                 msgspec.structs.replace(gap, split_time_ms=split_time_ms, noticed_ms=wall_ms)
             )
-        if self._policy == FAIL:
+        if self._is_open:
             stopping = (gap for gap in found if gap.state not in (COVERED, PASSED))
             self.stopped_by = next(map(error_of, stopping), None)
         return told
 
     def _meet_again(self, gap: StoredGap, other: StoredGap) -> Sequence[StoredGap]:
         """Take an open gap as it is met now; another policy lets it pass."""
-        is_open = self._policy == FAIL
         made = self._replace(
             gap,
-            state=OPEN if is_open else PASSED,
-            policy="" if is_open else self._policy,
+            state=self._state,
+            policy=self._policy,
             end=other.end,
             arcs=other.arcs,
             size_bytes=other.size_bytes,
         )
-        return () if is_open else [made]
+        return () if self._is_open else [made]
 
     def _add(self, gap: StoredGap) -> Sequence[StoredGap]:
         """Take a gap, and return what is to be reported: damage that is covered is not."""
-        policy = "" if self._policy == FAIL else self._policy
+        policy = self._policy
         for known in self.gaps:
             if known.state != gap.state or not is_beside(known, gap):
                 continue
@@ -228,7 +228,7 @@ class GapBook:
             if known.begin <= gap.begin < known.end:
                 size = gap.size_bytes - known.size_bytes
                 gap = msgspec.structs.replace(gap, begin=known.end, size_bytes=size)
-        state = gap.state or (OPEN if self._policy == FAIL else PASSED)
+        state = gap.state or self._state
         made = msgspec.structs.replace(gap, state=state, policy=policy)
         kept = [*self.gaps, made]
         while len(kept) > KEPT_MAX:

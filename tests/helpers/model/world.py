@@ -95,7 +95,7 @@ class World:
             process.kill(arrives=False)
         with closing(open_notes(self.folder / "state.db")) as connection:
             gaps = Gaps(connection, dead=lambda _: True)
-            names = [each.gap.name for each in gaps.of(JOB, CassandraSource) if each.is_open]
+            names = [each.gap.name for each in gaps.of(JOB, CassandraSource) if each.gap.is_open]
             gaps.accept(Acceptance(job=JOB, names=names, policy=policy), CassandraSource)
         with closing(SqliteStore.open(self.folder / "state.db", JOB)) as store:
             for state in store.states():
