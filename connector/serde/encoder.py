@@ -148,7 +148,7 @@ class Encoder:
             ],
             tables=[*encoded.tables, *[CONTROL_TABLE] * len(notices)],
             topics=topics,
-            checksums=None,  # Of the changes, which were checked before.
+            checksums=encoded.checksums and Checksums.of([*encoded.checksums, *[0] * len(notices)]),
         )
 
     def _encode_one(self, record: Record) -> tuple[Sequence[bytes | None], Sequence[bytes]]:

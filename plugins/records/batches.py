@@ -21,7 +21,9 @@ class Batch(ABC):
     reading stopped at a limit, so the next read finds something at once. `checksum` is the sum of
     the checksums of all changes that belong into it, as the source counted them before it made the
     batch: if those of the records, and of what was left out, come to another sum, the batch is not
-    delivered. A source without checksums leaves it None.
+    delivered. A source without checksums leaves it None. `checksum_so_far` is the sum of the
+    `checksum` of all batches of this reader, with this one: nothing behind a batch that is missing,
+    or came twice, is committed.
     """
 
     encodings: frozenset[str] = frozenset()
@@ -33,6 +35,7 @@ class Batch(ABC):
     has_end: bool = True
     more: bool = False
     checksum: int | None = None
+    checksum_so_far: int | None = None
 
     def ready(self) -> bool:
         """Return whether records can be made without waiting; called until they can.

@@ -69,12 +69,14 @@ class MutationBatch(Batch):
         notices: Sequence[Notice] = (),
         lists: Lists | None = None,
         checksum: int | None = None,
+        checksum_so_far: int | None = None,
     ) -> None:
         """Keep the parts; *nodes* gives the hosts' names.
 
         *lost* is what leaves the state `end` without agreement: what the state had no room for,
         and what is damaged. With *lists*, the lists that changes wrote are read from the table.
         *checksum* is the sum of the digests of what was agreed; by default that of *agreed*.
+        *checksum_so_far* is that sum with those of all batches before.
         """
         self.split = split
         self.has_end = end is not None
@@ -98,6 +100,7 @@ class MutationBatch(Batch):
         self._written: list[tuple[int, Change, Provenance]] = []  # Records that wrote lists.
         self._unfit: list[Quarantined] | None = None
         self.checksum = agreed.checksum() if checksum is None else checksum
+        self.checksum_so_far = checksum_so_far
         self._omitted: dict[int, int] = {}  # By where the mutation starts in `agreed`.
 
     def __del__(self) -> None:

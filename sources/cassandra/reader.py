@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 
 from headrace.plugins import (
+    MODULUS,
     Batch,
     CloseReason,
     ConfigError,
@@ -88,6 +89,7 @@ class CassandraReader(Reader):
         self._skips_before = list(self._pump.intake.skipped)
         self._announced = 0
         self._batches_made = 0
+        self._handed_out = 0  # The sum of the checksums of all batches.
         self._owes_end = False
         # As of the last pass: see `_is_still`.
         self._changes, self._ring = -1, parts.replicas.current
@@ -389,6 +391,8 @@ class CassandraReader(Reader):
         nodes: Sequence[str],
     ) -> MutationBatch:
         made, emitted = self._made, self._agreement.take_emitted()
+        checksum = agreed.checksum() if self._parts.part.tokens else emitted
+        self._handed_out = (self._handed_out + checksum) % MODULUS
         return batch_class(agreed)(
             self._split,
             end,
@@ -402,7 +406,8 @@ class CassandraReader(Reader):
             lost=lost,
             notices=notices,
             lists=made.lists,
-            checksum=agreed.checksum() if self._parts.part.tokens else emitted,
+            checksum=checksum,
+            checksum_so_far=self._handed_out,
         )
 
     def _epoch_of(self, copy: Copy) -> Epoch:

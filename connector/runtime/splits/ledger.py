@@ -12,8 +12,11 @@ from enum import Enum
 from itertools import compress
 from typing import Final
 
+from headrace.connector.serde.content import ChecksumError
+from headrace.connector.serde.transcode.sums import sum_of
 from headrace.connector.stores import Counters, Loss, TableCounts, add_counters
 from headrace.plugins import (
+    MODULUS,
     Batch,
     Delivery,
     Disposition,
@@ -63,6 +66,12 @@ class Shipment:
     rejected: set[int] = field(default_factory=set)
     done: int = 0
     """How many of its records are not sent again: rejected, or delivered before a failure."""
+    done_sum: int = 0
+    """The sum of their checksums, and of those of what did not become records."""
+    settled_sum: int = 0
+    """The same, with what the sink has reported since."""
+    sum_so_far: int | None = None
+    """What the source says that this comes to, with all batches of the ledger before this one."""
 
     def delivery(self) -> Delivery:
         """Return what the writer is given now."""
@@ -118,6 +127,7 @@ class Ledger:
         self.miscount = ""
         """Why the last result was invalid."""
         self._retrying = False
+        self._sum = 0  # Of the checksums of all that was settled.
         self.outstanding_bytes = 0
         self.outstanding_records = 0
         self.uncommitted_bytes = 0
@@ -169,7 +179,14 @@ class Ledger:
         counters, losses = tally(encoded, f"split {self._split}, batch {self._last_seq}")
         size_bytes = max(batch.size_bytes, sum(map(len, encoded.values)))
         shipment = Shipment(
-            self._last_seq, batch, encoded, counters, losses, len(encoded), size_bytes
+            self._last_seq,
+            batch,
+            encoded,
+            counters,
+            losses,
+            len(encoded),
+            size_bytes,
+            sum_so_far=batch.checksum_so_far,
         )
         self._shipments.append(shipment)
         self.needs_end = not batch.has_end
@@ -178,6 +195,8 @@ class Ledger:
         self.uncommitted_bytes += size_bytes
         if not shipment.records:
             shipment.state = State.SETTLED
+            lost = sum(each.checksum for each in encoded.quarantined)
+            shipment.settled_sum = encoded.omitted + lost
             self._fold()
         return shipment
 
@@ -226,6 +245,9 @@ class Ledger:
             self._sort_out(shipment, failures)
         if shipment.retry_from is not None:
             self._retrying = True
+        else:
+            # What was delivered and what was rejected are all records, each once.
+            shipment.settled_sum = shipment.done_sum + sum_of(shipment.encoded)
         self._fold()
         return None
 
@@ -245,13 +267,16 @@ class Ledger:
             total = len(shipment.encoded)
             keep = [i >= start and i not in shipment.rejected for i in range(total)]
             if not all(keep):
+                done = sorted({*range(start), *shipment.rejected})
+                shipment.done_sum += sum_of(shipment.encoded.chosen(done))
                 shipment.batch = Part(shipment.batch, keep)
                 rest = shipment.encoded.chosen([i for i, kept in enumerate(keep) if kept])
-                shipment.encoded = replace(rest, quarantined=(), filtered={})
+                shipment.encoded = replace(rest, quarantined=(), filtered={}, omitted=0)
             shipment.rejected.clear()
             shipment.retry_from = None
             shipment.may_repeat(RESEND)
             shipment.attempt += 1
+            shipment.settled_sum = shipment.done_sum
             finished = shipment.done == shipment.records
             shipment.state = State.SETTLED if finished else State.UNSENT
         self._retrying = False
@@ -294,6 +319,7 @@ class Ledger:
             front = self._shipments[0]
             if front.state is not State.SETTLED or front.retry_from is not None:
                 return
+            self._check(front)
             self._shipments.popleft()
             end = front.batch.end if front.batch.has_end else None
             losses = tuple(front.losses)
@@ -306,6 +332,18 @@ class Ledger:
                 self._beyond = None
             self.outstanding_bytes -= front.size_bytes
             self.outstanding_records -= front.records
+
+    def _check(self, shipment: Shipment) -> None:
+        """Compare what was settled with what the source handed out. Raises ChecksumError."""
+        self._sum = (self._sum + shipment.settled_sum) % MODULUS
+        if shipment.sum_so_far not in (None, self._sum):
+            raise ChecksumError(
+                "what the sink settled, what was rejected and what was left out do not add up to "
+                "what was read",
+                place=f"split {self._split}, batch {shipment.seq}",
+                hint="nothing from this batch on is committed; it is a fault of headrace or of a "
+                "plugin: report it, with the job and the versions",
+            )
 
 
 class Part(Batch):

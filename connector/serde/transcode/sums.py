@@ -1,6 +1,15 @@
 """Sums of checksums, without a Python object for each."""
 
+from headrace.plugins import EncodedRecords
+
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
+
+
+def sum_of(encoded: EncodedRecords) -> int:
+    """Return the sum for all changes of a batch: records, and what did not become one."""
+    found = encoded.omitted + sum(each.checksum for each in encoded.quarantined)
+    checksums = encoded.checksums
+    return found if checksums is None else found + total(checksums.low, checksums.high)
 
 
 def total(low: memoryview, high: memoryview) -> int:

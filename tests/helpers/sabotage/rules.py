@@ -14,6 +14,7 @@ import pytest
 
 from headrace.connector.runtime import pipeline
 from headrace.connector.runtime.splits import leases, ledger, ownership, split_task
+from headrace.connector.serde.transcode.sums import sum_of
 from headrace.connector.stores import LeaseRow, StoreUnavailableError, WorkerRow
 from headrace.connector.stores.keyed import heads as keyed_heads
 from headrace.plugins import EncodedPosition, Failure, Position, Quarantined
@@ -138,12 +139,13 @@ def counts_a_repeat_as_a_vote(patch: Patch) -> None:
 
 
 def commits_before_the_settle(patch: Patch) -> None:
-    """Treat what was sent as settled."""
+    """Treat what was sent as settled, with its checksums."""
     real = ledger.Ledger.mark_sent
 
     def mark_sent(self: ledger.Ledger, shipment: ledger.Shipment, now_ms: int) -> None:
         real(self, shipment, now_ms)
         shipment.state = ledger.State.SETTLED
+        shipment.settled_sum = shipment.done_sum + sum_of(shipment.encoded)
         self._sent -= 1
         self._fold()
 
@@ -254,13 +256,14 @@ def sends_again_only_what_failed(patch: Patch) -> None:
 
 
 def commits_over_a_gap(patch: Patch) -> None:
-    """Do not wait for what must be resent before committing what follows."""
+    """Count what must be resent as settled, and commit what follows."""
     real = ledger.Ledger._fold
 
     def fold(self: ledger.Ledger) -> None:
         for shipment in self._shipments:
-            if shipment.state is ledger.State.SETTLED:
+            if shipment.state is ledger.State.SETTLED and shipment.retry_from is not None:
                 shipment.retry_from = None
+                shipment.settled_sum = shipment.done_sum + sum_of(shipment.encoded)
         real(self)
         self._retrying = False
 

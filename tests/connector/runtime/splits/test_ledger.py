@@ -1,6 +1,6 @@
 """The ledger: what may be committed, whatever the sink says and in whatever order."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headrace.connector.runtime.splits.ledger import DeliveryFailedError, Ledger, Settled, State
+from headrace.connector.serde.content import ChecksumError
 from headrace.connector.stores import TableCounts, add_counters
 from headrace.plugins import (
+    MODULUS,
+    Checksums,
     Disposition,
     EncodedRecords,
     Failure,
@@ -39,7 +42,13 @@ def rows(values: Sequence[bytes], tables: Sequence[str] = ()) -> EncodedRecords:
         headers=[()] * len(values),
         tables=tables or ["ks.t"] * len(values),
         tombstones=[index for index, value in enumerate(values) if has_tombstone(value)],
+        checksums=Checksums.of(map(checksum_of, values)),
     )
+
+
+def checksum_of(value: bytes) -> int:
+    """Return the checksum of a record: a large number."""
+    return int.from_bytes(b"checksum" + value, "big") ** 5 % MODULUS
 
 
 def has_tombstone(value: bytes) -> bool:
@@ -94,6 +103,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.committed = 0
         self.ended: list[int] = []
         self.counters: dict[str, TableCounts] = {}
+        self.sum = 0
 
     @rule(count=st.integers(0, 4), has_end=st.booleans())
     def read(self, count: int, has_end: bool) -> None:  # noqa: FBT001 (drawn)
@@ -102,6 +112,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.model.batch_ends.append(before + count)
         values = [b"%d" % n for n in range(before, before + count)]
         read = batch(len(self.model.batch_ends), records=count, has_end=has_end)
+        self.sum += sum(map(checksum_of, values))
+        read.checksum_so_far = self.sum % MODULUS
         self.ledger.add(read, rows(values))
         self.ended = [*self.ended, len(self.model.batch_ends)] if has_end else self.ended
         assert has_end is not self.ledger.needs_end
@@ -287,6 +299,68 @@ def test_a_resend_that_drops_a_record_settles_nothing(
 
     assert "1 missing" in ledger.miscount
     assert None is ledger.take_settled()
+
+
+def never_sent(ledger: Ledger, batches: Sequence[RecordBatch]) -> None:
+    """Take the second batch for settled, though the sink was never given it."""
+    for place, read in enumerate(batches):
+        shipment = ledger.add(read, rows([b"x%d" % place, b"y"]))
+        if place == 1:
+            shipment.state = State.SETTLED
+        else:
+            ledger.mark_sent(shipment, 0)
+            ledger.settle(shipment.seq, 1, range(2), ())
+
+
+def never_added(ledger: Ledger, batches: Sequence[RecordBatch]) -> None:
+    """Lose the second batch before the ledger."""
+    for place, read in enumerate(batches):
+        if place != 1:
+            shipment = ledger.add(read, rows([b"x%d" % place, b"y"]))
+            ledger.mark_sent(shipment, 0)
+            ledger.settle(shipment.seq, 1, range(2), ())
+
+
+def added_twice(ledger: Ledger, batches: Sequence[RecordBatch]) -> None:
+    """Enter the first batch again in place of the second."""
+    for place, read in enumerate(batches):
+        shipment = ledger.add(read, rows([b"x%d" % (place if place != 1 else 0), b"y"]))
+        ledger.mark_sent(shipment, 0)
+        ledger.settle(shipment.seq, 1, range(2), ())
+
+
+def dropped_as_done(ledger: Ledger, batches: Sequence[RecordBatch]) -> None:
+    """Lose a record of the second batch where its rest is sent again, and count it as done."""
+    for place, read in enumerate(batches):
+        shipment = ledger.add(read, rows([b"x%d" % place, b"y"]))
+        ledger.mark_sent(shipment, 0)
+        if place == 1:
+            ledger.settle(shipment.seq, 1, [0], [failure(1, Disposition.RETRY)])
+            ledger.resend()
+            ledger.mark_sent(shipment, 0)
+            shipment.encoded = shipment.encoded.chosen([])
+            shipment.done = 2
+            ledger.settle(shipment.seq, 2, range(0), ())
+        else:
+            ledger.settle(shipment.seq, 1, range(2), ())
+
+
+@pytest.mark.parametrize("fault", [never_sent, never_added, added_twice, dropped_as_done])
+def test_nothing_behind_what_is_missing_is_committed(
+    fault: Callable[[Ledger, Sequence[RecordBatch]], None],
+) -> None:
+    """What the sink settled is less, or other, than the source handed out: the split stops."""
+    batches = [batch(end, records=2) for end in (1, 2, 3)]
+    so_far = 0
+    for place, read in enumerate(batches):
+        so_far += checksum_of(b"x%d" % place) + checksum_of(b"y")
+        read.checksum_so_far = so_far % MODULUS
+    ledger = Ledger("a", last_seq=0)
+    with pytest.raises(ChecksumError, match=r"split a, batch 2: .*do not add up"):
+        fault(ledger, batches)
+
+    assert 1 == taken(ledger).seq
+    assert None is ledger.settled
 
 
 def test_a_late_result_of_an_earlier_attempt_changes_nothing() -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from headrace.connector.commands.cli import main
+from headrace.connector.runtime.splits.ledger import Shipment, State
+from headrace.connector.runtime.splits.split_task import Progress, SplitRun
 from headrace.connector.serde.codecs.json import JsonCodec
 from headrace.connector.serde.shaping import Shaper
-from headrace.plugins import Codec, EncodedRecords
+from headrace.plugins import Batch, Codec, Demand, EncodedRecords, Reader
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from headrace.sources.cassandra.agreement.intake import AgreedMutations
 from headrace.sources.cassandra.batch import MutationBatch
@@ -64,6 +66,31 @@ def never_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CassandraReader, "_batch", batch)
 
 
+def never_entered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a split read its first batch and forget it."""
+    whole = SplitRun._read_next  # noqa: SLF001 (the fault is planted inside)
+    forgotten: list[Batch] = []
+
+    def read_next(run: SplitRun, reader: Reader, demand: Demand) -> Batch | Progress:
+        found = whole(run, reader, replace(demand, records_max=FEWEST))
+        if isinstance(found, Batch) and not forgotten:
+            forgotten.append(found)
+            return whole(run, reader, replace(demand, records_max=FEWEST))
+        return found
+
+    monkeypatch.setattr(SplitRun, "_read_next", read_next)
+
+
+def never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the ledger take a batch for settled that the sink was never given."""
+
+    def submit(run: SplitRun, shipment: Shipment, _now_ms: int) -> None:
+        shipment.state = State.SETTLED
+        run.ledger._fold()  # noqa: SLF001 (as above)
+
+    monkeypatch.setattr(SplitRun, "_submit", submit)
+
+
 def dropped(encoded: EncodedRecords) -> EncodedRecords:
     """Lose the second record."""
     return taken_out(encoded, [0, *range(2, len(encoded))])
@@ -86,6 +113,8 @@ def shortened(encoded: EncodedRecords) -> EncodedRecords:
 
 FAULTS = {
     "agreed and never handed out": (AVRO, never_handed_out),
+    "read and never entered": (AVRO, never_entered),
+    "settled and never sent": (AVRO, never_sent),
     "dropped in the encoder": (AVRO, patched(MutationBatch, "encode", dropped)),
     "doubled in the encoder": (AVRO, patched(MutationBatch, "encode", doubled)),
     "exchanged in the encoder": (AVRO, patched(MutationBatch, "encode", exchanged)),
