@@ -210,6 +210,8 @@ class Sink(ABC):
     config_class: ClassVar[type]
     heeds_topics: ClassVar[bool] = False
     """Whether its writers send a record where `EncodedRecords.topics` says."""
+    keeps_keys: ClassVar[bool] = True
+    """Whether records that are read back have their keys."""
 
     def __init__(self, config: Any, context: Context) -> None:  # noqa: ANN401 (a config_class)
         """Keep both; connect to nothing yet."""
@@ -241,8 +243,7 @@ class Sink(ABC):
 
         """
         del tables, suffix
-        hint = "`headrace replay verify` compares folders of files"
-        raise ConfigError([Problem("sink", "what this sink wrote cannot be read back", hint)])
+        raise ConfigError([Problem("sink", "what this sink wrote cannot be read back")])
 
     def read_back(self, part: str) -> Iterator[Sequence[Stored]]:
         """Yield the records of *part*, in order, up to its current end."""

@@ -25,7 +25,7 @@ COMMANDS: Final = {
     "options": ("headrace.connector.commands.options:main", "what can be configured"),
     "audit": ("headrace.connector.commands.audit:main", "show who changed what"),
     "hash-password": ("headrace.connector.commands.hash_password:main", "for a file of users"),
-    "verify": ("headrace.connector.commands.run:verify_main", "check the books of a job"),
+    "verify": ("headrace.connector.commands.verify:verify_main", "check the books of a job"),
     "gaps": ("headrace.connector.commands.gaps:gaps_main", "what was lost unread"),
     "accept": ("headrace.connector.commands.gaps:accept_main", "continue without it"),
     "forget": (

@@ -1,4 +1,4 @@
-"""`headrace run` and `headrace verify`."""
+"""`headrace run`."""
 
 import argparse
 import contextlib
@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -20,26 +20,17 @@ from headrace.connector.control.jobs import read_job
 from headrace.connector.foundation.states import Desired
 from headrace.connector.hosting.host import Host
 from headrace.connector.hosting.supervisor import parent_gone
-from headrace.connector.replay.stream.checkpoint import checkpoint_of
-from headrace.connector.replay.stream.stream_books import stream_states
-from headrace.connector.runtime.books.committed import books_of, committed_books
 from headrace.connector.runtime.books.equations import SplitBooks
 from headrace.connector.runtime.books.summary import (
     books_differences,
-    books_summary,
     books_text,
     dead_letters_text,
-    failed_splits,
-    failed_text,
     gaps_text,
     open_gaps,
-    spans_text,
     summary_of,
     waiting_text,
 )
-from headrace.connector.runtime.failures.refusals import failed_sources
-from headrace.connector.runtime.making import made_source, read_only_context
-from headrace.connector.stores import StateFileError, StateLostError
+from headrace.connector.stores import StateLostError
 from headrace.connector.stores.job import Job, state_of
 from headrace.connector.stores.job_forks import forks_of
 from headrace.connector.stores.open_control_store import open_notes
@@ -47,7 +38,6 @@ from headrace.connector.stores.target_state import Board
 from headrace.plugins import ConfigError, FatalError, Problem
 from headrace.plugins.metrics import Measure
 
-BOOKS_DIFFER_STATUS: Final = 4
 ANY_PORT: Final = "127.0.0.1:0"
 SPARK: Final = "spark"
 
@@ -172,63 +162,6 @@ def metrics_served(
     address = metrics_address(place, key="--metrics")
     with contextlib.closing(Metrics(address, measures, job())) as metrics:
         yield metrics.port
-
-
-def verify_main(arguments: Sequence[str]) -> int:
-    """Print the committed books of a job; return 4 if they differ, or a gap is open."""
-    parser = job_parser(
-        "verify",
-        "Print the books of a job as committed; exit 4 if they do not balance, or a gap is open.",
-    )
-    parser.add_argument("--by-split", action="store_true", help="also the books of each split")
-    parser.add_argument("--json", action="store_true", help="everything as JSON")
-    given = parser.parse_args(arguments)
-    job = enter(given.job_file, given.job)
-    books, failed = _committed(job)
-    with contextlib.closing(open_notes(job.notes, create=False)) as notes:
-        sources = failed_sources(notes, job.name)
-    wrong = books_differences(books)
-    if given.json:
-        summary = books_summary(job.name, books, failed, sources)
-        sys.stdout.write(json.dumps(summary, indent=1) + "\n")
-    else:
-        sys.stdout.writelines(f"{error}\n" for error in sources)
-        sys.stdout.write(gaps_text(books, str(given.job_file)))
-        sys.stdout.write(failed_text(failed, len(books)))
-        sys.stdout.write(waiting_text(books, str(given.job_file)))
-        _print_books(books, by_split=given.by_split)
-        said = "the books differ" if wrong else "the books balance"
-        sys.stdout.write(f"{said}{' for what was read before that' if failed else ''}\n")
-    for line in wrong:
-        sys.stderr.write(f"error [{BooksDifferError.code}]: {line}\n")
-    if wrong:
-        return BOOKS_DIFFER_STATUS
-    return OPEN_STATUS if open_gaps(books) else 0
-
-
-def _committed(job: Job) -> tuple[Sequence[SplitBooks], Mapping[str, str]]:
-    """Return the books of a job, whichever engine runs it, and why splits of it failed."""
-    with contextlib.closing(job.open_store(create=False)) as store:
-        checkpoint = checkpoint_of(job.state, job.name)
-        is_committed = bool(store.plans().in_force.splits or store.leases())
-        if not is_committed and checkpoint.committed() is None:
-            raise StateFileError(
-                f"holds nothing of job {job.name}", place=str(job.state), hint="run the job first"
-            )
-        context = read_only_context(job.name, store.job_key())
-        with contextlib.closing(made_source(job, context)) as source:
-            if not is_committed:
-                return books_of(stream_states(checkpoint, source), source, thorough=True), {}
-            failed = failed_splits(store.seen(), [row.split for row in store.leases()])
-            return committed_books(store, source, thorough=True), failed
-
-
-def _print_books(books: Sequence[SplitBooks], *, by_split: bool) -> None:
-    for split in books if by_split else ():
-        sys.stdout.write(f"split {split.split}\n")
-        text = spans_text([split]) + books_text([split])
-        sys.stdout.writelines(f"  {line}\n" for line in text.splitlines())
-    sys.stdout.write(spans_text(books) + books_text(books))
 
 
 def enter(path: Path, name: str | None = None) -> Job:

@@ -244,6 +244,9 @@ def check_comparable(sink: Sink) -> None:
 
     """
     problems = list(_problems(sink.encoding()))
+    if not sink.keeps_keys:
+        hint = "`headrace verify --sink` counts its changes, of a job that a worker ran"
+        problems.append(Problem("sink.plugin", "keeps no keys, by which rows are compared", hint))
     options = sink.config if hasattr(sink, "config") else None
     if isinstance(options, SinkOptions) and options.transforms:
         found = ", ".join(options.transforms)

@@ -26,12 +26,12 @@ from headrace.plugins import (
     RetriableError,
     Sink,
 )
+from headrace.plugins.records.codecs import RUN_HEADER
 
 OUTSTANDING_RECORDS_MAX: Final = 60_000
 TRIES_MAX: Final = 8
 SETTLE_MS_MAX: Final = 120_000
 NOTES_MAX: Final = 20
-RUN_HEADER: Final = "replay_id"
 
 
 @dataclass(slots=True)

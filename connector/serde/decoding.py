@@ -4,14 +4,16 @@ import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Self
 
 import fastavro
 
 from headrace.connector.serde.large import ClaimLostError, resolved
 from headrace.connector.serde.schemas.lookup import SchemaUnknownError
-from headrace.plugins import BadRecordError, Document, Stored
+from headrace.plugins import BadRecordError, Document, Sink, SinkOptions, Stored
 from headrace.plugins.records.codecs import CLAIM_HEADER, SCHEMA_ID_HEADER
+
+CONFLUENT_PREFIX_BYTES: Final = 5
 
 
 class UndecodableError(BadRecordError):
@@ -36,10 +38,23 @@ class Decoder:
         *claims* is the folder of the claim store.
         """
         self._claims = claims
-        self._prefix_bytes = prefix_bytes
+        self.prefix_bytes = prefix_bytes
+        """The bytes of framing before a value."""
         self._given = schemas
         self._codec = codec
         self._parsed: dict[bytes, Any] = {}  # Any: fastavro's form.
+
+    @classmethod
+    def of(cls, sink: Sink, schemas: Mapping[bytes, Document], folder: Path) -> Self:
+        """Return the decoder of what *sink* writes; its relative paths are relative to *folder*."""
+        options = sink.config if hasattr(sink, "config") else None
+        claims = None
+        if isinstance(options, SinkOptions) and options.large_store == "directory":
+            path = options.large_store_options.get("large.store.path")
+            claims = None if path is None else folder / path
+        _, prefix_bytes = prefixes_of(sink)
+        codec = sink.encoding().codec
+        return cls(schemas, codec=codec, prefix_bytes=prefix_bytes, claims=claims)
 
     def value(self, stored: Stored) -> Document | None:
         """Return a message's value; None for a tombstone.
@@ -52,7 +67,7 @@ class Decoder:
         if stored.value is None:
             return None
         headers = dict(stored.headers)
-        value = self._resolved(stored, stored.value, headers)[self._prefix_bytes :]
+        value = self.content(stored, stored.value, headers)
         try:
             if self._codec == "json":
                 document: Document = json.loads(value)
@@ -63,15 +78,20 @@ class Decoder:
                 f"{type(error).__name__}: {error}", place=f"message {stored.place}"
             ) from error
 
-    def _resolved(self, stored: Stored, value: bytes, headers: Mapping[str, bytes]) -> bytes:
-        """Return the value of a message, also if it is in a claim store."""
+    def content(self, stored: Stored, value: bytes, headers: Mapping[str, bytes]) -> bytes:
+        """Return the value of a message without prefix, also if it is in a claim store.
+
+        Raises:
+            UndecodableError: a claim store has it that is not read.
+
+        """
         if CLAIM_HEADER not in headers:
-            return value
+            return value[self.prefix_bytes :] if self.prefix_bytes else value
         place = f"message {stored.place}"
         if self._claims is None:
             raise UndecodableError("is kept in a claim store that is not read back", place=place)
         try:
-            return resolved(value, headers, self._claims)
+            return resolved(value, headers, self._claims)[self.prefix_bytes :]
         except ClaimLostError as error:
             raise UndecodableError(str(error), place=place) from error
 
@@ -87,3 +107,14 @@ class Decoder:
         content = io.BytesIO(value)
         document: dict[str, Any] = fastavro.schemaless_reader(content, parsed, None)  # type: ignore[assignment]  # A record's.
         return document
+
+
+def prefixes_of(sink: Sink) -> tuple[int, int]:
+    """Return the number of bytes of framing before keys and before values."""
+    options = sink.config if hasattr(sink, "config") else None
+    if not isinstance(options, SinkOptions) or options.schema_framing != "confluent":
+        return 0, 0
+    wanted = sink.encoding()
+    formats = (wanted.key_codec or wanted.codec, wanted.codec)
+    key, value = (CONFLUENT_PREFIX_BYTES if name == "avro" else 0 for name in formats)
+    return key, value

@@ -346,15 +346,20 @@ def whole_messages(came: Iterable[Sequence[Stored]]) -> Iterator[Sequence[Stored
     The joined message takes the place of the last chunk. A chunk with incomplete headers stays.
     """
     joiner = Reassembler()
+    plain: Headers | None = None  # The last ones that are not of a chunk: most messages share them.
     for messages in came:
         found = []
         for stored in messages:
             value = stored.value
-            if value is not None:
-                with suppress(BrokenChunkError):
-                    value = joiner.add(value, dict(stored.headers))
-                if value is None:
-                    continue
+            if value is not None and stored.headers is not plain:
+                headers = dict(stored.headers)
+                if CHUNK_ID_HEADER not in headers:
+                    plain = stored.headers
+                else:
+                    with suppress(BrokenChunkError):
+                        value = joiner.add(value, headers)
+                    if value is None:
+                        continue
             found.append(stored if value is stored.value else replace(stored, value=value))
         yield found
 

@@ -23,6 +23,7 @@ CHUNK_INDEX_HEADER: Final = "chunk.index"
 CHUNK_COUNT_HEADER: Final = "chunk.count"
 _CHUNK_ID_BYTES: Final = 16
 CONTROL_HEADER: Final = "headrace.control"  # The message is not a change: a `Notice` of this kind.
+RUN_HEADER: Final = "replay_id"  # The message was sent by this replay.
 CONTROL_TABLE: Final = "headrace.control"  # The table of such a message.
 _STAGE: Final = "VALUE_CONVERTER"  # As Kafka Connect names it.
 # Equal for all records of a schema and a lease, so that one list serves them all.

@@ -3,12 +3,16 @@
 A delivery is on disk before it is settled, so there is nothing to drain and nothing to close.
 """
 
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, Final
 
 from headrace import plugins
-from headrace.sinks.files.lines import append_lines, unwritable, why_unwritable
+from headrace.sinks.files.lines import append_lines, unreadable, unwritable, why_unwritable
+
+_READ_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,7 @@ class FileSink(plugins.Sink):
     schemes = ("file",)
     config_class = FileSinkConfig
     config: FileSinkConfig
+    keeps_keys: ClassVar[bool] = False
 
     @classmethod
     def config_of_uri(cls, host: str, path: str) -> dict[str, str]:
@@ -52,6 +57,24 @@ class FileSink(plugins.Sink):
             message = f"{path} cannot be written: {wrong}"
             return [plugins.Finding("file", plugins.CheckResult.FAILED, message)]
         return [plugins.Finding("file", plugins.CheckResult.PASSED, f"{path} can be written")]
+
+    def parts(self, tables: Sequence[str], suffix: str = "") -> Sequence[str]:
+        """Return the file, which has the records of all tables."""
+        del tables, suffix
+        return [self.config.path]
+
+    def read_back(self, part: str) -> Iterator[Sequence[plugins.Stored]]:
+        """Read the file from its beginning to its end."""
+        number = 0
+        path = Path(part)
+        with unreadable(path, plugins.MissingRequirementError), path.open("rb") as file:
+            while lines := file.readlines(_READ_BYTES):
+                stored = [
+                    plugins.Stored(place, None, line.rstrip(b"\n"), ())
+                    for place, line in enumerate(lines, number)
+                ]
+                number += len(lines)
+                yield stored
 
     def open(self) -> plugins.Writer:
         """Make sure that the file can be written, and ends with a whole line."""

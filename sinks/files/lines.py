@@ -78,6 +78,15 @@ def unwritable(path: Path, kind: type[HeadraceError]) -> Iterator[None]:
         raise kind(error.strerror or str(error), place=str(path), hint=hint) from error
 
 
+@contextlib.contextmanager
+def unreadable(path: Path, kind: type[HeadraceError]) -> Iterator[None]:
+    """Raise an OSError of the block as an error of that *kind*, which names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(error.strerror or str(error), place=str(path)) from error
+
+
 def _lock(file: FileIO) -> None:
     """Wait for others' appends, but not for a process that was stopped amid one."""
     deadline = time.monotonic() + LOCK_SECONDS_MAX

@@ -9,12 +9,15 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from headrace.plugins import Stored
+from headrace.plugins import Headers, Stored
 from headrace.sinks.kafka.config import KafkaConfig
 from headrace.sinks.kafka.failures import BrokerUnreachableError, TopicMissingError
 
+KnownHeaders = dict[tuple[object, ...], Headers]
+
 MESSAGES_MAX: Final = 5_000
 WAIT_SECONDS: Final = 1.0
+HEADERS_MAX: Final = 1_000  # Different ones that are kept, so that equal ones are one object.
 SILENT_SECONDS_MAX: Final = 30  # Without a message, an error or the end.
 
 
@@ -54,6 +57,7 @@ def messages(config: KafkaConfig, part: str) -> Iterator[Sequence[Stored]]:
         consumer.assign([TopicPartition(topic, int(number), 0)])
         silent_seconds = 0.0
         ended = False
+        known: KnownHeaders = {}
         while not ended:
             came = taken(consumer, WAIT_SECONDS)
             silent_seconds = 0.0 if came else silent_seconds + WAIT_SECONDS
@@ -63,7 +67,7 @@ def messages(config: KafkaConfig, part: str) -> Iterator[Sequence[Stored]]:
             for message in came:
                 error = message.error()
                 if error is None:
-                    found.append(_stored(message))
+                    found.append(_stored(message, known))
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's own)
                     ended = True
                 elif not error.retriable():
@@ -83,9 +87,18 @@ def taken(consumer: Consumer, seconds: float) -> Sequence[Message]:
     return [] if first is None else [first, *consumer.consume(MESSAGES_MAX - 1, timeout=0)]
 
 
-def _stored(message: Message) -> Stored:
-    given: list[tuple[str, bytes | None]] = list(message.headers() or ())  # type: ignore[arg-type]
-    headers = tuple((name, value or b"") for name, value in given)
+def _stored(message: Message, known: KnownHeaders) -> Stored:
+    headers: Headers = ()
+    if given := message.headers():
+        key = tuple(given)
+        found = known.get(key)
+        if found is None:
+            pairs: list[tuple[str, bytes | None]] = list(given)  # type: ignore[arg-type]
+            found = tuple((name, value or b"") for name, value in pairs)
+            if len(known) >= HEADERS_MAX:
+                known.clear()
+            known[key] = found
+        headers = found
     return Stored(message.offset() or 0, message.key(), message.value(), headers)
 
 

@@ -20,10 +20,9 @@ from headrace.connector.replay.comparing.rows import FoldedRows, RowReader, RowS
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.selection import Selection, name_of, names_of
-from headrace.connector.replay.sending import RUN_HEADER
 from headrace.connector.replay.shards import Shard, batches, encoded_changes, inside, opened
 from headrace.connector.serde import Encoder
-from headrace.connector.serde.decoding import Decoder
+from headrace.connector.serde.decoding import Decoder, prefixes_of
 from headrace.connector.serde.large import whole_messages
 from headrace.plugins import (
     NO_ORIGIN,
@@ -34,14 +33,11 @@ from headrace.plugins import (
     HeadraceError,
     Origin,
     RecordSchema,
-    Sink,
-    SinkOptions,
     Source,
     Stored,
 )
-from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
+from headrace.plugins.records.codecs import RUN_HEADER, SCHEMA_ID_HEADER
 
-CONFLUENT_PREFIX_BYTES: Final = 5
 ROWS_MAX: Final = 1_000_000  # Single changes or rows that a task of one side may return.
 EXPIRED_MAX: Final = 1_000  # Expired rows that a task returns; of the others only the number.
 SLICE_US: Final = 86_400_000_000
@@ -399,15 +395,7 @@ class TopicSide:
 def decoder_of(comparison: Comparison, schemas: Mapping[bytes, Document]) -> Decoder:
     """Return the decoder of the values that the sink writes."""
     with sink_and_encoder(comparison.sink, "reconcile", NO_ORIGIN) as (sink, _):
-        codec = sink.encoding().codec
-        _, prefix = prefixes_of(sink)
-        options = sink.config if hasattr(sink, "config") else None
-    claims = None
-    if isinstance(options, SinkOptions):
-        folder = options.large_store_options.get("large.store.path")
-        if folder is not None and options.large_store == "directory":
-            claims = Path(comparison.directory, folder)
-    return Decoder(schemas, codec=codec, prefix_bytes=prefix, claims=claims)
+        return Decoder.of(sink, schemas, Path(comparison.directory))
 
 
 def parts_of(comparison: Comparison, tables: Sequence[str], suffix: str = "") -> Sequence[str]:
@@ -417,17 +405,6 @@ def parts_of(comparison: Comparison, tables: Sequence[str], suffix: str = "") ->
         sink_and_encoder(comparison.sink, "reconcile", NO_ORIGIN) as (sink, _),
     ):
         return sink.parts(tables, suffix)
-
-
-def prefixes_of(sink: Sink) -> tuple[int, int]:
-    """Return the number of bytes of framing before keys and before values."""
-    options = sink.config if hasattr(sink, "config") else None
-    if not isinstance(options, SinkOptions) or options.schema_framing != "confluent":
-        return 0, 0
-    wanted = sink.encoding()
-    formats = (wanted.key_codec or wanted.codec, wanted.codec)
-    key, value = (CONFLUENT_PREFIX_BYTES if name == "avro" else 0 for name in formats)
-    return key, value
 
 
 def compared_as(sink: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,22 +8,13 @@ import pytest
 from headrace import __version__
 from headrace.connector.commands.cli import COMMANDS, main
 from headrace.plugins.discovery import names
-from helpers.stores.file_rows import replace_heads
-
-JOB = """\
-job: lines
-state: state.db
-source: {plugin: files, path: "in*.jsonl"}
-sink: {plugin: files, path: out.jsonl}
-"""
+from helpers.jobs.line_jobs import JOB, write_line_job
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with a job of two files, 30 lines."""
-    (tmp_path / "job.yaml").write_text(JOB)
-    for name, count in (("in1.jsonl", 10), ("in2.jsonl", 20)):
-        (tmp_path / name).write_text("".join(f'{{"n": {n}}}\n' for n in range(count)))
+    write_line_job(tmp_path)
     monkeypatch.chdir("/")  # Where the command is started does not matter.
     return tmp_path
 
@@ -133,59 +124,6 @@ def test_a_run_with_dead_letters_ends_with_a_warning(
     assert 2 == json.loads(summary.read_text())["run"]["dead_lettered"]
     assert 0 == run(folder)
     assert "" == capsys.readouterr().err
-
-
-def test_verify_names_splits_that_failed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The first line has number, split and reason; the last line is not a plain "balance"."""
-    run(folder)
-    (folder / "in1.jsonl").write_text("")
-    assert 1 == run(folder)
-    capsys.readouterr()
-
-    assert 0 == main(["verify", str(folder / "job.yaml")])
-
-    first, *_, last = capsys.readouterr().out.splitlines()
-    assert first.startswith("1 of 2 splits failed (in1.jsonl): unreadable_file: ")
-    assert "the books balance for what was read before that" == last
-    assert 0 == main(["verify", "--json", str(folder / "job.yaml")])
-    failed = json.loads(capsys.readouterr().out)["failed"]
-    assert ["in1.jsonl"] == list(failed)
-    (folder / "in1.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(10)))
-    assert 0 == run(folder)
-    capsys.readouterr()
-    assert 0 == main(["verify", str(folder / "job.yaml")])
-    assert capsys.readouterr().out.endswith("\nthe books balance\n")
-
-
-def test_verify(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`verify` prints the committed books; it starts nothing and creates no file."""
-    assert 3 == main(["verify", str(folder / "job.yaml")])
-    assert "there is no state file" in capsys.readouterr().err
-    run(folder)
-    capsys.readouterr()
-
-    assert 0 == main(["verify", str(folder / "job.yaml")])
-    spans = (
-        "all from the beginning to 90: splits in1.jsonl\n"
-        "all from the beginning to 190: splits in2.jsonl\n"
-    )
-    expected = f"{spans}changes of lines: cut 30, delivered 30\nthe books balance\n"
-    assert expected == capsys.readouterr().out
-
-
-def test_verify_of_books_that_differ(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`verify` of books that do not balance ends with status 4 and names the equation."""
-    run(folder)
-    wrong = {"counters": {"lines": (9, 8, 0, 0, 0, 0, 0, 0)}}
-    replace_heads(folder / "state.db", lambda of: wrong if "1" in of.split else {})
-    capsys.readouterr()
-
-    assert 4 == main(["verify", str(folder / "job.yaml")])
-    assert (
-        "split in1.jsonl: changes of lines: cut 9 is not delivered 8 = 8" in capsys.readouterr().err
-    )
-    assert 1 == run(folder)
-    assert "error [books_differ]" in capsys.readouterr().err
 
 
 def test_errors_have_one_form(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

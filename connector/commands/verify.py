@@ -1,0 +1,128 @@
+"""`headrace verify`: whether the books of a job balance, and whether its sink has what they say."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from headrace.connector.commands.gaps import OPEN_STATUS
+from headrace.connector.commands.job_parser import job_parser
+from headrace.connector.commands.run import BooksDifferError, enter
+from headrace.connector.replay.stream.checkpoint import checkpoint_of
+from headrace.connector.replay.stream.stream_books import stream_states
+from headrace.connector.runtime.books.committed import books_of, committed_books
+from headrace.connector.runtime.books.equations import SplitBooks, total
+from headrace.connector.runtime.books.sink_contents import SinkContent, content_of
+from headrace.connector.runtime.books.summary import (
+    books_differences,
+    books_summary,
+    books_text,
+    failed_splits,
+    failed_text,
+    gaps_text,
+    open_gaps,
+    spans_text,
+    waiting_text,
+)
+from headrace.connector.runtime.failures.refusals import failed_sources
+from headrace.connector.runtime.making import made_sink, made_source, read_only_context
+from headrace.connector.serde import Encoder
+from headrace.connector.serde.change_names import ChangeNames
+from headrace.connector.serde.decoding import Decoder
+from headrace.connector.serde.transforms.chain import Chain
+from headrace.connector.stores import StateFileError
+from headrace.connector.stores.job import Job
+from headrace.connector.stores.open_control_store import open_notes
+from headrace.plugins import NO_ORIGIN, ConfigError, Problem, SinkOptions
+
+BOOKS_DIFFER_STATUS: Final = 4
+
+
+def verify_main(arguments: Sequence[str]) -> int:
+    """Print the committed books of a job; return 4 if something differs, or a gap is open."""
+    parser = job_parser(
+        "verify",
+        "Print the books of a job as committed; exit 4 if they do not balance, or a gap is open.",
+    )
+    parser.add_argument("--by-split", action="store_true", help="also the books of each split")
+    parser.add_argument("--json", action="store_true", help="everything as JSON")
+    parser.add_argument(
+        "--sink",
+        action="store_true",
+        help="read the sink, and exit 4 if changes are missing that were delivered",
+    )
+    given = parser.parse_args(arguments)
+    job = enter(given.job_file, given.job)
+    books, failed = _committed(job)
+    content, lost = _compared(job, books) if given.sink else (None, ())
+    with contextlib.closing(open_notes(job.notes, create=False)) as notes:
+        sources = failed_sources(notes, job.name)
+    wrong = books_differences(books)
+    if given.json:
+        summary = dict(books_summary(job.name, books, failed, sources))
+        if content is not None:
+            summary |= {"sink": content.json(), "sink_differences": list(lost)}
+        sys.stdout.write(json.dumps(summary, indent=1) + "\n")
+    else:
+        sys.stdout.writelines(f"{error}\n" for error in sources)
+        sys.stdout.write(gaps_text(books, str(given.job_file)))
+        sys.stdout.write(failed_text(failed, len(books)))
+        sys.stdout.write(waiting_text(books, str(given.job_file)))
+        _print_books(books, by_split=given.by_split)
+        sys.stdout.write("" if content is None else content.text())
+        said = "the books differ" if wrong else "the books balance"
+        sys.stdout.write(f"{said}{' for what was read before that' if failed else ''}\n")
+    for line in (*wrong, *lost):
+        sys.stderr.write(f"error [{BooksDifferError.code}]: {line}\n")
+    if wrong or lost:
+        return BOOKS_DIFFER_STATUS
+    return OPEN_STATUS if open_gaps(books) else 0
+
+
+def _committed(job: Job) -> tuple[Sequence[SplitBooks], Mapping[str, str]]:
+    """Return the books of a job, whichever engine runs it, and why splits of it failed."""
+    with contextlib.closing(job.open_store(create=False)) as store:
+        checkpoint = checkpoint_of(job.state, job.name)
+        is_committed = bool(store.plans().in_force.splits or store.leases())
+        if not is_committed and checkpoint.committed() is None:
+            raise StateFileError(
+                f"holds nothing of job {job.name}", place=str(job.state), hint="run the job first"
+            )
+        context = read_only_context(job.name, store.job_key())
+        with contextlib.closing(made_source(job, context)) as source:
+            if not is_committed:
+                return books_of(stream_states(checkpoint, source), source, thorough=True), {}
+            failed = failed_splits(store.seen(), [row.split for row in store.leases()])
+            return committed_books(store, source, thorough=True), failed
+
+
+def _compared(job: Job, books: Sequence[SplitBooks]) -> tuple[SinkContent, Sequence[str]]:
+    """Return what the job's sink has, and what differs from *books*, which were read before."""
+    with contextlib.closing(job.open_store(create=False)) as store:
+        schemas, key = store.schemas(), store.job_key()
+    if not schemas and total(books).counters:
+        hint = "`headrace reconcile` compares its topics with the logs"
+        raise ConfigError([Problem("--sink", "a job that Spark runs has no schemas here", hint)])
+    sink = made_sink(job, read_only_context(job.name, key))
+    options = job.sink_config
+    chain = Chain(options) if isinstance(options, SinkOptions) else None
+    tables = {schema.table: sink.topic_of(schema.table) for schema in schemas}
+    if chain is not None and any([topic] != chain.topics(t, topic) for t, topic in tables.items()):
+        hint = "only the topics of the sink's own options are read"
+        raise ConfigError([Problem("sink.transforms", "change the topics of records", hint)])
+    # Without a schema store: it is asked for nothing, and nothing is published.
+    encoder = Encoder(sink.encoding(), NO_ORIGIN, chain=chain, topic_of=sink.topic_of)
+    decoder = Decoder.of(sink, {}, job.directory)
+    names = ChangeNames(sink.encoding(), encoder, schemas, decoder)
+    content = content_of(sink, names, total(books).counters)
+    is_moving = total(_committed(job)[0]).counters != total(books).counters
+    return content, content.differences(is_moving=is_moving)
+
+
+def _print_books(books: Sequence[SplitBooks], *, by_split: bool) -> None:
+    for split in books if by_split else ():
+        sys.stdout.write(f"split {split.split}\n")
+        text = spans_text([split]) + books_text([split])
+        sys.stdout.writelines(f"  {line}\n" for line in text.splitlines())
+    sys.stdout.write(spans_text(books) + books_text(books))

@@ -1,0 +1,173 @@
+"""Reads a sink back and counts which changes it has, to compare them with the books.
+
+A change counts once however often it was sent: delivery may repeat it. The names of changes are
+kept in temporary files, so that memory stays the same whatever the sink holds.
+"""
+
+import contextlib
+import struct
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from headrace.connector.serde.change_names import ChangeNames
+from headrace.connector.serde.large import whole_messages
+from headrace.connector.stores import Counters
+from headrace.plugins import BadRecordError, MissingRequirementError, Sink
+from headrace.plugins.records.codecs import CONTROL_TABLE
+
+_FILES: Final = 256  # One for each first byte of a name, which is a hash.
+_BUFFER_BYTES: Final = 1 << 16
+_ENTRY: Final = struct.Struct(">H20s")  # The number of a table, and the name of a change.
+
+
+@dataclass(frozen=True, slots=True)
+class TableContent:
+    """What a sink has of one table: *found* are different changes, *repeated* the others.
+
+    `delivered` is what the books say, and `kept` what they say was kept elsewhere: it may have been
+    sent again by hand.
+    """
+
+    delivered: int
+    kept: int
+    found: int
+    repeated: int
+
+    @property
+    def missing(self) -> int:
+        """How many changes the sink does not have though they were delivered."""
+        return max(0, self.delivered - self.found)
+
+    @property
+    def unknown(self) -> int:
+        """How many changes the sink has of which the books know nothing."""
+        return max(0, self.found - self.delivered - self.kept)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkContent:
+    """What a sink has, by table. `unreadable` are messages that this job cannot have sent.
+
+    `reason` says of the first of them why.
+    """
+
+    tables: Mapping[str, TableContent]
+    unreadable: int = 0
+    reason: str = ""
+
+    def differences(self, *, is_moving: bool) -> Sequence[str]:
+        """Return in words what differs from the books.
+
+        While the job *is_moving*, what the books do not know was delivered after they were read,
+        and is left out.
+        """
+        lines = []
+        for table, content in self.tables.items():
+            if content.missing:
+                lines.append(
+                    f"sink: {content.missing} of {content.delivered} delivered changes of {table} "
+                    "are missing"
+                )
+            if content.unknown and not is_moving:
+                lines.append(
+                    f"sink: {content.unknown} changes of {table} are not in the books: they were "
+                    "sent and not committed, or others write there"
+                )
+        return lines
+
+    def json(self) -> Mapping[str, object]:
+        """Return it as JSON."""
+        tables = {
+            table: {
+                "delivered": content.delivered,
+                "found": content.found,
+                "missing": content.missing,
+                "unknown": content.unknown,
+                "repeated": content.repeated,
+            }
+            for table, content in self.tables.items()
+        }
+        return {"tables": tables, "unreadable": self.unreadable}
+
+    def text(self) -> str:
+        """Return a line for each table, and one about what cannot be read."""
+        lines = [
+            f"sink: {table}: {content.found} of {content.delivered} delivered changes"
+            + (f", {content.repeated} messages repeat one of them" if content.repeated else "")
+            for table, content in self.tables.items()
+        ]
+        if self.unreadable:
+            lines.append(f"sink: {self.unreadable} messages are not of this job: {self.reason}")
+        return "".join(f"{line}\n" for line in lines)
+
+
+def content_of(sink: Sink, names: ChangeNames, counters: Counters) -> SinkContent:
+    """Read all that *sink* has of the tables in *counters*, which the job delivered. Blocks.
+
+    Raises:
+        ConfigError: what this sink wrote cannot be read back.
+        MissingRequirementError: the temporary files cannot be written.
+        HeadraceError: the sink cannot be read.
+
+    """
+    tables = [table for table, c in sorted(counters.items()) if c.delivered]
+    tables = [table for table in tables if table != CONTROL_TABLE]
+    numbers = {table: number for number, table in enumerate(tables)}
+    unreadable, reason = 0, ""
+    with _files() as files:
+        for part in sink.parts(tables) if tables else ():
+            for messages in whole_messages(sink.read_back(part)):
+                for stored in messages:
+                    try:
+                        change = names.of(stored)
+                    except BadRecordError as error:
+                        unreadable, reason = unreadable + 1, reason or str(error)
+                        continue
+                    if change is not None and change[0] in numbers:
+                        table, name = change
+                        files[name[0]].write(_ENTRY.pack(numbers[table], name))
+        sent, found = _counted(files)
+    content = {}
+    for table, number in numbers.items():
+        c = counters[table]
+        kept = c.dead_lettered + c.quarantined
+        repeated = sent[number] - found[number]
+        content[table] = TableContent(c.delivered, kept, found[number], repeated)
+    return SinkContent(content, unreadable, reason)
+
+
+@contextlib.contextmanager
+def _files() -> Iterator[Sequence[IO[bytes]]]:
+    """Give the temporary files."""
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="headrace-verify-") as folder,
+            contextlib.ExitStack() as stack,
+        ):
+            yield [
+                stack.enter_context(Path(folder, f"{number:02x}").open("w+b", _BUFFER_BYTES))
+                for number in range(_FILES)
+            ]
+    except OSError as error:
+        raise MissingRequirementError(
+            f"the names of the sink's changes cannot be kept: {error.strerror}",
+            place=tempfile.gettempdir(),
+            hint="22 bytes for each message are needed; TMPDIR names another folder",
+        ) from error
+
+
+def _counted(files: Sequence[IO[bytes]]) -> tuple[Counter[int], Counter[int]]:
+    """Return how many names there are of each table, and how many different ones."""
+    sent: Counter[int] = Counter()
+    found: Counter[int] = Counter()
+    for file in files:
+        file.seek(0)
+        entries = Counter(_ENTRY.iter_unpack(file.read()))
+        for (number, _), times in entries.items():
+            sent[number] += times
+            found[number] += 1
+    return sent, found

@@ -1,0 +1,159 @@
+"""Reads from a message which change it is: its table, and the name of the change.
+
+The name is that of its mutation, 16 bytes, and its index there. All copies of a change have the
+same one, in whatever envelope and format, and however often it was sent.
+"""
+
+from base64 import b64decode
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from headrace.connector.serde.conversion import piece_of
+from headrace.connector.serde.decoding import Decoder, UndecodableError
+from headrace.connector.serde.encoder import Encoder
+from headrace.connector.serde.transcode.names import NameReader
+from headrace.plugins import (
+    BadRecordError,
+    ConfigError,
+    Encoding,
+    Headers,
+    Problem,
+    RecordSchema,
+    Stored,
+)
+from headrace.plugins.records.codecs import (
+    CLAIM_HEADER,
+    CONTROL_HEADER,
+    RUN_HEADER,
+    SCHEMA_ID_HEADER,
+)
+
+_FLAT: Final = "flat"
+_FORMATS: Final = ("avro", "json")
+_FIELDS: Final = ("mutation", "index")
+_FLAT_FIELDS: Final = ("__mutation", "__index")
+_MUTATION_BYTES: Final = 16
+_INDEX_BYTES: Final = 4
+_NO_CHANGES: Final = frozenset({CONTROL_HEADER, RUN_HEADER})
+
+
+ChangeName = tuple[str, bytes]
+"""The table of a change, and its name: 20 bytes."""
+
+
+class _Document(msgspec.Struct, rename="camel"):
+    """The fields of a change in JSON by which it is known."""
+
+    mutation: str
+    index: int
+    table: str = ""
+    source_keyspace: str = ""
+    source_table: str = ""
+
+
+class _Row(msgspec.Struct, rename="__{}".format):
+    """The same in the envelope `flat`, whose other fields are the columns of the table."""
+
+    mutation: str
+    index: int
+    table: str = ""
+    source_keyspace: str = ""
+    source_table: str = ""
+
+
+class ChangeNames:
+    """Reads the names of the changes that one job sent. For one thread."""
+
+    def __init__(
+        self, wanted: Encoding, encoder: Encoder, schemas: Iterable[RecordSchema], decoder: Decoder
+    ) -> None:
+        """*schemas* are those that the job knows; *encoder* and *decoder* are of its sink.
+
+        Raises:
+            ConfigError: the job's messages do not say which changes they are.
+
+        """
+        if wanted.codec not in _FORMATS:
+            hint = "messages in other formats cannot be read back"
+            message = f"expected {' or '.join(_FORMATS)}, found {wanted.codec}"
+            raise ConfigError([Problem("sink.format", message, hint)])
+        self._decoder = decoder
+        self._tables: dict[bytes, str] = {}
+        self._readers: dict[bytes, tuple[str, NameReader]] = {}
+        # The last headers of a change that its message has as a whole: most messages share them.
+        self._headers: Headers | None = None
+        self._reader: tuple[str, NameReader] | None = None
+        fields = _FLAT_FIELDS if wanted.envelope == _FLAT else _FIELDS
+        is_avro = wanted.codec == _FORMATS[0]
+        for schema in schemas:
+            try:
+                shaped = encoder.schema(schema)
+            except BadRecordError:  # Its records are dead-lettered.
+                continue
+            names = [field["name"] for field in shaped.value.get("fields", ())]
+            if not set(fields) <= set(names):
+                hint = "the envelopes cep44 and flat have them, unless a transform removes them"
+                message = f"messages of {schema.table} have no {' and '.join(fields)}"
+                raise ConfigError([Problem("sink", message, hint)])
+            self._tables[schema.schema_id] = schema.table
+            if is_avro:
+                mutation, index = map(names.index, fields)
+                pieces = piece_of(shaped.value).parts
+                reader = NameReader(pieces, mutation=mutation, index=index)
+                self._readers[schema.schema_id] = schema.table, reader
+        kind = _Row if wanted.envelope == _FLAT else _Document
+        self._json: msgspec.json.Decoder[_Row | _Document] | None = None
+        if not is_avro:
+            self._json = msgspec.json.Decoder(kind)
+
+    def of(self, stored: Stored) -> ChangeName | None:
+        """Return which change a message is.
+
+        None: a tombstone, a control record, or the message of a replay.
+
+        Raises:
+            BadRecordError: this job cannot have sent it.
+
+        """
+        value = stored.value
+        if value is None:
+            return None
+        if stored.headers is self._headers and self._reader is not None:
+            table, reader = self._reader
+            return table, reader.of(value, self._decoder.prefix_bytes)
+        headers = dict(stored.headers)
+        if not _NO_CHANGES.isdisjoint(headers):
+            return None
+        content = self._decoder.content(stored, value, headers)
+        schema_id = headers.get(SCHEMA_ID_HEADER, b"")
+        if self._json is not None:
+            return self._of_json(content, stored, self._tables.get(schema_id, ""))
+        found = self._readers.get(schema_id)
+        if found is None:
+            message = f"the job has no schema with the id {schema_id.hex()!r}"
+            raise UndecodableError(message, place=f"message {stored.place}")
+        if CLAIM_HEADER not in headers:
+            self._headers, self._reader = stored.headers, found
+        table, reader = found
+        return table, reader.of(content, 0)
+
+    def _of_json(self, content: bytes, stored: Stored, table: str) -> ChangeName:
+        assert self._json is not None  # noqa: S101 (asked for JSON only)
+        try:
+            found = self._json.decode(content)
+            text = found.mutation
+            is_hex = len(text) == 2 * _MUTATION_BYTES
+            mutation = bytes.fromhex(text) if is_hex else b64decode(text, validate=True)
+            name = mutation + found.index.to_bytes(_INDEX_BYTES, "big")
+        except (msgspec.DecodeError, ValueError, OverflowError) as error:
+            said = f"{type(error).__name__}: {error}"
+            raise UndecodableError(said, place=f"message {stored.place}") from error
+        table = table or found.table
+        if not table and found.source_table:
+            table = f"{found.source_keyspace}.{found.source_table}"
+        if not table:
+            said = "neither a header nor a field names its table"
+            raise UndecodableError(said, place=f"message {stored.place}")
+        return table, name

@@ -1,0 +1,45 @@
+"""The name of a change is read from its bytes as a decoder of Avro reads it."""
+
+from io import BytesIO
+
+import fastavro
+import pytest
+
+from headrace.connector.serde import Encoder
+from headrace.connector.serde.conversion import piece_of
+from headrace.connector.serde.transcode.names import NameReader
+from headrace.connector.serde.transcode.walk import BadAvroError
+from headrace.plugins import Encoding, RecordSchema
+from headrace.sources.cassandra.encode.origin import ORIGIN
+from helpers.recordings.batches import recorded_batches
+
+pytestmark = pytest.mark.hot
+
+FIELDS = {"cep44": ("mutation", "index"), "flat": ("__mutation", "__index")}
+
+
+@pytest.mark.parametrize("envelope", FIELDS)
+@pytest.mark.parametrize("recording", ["5.0-types", "4.1-ops"])
+def test_names_are_those_of_the_decoded_values(recording: str, envelope: str) -> None:
+    """Mutation and index are those that fastavro decodes; a value that is cut is an error."""
+    encoder = Encoder(Encoding(codec="avro", envelope=envelope), ORIGIN)
+    mutation, index = FIELDS[envelope]
+    schemas: dict[bytes, RecordSchema] = {}
+    count = 0
+    for batch in recorded_batches(recording):
+        schemas |= {schema.schema_id: encoder.schema(schema) for schema in batch.schemas()}
+        encoded = encoder.encode(batch, token=1)
+        for value, headers in zip(encoded.values, encoded.headers, strict=True):
+            schema = schemas[headers[0][1]].value
+            names = [field["name"] for field in schema["fields"]]
+            places = {"mutation": names.index(mutation), "index": names.index(index)}
+            reader = NameReader(piece_of(schema).parts, **places)
+            parsed = fastavro.parse_schema(dict(schema), named_schemas={})
+            document = fastavro.schemaless_reader(BytesIO(value), parsed, None)
+            assert isinstance(document, dict)
+            expected = document[mutation] + document[index].to_bytes(4, "big")
+            assert expected == reader.of(value, 0) == reader.of(b"framing" + value, 7)
+            with pytest.raises(BadAvroError):
+                reader.of(value[: len(value) // 3], 0)
+            count += 1
+    assert 50 < count
