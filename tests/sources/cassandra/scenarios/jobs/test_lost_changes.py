@@ -106,6 +106,12 @@ def exchanged(encoded: EncodedRecords) -> EncodedRecords:
     return taken_out(encoded, [0, 0, *range(2, len(encoded))])
 
 
+def filtered(encoded: EncodedRecords) -> EncodedRecords:
+    """Lose the first record, and say that it was left out on purpose."""
+    rest = taken_out(encoded, range(1, len(encoded)))
+    return replace(rest, filtered={encoded.tables[0]: 1}) if rest is not encoded else encoded
+
+
 def shortened(encoded: EncodedRecords) -> EncodedRecords:
     """Lose the key and the value of the last record, and nothing else."""
     return replace(encoded, keys=encoded.keys[:-1], values=encoded.values[:-1])
@@ -119,6 +125,7 @@ FAULTS = {
     "doubled in the encoder": (AVRO, patched(MutationBatch, "encode", doubled)),
     "exchanged in the encoder": (AVRO, patched(MutationBatch, "encode", exchanged)),
     "dropped after the encoder": (AVRO, patched(MutationBatch, "encode", shortened)),
+    "said to be filtered": (AVRO, patched(MutationBatch, "encode", filtered)),
     "dropped as JSON": (
         {"format": "json"},
         patched(MutationBatch, "encode", dropped),
