@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, chdir
 from pathlib import Path
 
 import pytest
@@ -72,15 +72,15 @@ class RecordedJob(GapJob):
         return sorted(json.dumps({k: v for k, v in c.items() if k not in NAMES}) for c in found)
 
 
-@pytest.fixture
-def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Return the changes that the intact logs have."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "whole").mkdir()
-    job = RecordedJob(tmp_path / "whole")
-    assert 0 == job.run()
-    assert [0, 0] == [job.call("gaps"), job.call("verify")]
-    return job.changes()
+    folder = tmp_path_factory.mktemp("whole")
+    with chdir(folder):
+        job = RecordedJob(folder)
+        assert 0 == job.run()
+        assert [0, 0] == [job.call("gaps"), job.call("verify")]
+        return job.changes()
 
 
 @pytest.fixture
