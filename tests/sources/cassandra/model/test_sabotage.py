@@ -35,6 +35,7 @@ FIRST: Final = {
     "counts_other_centres": 1,
     "fences_nobody": 1,
     "forgets_what_was_listed": 6,
+    "forgets_which_rings_count": 3,
     "forgets_who_was_ahead": 1,
     "goes_on_before_a_gap_is_accepted": 4,
     "goes_on_counting_what_came_late_as_expired": 10,
