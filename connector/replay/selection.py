@@ -8,6 +8,7 @@ from itertools import compress
 from typing import Final
 
 from headrace.connector.replay.errors import bad_option
+from headrace.connector.serde.change_names import name_of
 from headrace.plugins import OPERATIONS, EncodedRecords, Facts
 from headrace.plugins.records.record import MUTATION_ID_BYTES
 
@@ -80,11 +81,6 @@ class Selection:
                 for m, us, operation in zip(mask, times, operations, strict=True)
             ]
         return mask
-
-
-def name_of(mutation: bytes, index: int) -> bytes:
-    """Return the name of one change: its mutation, and its index there."""
-    return mutation + index.to_bytes(4, "big")
 
 
 def names_of(facts: Facts) -> Sequence[bytes]:

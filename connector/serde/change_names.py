@@ -29,18 +29,23 @@ from headrace.plugins.records.codecs import (
     RUN_HEADER,
     SCHEMA_ID_HEADER,
 )
+from headrace.plugins.records.record import MUTATION_ID_BYTES
 
 _FLAT: Final = "flat"
 _FORMATS: Final = ("avro", "json")
 _FIELDS: Final = ("mutation", "index")
 _FLAT_FIELDS: Final = ("__mutation", "__index")
-_MUTATION_BYTES: Final = 16
 _INDEX_BYTES: Final = 4
 _NO_CHANGES: Final = frozenset({CONTROL_HEADER, RUN_HEADER})
 
 
 ChangeName = tuple[str, bytes]
 """The table of a change, and its name: 20 bytes."""
+
+
+def name_of(mutation: bytes, index: int) -> bytes:
+    """Return the name of one change: its mutation, and its index there."""
+    return mutation + index.to_bytes(_INDEX_BYTES, "big")
 
 
 class _Document(msgspec.Struct, rename="camel"):
@@ -144,9 +149,9 @@ class ChangeNames:
         try:
             found = self._json.decode(content)
             text = found.mutation
-            is_hex = len(text) == 2 * _MUTATION_BYTES
+            is_hex = len(text) == 2 * MUTATION_ID_BYTES
             mutation = bytes.fromhex(text) if is_hex else b64decode(text, validate=True)
-            name = mutation + found.index.to_bytes(_INDEX_BYTES, "big")
+            name = name_of(mutation, found.index)
         except (msgspec.DecodeError, ValueError, OverflowError) as error:
             said = f"{type(error).__name__}: {error}"
             raise UndecodableError(said, place=f"message {stored.place}") from error

@@ -19,9 +19,10 @@ from typing import Any, Final, NamedTuple
 from headrace.connector.replay.comparing.rows import FoldedRows, RowReader, RowState, Span, digest
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import bad_option
-from headrace.connector.replay.selection import Selection, name_of, names_of
+from headrace.connector.replay.selection import Selection, names_of
 from headrace.connector.replay.shards import Shard, batches, encoded_changes, inside, opened
 from headrace.connector.serde import Encoder
+from headrace.connector.serde.change_names import name_of
 from headrace.connector.serde.decoding import Decoder, prefixes_of
 from headrace.connector.serde.large import whole_messages
 from headrace.plugins import (

@@ -7,7 +7,7 @@ import pytest
 from headrace.connector.replay.comparing.bucket_sums import ChangeRow
 from headrace.connector.replay.comparing.differences import Difference, classified, differing_rows
 from headrace.connector.replay.comparing.rows import CellState, RowState, Span
-from headrace.connector.replay.selection import name_of
+from headrace.connector.serde.change_names import name_of
 
 NOW_S = 1_000
 

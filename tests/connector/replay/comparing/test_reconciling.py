@@ -25,8 +25,9 @@ from headrace.connector.replay.comparing.reconciling import (
 )
 from headrace.connector.replay.comparing.rows import CellState, RowState
 from headrace.connector.replay.errors import ShardFailedError
-from headrace.connector.replay.selection import Selection, name_of
+from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import Shard, SourceSpec
+from headrace.connector.serde.change_names import name_of
 from headrace.plugins import NO_ORIGIN, RecordSchema
 
 NOW_S = 1_000
