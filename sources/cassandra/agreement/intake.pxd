@@ -70,6 +70,7 @@ cdef class Intake:
     cdef readonly int64_t[::1] skipped
     cdef readonly dict unknown
     cdef readonly Py_ssize_t held
+    cdef uint64_t settled
     cdef unsigned char[::1] receiving
     cdef list incoming
     cdef readonly uint64_t[::1] progress
@@ -94,7 +95,7 @@ cdef class Intake:
     cpdef read_further(self, int split, further)
     cpdef AgreedMutations take(self, int split)
     cpdef give_back(self, AgreedMutations agreed)
-    @cython.locals(stop_at=int64_t, found=int, group=int)
+    @cython.locals(stop_at=int64_t, found=int, group=int, before=uint64_t)
     cpdef int run(self, Framer framer, int host, Routes routes, Py_ssize_t bytes_max, Py_ssize_t held_max, Py_ssize_t mutations_max) except -1
     @cython.locals(found=int)
     cdef inline int _gather(self, Framer framer, int host, int group, int64_t room) except -1
@@ -103,7 +104,7 @@ cdef class Intake:
     cdef inline int _route(self, Framer framer, int host) except -1
     cdef inline Py_ssize_t _after_id(self, Framer framer, Py_ssize_t at) noexcept
     @cython.locals(split=int, place=Py_ssize_t)
-    cdef int _skip(self, Framer framer, int host, int reason) except -1
+    cdef int _skip(self, Framer framer, int host, int table, int reason) except -1
     @cython.locals(length=int64_t, token=int64_t, split=int, place=Py_ssize_t)
     cdef inline int _note(self, Framer framer, int host, int keyspace, Py_ssize_t at) except -1
     cdef inline bint _is_passed(self, Framer framer, int split, int host, Py_ssize_t place, int64_t token) except -1
@@ -125,3 +126,6 @@ cdef class Intake:
     @cython.locals(keyspace=int)
     cdef int _pass_over(self, Framer framer, int host, Py_ssize_t at, int updates) except -1
     cpdef remember(self, bytes table_id, str place)
+
+
+cdef _miscount(str message, Framer framer)

@@ -10,6 +10,7 @@ from array import array
 from headrace.sources.cassandra.agreement.protocols import ContentComparer, FurtherRead, Incoming
 from headrace.sources.cassandra.agreement.rules import Agreement
 from headrace.sources.cassandra.commitlog.framer import Framer
+from headrace.sources.cassandra.errors import MiscountError
 from headrace.sources.cassandra.mutation.errors import BadMutationError
 from headrace.sources.cassandra.mutation.parser import Cutter
 from headrace.sources.cassandra.native import constants, ops
@@ -191,6 +192,9 @@ class Intake:
         self.skipped = memoryview(array("q", bytes(8 * len(SKIP_REASONS) * self.hosts)))
         self.unknown: dict[bytes, str] = {}
         self.held = 0  # Bytes of agreed mutations in all splits.
+        # The sum of the positions of entries that were skipped, passed or given to a split, in the
+        # last run: what the framer found must be the same, modulo 2**64.
+        self.settled = 0
         self.receiving = memoryview(bytearray(max(1, self.hosts)))  # A stream, per host.
         self.incoming: list[Incoming | None] = [None] * self.hosts
         self.progress = memoryview(array("Q", [0] * max(1, self.hosts)))
@@ -313,6 +317,7 @@ class Intake:
         """
         self.routes = routes
         framer.defers = self.rows[self.book_splits[host]] < 0  # Who books a log tells its damage.
+        before, self.settled = framer.found, 0
         stop_at = framer.at + bytes_max
         found = constants.ENTRY
         while (
@@ -326,6 +331,10 @@ class Intake:
                 found = self._gather(framer, host, group, held_max - self.held)
             finally:  # Also the entries before one that cannot be framed.
                 self._decide(framer, host)
+        if found == constants.UNKNOWN_TABLE:
+            self.settled += framer.at  # By `again`.
+        if framer.found - before != self.settled:
+            raise _miscount("entries were found in the log, and no split got them", framer)
         return found
 
     def _gather(self, framer: Framer, host: int, group: int, room: int) -> int:
@@ -348,10 +357,12 @@ class Intake:
     def again(self, framer: Framer, host: int, routes: Routes) -> None:
         """Route the entry that the last run stopped at, after its table was looked up."""
         self.routes = routes
-        self.waiting = 0
+        self.waiting = self.settled = 0
         if self._route(framer, host) == constants.UNKNOWN_TABLE:
             raise AssertionError("a table id that was asked about is remembered")
         self._decide(framer, host)
+        if self.settled != framer.at:
+            raise _miscount("an entry was found in the log, and no split got it", framer)
 
     def _route(self, framer: Framer, host: int) -> int:
         """Skip an entry, or add it to the group that is decided next."""
@@ -373,10 +384,12 @@ class Intake:
             self._note(framer, host, self.routes.keyspace[table], self._after_id(framer, at))
         elif treatment == constants.SCHEMA:
             framer.check()
-            self._skip(framer, host, _SYSTEM)
+            self._skip(framer, host, table, _SYSTEM)
             return constants.SCHEMA_CHANGE
+        elif treatment == constants.COUNTER:
+            self._skip(framer, host, table, _COUNTER)
         else:
-            self._skip(framer, host, _COUNTER if treatment == constants.COUNTER else _NOT_SELECTED)
+            self._skip(framer, host, table, _NOT_SELECTED)
         return constants.ENTRY
 
     def _after_id(self, framer: Framer, at: int) -> int:
@@ -386,8 +399,14 @@ class Intake:
             at = framer.after_vint(at)  # The schema epoch of 6.0.
         return at
 
-    def _skip(self, framer: Framer, host: int, reason: int) -> None:
-        """Count an entry that belongs to no split, if it is new to the one that counts them."""
+    def _skip(self, framer: Framer, host: int, table: int, reason: int) -> None:
+        """Count an entry that belongs to no split, if it is new to the one that counts them.
+
+        *table* is the first that it changes, in the catalogue; -1: an unknown one.
+        """
+        if table >= 0 and self.routes.treatment[table] == constants.SELECTED:
+            raise _miscount("an entry of a delivered table was about to be skipped", framer)
+        self.settled += framer.at
         split = self.book_splits[host]
         place = self._place(split, host)
         if place >= 0 and not self._is_passed(framer, split, host, place, self.book_tokens[host]):
@@ -410,8 +429,10 @@ class Intake:
         place = self._place(split, host)
         if place >= 0:
             framer.check()
-            if not self._is_passed(framer, split, host, place, token):
-                self._add(framer, split, keyspace, token, place)
+        if place >= 0 and not self._is_passed(framer, split, host, place, token):
+            self._add(framer, split, keyspace, token, place)
+        else:
+            self.settled += framer.at
 
     def _is_passed(self, framer: Framer, split: int, host: int, place: int, token: int) -> int:
         if self._has_seen(place, framer.segment_id, framer.at):
@@ -470,7 +491,10 @@ class Intake:
         place = self._noted(i, constants.NOTE_PLACE)
         log_slot = self.places[place + constants.PLACE_LOG_SLOT]
         self.places[place + constants.PLACE_READ] += 1
+        self.settled += position
         agreement = self.agreements[split]
+        agreement.given0 += self.digests[2 * i]
+        agreement.given1 += self.digests[2 * i + 1]
         agreement.number = self.sequence
         agreement.likely = self._noted(i, constants.NOTE_RECORD)
         agreement.streamed = self.receiving[host] and self._is_streamed(framer, host, i)
@@ -563,7 +587,7 @@ class Intake:
         framer.check()
         table_id = ops.take(framer.window, at, min(at + _TABLE_ID_BYTES, framer.end))
         if len(table_id) == _TABLE_ID_BYTES and table_id[6] >> 4 == _NAME_BASED:
-            self._skip(framer, host, _SYSTEM)
+            self._skip(framer, host, -1, _SYSTEM)
             return constants.ENTRY
         if table_id not in self.unknown and len(self.unknown) < _UNKNOWN_MAX:
             return constants.UNKNOWN_TABLE
@@ -571,9 +595,13 @@ class Intake:
         if keyspace >= 0:
             self._note(framer, host, keyspace, self._after_id(framer, at))
         else:
-            self._skip(framer, host, _UNKNOWN)
+            self._skip(framer, host, -1, _UNKNOWN)
         return constants.ENTRY
 
     def remember(self, table_id: bytes, place: str) -> None:
         """Remember an id that was not found; its entries are counted from now on."""
         self.unknown.setdefault(table_id, place)
+
+
+def _miscount(message: str, framer: Framer) -> MiscountError:
+    return MiscountError(message, place=f"{framer.place}: before byte {framer.at}")

@@ -38,6 +38,7 @@ cdef class Agreement:
     cdef readonly uint64_t touched
     cdef readonly int suspect
     cdef public bint streamed
+    cdef uint64_t given0, given1, counted0, counted1
     cdef uint64_t[::1] emitted
     cdef readonly int64_t[::1] hosts
     cdef readonly uint64_t[::1] assumed
@@ -61,8 +62,8 @@ cdef class Agreement:
     cdef inline void _see(self, Py_ssize_t slot, uint64_t hosts) noexcept
     cdef inline int64_t _location(self, Py_ssize_t loc, int field) noexcept
     cdef inline void _set_location(self, Py_ssize_t loc, int field, int64_t value) noexcept
-    cdef inline void _count(self, int host, int fate) noexcept
-    @cython.locals(bit=uint64_t, slot=int, group=int, kind=int, copies=int)
+    cdef inline void _count(self, Py_ssize_t slot, int host, int fate) noexcept
+    @cython.locals(bit=uint64_t, slot=int, own=int, group=int, kind=int, copies=int)
     cpdef int observe(self, int host, uint64_t d0, uint64_t d1, int keyspace, int64_t token, int64_t segment, int64_t position, int64_t length) except? -1000
     @cython.locals(other=int)
     cdef int _joined_to(self, int slot, uint64_t bit) except -1

@@ -8,7 +8,7 @@ addressing over the digest. It does no I/O and reads no clock: entries and split
 import os
 from array import array
 
-from headrace.sources.cassandra.errors import StateError
+from headrace.sources.cassandra.errors import MiscountError, StateError
 from headrace.sources.cassandra.native import constants, ops
 from headrace.sources.cassandra.native.growable import Block
 from headrace.sources.cassandra.ring.replica_groups import Groups
@@ -66,6 +66,9 @@ class Agreement:
         self.assumes = 0  # Words of it.
         self.agreed = 0
         self.emitted = memoryview(array("Q", [0, 0]))  # The sum of the digests: `take_emitted`.
+        # Sums of the halves of digests: of what it was given, added by the caller of `observe`, and
+        # of the records under which it was counted, from these records.
+        self.given0 = self.given1 = self.counted0 = self.counted1 = 0
         self.expired = 0
         self.not_replica = 0
         self.filtered = 0
@@ -146,8 +149,11 @@ class Agreement:
     def _set_location(self, loc: int, field: int, value: int) -> None:
         self.locs[(loc - 1) * constants.LOCATION_WORDS + field] = value
 
-    def _count(self, host: int, fate: int) -> None:
+    def _count(self, slot: int, host: int, fate: int) -> None:
+        """Count an entry of *host*, whose record is in *slot*."""
         self.hosts[host * _HOST_COUNTERS + fate] += 1
+        self.counted0 += self._field(slot, constants.D0)
+        self.counted1 += self._field(slot, constants.D1)
 
     # ---- input (lines 11-17) ----
 
@@ -178,28 +184,28 @@ class Agreement:
             self._set_field(slot, constants.SEEN, bit)
             if self.streamed:
                 self._add_flags(slot, _STREAMED)
-            self._count(host, _FIRST)
+            self._count(slot, host, _FIRST)
             self._mark(slot)
             return self._decide(slot, host, segment, position, length)
         self.touched = self._field(slot, constants.NUMBER)
         self._set_field(slot, constants.LAST, self.split_time_ms)
         self._mark(slot)
         if self._field(slot, constants.SEEN) & bit:  # Line 15: never a second vote.
-            self._count(host, _REPEAT)
+            self._count(slot, host, _REPEAT)
             return 0
         self._see(slot, bit)
-        kind = self._kind(slot)
+        kind, own = self._kind(slot), slot
         if kind == constants.JOINED:
             slot = self._joined_to(slot, bit)
             kind = self._kind(slot)
         if kind == constants.PENDING:  # Line 16, by kind.
-            self._count(host, _COUNTED)
+            self._count(own, host, _COUNTED)
             self._remove_flags(slot, _CHECKED)
             if not self.streamed:  # One that was written here makes it no stream's.
                 self._remove_flags(slot, _STREAMED)
             return self._decide(slot, host, segment, position, length)
         if kind == constants.EXPIRED_DROPPED:
-            self._count(host, _COUNTED)
+            self._count(own, host, _COUNTED)
             copies = self._met(slot)
             if copies > 0:
                 self._become_published(slot, constants.PUBLISHED, host, segment, position, length)
@@ -211,7 +217,7 @@ class Agreement:
                     self.expired -= 1
                 self.agreed += 1
             return -copies
-        self._count(host, _SURPLUS)
+        self._count(own, host, _SURPLUS)
         return 0
 
     def _joined_to(self, slot: int, bit: int) -> int:
@@ -791,7 +797,14 @@ class Agreement:
         ops.add_digest(self.emitted, 0, self.words, slot * constants.RECORD_WORDS + constants.D0)
 
     def take_emitted(self) -> int:
-        """Return the sum of the digests that were published since the last call, modulo 2**128."""
+        """Return the sum of the digests that were published since the last call, modulo 2**128.
+
+        Raises:
+            MiscountError: an entry was counted, but not as a copy of its own record.
+
+        """
+        if self.given0 != self.counted0 or self.given1 != self.counted1:
+            raise MiscountError("entries that agreement was given are not in its records")
         low, high = self.emitted
         self.emitted[0] = self.emitted[1] = 0
         return low | high << 64

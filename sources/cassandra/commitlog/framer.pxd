@@ -22,6 +22,7 @@ cdef class Framer:
     cdef readonly int64_t resume, at, section_end, limit, durable
     cdef readonly bint at_until
     cdef int64_t base, until
+    cdef uint64_t found
     cdef Py_ssize_t filled
     cdef readonly Py_ssize_t start, end
     cdef Py_ssize_t behind

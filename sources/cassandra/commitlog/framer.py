@@ -35,6 +35,7 @@ class Framer:
         self.place = ""
         self.behind = 0
         self.by_section = False
+        self.found = 0  # The sum of the positions of all entries that were found, modulo 2**64.
         self.defers = False  # Whether the caller checks the entries that it wants, by `check`.
         self.read_into: ReadInto = _nothing
 
@@ -127,6 +128,7 @@ class Framer:
             self.at = begin + length
             if not self.defers:
                 self._check()
+            self.found += self.at
             return constants.ENTRY
 
     def check(self) -> None:

@@ -1,8 +1,9 @@
 """Routing entries: whose they are, which split they belong to, and what is passed over."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from cassandra import murmur3
@@ -18,6 +19,7 @@ from headrace.sources.cassandra.agreement.intake import (
 from headrace.sources.cassandra.agreement.rules import Agreement
 from headrace.sources.cassandra.commitlog.framer import Framer, digest
 from headrace.sources.cassandra.commitlog.heads import first_table_id
+from headrace.sources.cassandra.errors import MiscountError
 from headrace.sources.cassandra.forge.mutations import MESSAGING
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment
 from headrace.sources.cassandra.native import constants
@@ -28,6 +30,7 @@ from headrace.sources.cassandra.schema.tables import Schema, system_table_id
 from helpers.logs.forged import OTHER, SCHEMA, TABLE, UNKNOWN, insert, mutation
 from helpers.logs.forged import update as updated
 from helpers.logs.node_logs import everything, forged_nodes
+from helpers.settings.native_modules import is_compiled
 
 pytestmark = pytest.mark.hot
 
@@ -35,6 +38,7 @@ KEY = bytes(range(16))
 NO_BOUND = 1 << 30
 EPOCH = 7
 SYSTEM = system_table_id("system", "local")
+COMPILED = is_compiled("headrace.sources.cassandra.agreement.intake")
 
 
 def one_host() -> Groups:
@@ -265,3 +269,69 @@ def test_a_look_up_by_itself_begins_at_its_own_place() -> None:
         agreement.observe(0, *words, 0, 0, SEGMENT_ID, 1, len(raw))
 
     assert agreement.live == len(raws)
+
+
+def every_third(whole: Callable[..., Any], fault: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that is *whole*, but at every third call *fault*, which is given it too."""
+    calls = 0
+
+    def call(*given: Any) -> Any:  # noqa: ANN401 (passed on)
+        nonlocal calls
+        calls += 1
+        return whole(*given) if calls % 3 else fault(whole, *given)
+
+    return call
+
+
+def skip(_: Callable[..., int], intake: Intake, framer: Framer, host: int) -> int:
+    """Count an entry as one of a system table."""
+    (table,) = (i for i, t in enumerate(intake.routes.catalogue.tables) if t.table_id == TABLE)
+    intake._skip(framer, host, table, 0)  # noqa: SLF001 (the fault is planted inside)
+    return constants.ENTRY
+
+
+def forget_last(whole: Callable[..., None], intake: Intake, framer: Framer, host: int) -> None:
+    """Decide about all entries of a group but the last."""
+    intake.waiting -= 1
+    whole(intake, framer, host)
+
+
+def count_surplus(_: Callable[..., int], agreement: Agreement, host: int, *__: int) -> int:
+    """Count an entry as a copy of the first record."""
+    agreement._count(0, host, 2)  # noqa: SLF001 (as above)
+    return 0
+
+
+FAULTS: dict[str, tuple[type, str, Callable[..., Any]]] = {
+    "an entry goes nowhere": (Intake, "_route", lambda *_: constants.ENTRY),
+    "an entry goes to a split twice": (Intake, "_route", lambda w, *given: w(*given) and w(*given)),
+    "an entry is counted as a system table's": (Intake, "_route", skip),
+    "a key is not looked at": (Intake, "_note", lambda *_: None),
+    "the last of a group is forgotten": (Intake, "_decide", forget_last),
+    "an entry is not observed": (Intake, "_observe", lambda *_: None),
+    "an entry is counted, and has no record": (Agreement, "observe", count_surplus),
+    "agreement takes an entry for another": (
+        Agreement,
+        "observe",
+        lambda w, agreement, host, d0, *rest: w(agreement, host, d0 // 2, *rest),
+    ),
+}
+
+
+@pytest.mark.skipif(COMPILED, reason="machine code cannot be changed")
+@pytest.mark.parametrize("name", FAULTS)
+def test_entries_that_are_lost_or_miscounted_are_missed(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the log held must become skipped, passed or counted, each once, as what it is."""
+    kind, method, fault = FAULTS[name]
+    log = Log(1)
+    raws = [insert(b"%d" % i) for i in range(200)]
+    monkeypatch.setattr(kind, method, every_third(getattr(kind, method), fault))
+
+    def read() -> None:
+        log.feed(raws)
+        log.agreements[0].take_emitted()
+
+    with pytest.raises(MiscountError):
+        read()
