@@ -223,6 +223,18 @@ def test_the_number_of_a_deleted_version_is_not_given_again(address: str) -> Non
     assert (200, 2, 3) == registered(address, "a")
 
 
+def test_a_subject_is_gone_after_it_was_deleted_twice(address: str) -> None:
+    """Deleted once, its versions can still be listed; the second time, permanently, they go."""
+    registered(address, "a", "x")
+    listed, both = "/subjects/a/versions?deleted=true", "/subjects/a?permanent=true"
+
+    assert 404 == ask(address, "DELETE", both)[0]
+    assert (200, [1]) == ask(address, "DELETE", "/subjects/a")
+    assert (200, [1]) == ask(address, "GET", listed)
+    assert (200, [1]) == ask(address, "DELETE", both)
+    assert 404 == ask(address, "GET", listed)[0]
+
+
 def test_a_body_that_is_not_compressed_as_it_says_is_refused(address: str) -> None:
     """With JSON, as all errors are."""
     request = urllib.request.Request(f"{address}/subjects/a/versions", b"\x1f\x8b123")  # noqa: S310 (ours)

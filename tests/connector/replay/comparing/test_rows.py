@@ -17,10 +17,26 @@ def field(name: str, kind: object) -> Mapping[str, object]:
     return {"name": name, "type": ["null", kind]}
 
 
+UDT = {
+    "type": "record",
+    "name": "u",
+    "cqlType": "address",
+    "fields": [
+        {"name": "mode", "type": "string"},
+        field("deletedAt", "long"),
+        {"name": "fields", "type": {"type": "record", "name": "of", "fields": [field("a", "int")]}},
+    ],
+}
 PAYLOAD = {
     "type": "record",
     "name": "Payload",
-    "fields": [field("k", "int"), field("c", "int"), field("v", "string"), field("w", "string")],
+    "fields": [
+        field("k", "int"),
+        field("c", "int"),
+        field("v", "string"),
+        field("w", "string"),
+        field("u", UDT),
+    ],
     "partitionKey": ["k"],
     "clustering": ["c"],
     "static": [],
@@ -38,7 +54,7 @@ def change(operation: str, time_us: int, *, expires: int | None = None, **values
         "isStatic": False,
         "expires": expires,
         "updateFields": list(values),
-        "payload": {"k": 1, "c": 2, "v": None, "w": None, **values},
+        "payload": {"k": 1, "c": 2, "v": None, "w": None, "u": None, **values},
         "cells": [],
         "range": None,
     }
@@ -99,3 +115,17 @@ def test_what_counts() -> None:
     assert counted is not None
     assert ["v"] == list(counted.cells)
     assert Span(from_us=21, at_s=AT_S).within(row) is None
+
+
+@pytest.mark.parametrize("times", [(AT_S + 7, AT_S + 3), (AT_S + 3, AT_S + 7), (None, AT_S + 3)])
+def test_a_value_of_many_cells_expires_with_its_first(times: tuple[int | None, ...]) -> None:
+    """From then on a table would show another value."""
+    cells = {
+        name: {"removed": False, "timestampMicros": 10, "expires": expires, "value": 1}
+        for name, expires in zip("ab", times, strict=True)
+    }
+    value = {"mode": "MERGE", "deletedAt": None, "fields": cells}
+
+    (row,) = folded(change("UPDATE", 10, u=value))
+
+    assert AT_S + 3 == row.cells["u"].expires_s

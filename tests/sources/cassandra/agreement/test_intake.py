@@ -233,6 +233,20 @@ def test_a_bound_on_bytes_is_passed_by_one_mutation(sizes: list[int], held_max: 
     assert not held or sum(map(len, held)) - len(raws[len(held) - 1]) < held_max
 
 
+def test_the_fullest_split_is_the_one_that_has_most_now() -> None:
+    """Reading stops when a split has enough; when it is taken, the next one counts."""
+    log = Log(8)
+    log.feed([insert(b"%d" % i) for i in range(100)])
+
+    shown, counts = [], []
+    for split in range(8):
+        shown.append(log.intake.fullest)
+        counts.append(log.intake.take(split).count)
+
+    assert [max(counts[split:]) for split in range(8)] == shown
+    assert 0 == log.intake.fullest
+
+
 def test_agreed_mutations_grow_while_they_are_read() -> None:
     """A view stays as it was, and nothing that is appended is lost."""
     agreed = AgreedMutations()

@@ -5,6 +5,7 @@ import pytest
 from headrace.sources.cassandra.agreement.rules import Agreement
 from headrace.sources.cassandra.errors import StateError, TopologyError
 from headrace.sources.cassandra.reading.topology_versions import Replicas, SplitVersions
+from headrace.sources.cassandra.ring.log_slots import LOG_SLOTS_WANTED
 from headrace.sources.cassandra.ring.topology import Node, Topology
 from headrace.sources.cassandra.schema.tables import KeyspaceSchema
 from headrace.sources.cassandra.state.cdc_state import StoredTopology
@@ -167,3 +168,20 @@ def test_a_chunk_that_is_no_topology_is_refused() -> None:
     """Other bytes in its place are a named error."""
     with pytest.raises(StateError, match="expected a topology"):
         SplitVersions(job(), 0, (StoredTopology(Chunk(b"\x01rows"), None),), 0)
+
+
+@pytest.mark.parametrize("least", [1, 3])
+def test_there_are_no_more_splits_than_log_slots_need(least: int) -> None:
+    """The number is doubled until no split reads more logs than it should, and no further."""
+    hosts = [f"n{i:03}" for i in range(130)]
+    version = Topology.of(
+        [Node(name, ((i - 65) * 2**57,)) for i, name in enumerate(hosts)], [keyspace()], "QUORUM"
+    )
+
+    def widest(count: int) -> int:
+        made = Replicas(hosts, version, ["ks"], count)
+        return max(len(made.needed(split, [version])) for split in range(count))
+
+    fitting = Replicas(hosts, version, ["ks"], least).fitting(least)
+
+    assert widest(fitting) <= LOG_SLOTS_WANTED < widest(fitting // 2)

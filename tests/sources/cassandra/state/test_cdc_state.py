@@ -254,6 +254,20 @@ def test_a_moved_log_has_the_schemas_up_to_its_marker(position: int, expected: l
     assert versions == moved.schemas["node2"]
 
 
+def test_a_moved_log_leaves_the_others_where_they_are() -> None:
+    """Only its own marker, start and absence change."""
+    places = {"node1": Marker(3, 7), "node2": Marker(4, 0)}
+    absences = {"node1": Absence(9, 1), "node2": Absence(9, 2)}
+    state = replace(sample(), markers=places, starts=places, absences=absences)
+    moved = state.moved({"node": "node1"}, {"segment_id": 3, "position": 100})
+    reset = state.moved({"node": "node1"}, None)
+
+    there = {"node1": Marker(3, 100), "node2": Marker(4, 0)}
+    assert (there, there) == (moved.markers, moved.starts)
+    assert {"node2": Marker(4, 0)} == reset.markers == reset.starts
+    assert {"node2": Absence(9, 2)} == moved.absences == reset.absences
+
+
 @pytest.mark.parametrize("position", [1, 50, 900])
 def test_a_moved_log_is_ahead_nowhere(position: int) -> None:
     """All of it is read again from the new marker, whatever some tokens had read further before."""
