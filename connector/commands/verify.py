@@ -9,7 +9,7 @@ from typing import Final
 from headrace.connector.commands.gaps import OPEN_STATUS
 from headrace.connector.commands.job_parser import job_parser
 from headrace.connector.commands.run import BooksDifferError, enter
-from headrace.connector.replay.stream.checkpoint import checkpoint_of
+from headrace.connector.replay.stream.checkpoint import checkpoint_of, known_schemas
 from headrace.connector.replay.stream.stream_books import stream_states
 from headrace.connector.runtime.books.committed import books_of, committed_books
 from headrace.connector.runtime.books.equations import SplitBooks, total
@@ -100,10 +100,8 @@ def _committed(job: Job) -> tuple[Sequence[SplitBooks], Mapping[str, str]]:
 def _compared(job: Job, books: Sequence[SplitBooks]) -> tuple[SinkContent, Sequence[str]]:
     """Return what the job's sink has, and what differs from *books*, which were read before."""
     with contextlib.closing(job.open_store(create=False)) as store:
-        schemas, key = store.schemas(), store.job_key()
-    if not schemas and total(books).counters:
-        hint = "`headrace reconcile` compares its topics with the logs"
-        raise ConfigError([Problem("--sink", "a job that Spark runs has no schemas here", hint)])
+        key = store.job_key()
+    schemas = known_schemas(job).values()
     sink = made_sink(job, read_only_context(job.name, key))
     options = job.sink_config
     chain = Chain(options) if isinstance(options, SinkOptions) else None

@@ -93,7 +93,7 @@ def _compared(
             sides,
             comparison,
             used.gather,
-            known=known_schemas(text),
+            known={name: schema.value for name, schema in known_schemas(text).items()},
             times=Times(time.time, time.sleep, given.grace),
         )
     if why_not:

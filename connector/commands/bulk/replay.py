@@ -197,9 +197,10 @@ def _status(given: StatusOptions, table: RunTable) -> int:
 
 def _verify(given: VerifyOptions, text: JobText, table: RunTable) -> int:
     run = table.run(given.run)
-    known = {} if run.target.sink is None else known_schemas(text)
+    schemas = {} if run.target.sink is None else known_schemas(text)
+    values = {name: schema.value for name, schema in schemas.items()}
     with engine(given.master) as used:
-        different = verify(table, run, used, known)
+        different = verify(table, run, used, values)
     rows = table.shards(run.run)
     sys.stdout.write(summary(run, rows))
     return DIFFERENCES_STATUS if different else 0

@@ -37,14 +37,13 @@ from headrace.connector.replay.runs import new_run
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.sending import Sending
 from headrace.connector.replay.shards import inside, origin_of
-from headrace.connector.replay.stream.checkpoint import known_schema_texts, known_schemas
+from headrace.connector.replay.stream.checkpoint import known_schemas
 from headrace.connector.replay.stream.streaming import Delivered, SinkStream, deliver_rows
 from headrace.connector.serde.decoding import Decoder
 from headrace.connector.serde.large import whole_messages
 from headrace.plugins import (
     NO_ORIGIN,
     BadRecordError,
-    Document,
     EncodedRecords,
     HeadraceError,
     Origin,
@@ -92,12 +91,10 @@ class TopicReader(DataSourceReader):
             buckets=1,
             selection=Selection(),
         )
-        self._schemas: Mapping[bytes, Document] = known_schemas(text)
+        self._schemas = known_schemas(text)
         self._spec = spec_of(options)
         self._target = target_of(self._spec, options)
-        self._schema_texts: Mapping[bytes, str] = {}
         if self._target is not None:
-            self._schema_texts = known_schema_texts(text)
             with self._sink() as (sink, _):
                 _check_envelope(sink)
 
@@ -111,7 +108,8 @@ class TopicReader(DataSourceReader):
         """Yield the messages of a part; those that cannot be decoded have no decoded columns."""
         assert isinstance(partition, TopicPartition)  # noqa: S101 (made above)
         part, target, origin = partition.part, self._target, self._comparison.origin
-        decoder = decoder_of(self._comparison, self._schemas)
+        values = {name: schema.value for name, schema in self._schemas.items()}
+        decoder = decoder_of(self._comparison, values)
         with self._sink() as (sink, _):
             if target is None:
                 for records in whole_messages(sink.read_back(part)):
@@ -120,7 +118,8 @@ class TopicReader(DataSourceReader):
                     )
                 return
             with inside(self._spec.directory), closing(self._spec.open()) as source:
-                typed = TypedMessages(target, source, self._schema_texts)
+                texts = {name: schema.text for name, schema in self._schemas.items()}
+                typed = TypedMessages(target, source, texts)
                 for records in whole_messages(sink.read_back(part)):
                     yield typed.batch(part, records, decoder)
 

@@ -21,8 +21,9 @@ from headrace.connector.control.jobs import JobText
 from headrace.connector.foundation.files import write_durably
 from headrace.connector.replay.errors import RunBusyError
 from headrace.connector.stores import Counters, Loss, StateLostError, TableCounts, add_counters
+from headrace.connector.stores.job import Job
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.plugins import Document, EncodedPosition, MissingRequirementError, RecordSchema
+from headrace.plugins import EncodedPosition, MissingRequirementError, RecordSchema
 
 # A place in the source, as Spark stores it. Any: JSON.
 Offset = Mapping[str, Any]
@@ -197,20 +198,25 @@ class Checkpoint:
     def keep_schemas(self, schemas: Sequence[RecordSchema]) -> None:
         """Store the schemas of records."""
         for schema in schemas:
-            path = self._schemas / f"{schema.schema_id.hex()}.cql"
+            path = self._schemas / f"{schema.schema_id.hex()}.json"
             if not path.exists():
-                _write(path.with_suffix(".avsc"), msgspec.json.encode(schema.value))
-                _write(path, schema.text.encode())
+                _write(path, msgspec.json.encode(schema))
 
-    def schemas(self) -> Mapping[bytes, Document]:
-        """Return the schemas of values, by their ids."""
-        files = self._schemas.glob("[!.]*.avsc")
-        return {bytes.fromhex(file.stem): msgspec.json.decode(file.read_bytes()) for file in files}
+    def schemas(self) -> Sequence[RecordSchema]:
+        """Return the schemas of all records so far.
 
-    def schema_texts(self) -> Mapping[bytes, str]:
-        """Return the CREATE statements of tables, by the ids of their schemas."""
-        files = self._schemas.glob("[!.]*.cql")
-        return {bytes.fromhex(file.stem): file.read_text("utf-8") for file in files}
+        Raises:
+            StateLostError: one cannot be read.
+
+        """
+        found = []
+        for path in sorted(self._schemas.glob("[!.]*.json")):
+            try:
+                found.append(msgspec.json.decode(path.read_bytes(), type=RecordSchema))
+            except (OSError, msgspec.MsgspecError) as error:
+                said = f"the schema of records cannot be read: {error}"
+                raise StateLostError(said, place=str(path), hint=_WHOLE) from error
+        return found
 
 
 def checkpoint_of(state: Path, job: str) -> Checkpoint:
@@ -218,23 +224,13 @@ def checkpoint_of(state: Path, job: str) -> Checkpoint:
     return Checkpoint(state.with_name(state.name + SUFFIX) / quote(job, safe=""))
 
 
-def known_schemas(text: JobText) -> Mapping[bytes, Document]:
-    """Return the schemas of values that the job's state knows, or its checkpoint on Spark."""
-    kept = checkpoint_of(text.state, text.name).schemas()
-    return {**kept, **{schema.schema_id: schema.value for schema in _noted(text)}}
-
-
-def known_schema_texts(text: JobText) -> Mapping[bytes, str]:
-    """Return the CREATE statements of tables, by the ids of the same schemas."""
-    kept = checkpoint_of(text.state, text.name).schema_texts()
-    return {**kept, **{schema.schema_id: schema.text for schema in _noted(text)}}
-
-
-def _noted(text: JobText) -> Sequence[RecordSchema]:
-    if not text.notes.exists():
-        return ()
-    with contextlib.closing(open_notes(text.notes, create=False)) as connection:
-        return connection.store(text.name).schemas()
+def known_schemas(job: JobText | Job) -> Mapping[bytes, RecordSchema]:
+    """Return the schemas that the job's state knows, or its checkpoint on Spark, by their ids."""
+    found = [*checkpoint_of(job.state, job.name).schemas()]
+    if job.notes.exists():
+        with contextlib.closing(open_notes(job.notes, create=False)) as connection:
+            found += connection.store(job.name).schemas()
+    return {schema.schema_id: schema for schema in found}
 
 
 def _write(path: Path, content: bytes) -> None:

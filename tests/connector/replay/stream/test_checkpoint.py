@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.connector.replay.stream.checkpoint import Checkpoint, Known
-from headrace.connector.stores import Loss, TableCounts
+from headrace.connector.stores import Loss, StateLostError, TableCounts
 from headrace.plugins import EncodedPosition, MissingRequirementError
 from headrace.plugins.testing.doubles import sample_records
 
@@ -69,3 +69,18 @@ def test_a_batch_that_is_repeated_counts_once(tmp_path: Path) -> None:
             assert [{"ks.t": counted(so_far)}, {}] == Checkpoint(tmp_path).delivered(batch)
 
     assert ["2", "3"] == sorted(each.name for each in (tmp_path / "delivered").glob("[0-9]*"))
+
+
+def test_schemas_are_read_back(tmp_path: Path) -> None:
+    """Each one whole, and once; one that is damaged is named."""
+    schema = sample_records(1)[0].schema
+    for _ in range(2):
+        Checkpoint(tmp_path).keep_schemas([schema])
+    (found,) = Checkpoint(tmp_path).schemas()
+    assert (schema, schema.key, schema.value) == (found, found.key, found.value)
+
+    path = tmp_path / "schemas" / f"{schema.schema_id.hex()}.json"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(StateLostError, match="the schema of records cannot be read") as caught:
+        Checkpoint(tmp_path).schemas()
+    assert str(path) == caught.value.place

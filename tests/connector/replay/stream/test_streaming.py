@@ -12,6 +12,7 @@ import yaml
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from headrace.connector.commands.cli import main
 from headrace.connector.control.jobs import job_text
 from headrace.connector.replay.columns import encoded_rows, sink_batch
 from headrace.connector.replay.errors import LogShortError
@@ -134,6 +135,21 @@ def test_books(job: GapJob, batch_bytes: int) -> None:
     assert len(EXPECTED) == sum(t["delivered"] for t in on_spark["total"]["tables"].values())
     assert without_order(by_worker["total"]) == without_order(on_spark["total"])
     assert by_worker["splits"].keys() == on_spark["splits"].keys()
+
+
+def test_the_sink_is_compared_with_the_books(
+    job: GapJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`headrace verify --sink` finds what Spark's tasks delivered, and misses what is gone."""
+    ByHand(job).run()
+    sink = job.verified("--sink")["sink"]
+    (table,) = sink["tables"].values()
+    assert (len(EXPECTED), 0, 0) == (table["found"], table["missing"], sink["unreadable"])
+
+    out = job.folder / "out.jsonl"
+    out.write_bytes(b"".join(out.read_bytes().splitlines(keepends=True)[:-1]))
+    assert 4 == main(["verify", "--sink", str(job.path)])
+    assert f"sink: 1 of {len(EXPECTED)} delivered changes" in capsys.readouterr().err
 
 
 def without_order(verified: Mapping[str, dict[str, object]]) -> Mapping[str, object]:
