@@ -2,9 +2,10 @@
 
 A fault that no test notices shows a test that is missing, or code that is not needed; some change
 nothing that anybody could see. Each is planted in a copy of the tree. The tests that mirror its
-module run first, then the others of their folder. What is compiled, is interpreted. A test that
-fails without the fault, too, notices nothing; such a fault, and one with which tests do not end,
-counts neither way. One seed plants the same faults in the same tree.
+module run first, then the others of their folder, then those elsewhere that import the module.
+What is compiled, is interpreted. A test that fails without the fault, too, notices nothing; such a
+fault, and one with which tests do not end, counts neither way. One seed plants the same faults in
+the same tree.
 
 python -m tests.faults [--count 60] [--seed 17] [--under sources/cassandra/state] [--seconds 600]
 """
@@ -158,12 +159,22 @@ def chosen(under: str, count: int, dice: Random) -> list[tuple[Path, Fault]]:
     return list(islice(filter(None, in_turn), count))
 
 
-def mirrors_of(module: Path) -> list[list[str]]:
-    """Return the tests that mirror a module, then the others of their folder."""
+def stages_of(module: Path) -> list[list[str]]:
+    """Return the tests of a module: that mirror it, of the same folder, that import it."""
     folder = Path("tests") / module.parent
     there = sorted(str(p.relative_to(ROOT)) for p in (ROOT / folder).glob("test_*.py"))
     mirrored = [name for name in there if Path(name).name == f"test_{module.name}"]
-    return [each for each in (mirrored, [n for n in there if n not in mirrored]) if each]
+    dotted = f"headrace.{'.'.join(module.with_suffix('').parts)}"
+    package, _, name = dotted.rpartition(".")
+    imports = re.compile(rf"{re.escape(dotted)}\b|from {re.escape(package)} import .*\b{name}\b")
+    importing = [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        if imports.search(path.read_text("utf-8"))
+    ]
+    others = [name for name in there if name not in mirrored]
+    elsewhere = [name for name in importing if name not in there]
+    return [each for each in (mirrored, others, elsewhere) if each]
 
 
 class Tree:
@@ -188,7 +199,7 @@ class Tree:
         interpreted, noticed = path.with_suffix(".pxd").exists(), ""
         try:
             path.write_bytes(fault.plant(source))
-            for tests in mirrors_of(module):
+            for tests in stages_of(module):
                 if noticed := self._failed(tests, interpreted=interpreted):
                     break
         finally:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from faults import ROOT, faults_in, mirrors_of
+from faults import ROOT, faults_in, stages_of
 
 SOURCE = '''"""A docstring with 1 < 2."""
 from typing import Final
@@ -73,10 +73,14 @@ def test_a_fault_changes_its_place_alone() -> None:
     ],
 )
 def test_the_mirroring_tests_come_first(module: str, first: list[str] | None) -> None:
-    """Then those of the folder, each once; a module without either has none."""
-    found = mirrors_of(Path(module))
+    """Then those of the folder, then those that import it, each once; it may have none."""
+    found = stages_of(Path(module))
     there = {str(p.relative_to(ROOT)) for p in (ROOT / "tests" / module).parent.glob("test_*.py")}
+    names = [name for names in found for name in names]
 
-    assert there == {name for names in found for name in names}
-    assert len(there) == sum(map(len, found))
+    assert len(names) == len(set(names))
+    assert there == set(names[: len(there)])
     assert first is None or first == found[0]
+    if first is not None:
+        assert "tests/sources/cassandra/state/test_cdc_state.py" in found[1]
+        assert "tests/sources/cassandra/reading/test_damage.py" in found[2]
