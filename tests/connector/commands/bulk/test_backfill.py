@@ -1,6 +1,7 @@
 """`headrace backfill` over a node that answers by ranges of tokens, without Spark: N01 to N08."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -251,6 +252,7 @@ def test_interrupted(filled: Filled) -> None:
     command = ["backfill", str(filled.job.path), *filled.options(T)]
     with subprocess.Popen(  # noqa: S603 (ours)
         [sys.executable, "-c", _KILLED, str(folder), *command],
+        env=os.environ | {"TMPDIR": str(folder)},  # What it cannot remove goes with the test.
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     ) as child:
