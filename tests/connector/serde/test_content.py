@@ -43,6 +43,8 @@ def test_all_that_is_there_is_accepted() -> None:
     assert is_accepted(whole, encoded(*reversed(SUMS)))
     assert is_accepted(whole, encoded(*SUMS[:2], omitted=SUMS[2], quarantined=SUMS[3]))
     assert is_accepted(batch(0), EncodedRecords([], [], [], []))
+    unchecked = Quarantined("", "bad_value", "", b"")  # Of no change: it has no share.
+    assert is_accepted(whole, replace(encoded(*SUMS), quarantined=[unchecked]))
 
 
 @pytest.mark.parametrize(
