@@ -58,6 +58,18 @@ def test_what_waits_for_a_dropped_table_is_filtered(job: GapJob) -> None:
     assert [*range(6), *range(10, 13)] == job.rows()
 
 
+def test_what_waits_without_bytes_goes_on_waiting(job: GapJob) -> None:
+    """Whether it has changes of the tables that are left cannot be known any more."""
+    assert 0 == job.run()
+    for path in job.folder.glob(f"{ALONE[0]}/*-{SEGMENT_ID + 1}*"):
+        path.unlink()
+
+    job.change(tables=[T])
+    assert 0 == job.run()
+    books = job.books()
+    assert (0, 6) == (books["mutations.filtered"], books["mutations.pending"])
+
+
 def test_a_keyspace_that_leaves_and_comes_back(job: GapJob) -> None:
     """Its waiting mutations are judged by its own replicas, whatever left meanwhile."""
     schema = job.folder / "schema.cql"
