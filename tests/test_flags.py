@@ -3,7 +3,7 @@
 import argparse
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -65,18 +65,18 @@ def wrong(line: str) -> list[str]:
     return [f"headrace {line}: {flag}" for flag in FLAG.findall(ours) if flag not in there]
 
 
-def texts(module: Path) -> Iterator[str]:
-    """Yield the strings of a module that are neither docstrings nor flags that it declares."""
-    tree = ast.parse(module.read_text())
+@cache
+def texts(module: Path) -> Sequence[str]:
+    """Return the strings of a module that are neither docstrings nor flags that it declares."""
+    nodes = list(ast.walk(ast.parse(module.read_text())))
     left_out: set[ast.AST] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Expr):
             left_out.add(node.value)
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
             left_out.update(node.args)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in left_out:
-            yield node.value
+    constants = (n for n in nodes if isinstance(n, ast.Constant) and n not in left_out)
+    return [node.value for node in constants if isinstance(node.value, str)]
 
 
 def modules() -> list[Path]:
