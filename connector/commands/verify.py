@@ -2,13 +2,17 @@
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 from headrace.connector.commands.gaps import OPEN_STATUS
 from headrace.connector.commands.job_parser import job_parser
 from headrace.connector.commands.run import BooksDifferError, enter
+from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.stream.checkpoint import checkpoint_of, known_schemas
 from headrace.connector.replay.stream.stream_books import stream_states
 from headrace.connector.runtime.books.committed import books_of, committed_books
@@ -34,7 +38,7 @@ from headrace.connector.serde.transforms.chain import Chain
 from headrace.connector.stores import StateFileError
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.plugins import NO_ORIGIN, ConfigError, Problem, SinkOptions
+from headrace.plugins import NO_ORIGIN, ConfigError, Problem, Sink, SinkOptions
 
 BOOKS_DIFFER_STATUS: Final = 4
 
@@ -52,10 +56,19 @@ def verify_main(arguments: Sequence[str]) -> int:
         action="store_true",
         help="read the sink, and exit 4 if changes are missing that were delivered",
     )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="how many processes read the sink; default: as many as there are processors",
+    )
     given = parser.parse_args(arguments)
+    if given.processes < 1:
+        raise bad_option("--processes", f"expected 1 or more, found {given.processes}")
     job = enter(given.job_file, given.job)
     books, failed = _committed(job)
-    content, lost = _compared(job, books) if given.sink else (None, ())
+    content, lost = _compared(job, books, given.processes) if given.sink else (None, ())
     with contextlib.closing(open_notes(job.notes, create=False)) as notes:
         sources = failed_sources(notes, job.name)
     wrong = books_differences(books)
@@ -97,8 +110,25 @@ def _committed(job: Job) -> tuple[Sequence[SplitBooks], Mapping[str, str]]:
             return committed_books(store, source, thorough=True), failed
 
 
-def _compared(job: Job, books: Sequence[SplitBooks]) -> tuple[SinkContent, Sequence[str]]:
+def _compared(
+    job: Job, books: Sequence[SplitBooks], processes: int
+) -> tuple[SinkContent, Sequence[str]]:
     """Return what the job's sink has, and what differs from *books*, which were read before."""
+    assert job.file is not None  # noqa: S101 (it was read from there)
+    opened = partial(_opened, job.file, job.name)
+    content = content_of(opened, total(books).counters, processes=processes)
+    is_moving = total(_committed(job)[0]).counters != total(books).counters
+    return content, content.differences(is_moving=is_moving)
+
+
+def _opened(path: Path, name: str) -> tuple[Sink, ChangeNames]:
+    """Open the sink of a job, and what reads the names of its changes.
+
+    Raises:
+        ConfigError: its messages do not say which changes they are.
+
+    """
+    job = enter(path, name)
     with contextlib.closing(job.open_store(create=False)) as store:
         key = store.job_key()
     schemas = known_schemas(job).values()
@@ -112,10 +142,7 @@ def _compared(job: Job, books: Sequence[SplitBooks]) -> tuple[SinkContent, Seque
     # Without a schema store: it is asked for nothing, and nothing is published.
     encoder = Encoder(sink.encoding(), NO_ORIGIN, chain=chain, topic_of=sink.topic_of)
     decoder = Decoder.of(sink, {}, job.directory)
-    names = ChangeNames(sink.encoding(), encoder, schemas, decoder)
-    content = content_of(sink, names, total(books).counters)
-    is_moving = total(_committed(job)[0]).counters != total(books).counters
-    return content, content.differences(is_moving=is_moving)
+    return sink, ChangeNames(sink.encoding(), encoder, schemas, decoder)
 
 
 def _print_books(books: Sequence[SplitBooks], *, by_split: bool) -> None:

@@ -1,17 +1,22 @@
 """Reads a sink back and counts which changes it has, to compare them with the books.
 
 A change counts once however often it was sent: delivery may repeat it. The names of changes are
-kept in temporary files, so that memory stays the same whatever the sink holds.
+kept in temporary files, so that memory stays the same whatever the sink holds. Several processes
+can read it, each its own parts.
 """
 
 import contextlib
 import struct
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
-from typing import IO, Final
+from typing import Any, Final
 
 from headrace.connector.serde.change_names import ChangeNames
 from headrace.connector.serde.large import whole_messages
@@ -105,21 +110,97 @@ class SinkContent:
         return "".join(f"{line}\n" for line in lines)
 
 
-def content_of(sink: Sink, names: ChangeNames, counters: Counters) -> SinkContent:
-    """Read all that *sink* has of the tables in *counters*, which the job delivered. Blocks.
+Opened = Callable[[], tuple[Sink, ChangeNames]]
+"""Opens a sink, and what reads the names of its changes. It can be pickled for other processes."""
+
+
+def content_of(opened: Opened, counters: Counters, *, processes: int = 1) -> SinkContent:
+    """Read all that a sink has of the tables in *counters*, which the job delivered. Blocks.
+
+    Its parts are divided among so many *processes* at most, each of which opens it.
 
     Raises:
         ConfigError: what this sink wrote cannot be read back.
-        MissingRequirementError: the temporary files cannot be written.
+        MissingRequirementError: the temporary files cannot be written, or a process was killed.
         HeadraceError: the sink cannot be read.
 
     """
     tables = [table for table, c in sorted(counters.items()) if c.delivered]
     tables = [table for table in tables if table != CONTROL_TABLE]
     numbers = {table: number for number, table in enumerate(tables)}
+    sink, _ = opened()
+    parts = sink.parts(tables) if tables else ()
+    shares = [parts[first::processes] for first in range(min(processes, len(parts)))]
+    sent: Counter[int] = Counter()
+    found: Counter[int] = Counter()
+    with _folder() as folder, _mapped(len(shares)) as mapped:
+        reading = partial(_read, opened, numbers, folder)
+        reports = mapped(reading, range(len(shares)), shares)
+        for counted in mapped(partial(_counted, folder), range(_FILES)):
+            sent.update(counted[0])
+            found.update(counted[1])
+    content = {}
+    for table, number in numbers.items():
+        c = counters[table]
+        kept = c.dead_lettered + c.quarantined
+        repeated = sent[number] - found[number]
+        content[table] = TableContent(c.delivered, kept, found[number], repeated)
+    reasons = (reason for _, reason in reports if reason)
+    return SinkContent(content, sum(count for count, _ in reports), next(reasons, ""))
+
+
+@contextlib.contextmanager
+def _mapped(processes: int) -> Iterator[Callable[..., Sequence[Any]]]:
+    """Give a `map` that uses so many processes, and this one alone if it is one."""
+    if processes <= 1:
+        yield lambda function, *given: list(map(function, *given))
+        return
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        try:
+            yield lambda function, *given: list(pool.map(function, *given))
+        except BrokenProcessPool as error:
+            raise MissingRequirementError(
+                "a process that read the sink was killed",
+                place="verify --sink",
+                hint="was there too little memory? `--processes 1` reads it in one process",
+            ) from error
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """Give a temporary folder for the names of changes."""
+    with _kept(), tempfile.TemporaryDirectory(prefix="headrace-verify-") as folder:
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def _kept() -> Iterator[None]:
+    """Name the error of a temporary file."""
+    try:
+        yield
+    except OSError as error:
+        raise MissingRequirementError(
+            f"the names of the sink's changes cannot be kept: {error.strerror}",
+            place=tempfile.gettempdir(),
+            hint="22 bytes for each message are needed; TMPDIR names another folder",
+        ) from error
+
+
+def _read(
+    opened: Opened, numbers: Mapping[str, int], folder: Path, share: int, parts: Sequence[str]
+) -> tuple[int, str]:
+    """Write the names of the changes in *parts* into files by their first bytes.
+
+    Returns how many messages are not of the job, and why the first is not.
+    """
     unreadable, reason = 0, ""
-    with _files() as files:
-        for part in sink.parts(tables) if tables else ():
+    sink, names = opened()
+    with _kept(), contextlib.ExitStack() as stack:
+        files = [
+            stack.enter_context(Path(folder, f"{share}-{byte}").open("wb", _BUFFER_BYTES))
+            for byte in range(_FILES)
+        ]
+        for part in parts:
             for messages in whole_messages(sink.read_back(part)):
                 for stored in messages:
                     try:
@@ -130,44 +211,18 @@ def content_of(sink: Sink, names: ChangeNames, counters: Counters) -> SinkConten
                     if change is not None and change[0] in numbers:
                         table, name = change
                         files[name[0]].write(_ENTRY.pack(numbers[table], name))
-        sent, found = _counted(files)
-    content = {}
-    for table, number in numbers.items():
-        c = counters[table]
-        kept = c.dead_lettered + c.quarantined
-        repeated = sent[number] - found[number]
-        content[table] = TableContent(c.delivered, kept, found[number], repeated)
-    return SinkContent(content, unreadable, reason)
+    return unreadable, reason
 
 
-@contextlib.contextmanager
-def _files() -> Iterator[Sequence[IO[bytes]]]:
-    """Give the temporary files."""
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="headrace-verify-") as folder,
-            contextlib.ExitStack() as stack,
-        ):
-            yield [
-                stack.enter_context(Path(folder, f"{number:02x}").open("w+b", _BUFFER_BYTES))
-                for number in range(_FILES)
-            ]
-    except OSError as error:
-        raise MissingRequirementError(
-            f"the names of the sink's changes cannot be kept: {error.strerror}",
-            place=tempfile.gettempdir(),
-            hint="22 bytes for each message are needed; TMPDIR names another folder",
-        ) from error
-
-
-def _counted(files: Sequence[IO[bytes]]) -> tuple[Counter[int], Counter[int]]:
-    """Return how many names there are of each table, and how many different ones."""
+def _counted(folder: Path, byte: int) -> tuple[Counter[int], Counter[int]]:
+    """Return how many names with this first byte there are of each table, and how many differ."""
     sent: Counter[int] = Counter()
     found: Counter[int] = Counter()
-    for file in files:
-        file.seek(0)
-        entries = Counter(_ENTRY.iter_unpack(file.read()))
-        for (number, _), times in entries.items():
-            sent[number] += times
-            found[number] += 1
+    entries: Counter[tuple[int, bytes]] = Counter()
+    with _kept():
+        for path in folder.glob(f"*-{byte}"):
+            entries.update(_ENTRY.iter_unpack(path.read_bytes()))
+    for (number, _), times in entries.items():
+        sent[number] += times
+        found[number] += 1
     return sent, found

@@ -109,10 +109,13 @@ class Changes:
         whole = {"job": "j", "state": "state.db", "source": source, "sink": sink}
         (folder / "job.yaml").write_text(json.dumps(whole))
 
-    def compared(self, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    def compared(
+        self, capsys: pytest.CaptureFixture[str], processes: int = 1
+    ) -> tuple[int, dict[str, Any]]:
         """Return the status of `verify --sink --json`, and what it printed."""
         capsys.readouterr()
-        status = main(["verify", "--sink", "--json", str(self.folder / "job.yaml")])
+        options = ["--sink", "--json", "--processes", str(processes)]
+        status = main(["verify", *options, str(self.folder / "job.yaml")])
         out, err = capsys.readouterr()
         found = json.loads(out)
         assert [f"error [books_differ]: {line}" for line in found["sink_differences"]] == (
@@ -215,6 +218,16 @@ def test_what_a_sink_lost_is_missing(
     assert (4, True) == (status, missing > 0)
     lost = [line for line in found["sink_differences"] if "are missing" in line]
     assert [] != lost
+
+
+def test_processes_read_the_sink(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Several processes find what one finds."""
+    job = Changes(tmp_path, SINKS["avro"])
+    assert 0 == run(tmp_path)
+
+    assert job.compared(capsys) == job.compared(capsys, processes=2)
+    assert 2 == main(["verify", "--sink", "--processes", "0", str(tmp_path / "job.yaml")])
+    assert "--processes: expected 1 or more, found 0" in capsys.readouterr().err
 
 
 def test_what_was_sent_twice_counts_once(

@@ -211,6 +211,14 @@ def test_a_paused_owner_is_kept_out(stream: Stream) -> None:
     assert once(lines) == stream.counts()
 
 
+def test_a_full_queue_is_waited_for(bootstrap_servers: str, tmp_path: Path) -> None:
+    """What the client has no room for is sent as it is, when there is room."""
+    stream = stream_of(bootstrap_servers, tmp_path, **{"queue.buffering.max.messages": 10})
+
+    assert 0 == stream.job.finish(), stream.job.log()
+    assert once() == stream.counts()
+
+
 def test_a_broker_that_dies_loses_and_repeats_nothing(tmp_path: Path) -> None:
     """K04: the outcome of commits under way is unknown; it is looked up, not guessed."""
     (tmp_path / "job").mkdir()

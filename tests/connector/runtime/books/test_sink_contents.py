@@ -2,25 +2,18 @@
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from headrace.connector.runtime.books.sink_contents import SinkContent, TableContent, content_of
-from headrace.connector.serde.change_names import ChangeNames
-from headrace.connector.serde.decoding import Decoder
-from headrace.connector.serde.encoder import Encoder
 from headrace.connector.stores import TableCounts
-from headrace.plugins import Encoding, MissingRequirementError, Sink
+from headrace.plugins import HeadraceError, MissingRequirementError, Sink
 from headrace.plugins.testing.doubles import context
 from headrace.sinks.files import FileSink, FileSinkConfig
-
-JSON = Encoding(codec="json")
-
-
-def names() -> ChangeNames:
-    """Return what reads the names of changes in JSON."""
-    return ChangeNames(JSON, Encoder(JSON), (), Decoder({}, codec="json"))
+from headrace.sinks.kafka.failures import BrokerUnreachableError
+from helpers.jobs.parted import names, parted
 
 
 def sink(path: Path, lines: Iterator[str]) -> Sink:
@@ -44,7 +37,8 @@ def test_different_changes_are_counted(tmp_path: Path) -> None:
         "ks.b": TableCounts(500, 499, 0, 1),
         "": TableCounts(),
     }
-    found = content_of(sink(tmp_path / "out", iter(lines)), names(), counters)
+    whole = sink(tmp_path / "out", iter(lines))
+    found = content_of(lambda: (whole, names()), counters)
 
     assert {
         "ks.a": TableContent(delivered=2001, kept=0, found=2000, repeated=300),
@@ -54,6 +48,39 @@ def test_different_changes_are_counted(tmp_path: Path) -> None:
     assert ["sink: 1 of 2001 delivered changes of ks.a are missing"] == found.differences(
         is_moving=False
     )
+
+
+@pytest.mark.parametrize("processes", [1, 9])
+def test_processes_share_the_parts(tmp_path: Path, processes: int) -> None:
+    """However many read them, what is in several parts is counted once."""
+    for part in range(3):
+        lines = [change("ks.a", n, 0) for n in range(100 * part, 100 * part + 150)]
+        sink(tmp_path / f"part{part}", iter([*lines, "none"]))
+    found = content_of(
+        partial(parted, tmp_path), {"ks.a": TableCounts(350, 350)}, processes=processes
+    )
+
+    assert {"ks.a": TableContent(delivered=350, kept=0, found=350, repeated=100)} == found.tables
+    assert (3, True) == (found.unreadable, bool(found.reason))
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "hint"),
+    [
+        ("killed", MissingRequirementError, "`--processes 1` reads it in one process"),
+        ("silent", BrokerUnreachableError, "wait"),
+    ],
+)
+def test_errors_of_processes(
+    tmp_path: Path, name: str, error: type[HeadraceError], hint: str
+) -> None:
+    """An error in one of them comes whole; one that is killed is an error, too."""
+    for part in ("a", name):
+        sink(tmp_path / part, iter([change("ks.a", 1, 0)]))
+    with pytest.raises(error) as caught:
+        content_of(partial(parted, tmp_path), {"ks.a": TableCounts(1, 1)}, processes=2)
+
+    assert hint in caught.value.hint
 
 
 DIFFERENCES: Sequence[tuple[TableContent, bool, str]] = [
@@ -76,6 +103,7 @@ def test_differences(content: TableContent, is_moving: bool, said: str) -> None:
 
 def test_names_that_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a folder for temporary files the error names it."""
+    whole = sink(tmp_path / "out", iter(()))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     with pytest.raises(MissingRequirementError, match=r"none: .*cannot be kept"):
-        content_of(sink(tmp_path / "out", iter(())), names(), {"t": TableCounts(1, 1)})
+        content_of(lambda: (whole, names()), {"t": TableCounts(1, 1)})
