@@ -5,8 +5,9 @@ CQL and would cut `kafka://host` short.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from itertools import islice
 from typing import Final, NamedTuple
 
 # CQL's reserved words: as names they need double quotes.
@@ -93,23 +94,28 @@ def pieces(text: str, at: int = 0) -> Iterator[Token]:
         yield Token(kind, value, *found.span(), folded, keyword)
 
 
-def tokens(text: str) -> list[Token]:
-    """Return the tokens of *text*; the last one is END, where the one before it ends."""
-    skipped = (TokenKind.SPACE, TokenKind.COMMENT)
-    found = [token for token in pieces(text) if token.kind not in skipped]
-    end = found[-1].end if found else 0
-    return [*found, Token(TokenKind.END, "", end, end, "", "")]
+def tokens(text: str) -> Iterator[Token]:
+    """Yield the tokens of *text*; the last one is END, where the one before it ends."""
+    end = 0
+    for token in pieces(text):
+        if token.kind not in (TokenKind.SPACE, TokenKind.COMMENT):
+            end = token.end
+            yield token
+    yield Token(TokenKind.END, "", end, end, "", "")
 
 
 class Cursor:
-    """A place in the tokens of a text. Keywords are matched in any case, and only unquoted."""
+    """A place in the tokens of a text. Keywords are matched in any case, and only unquoted.
 
-    def __init__(self, text: str) -> None:
-        """Stand before the first token."""
+    A text is taken apart as far as it is read: one that begins with a mistake costs nothing more.
+    """
+
+    def __init__(self, text: str, found: Iterable[Token] | None = None) -> None:
+        """Stand before the first token; *found* are those of the text if they are there already."""
         self.text = text
-        self._tokens = tokens(text)
-        self._index = 0
-        self.token = self._tokens[0]
+        self._coming = iter(tokens(text) if found is None else found)
+        self._ahead = [next(self._coming)]  # The one that is read next, and some behind it.
+        self.token = self._ahead[0]
         """The token that is read next."""
 
     @property
@@ -121,13 +127,17 @@ class Cursor:
         """Step over the token here and return it; END is never left."""
         token = self.token
         if not self.at_end:
-            self._index += 1
-            self.token = self._tokens[self._index]
+            del self._ahead[0]
+            if not self._ahead:
+                self._ahead.append(next(self._coming))
+            self.token = self._ahead[0]
         return token
 
     def at(self, *keywords: str) -> bool:
         """Say whether the next tokens are these words or symbols."""
-        ahead = self._tokens[self._index : self._index + len(keywords)]
+        if len(self._ahead) < len(keywords):
+            self._ahead.extend(islice(self._coming, len(keywords) - len(self._ahead)))
+        ahead = self._ahead[: len(keywords)]
         return [token.keyword for token in ahead] == [keyword.lower() for keyword in keywords]
 
     def accept(self, *keywords: str) -> bool:

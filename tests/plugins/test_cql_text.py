@@ -18,7 +18,7 @@ from headrace.plugins.cql_text import (
 
 def lexed(text: str) -> list[tuple[str, str]]:
     """Return kind and value of every token before the end."""
-    return [(token.kind.name, token.value) for token in tokens(text)[:-1]]
+    return [(token.kind.name, token.value) for token in [*tokens(text)][:-1]]
 
 
 @pytest.mark.parametrize(
@@ -108,3 +108,14 @@ QUOTED = {
 def test_names_are_quoted_where_cql_demands_it(name: str) -> None:
     """Only what is not a plain lower-case word, or is reserved, gets quotes."""
     assert QUOTED[name] == quote_name(name)
+
+
+def test_a_text_is_taken_apart_as_far_as_it_is_read() -> None:
+    """What stands behind a mistake costs nothing."""
+    text = "a b c d"
+    coming = tokens(text)
+    cursor = Cursor(text, coming)
+
+    assert cursor.at("A", "b")
+    assert "a" == cursor.advance().value
+    assert ["c", "d", ""] == [token.value for token in coming]

@@ -3,7 +3,7 @@
 from typing import NoReturn
 
 from headrace.plugins import cql_text
-from headrace.plugins.cql_text import NEVER_CLOSED, Token, TokenKind
+from headrace.plugins.cql_text import NEVER_CLOSED, Token, TokenKind, tokens
 from headrace.plugins.errors import HeadraceError
 
 
@@ -24,9 +24,10 @@ class Cursor(cql_text.Cursor):
             SchemaTextError: a quote or a comment is not closed.
 
         """
-        super().__init__(text)
+        found = list(tokens(text))
+        super().__init__(text, found)
         self._place = place
-        for token in self._tokens[-2:-1]:
+        for token in found[-2:-1]:
             if token.kind is TokenKind.OPEN:
                 message, hint = NEVER_CLOSED[token.value[0]]
                 raise SchemaTextError(message, place=self._place_of(token), hint=hint)

@@ -208,7 +208,7 @@ class _Reading:
         query = f"DESCRIBE TABLE {quote_name(keyspace)}.{quote_name(name)}"
         found = self.session.execute(query).one()
         text = "" if found is None else found.create_statement
-        words = tokens(text)
+        words = list(tokens(text))
         modes = {
             option.folded: value.value.lower()
             for option, sign, value in zip(words, words[1:], words[2:], strict=False)
