@@ -19,11 +19,11 @@ CORES := $(shell nproc 2>/dev/null || echo 1)
 SHARED_OUT := -n $(shell expr $(CORES) + 1) --dist worksteal
 HOT := $(wildcard $(foreach room,connector/serde/transcode sources/cassandra/*,$(room)/*.py $(room)/*.pxd) sources/cassandra/native/c/*.h)
 
-.PHONY: help demo test test-real real-node real-ring ring fuzz soak effects check constraints bench bench-once simulate coverage wheel clean
+.PHONY: help demo test test-real real-node real-ring ring fuzz fuzz-compiled fuzz-interpreted soak effects check constraints bench bench-once simulate coverage wheel clean
 .DELETE_ON_ERROR:
 
 help:  ## Show this list.
-	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 demo: .venv/core  ## Set up the core and run a recorded three-node cluster into an embedded Kafka.
 	@$(MAKE) -s .venv/native || echo 'headrace: no machine code here, so the interpreter runs: slower, same result'
@@ -50,7 +50,12 @@ ring: .venv/ready .venv/native  ## Run three Cassandra nodes, agents, Kafka and 
 
 fuzz: .venv/ready .venv/native  ## Read random bytes for SECONDS (600) and use new examples, unless SEED is given.
 	HEADRACE_FUZZ_SEED=$(SEED) HEADRACE_NATIVE=require $(BIN)/pytest $(SHARED_OUT) -m "hypothesis and not real" --hypothesis-seed=$(SEED)
+	@$(MAKE) --no-print-directory -j 2 SECONDS=$(SECONDS) SEED=$(SEED) fuzz-compiled fuzz-interpreted
+
+fuzz-compiled:  ## That part of fuzz which reads random bytes with compiled modules.
 	$(FUZZ) HEADRACE_NATIVE=require $(BIN)/pytest tests/sources/cassandra/test_fuzz.py
+
+fuzz-interpreted:  ## The same with interpreted modules.
 	$(FUZZ) HEADRACE_NATIVE=off $(BIN)/pytest tests/sources/cassandra/test_fuzz.py
 
 effects: .venv/ready .venv/native  ## Run the test of each option while the option has no effect: each must fail.
