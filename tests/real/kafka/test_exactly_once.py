@@ -212,8 +212,14 @@ def test_a_paused_owner_is_kept_out(stream: Stream) -> None:
 
 
 def test_a_full_queue_is_waited_for(bootstrap_servers: str, tmp_path: Path) -> None:
-    """What the client has no room for is sent as it is, when there is room."""
+    """What the client has no room for is sent as it is, when there is room; so beside a bad one."""
     stream = stream_of(bootstrap_servers, tmp_path, **{"queue.buffering.max.messages": 10})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    small = NewTopic(stream.topic, 2, 1, config={"max.message.bytes": "40000"})
+    admin.create_topics([small])[stream.topic].result(30)
+    for name in range(FILES):
+        with (tmp_path / f"in{name}.jsonl").open("a") as file:
+            file.write(json.dumps({"file": name, "n": LINES, "more": "x" * 80_000}) + "\n")
 
     assert 0 == stream.job.finish(), stream.job.log()
     assert once() == stream.counts()
