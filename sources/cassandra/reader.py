@@ -390,7 +390,7 @@ class CassandraReader(Reader):
         notices: Sequence[Notice],
         nodes: Sequence[str],
     ) -> MutationBatch:
-        made, emitted = self._made, self._agreement.take_emitted()
+        made, emitted = self._made, self._agreement.take_emitted(self._split)
         checksum = agreed.checksum() if self._parts.part.tokens else emitted
         self._handed_out = (self._handed_out + checksum) % MODULUS
         return batch_class(agreed)(

@@ -796,7 +796,7 @@ class Agreement:
         self._set_field(slot, constants.LOCATIONS, position << 32 | length)
         ops.add_digest(self.emitted, 0, self.words, slot * constants.RECORD_WORDS + constants.D0)
 
-    def take_emitted(self) -> int:
+    def take_emitted(self, split: str) -> int:
         """Return the sum of the digests that were published since the last call, modulo 2**128.
 
         Raises:
@@ -804,7 +804,8 @@ class Agreement:
 
         """
         if self.given0 != self.counted0 or self.given1 != self.counted1:
-            raise MiscountError("entries that agreement was given are not in its records")
+            message = "entries that agreement was given are not in its records"
+            raise MiscountError(message, place=f"split {split}")
         low, high = self.emitted
         self.emitted[0] = self.emitted[1] = 0
         return low | high << 64

@@ -345,7 +345,7 @@ def test_entries_that_are_lost_or_miscounted_are_missed(
 
     def read() -> None:
         log.feed(raws)
-        log.agreements[0].take_emitted()
+        log.agreements[0].take_emitted("1-of-1")
 
     with pytest.raises(MiscountError):
         read()
