@@ -25,7 +25,7 @@ from headrace.connector.replay.options import ReconcileOptions, check_comparable
 from headrace.connector.replay.planning import Bounds, Planned, planned, table_source
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import Shard, SourceSpec, inside, origin_of, plugin_of
-from headrace.connector.replay.stream.checkpoint import known_schemas
+from headrace.connector.replay.stream.checkpoint import known_values
 from headrace.plugins import NO_ORIGIN, TableReading
 
 _SLICES: Final = 24  # Of a time that is bounded on both sides.
@@ -93,7 +93,7 @@ def _compared(
             sides,
             comparison,
             used.gather,
-            known={name: schema.value for name, schema in known_schemas(text).items()},
+            known=known_values(text),
             times=Times(time.time, time.sleep, given.grace),
         )
     if why_not:

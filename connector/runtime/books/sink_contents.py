@@ -168,16 +168,10 @@ def _mapped(processes: int) -> Iterator[Callable[..., Sequence[Any]]]:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """Give a temporary folder for the names of changes."""
-    with _kept(), tempfile.TemporaryDirectory(prefix="headrace-verify-") as folder:
-        yield Path(folder)
-
-
-@contextlib.contextmanager
-def _kept() -> Iterator[None]:
-    """Name the error of a temporary file."""
+    """Give a temporary folder for the names of changes; name what goes wrong with its files."""
     try:
-        yield
+        with tempfile.TemporaryDirectory(prefix="headrace-verify-") as folder:
+            yield Path(folder)
     except OSError as error:
         raise MissingRequirementError(
             f"the names of the sink's changes cannot be kept: {error.strerror}",
@@ -195,7 +189,7 @@ def _read(
     """
     unreadable, reason = 0, ""
     sink, names = opened()
-    with _kept(), contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         files = [
             stack.enter_context(Path(folder, f"{share}-{byte}").open("wb", _BUFFER_BYTES))
             for byte in range(_FILES)
@@ -219,9 +213,8 @@ def _counted(folder: Path, byte: int) -> tuple[Counter[int], Counter[int]]:
     sent: Counter[int] = Counter()
     found: Counter[int] = Counter()
     entries: Counter[tuple[int, bytes]] = Counter()
-    with _kept():
-        for path in folder.glob(f"*-{byte}"):
-            entries.update(_ENTRY.iter_unpack(path.read_bytes()))
+    for path in folder.glob(f"*-{byte}"):
+        entries.update(_ENTRY.iter_unpack(path.read_bytes()))
     for (number, _), times in entries.items():
         sent[number] += times
         found[number] += 1

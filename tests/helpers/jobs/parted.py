@@ -1,5 +1,6 @@
 """A sink of several parts, which processes of a test can open."""
 
+import errno
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -38,6 +39,8 @@ class Parted(FileSink):
         """Read a file, if its name does not say what happens instead."""
         if part.endswith("killed"):
             os.kill(os.getpid(), signal.SIGKILL)
+        if part.endswith("full"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if part.endswith("silent"):
             raise BrokerUnreachableError("the broker is silent", place=part, hint="wait")
         return super().read_back(part)

@@ -68,6 +68,7 @@ def test_processes_share_the_parts(tmp_path: Path, processes: int) -> None:
     ("name", "error", "hint"),
     [
         ("killed", MissingRequirementError, "`--processes 1` reads it in one process"),
+        ("full", MissingRequirementError, "TMPDIR names another folder"),
         ("silent", BrokerUnreachableError, "wait"),
     ],
 )
