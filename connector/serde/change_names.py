@@ -36,6 +36,8 @@ _FORMATS: Final = ("avro", "json")
 _FIELDS: Final = ("mutation", "index")
 _FLAT_FIELDS: Final = ("__mutation", "__index")
 _INDEX_BYTES: Final = 4
+NAME_BYTES: Final = MUTATION_ID_BYTES + _INDEX_BYTES
+_HEADERS_MAX: Final = 1_000  # Different ones that are kept.
 _NO_CHANGES: Final = frozenset({CONTROL_HEADER, RUN_HEADER})
 
 
@@ -87,9 +89,8 @@ class ChangeNames:
         self._decoder = decoder
         self._tables: dict[bytes, str] = {}
         self._readers: dict[bytes, tuple[str, NameReader]] = {}
-        # The last headers of a change that its message has as a whole: most messages share them.
-        self._headers: Headers | None = None
-        self._reader: tuple[str, NameReader] | None = None
+        # By the headers of changes that their message has as a whole: few differ.
+        self._whole: dict[Headers, tuple[str, NameReader]] = {}
         fields = _FLAT_FIELDS if wanted.envelope == _FLAT else _FIELDS
         is_avro = wanted.codec == _FORMATS[0]
         for schema in schemas:
@@ -125,8 +126,9 @@ class ChangeNames:
         value = stored.value
         if value is None:
             return None
-        if stored.headers is self._headers and self._reader is not None:
-            table, reader = self._reader
+        known = self._whole.get(stored.headers)
+        if known is not None:
+            table, reader = known
             return table, reader.of(value, self._decoder.prefix_bytes)
         headers = dict(stored.headers)
         if not _NO_CHANGES.isdisjoint(headers):
@@ -140,7 +142,9 @@ class ChangeNames:
             message = f"the job has no schema with the id {schema_id.hex()!r}"
             raise UndecodableError(message, place=f"message {stored.place}")
         if CLAIM_HEADER not in headers:
-            self._headers, self._reader = stored.headers, found
+            if len(self._whole) >= _HEADERS_MAX:
+                self._whole.clear()
+            self._whole[stored.headers] = found
         table, reader = found
         return table, reader.of(content, 0)
 

@@ -46,6 +46,7 @@ _CUT_TYPES: Final = (["null", "string"], ["null", "bytes"])
 _NAME_BYTES: Final = 32
 _DIGITS_MAX: Final = 9
 _HOUR_S: Final = 3_600
+_HEADERS_MAX: Final = 1_000  # Different ones that are kept.
 Pair = tuple[bytes | None, bytes]
 """A message's key and value."""
 
@@ -346,21 +347,23 @@ def whole_messages(came: Iterable[Sequence[Stored]]) -> Iterator[Sequence[Stored
     The joined message takes the place of the last chunk. A chunk with incomplete headers stays.
     """
     joiner = Reassembler()
-    plain: Headers | None = None  # The last ones that are not of a chunk: most messages share them.
+    plain: set[Headers] = set()  # Those that are not of a chunk: few differ.
     for messages in came:
         found = []
         for stored in messages:
             value = stored.value
-            if value is not None and stored.headers is not plain:
+            if value is not None and stored.headers not in plain:
                 headers = dict(stored.headers)
                 if CHUNK_ID_HEADER not in headers:
-                    plain = stored.headers
+                    if len(plain) >= _HEADERS_MAX:
+                        plain.clear()
+                    plain.add(stored.headers)
                 else:
                     with suppress(BrokenChunkError):
                         value = joiner.add(value, headers)
                     if value is None:
                         continue
-            found.append(stored if value is stored.value else replace(stored, value=value))
+            found.append(stored if value is stored.value else stored._replace(value=value))
         yield found
 
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 Headers = tuple[tuple[str, bytes], ...]
 # Any: a record's value is shaped by its schema, which only exists at run time.
@@ -162,11 +162,16 @@ class Quarantined:
     checksum: int = field(default=0, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A record as it lies where a sink wrote it; `place` is its number there, for messages."""
+class Stored(NamedTuple):
+    """A record as it lies where a sink wrote it; `place` is its number there, for messages.
+
+    Equal headers may be one object for many records.
+    """
 
     place: int
-    key: bytes | None = field(repr=False)
-    value: bytes | None = field(repr=False)
-    headers: Headers = field(repr=False)
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+    def __repr__(self) -> str:  # Without the row's content.
+        return f"Stored(place={self.place})"

@@ -15,7 +15,7 @@ from headrace.sinks.kafka.failures import BrokerUnreachableError, TopicMissingEr
 
 KnownHeaders = dict[tuple[object, ...], Headers]
 
-MESSAGES_MAX: Final = 5_000
+MESSAGES_MAX: Final = 500
 WAIT_SECONDS: Final = 1.0
 HEADERS_MAX: Final = 1_000  # Different ones that are kept, so that equal ones are one object.
 SILENT_SECONDS_MAX: Final = 30  # Without a message, an error or the end.
@@ -110,6 +110,7 @@ def _consumer(config: KafkaConfig) -> Consumer:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 10,  # A fetch that finds nothing for this time shows the end.
+            "fetch.queue.backoff.ms": 10,  # Its queue is read faster than the default of a second expects.
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
         }

@@ -355,7 +355,7 @@ class TopicSide:
                 for given in records:
                     stored = given
                     if prefix_bytes and given.key is not None:
-                        stored = replace(given, key=given.key[prefix_bytes:])
+                        stored = given._replace(key=given.key[prefix_bytes:])
                     if run and (RUN_HEADER, run) not in stored.headers:
                         continue
                     try:

@@ -6,7 +6,6 @@ can read it, each its own parts.
 """
 
 import contextlib
-import struct
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.connector.serde.change_names import ChangeNames
+from headrace.connector.serde.change_names import NAME_BYTES, ChangeNames
 from headrace.connector.serde.large import whole_messages
 from headrace.connector.stores import Counters
 from headrace.plugins import BadRecordError, MissingRequirementError, Sink
@@ -26,7 +25,8 @@ from headrace.plugins.records.codecs import CONTROL_TABLE
 
 _FILES: Final = 256  # One for each first byte of a name, which is a hash.
 _BUFFER_BYTES: Final = 1 << 16
-_ENTRY: Final = struct.Struct(">H20s")  # The number of a table, and the name of a change.
+_NUMBER_BYTES: Final = 2  # Of a table. The name of a change follows.
+_ENTRY_BYTES: Final = _NUMBER_BYTES + NAME_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,22 +131,23 @@ def content_of(opened: Opened, counters: Counters, *, processes: int = 1) -> Sin
     sink, _ = opened()
     parts = sink.parts(tables) if tables else ()
     shares = [parts[first::processes] for first in range(min(processes, len(parts)))]
-    sent: Counter[int] = Counter()
+    sent: Counter[str] = Counter()
     found: Counter[int] = Counter()
     with _folder() as folder, _mapped(len(shares)) as mapped:
         reading = partial(_read, opened, numbers, folder)
         reports = mapped(reading, range(len(shares)), shares)
         for counted in mapped(partial(_counted, folder), range(_FILES)):
-            sent.update(counted[0])
-            found.update(counted[1])
+            found.update(counted)
+    for share, _, _ in reports:
+        sent.update(share)
     content = {}
     for table, number in numbers.items():
         c = counters[table]
         kept = c.dead_lettered + c.quarantined
-        repeated = sent[number] - found[number]
+        repeated = sent[table] - found[number]
         content[table] = TableContent(c.delivered, kept, found[number], repeated)
-    reasons = (reason for _, reason in reports if reason)
-    return SinkContent(content, sum(count for count, _ in reports), next(reasons, ""))
+    reasons = (reason for _, _, reason in reports if reason)
+    return SinkContent(content, sum(count for _, count, _ in reports), next(reasons, ""))
 
 
 @contextlib.contextmanager
@@ -182,16 +183,19 @@ def _folder() -> Iterator[Path]:
 
 def _read(
     opened: Opened, numbers: Mapping[str, int], folder: Path, share: int, parts: Sequence[str]
-) -> tuple[int, str]:
+) -> tuple[Counter[str], int, str]:
     """Write the names of the changes in *parts* into files by their first bytes.
 
-    Returns how many messages are not of the job, and why the first is not.
+    Returns how many there are of each table, how many messages are not of the job, and why the
+    first of those is not.
     """
+    sent: Counter[str] = Counter()
     unreadable, reason = 0, ""
     sink, names = opened()
+    prefixes = {table: number.to_bytes(_NUMBER_BYTES, "big") for table, number in numbers.items()}
     with contextlib.ExitStack() as stack:
-        files = [
-            stack.enter_context(Path(folder, f"{share}-{byte}").open("wb", _BUFFER_BYTES))
+        writes = [
+            stack.enter_context(Path(folder, f"{share}-{byte}").open("wb", _BUFFER_BYTES)).write
             for byte in range(_FILES)
         ]
         for part in parts:
@@ -202,20 +206,18 @@ def _read(
                     except BadRecordError as error:
                         unreadable, reason = unreadable + 1, reason or str(error)
                         continue
-                    if change is not None and change[0] in numbers:
+                    if change is not None and change[0] in prefixes:
                         table, name = change
-                        files[name[0]].write(_ENTRY.pack(numbers[table], name))
-    return unreadable, reason
+                        writes[name[0]](prefixes[table] + name)
+                        sent[table] += 1
+    return sent, unreadable, reason
 
 
-def _counted(folder: Path, byte: int) -> tuple[Counter[int], Counter[int]]:
-    """Return how many names with this first byte there are of each table, and how many differ."""
-    sent: Counter[int] = Counter()
-    found: Counter[int] = Counter()
-    entries: Counter[tuple[int, bytes]] = Counter()
+def _counted(folder: Path, byte: int) -> Counter[int]:
+    """Return how many names with this first byte there are of each table, a repeated one once."""
+    names: set[bytes] = set()
     for path in folder.glob(f"*-{byte}"):
-        entries.update(_ENTRY.iter_unpack(path.read_bytes()))
-    for (number, _), times in entries.items():
-        sent[number] += times
-        found[number] += 1
-    return sent, found
+        entries = path.read_bytes()
+        names.update(entries[at : at + _ENTRY_BYTES] for at in range(0, len(entries), _ENTRY_BYTES))
+    numbers = Counter(name[:_NUMBER_BYTES] for name in names)
+    return Counter({int.from_bytes(number, "big"): n for number, n in numbers.items()})
