@@ -19,7 +19,7 @@ CORES := $(shell nproc 2>/dev/null || echo 1)
 SHARED_OUT := -n $(shell expr $(CORES) + 1) --dist worksteal
 HOT := $(wildcard $(foreach room,connector/serde/transcode sources/cassandra/*,$(room)/*.py $(room)/*.pxd) sources/cassandra/native/c/*.h)
 
-.PHONY: help demo test test-real real-node real-ring ring fuzz fuzz-compiled fuzz-interpreted soak effects check constraints bench bench-once simulate coverage wheel clean
+.PHONY: help demo test test-real real-node real-ring ring fuzz fuzz-compiled fuzz-interpreted soak effects check constraints bench bench-once bench-verify simulate coverage wheel clean
 .DELETE_ON_ERROR:
 
 help:  ## Show this list.
@@ -86,6 +86,10 @@ bench: .venv/ready .venv/native  ## Measure, each figure beside its bound; raw r
 bench-once: .venv/ready .venv/native  ## Measure what exactly once costs, with a real Kafka; needs Java and Maven.
 	@.ci/machine $(PYTHON) java
 	PYTHONPATH=tests $(BIN)/python -m bench.once
+
+bench-verify: .venv/ready .venv/native  ## Measure how fast verify --sink reads a topic, with a real Kafka; needs Java and Maven.
+	@.ci/machine $(PYTHON) java
+	PYTHONPATH=tests $(BIN)/python -m bench.sink_reading
 
 simulate: .venv/ready  ## What 500 workers on a ring of 1,000 nodes ask of each other and of the store.
 	$(BIN)/python -m bench.ring

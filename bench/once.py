@@ -61,7 +61,7 @@ def main() -> int:
     parser.add_argument("--no-alarm", action="store_true", help="never fail for being slow")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headrace-once-") as name, ExitStack() as stack:
-        servers = given.bootstrap_servers or _started(stack, Path(name) / "broker")
+        servers = given.bootstrap_servers or started_broker(stack, Path(name) / "broker")
         found = measured(Path(name), servers, lines=given.lines, runs=given.runs)
     cpu, cpu_once = (min(s["cpu_ns"] for s in found[way]) / 1e9 for way in (False, True))
     wall, wall_once = (min(s["wall_s"] for s in found[way]) for way in (False, True))
@@ -73,7 +73,7 @@ def main() -> int:
     return int(cpu_once > GOAL * cpu and not given.no_alarm)
 
 
-def _started(stack: ExitStack, folder: Path) -> str:
+def started_broker(stack: ExitStack, folder: Path) -> str:
     """Start a broker of our own; its class is found where the tests that need Java are."""
     from real.servers.kafka import Kafka  # noqa: PLC0415 (not needed with brokers that are given)
 
