@@ -173,5 +173,6 @@ class Stored(NamedTuple):
     value: bytes | None
     headers: Headers
 
-    def __repr__(self) -> str:  # Without the row's content.
+    def __repr__(self) -> str:
+        """Return it without the row's content."""
         return f"Stored(place={self.place})"

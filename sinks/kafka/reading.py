@@ -110,7 +110,7 @@ def _consumer(config: KafkaConfig) -> Consumer:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 10,  # A fetch that finds nothing for this time shows the end.
-            "fetch.queue.backoff.ms": 10,  # Its queue is read faster than the default of a second expects.
+            "fetch.queue.backoff.ms": 10,  # In the default of a second its full queue is emptied.
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
         }
