@@ -230,6 +230,15 @@ def test_a_split_that_is_not_given_back(inside: GapJob, monkeypatch: pytest.Monk
         assert {"other"} == set(owners(inside))
 
 
+def test_what_was_given_back_is_not_held(inside: GapJob) -> None:
+    """A lease that was released is not renewed any more."""
+    with closing(driver(inside, "1-of-2")) as made:
+        made.run(["1-of-2"], by_hand(1))
+
+        assert ["1-of-2"] == made.came_to.done
+        assert {} == made._lease_holder.held  # noqa: SLF001 (a renewal of it changes nothing to see)
+
+
 def test_tasks_that_fail(job: GapJob, capsys: pytest.CaptureFixture[str]) -> None:
     """Splits of failed tasks are released with the reason, and the status is 1; a retry works."""
     (job.folder / "out.jsonl").rename(job.folder / "kept.jsonl")

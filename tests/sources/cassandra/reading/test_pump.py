@@ -130,6 +130,26 @@ def test_each_split_meets_a_gap_where_it_stands(tmp_path: Path) -> None:
     assert begun["1-of-2"] < begun["2-of-2"]
 
 
+def test_a_gap_is_met_once(tmp_path: Path) -> None:
+    """A split that stands at its end does not meet it again when another split gets there."""
+    options = options_of(tmp_path, gaps="expire")
+    paths = [write(tmp_path, "node1", 0, range(3))]
+    behind = positions(open_all(source(options)))
+    paths.append(write(tmp_path, "node1", 1, range(3, 6), "70"))
+    ahead = positions(open_all(source(options), behind))
+    for path in paths:
+        path.unlink()
+    passed = positions(open_all(source(options), ahead))
+    write(tmp_path, "node1", 2, range(6, 9))
+    readers = open_all(source(options), {"1-of-2": behind["1-of-2"], "2-of-2": passed["2-of-2"]})
+
+    ends = positions(readers)
+    assert ["1-of-2", "2-of-2"] == sorted(ends)
+    for end in ends.values():
+        assert isinstance(end, CdcState)
+        assert ["node1"] == [gap.node for gap in end.met_gaps]
+
+
 def test_a_segment_that_was_read_to_its_end_may_go(tmp_path: Path) -> None:
     """Disposing of it takes nothing from any split."""
     options = options_of(tmp_path)
