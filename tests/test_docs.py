@@ -1,14 +1,33 @@
 """What the pages show works."""
 
+import json
+import os
 import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headrace.connector.commands.exec import main as exec_main
+from headrace.connector.control.access.permission import Role
 from headrace.connector.control.jobs import read_job
 from headrace.connector.foundation.job_file import JobFile, RuntimeConfig
+from headrace.connector.rest.auth import hash_password
+from headrace.connector.rest.users import read_users
+from headrace.plugins import Relocation, parse_config
 from headrace.plugins.config.options import declared_options
 from headrace.plugins.discovery import load, names
+from headrace.plugins.records.codecs import (
+    CHUNK_COUNT_HEADER,
+    CHUNK_ID_HEADER,
+    CHUNK_INDEX_HEADER,
+    chunk_id_of,
+)
+from headrace.plugins.testing import SourceSuite
 from helpers.settings.filled import filled
 from helpers.settings.native_modules import ROOT
 
@@ -31,14 +50,117 @@ def test_readme_job(tmp_path: Path) -> None:
     assert ("CassandraSource", "FileSink") == (job.source.__name__, job.sink.__name__)
 
 
-WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
-
-
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.name)
-def test_python_blocks(page: Path) -> None:
-    """Python on a page is Python."""
+def programs(page: Path) -> dict[str, Any]:
+    """Run the programs of *page* one after another; return the names that they leave."""
+    names: dict[str, Any] = {}
     for block in blocks(page, "python"):
-        assert compile(block, page.name, "exec")
+        exec(compile(block, page.name, "exec"), names)  # noqa: S102 (what the page tells to run)
+    return names
+
+
+def test_all_programs_run() -> None:
+    """Each page with a program in Python has a test that runs it."""
+    run = {
+        "kafka.md": "tests/test_docs.py",
+        "plugins.md": "tests/test_docs.py",
+        "reading-logs.md": "tests/sources/cassandra/test_reading_logs.py",
+        "spark.md": "tests/real/spark/test_spark_frames.py",
+    }
+
+    assert sorted(run) == sorted(page.name for page in PAGES if blocks(page, "python"))
+    assert [] == [page for page, test in run.items() if page not in (ROOT / test).read_text()]
+
+
+@dataclass
+class Message:
+    """What a consumer of Kafka gets."""
+
+    content: bytes
+    given: Mapping[str, bytes]
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        """Return its headers."""
+        return list(self.given.items())
+
+    def value(self) -> bytes:
+        """Return its value."""
+        return self.content
+
+    def partition(self) -> int:
+        """Return its partition."""
+        return 0
+
+
+def test_chunks_are_joined_as_the_page_shows() -> None:
+    """The page's consumer returns a value in two messages once, and a small one as it is."""
+    value_of = programs(ROOT / "docs" / "kafka.md")["value_of"]
+    chunk = {CHUNK_ID_HEADER: chunk_id_of(b"whole"), CHUNK_COUNT_HEADER: b"2"}
+
+    assert value_of(Message(b"who", chunk | {CHUNK_INDEX_HEADER: b"0"})) is None
+    assert b"small" == value_of(Message(b"small", {}))
+    assert b"whole" == value_of(Message(b"le", chunk | {CHUNK_INDEX_HEADER: b"1"}))
+
+
+def test_plugins_of_the_page() -> None:
+    """Options, capabilities and books of the page's plugins are what the framework takes."""
+    names = programs(ROOT / "docs" / "plugins.md")
+    config = parse_config(names["RoomConfig"], {"url": "http://rooms", "page.size": "7"})
+
+    assert ("http://rooms", 7, None) == (config.url, config.page_size, config.password)
+    assert issubclass(names["HouseSource"], Relocation)
+    assert names["BOOKS"] is names["RoomSource"].bookkeeping
+    assert {"floor", "page"} == set(names["RoomSource"].origin.fields)
+    assert issubclass(names["TestRoomSource"], SourceSuite)
+
+
+STATEMENTS = blocks(ROOT / "docs" / "statements.md", "sql")[0].splitlines()
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_sinks_of_the_page(statement: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each statement that the page shows is one that `headrace exec` carries out."""
+    monkeypatch.chdir(tmp_path)
+
+    assert 0 == exec_main(["--state", "state.db", "-e", statement])
+
+
+def test_the_statements_of_the_page(tmp_path: Path) -> None:
+    """What the page shows for a shell makes a sink and a source, and lists it."""
+    program = next(b for b in blocks(ROOT / "docs" / "statements.md", "") if "headrace exec" in b)
+    done = subprocess.run(  # noqa: S603 (what the page tells to run)
+        ["/bin/sh", "-e", "-c", program],
+        cwd=tmp_path,
+        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+
+    (source,) = map(json.loads, done.stdout.splitlines())
+    assert ("cdc.shop.orders", "lake", "") == (source["name"], source["sink"], source["problem"])
+
+
+@pytest.mark.parametrize("section", blocks(ROOT / "docs" / "kafka.md", "yaml"))
+def test_kafka_sinks_of_the_page(section: str, tmp_path: Path) -> None:
+    """Each sink that the page shows is one that a job takes."""
+    head = blocks(ROOT / "README.md", "yaml")[0].partition("sink:")[0]
+    (tmp_path / "job.yaml").write_text(head + section)
+
+    sink = read_job(tmp_path / "job.yaml").sink_config
+    assert "cdc.{keyspace}.{table}" == sink.topic
+
+
+def test_users_of_the_page(tmp_path: Path) -> None:
+    """The page's file of users is one that a worker takes, with a hash in place of the dots."""
+    text = blocks(ROOT / "docs" / "rest.md", "yaml")[0]
+    hashed = text.replace("$argon2id$v=19$…", hash_password("x"))
+    (tmp_path / "users.yaml").write_text(hashed)
+    users, certificates = read_users(tmp_path / "users.yaml")
+
+    assert text != hashed
+    assert {"ann": Role.OPERATOR} == {name: user.role for name, user in (users or {}).items()}
+    assert {"ops.example.com": Role.ADMIN} == certificates
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

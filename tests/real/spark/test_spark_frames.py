@@ -3,6 +3,7 @@
 What is right is computed from what Cassandra's own reader found in the recorded logs.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -20,11 +21,13 @@ from headrace.connector.demo.expected import expected_changes
 from headrace.connector.demo.recording import Recording
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from helpers.recordings.corpora import recording
+from helpers.settings.native_modules import ROOT
 from real.servers.cassandra import Cassandra
 from real.spark.spark_jobs import RING, ring_job
 
 pytestmark = pytest.mark.real
 
+PAGE: Final = ROOT / "docs" / "spark.md"
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 UPDATES: Final = "operation = 'UPDATE'"
 INSERTS: Final = "operation = 'INSERT'"
@@ -120,6 +123,20 @@ def check_queries(frame: DataFrame, whole: int, updates: int, inserts: int) -> N
 def test_segments(filtering: SparkSession) -> None:
     """A frame of all tables answers a query as if it were the first, whatever came before."""
     check_queries(segments(filtering), *counts())
+
+
+def test_the_program_of_the_page(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """What docs/spark.md shows prints the number of changes of each table and operation."""
+    (program,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    archive = '"/archive/cluster1"'
+    assert archive in program
+    program = program.replace(archive, repr(str(recording(RING) / "segments")))
+    exec(compile(program, str(PAGE), "exec"), {})  # noqa: S102 (what the page tells to run)
+
+    lines = [line.strip("|").split("|") for line in capsys.readouterr().out.splitlines()]
+    found = {(row[0].strip(), row[1].strip()): row[2].strip() for row in lines if len(row) == 3}
+    assert spark is SparkSession.getActiveSession()
+    assert {("table", "operation"): "count"} | {k: str(n) for k, n in justified().items()} == found
 
 
 def test_segments_of_one_table(filtering: SparkSession) -> None:
