@@ -19,7 +19,7 @@ class Disposition(StrEnum):
 
 
 class HeadraceError(Exception):
-    """Base of all named errors; `code` names it, `exit_status` is the process's (1 to 3).
+    """Base of all named errors; `code` names it, `exit_status` is the process's (1 to 4).
 
     `restartable` says that what failed may succeed when it is restarted later.
     """
@@ -69,6 +69,22 @@ class FencedError(FatalError):
 
     code = "fenced"
     restartable = True
+
+
+class MiscountError(FatalError):
+    """Entries of a log were read, and not counted as what they are: none of them is committed."""
+
+    code = "entries_missing"
+    exit_status = 4
+
+    def __init__(self, message: str, *, place: str = "") -> None:
+        """Say what to do about it, which is the same for all."""
+        super().__init__(
+            message,
+            place=place,
+            hint="nothing of them was delivered; it is a fault of headrace or of the source: "
+            "report it, with the job and the version, and keep the segments",
+        )
 
 
 class BadRecordError(HeadraceError):

@@ -46,6 +46,7 @@ class BooksDifferError(FatalError):
     """An equation of the books does not hold: something was lost, or counted wrongly (I3)."""
 
     code = "books_differ"
+    exit_status = 4
 
 
 def run_main(arguments: Sequence[str]) -> int:

@@ -25,6 +25,7 @@ from headrace.connector.runtime.books.summary import (
     failed_splits,
     failed_text,
     gaps_text,
+    miscounted,
     open_gaps,
     spans_text,
     waiting_text,
@@ -88,7 +89,7 @@ def verify_main(arguments: Sequence[str]) -> int:
         sys.stdout.write(f"{said}{' for what was read before that' if failed else ''}\n")
     for line in (*wrong, *lost):
         sys.stderr.write(f"error [{BooksDifferError.code}]: {line}\n")
-    if wrong or lost:
+    if wrong or lost or miscounted(failed):
         return BOOKS_DIFFER_STATUS
     return OPEN_STATUS if open_gaps(books) else 0
 

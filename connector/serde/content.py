@@ -8,6 +8,7 @@ class ChecksumError(FatalError):
     """Changes of a batch are missing, or there are others: none of it is committed."""
 
     code = "changes_missing"
+    exit_status = 4
 
 
 def check(batch: Batch, encoded: EncodedRecords) -> None:

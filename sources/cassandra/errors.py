@@ -20,21 +20,6 @@ class UnsupportedSegmentError(SegmentError):
     code = "unsupported_segment"
 
 
-class MiscountError(FatalError):
-    """Entries of a log were read, and not counted as what they are: none of them is committed."""
-
-    code = "entries_missing"
-
-    def __init__(self, message: str, *, place: str = "") -> None:
-        """Say what to do about it, which is the same for all."""
-        super().__init__(
-            message,
-            place=place,
-            hint="nothing of them was delivered; it is a fault of headrace: report it, with the "
-            "job and the version, and keep the segments",
-        )
-
-
 class CorruptSegmentError(SegmentError):
     """A checksum or length that disagrees with the bytes.
 

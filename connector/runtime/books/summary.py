@@ -13,7 +13,8 @@ from headrace.connector.runtime.books.equations import (
     total,
 )
 from headrace.connector.runtime.books.report import Report
-from headrace.plugins import CounterGroup, Gap, HeadraceError
+from headrace.connector.serde.content import ChecksumError
+from headrace.plugins import CounterGroup, Gap, HeadraceError, MiscountError
 from headrace.plugins.stores.control_store import Observed, Seen
 
 Json = Mapping[str, object]
@@ -166,6 +167,12 @@ def failed_splits(seen: Mapping[str, Seen], splits: Collection[str]) -> Mapping[
     """Return the *splits* that failed, or are tried again after an error, each with the reason."""
     states = (Observed.FAILED, Observed.RESTARTING)
     return {n: each.reason for n, each in seen.items() if n in splits and each.state in states}
+
+
+def miscounted(failed: Mapping[str, str]) -> Sequence[str]:
+    """Return the splits of *failed* that stopped because something of them was missing."""
+    codes = (MiscountError.code, ChecksumError.code)
+    return [split for split, reason in failed.items() if reason.partition(":")[0] in codes]
 
 
 def failed_text(failed: Mapping[str, str], count: int) -> str:

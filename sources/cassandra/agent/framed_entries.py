@@ -25,7 +25,6 @@ BYTES, FULL, DIGEST, PASSED = range(4)
 # nothing; entries of this length were not asked for.
 _ENTRIES: Final = (FULL, DIGEST)
 DIGEST_BYTES: Final = 16
-OVERHEAD_BYTES: Final = 12  # Of an entry, besides its mutation: size, its CRC, and that of both.
 FILLER_BYTES_MAX: Final = 32 * 1024
 _FILLER_BYTES_MIN: Final = 32
 _NAME_BASED_ID: Final = bytes(6) + b"\x30" + bytes(9)  # Of a system table that there is not.
@@ -90,7 +89,7 @@ def parts(
         if found != constants.ENTRY:
             break
         raw = framer.entry()
-        length = len(raw) + OVERHEAD_BYTES
+        length = len(raw) + constants.ENTRY_OVERHEAD
         first = framer.at - length
         is_passed = length >= _FILLER_BYTES_MIN and not wanted.wants(raw, framer.messaging)
         if passed and not (is_passed and first == at and passed < FILLER_BYTES_MAX):
@@ -159,7 +158,7 @@ def received(content: bytes, begin: int) -> Iterator[Received]:
         size = length if kind <= FULL else DIGEST_BYTES if kind == DIGEST else 0
         if kind > PASSED or at + size > len(content):
             raise ValueError(f"part {kind} of {length} bytes")
-        end += length + OVERHEAD_BYTES if kind in _ENTRIES else length
+        end += length + constants.ENTRY_OVERHEAD if kind in _ENTRIES else length
         yield Received(kind, end, length, content[at : at + size])
         at += size
 
@@ -194,5 +193,5 @@ def filler(count: int, messaging: int) -> Iterator[bytes]:
     head = flags + b"\1" + _NAME_BASED_ID
     while count:
         size = count if count < FILLER_BYTES_MAX else FILLER_BYTES_MAX - _FILLER_BYTES_MIN
-        yield entry(head.ljust(size - OVERHEAD_BYTES, b"\0"))
+        yield entry(head.ljust(size - constants.ENTRY_OVERHEAD, b"\0"))
         count -= size

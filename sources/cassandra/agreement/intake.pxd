@@ -71,6 +71,7 @@ cdef class Intake:
     cdef readonly dict unknown
     cdef readonly Py_ssize_t held
     cdef uint64_t settled
+    cdef int64_t framed
     cdef unsigned char[::1] receiving
     cdef list incoming
     cdef readonly uint64_t[::1] progress
@@ -95,8 +96,9 @@ cdef class Intake:
     cpdef read_further(self, int split, further)
     cpdef AgreedMutations take(self, int split)
     cpdef give_back(self, AgreedMutations agreed)
-    @cython.locals(stop_at=int64_t, found=int, group=int, before=uint64_t)
+    @cython.locals(stop_at=int64_t, found=int, group=int, before=uint64_t, begin=int64_t)
     cpdef int run(self, Framer framer, int host, Routes routes, Py_ssize_t bytes_max, Py_ssize_t held_max, Py_ssize_t mutations_max) except -1
+    cdef int _compare(self, Framer framer, uint64_t before, int64_t begin) except -1
     @cython.locals(found=int)
     cdef inline int _gather(self, Framer framer, int host, int group, int64_t room) except -1
     cpdef again(self, Framer framer, int host, Routes routes)

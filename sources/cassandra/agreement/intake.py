@@ -7,10 +7,11 @@ digest, agreement decides, and the copy that completes the agreement is kept raw
 
 from array import array
 
+from headrace.plugins import MiscountError
 from headrace.sources.cassandra.agreement.protocols import ContentComparer, FurtherRead, Incoming
 from headrace.sources.cassandra.agreement.rules import Agreement
 from headrace.sources.cassandra.commitlog.framer import Framer
-from headrace.sources.cassandra.errors import MiscountError
+from headrace.sources.cassandra.errors import CorruptSegmentError
 from headrace.sources.cassandra.mutation.errors import BadMutationError
 from headrace.sources.cassandra.mutation.parser import Cutter
 from headrace.sources.cassandra.native import constants, ops
@@ -195,6 +196,7 @@ class Intake:
         # The sum of the positions of entries that were skipped, passed or given to a split, in the
         # last run: what the framer found must be the same, modulo 2**64.
         self.settled = 0
+        self.framed = 0  # Bytes of the entries that the last run was given.
         self.receiving = memoryview(bytearray(max(1, self.hosts)))  # A stream, per host.
         self.incoming: list[Incoming | None] = [None] * self.hosts
         self.progress = memoryview(array("Q", [0] * max(1, self.hosts)))
@@ -318,24 +320,39 @@ class Intake:
         self.routes = routes
         framer.defers = self.rows[self.book_splits[host]] < 0  # Who books a log tells its damage.
         before, self.settled = framer.found, 0
+        begin, self.framed = framer.at - framer.beside, 0
         stop_at = framer.at + bytes_max
         found = constants.ENTRY
-        while (
-            found == constants.ENTRY
-            and framer.at < stop_at
-            and self.held < held_max
-            and self.fullest < mutations_max
-        ):
-            group = min(_GROUP, mutations_max - self.fullest)
-            try:
-                found = self._gather(framer, host, group, held_max - self.held)
-            finally:  # Also the entries before one that cannot be framed.
-                self._decide(framer, host)
+        try:
+            while (
+                found == constants.ENTRY
+                and framer.at < stop_at
+                and self.held < held_max
+                and self.fullest < mutations_max
+            ):
+                group = min(_GROUP, mutations_max - self.fullest)
+                try:
+                    found = self._gather(framer, host, group, held_max - self.held)
+                finally:  # Also the entries before one that cannot be framed.
+                    self._decide(framer, host)
+        except CorruptSegmentError:  # What is before the damage is complete.
+            self._compare(framer, before, begin)
+            raise
         if found == constants.UNKNOWN_TABLE:
             self.settled += framer.at  # By `again`.
+        self._compare(framer, before, begin)
+        return found
+
+    def _compare(self, framer: Framer, before: int, begin: int) -> int:
+        """Find out whether each entry came that is in the bytes of this run, and went somewhere.
+
+        *before* is what the framer had found, *begin* where it was, without what it passed beside.
+        """
+        if framer.at - framer.beside - begin != self.framed:
+            raise _miscount("the entries of the log are not all of its bytes", framer)
         if framer.found - before != self.settled:
             raise _miscount("entries were found in the log, and no split got them", framer)
-        return found
+        return 0
 
     def _gather(self, framer: Framer, host: int, group: int, room: int) -> int:
         """Frame a *group* of entries that the window holds, and let memory fetch their records.
@@ -349,6 +366,7 @@ class Intake:
             found = framer.next_entry()
             if found == constants.ENTRY:
                 found = self._route(framer, host)
+                self.framed += framer.end - framer.start + constants.ENTRY_OVERHEAD
             if found != constants.ENTRY:
                 return found
             if self.waiting == group or framer.at >= room or not framer.has_next():

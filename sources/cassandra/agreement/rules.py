@@ -8,7 +8,8 @@ addressing over the digest. It does no I/O and reads no clock: entries and split
 import os
 from array import array
 
-from headrace.sources.cassandra.errors import MiscountError, StateError
+from headrace.plugins import MiscountError
+from headrace.sources.cassandra.errors import StateError
 from headrace.sources.cassandra.native import constants, ops
 from headrace.sources.cassandra.native.growable import Block
 from headrace.sources.cassandra.ring.replica_groups import Groups

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from headrace.sources.cassandra.native cimport constants, ops
 
-cdef int _LENGTH_EXTRA_MAX, OVERHEAD_BYTES, _MARKER, _SIZE_MIN, _NO_LIMIT
+cdef int _LENGTH_EXTRA_MAX, _MARKER, _SIZE_MIN, _NO_LIMIT
 
 
 @cython.final
@@ -23,6 +23,7 @@ cdef class Framer:
     cdef readonly bint at_until
     cdef int64_t base, until
     cdef uint64_t found
+    cdef int64_t beside
     cdef Py_ssize_t filled
     cdef readonly Py_ssize_t start, end
     cdef Py_ssize_t behind

@@ -16,7 +16,6 @@ from headrace.sources.cassandra.native import constants, ops
 ReadInto: TypeAlias = Callable[[int, memoryview], int]
 
 WINDOW_BYTES = 128 * 1024
-OVERHEAD_BYTES = 12  # Size, its CRC, and the CRC of both (3.2).
 
 _LENGTH_EXTRA_MAX = 4  # No length in an entry takes more bytes than five.
 _MARKER = 8
@@ -36,6 +35,8 @@ class Framer:
         self.behind = 0
         self.by_section = False
         self.found = 0  # The sum of the positions of all entries that were found, modulo 2**64.
+        # How many bytes were passed that belong to none of them: markers, and what was read before.
+        self.beside = 0
         self.defers = False  # Whether the caller checks the entries that it wants, by `check`.
         self.read_into: ReadInto = _nothing
 
@@ -111,9 +112,10 @@ class Framer:
             if size == 0:
                 return constants.LIMIT
             begin = self.at
-            length = size + OVERHEAD_BYTES
+            length = size + constants.ENTRY_OVERHEAD
             if begin + length <= self.resume:
                 self.at = begin + length
+                self.beside += length
                 continue
             if self._is_behind(begin + length):
                 return constants.LIMIT
@@ -144,8 +146,10 @@ class Framer:
     def _check(self) -> None:
         crc = ops.u32(self.window, self.start - 4)  # Of the size, which it starts with.
         if ops.crc32(self.window, self.start, self.end, crc) != ops.u32(self.window, self.end):
-            begin = self.at - (self.end - self.start) - OVERHEAD_BYTES
+            begin = self.at - (self.end - self.start) - constants.ENTRY_OVERHEAD
             end, self.at = self.at, begin
+            if self.defers:
+                self.found -= end
             self._corrupt(begin, "the checksum of the entry is wrong", end)
 
     def vint(self, at: int) -> int:
@@ -175,10 +179,10 @@ class Framer:
         """Say whether the next entry is in the window already, so that this one stays there."""
         offset = self.at - self.base
         left = self.filled - offset
-        if self.at >= self.section_end or left < OVERHEAD_BYTES:
+        if self.at >= self.section_end or left < constants.ENTRY_OVERHEAD:
             return False
         size = ops.i32(self.window, offset)
-        return 0 < size <= left - OVERHEAD_BYTES
+        return 0 < size <= left - constants.ENTRY_OVERHEAD
 
     def _is_behind(self, end: int) -> bool:
         """Say whether what ends there is not wanted."""
@@ -211,6 +215,7 @@ class Framer:
         self.section_end = pointer
         # A section that was read before costs its marker only.
         self.at = pointer if pointer <= self.resume else at + _MARKER
+        self.beside += self.at - at
         return constants.ENTRY
 
     def _finished(self, at: int) -> int:
@@ -235,7 +240,7 @@ class Framer:
         if ops.crc32(self.window, offset, offset + 4, 0) != ops.u32(self.window, offset + 4):
             found = "the checksum of an entry's size is wrong"
             self._corrupt(self.at, found, self.section_end)
-        if size < _SIZE_MIN or size > left - OVERHEAD_BYTES:
+        if size < _SIZE_MIN or size > left - constants.ENTRY_OVERHEAD:
             found = f"an entry of {size} bytes in a section with {left} left"
             self._corrupt(self.at, found, self.section_end)
         return size

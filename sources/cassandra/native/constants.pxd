@@ -6,6 +6,7 @@ cdef enum:
     FINISHED = 3
     SCHEMA_CHANGE = 4
     UNKNOWN_TABLE = 5
+    ENTRY_OVERHEAD = 12
     WIDTH = 10
     KIND = 0
     COLUMN = 1

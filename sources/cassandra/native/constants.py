@@ -13,6 +13,8 @@ FINISHED = 3  # The chain of sync markers ends here.
 SCHEMA_CHANGE = 4  # An entry of `system_schema`, which moves the log's epoch.
 UNKNOWN_TABLE = 5  # An entry of a table whose treatment is not set yet.
 
+ENTRY_OVERHEAD = 12  # Bytes of an entry besides its mutation: size, its CRC, the CRC of both (3.2).
+
 # Fields of an operation.
 WIDTH = 10
 KIND = 0

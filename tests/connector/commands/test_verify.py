@@ -85,7 +85,7 @@ def test_verify_of_books_that_differ(folder: Path, capsys: pytest.CaptureFixture
     assert (
         "split in1.jsonl: changes of lines: cut 9 is not delivered 8 = 8" in capsys.readouterr().err
     )
-    assert 1 == run(folder)
+    assert 4 == run(folder)
     assert "error [books_differ]" in capsys.readouterr().err
 
 

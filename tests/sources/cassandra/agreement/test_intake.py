@@ -1,6 +1,7 @@
 """Routing entries: whose they are, which split they belong to, and what is passed over."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,6 +11,7 @@ from cassandra import murmur3
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.plugins import MiscountError
 from headrace.sources.cassandra.agreement.intake import (
     SKIP_REASONS,
     AgreedMutations,
@@ -19,7 +21,7 @@ from headrace.sources.cassandra.agreement.intake import (
 from headrace.sources.cassandra.agreement.rules import Agreement
 from headrace.sources.cassandra.commitlog.framer import Framer, digest
 from headrace.sources.cassandra.commitlog.heads import first_table_id
-from headrace.sources.cassandra.errors import MiscountError
+from headrace.sources.cassandra.errors import CorruptSegmentError
 from headrace.sources.cassandra.forge.mutations import MESSAGING
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment
 from headrace.sources.cassandra.native import constants
@@ -68,9 +70,21 @@ class Log:
             self.intake.own(split, agreement)
             self.intake.assign(split, 0, 0)
 
-    def feed(self, raws: Sequence[bytes], version: int = 7, *, held_max: int = NO_BOUND) -> int:
-        """Feed a segment of these mutations; return what the framer found last."""
+    def feed(
+        self,
+        raws: Sequence[bytes],
+        version: int = 7,
+        *,
+        held_max: int = NO_BOUND,
+        damaged: bytes = b"",
+    ) -> int:
+        """Feed a segment of these mutations; return what the framer found last.
+
+        The entry of the *damaged* one has other bytes than its checksum says.
+        """
         content = segment([raws], version=version).content
+        if damaged:
+            content = content.replace(damaged, damaged[:-1] + bytes([damaged[-1] ^ 1]))
 
         def read_into(offset: int, buffer: memoryview) -> int:
             part = content[offset : offset + len(buffer)]
@@ -316,7 +330,16 @@ def count_surplus(_: Callable[..., int], agreement: Agreement, host: int, *__: i
     return 0
 
 
+def frame_and_forget(whole: Callable[[Framer], int], framer: Framer) -> int:
+    """Pass over an entry that was found, as if it were not in the log."""
+    before = framer.found
+    whole(framer)
+    framer.found = before
+    return whole(framer)
+
+
 FAULTS: dict[str, tuple[type, str, Callable[..., Any]]] = {
+    "an entry is not framed": (Framer, "next_entry", frame_and_forget),
     "an entry goes nowhere": (Intake, "_route", lambda *_: constants.ENTRY),
     "an entry goes to a split twice": (Intake, "_route", lambda w, *given: w(*given) and w(*given)),
     "an entry is counted as a system table's": (Intake, "_route", skip),
@@ -332,10 +355,31 @@ FAULTS: dict[str, tuple[type, str, Callable[..., Any]]] = {
 }
 
 
+LAST = b"last"  # The key of the entry that is damaged.
+
+
+@pytest.mark.parametrize("defers", [False, True])
+def test_what_is_before_damage_is_complete(defers: bool) -> None:  # noqa: FBT001 (a parameter)
+    """Damage is reported as damage, not as missing entries, also if only some are checked."""
+    log, undamaged = Log(2), Log(2)
+    for each in (log, undamaged):
+        each.intake.own(1, None)
+        each.intake.keep_books(0, int(defers), 0)  # A split that is not owned books nothing.
+    raws = [insert(b"%d" % i) for i in range(9)]
+    undamaged.feed(raws)
+
+    with pytest.raises(CorruptSegmentError):
+        log.feed([*raws, insert(LAST)], damaged=insert(LAST))
+    found = content(log.intake.take(0))
+    assert found
+    assert content(undamaged.intake.take(0)) == found
+
+
 @pytest.mark.skipif(COMPILED, reason="machine code cannot be changed")
+@pytest.mark.parametrize("damaged", [b"", insert(LAST)], ids=["whole", "damaged"])
 @pytest.mark.parametrize("name", FAULTS)
 def test_entries_that_are_lost_or_miscounted_are_missed(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str, damaged: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the log held must become skipped, passed or counted, each once, as what it is."""
     kind, method, fault = FAULTS[name]
@@ -344,7 +388,8 @@ def test_entries_that_are_lost_or_miscounted_are_missed(
     monkeypatch.setattr(kind, method, every_third(getattr(kind, method), fault))
 
     def read() -> None:
-        log.feed(raws)
+        with suppress(CorruptSegmentError):
+            log.feed([*raws, insert(LAST)], damaged=damaged)
         log.agreements[0].take_emitted("1-of-1")
 
     with pytest.raises(MiscountError):

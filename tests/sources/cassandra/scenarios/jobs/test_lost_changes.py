@@ -159,7 +159,7 @@ def test_a_fault_that_loses_changes_stops_the_split(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """With the fault the run ends with an error and commits nothing; without it, with all."""
+    """With the fault `run` and `verify` end with 4 and nothing is committed; without it, all is."""
     options, plant = FAULTS[name]
     broker = EmbeddedBroker()
     source = {
@@ -177,9 +177,13 @@ def test_a_fault_that_loses_changes_stops_the_split(
 
     with monkeypatch.context() as planted:
         plant(planted)
-        assert 1 == main([*run, str(job)])
+        assert 4 == main([*run, str(job)])
     assert "changes_missing" in capsys.readouterr().err
     assert 0 == json.loads(summary.read_text())["run"]["changes"]
+    assert 4 == main(["verify", str(job)])
+    told = capsys.readouterr().out
+    assert "1 of 1 splits failed (1-of-1): changes_missing: " in told
+    assert "the books balance for what was read before that" in told
 
     assert 0 == main([*run, str(job)])
     assert 50 < json.loads(summary.read_text())["run"]["changes"]
