@@ -511,8 +511,7 @@ class Intake:
         self.places[place + constants.PLACE_READ] += 1
         self.settled += position
         agreement = self.agreements[split]
-        agreement.given0 += self.digests[2 * i]
-        agreement.given1 += self.digests[2 * i + 1]
+        agreement.given_sum += self.digests[2 * i]
         agreement.number = self.sequence
         agreement.likely = self._noted(i, constants.NOTE_RECORD)
         agreement.streamed = self.receiving[host] and self._is_streamed(framer, host, i)

@@ -38,7 +38,7 @@ cdef class Agreement:
     cdef readonly uint64_t touched
     cdef readonly int suspect
     cdef public bint streamed
-    cdef uint64_t given0, given1, counted0, counted1
+    cdef uint64_t given_sum, counted_sum
     cdef uint64_t[::1] emitted
     cdef readonly int64_t[::1] hosts
     cdef readonly uint64_t[::1] assumed

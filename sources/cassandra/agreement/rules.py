@@ -67,9 +67,9 @@ class Agreement:
         self.assumes = 0  # Words of it.
         self.agreed = 0
         self.emitted = memoryview(array("Q", [0, 0]))  # The sum of the digests: `take_emitted`.
-        # Sums of the halves of digests: of what it was given, added by the caller of `observe`, and
-        # of the records under which it was counted, from these records.
-        self.given0 = self.given1 = self.counted0 = self.counted1 = 0
+        # Sums of the first halves of digests: of what it was given, added by the caller of
+        # `observe`, and of the records under which it was counted, from these records.
+        self.given_sum = self.counted_sum = 0
         self.expired = 0
         self.not_replica = 0
         self.filtered = 0
@@ -153,8 +153,7 @@ class Agreement:
     def _count(self, slot: int, host: int, fate: int) -> None:
         """Count an entry of *host*, whose record is in *slot*."""
         self.hosts[host * _HOST_COUNTERS + fate] += 1
-        self.counted0 += self._field(slot, constants.D0)
-        self.counted1 += self._field(slot, constants.D1)
+        self.counted_sum += self._field(slot, constants.D0)
 
     # ---- input (lines 11-17) ----
 
@@ -804,7 +803,7 @@ class Agreement:
             MiscountError: an entry was counted, but not as a copy of its own record.
 
         """
-        if self.given0 != self.counted0 or self.given1 != self.counted1:
+        if self.given_sum != self.counted_sum:
             message = "entries that agreement was given are not in its records"
             raise MiscountError(message, place=f"split {split}")
         low, high = self.emitted

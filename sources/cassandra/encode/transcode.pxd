@@ -67,7 +67,9 @@ cdef class Transcoder:
     cdef int _plain(self, AgreedMutations agreed, Py_ssize_t start, Py_ssize_t end, int messaging) except -1
     @cython.locals(base=Py_ssize_t, out=AvroBytes, at=Py_ssize_t)
     cdef int _changes(self, AgreedMutations agreed, Py_ssize_t count) except -1
+    @cython.locals(before=Py_ssize_t)
     cdef int _omit(self) except -1
+    cdef inline int _divide(self, Py_ssize_t before, int index) except -1
     @cython.locals(at=Py_ssize_t)
     cdef int _begin(self, AgreedMutations agreed) except -1
     @cython.locals(base=Py_ssize_t, out=AvroBytes, at=Py_ssize_t, tail=Py_ssize_t, node=bytes)
@@ -95,7 +97,7 @@ cdef class Transcoder:
     @cython.locals(out=AvroBytes, put=Py_ssize_t, at=Py_ssize_t, i=int, start=Py_ssize_t, value=ValuePlan)
     cdef int _payload_key(self, TablePlan plan, Py_ssize_t row) except -1
     cpdef bytes facts_of(self, Py_ssize_t count)
-    @cython.locals(base=Py_ssize_t)
+    @cython.locals(base=Py_ssize_t, before=Py_ssize_t)
     cdef int _keep_facts(self, Py_ssize_t record, int64_t timestamp, int operation, int index, int64_t mutation) except -1
     @cython.locals(grown=int64_t[::1])
     cdef int _grow_facts(self) except -1

@@ -287,17 +287,32 @@ class Transcoder:
 
     def _omit(self) -> None:
         """Add the checksum of a change that is not encoded."""
-        ops.put_share(self.share, 0, self.digest, 0, self.index - 1)
-        ops.add_checksum(self.omitted, 2, self.share, 0)
-        self.last = constants.NOWHERE
+        before, self.last = self.last, constants.NOWHERE
+        self._divide(before, self.index - 1)
+
+    def _divide(self, before: int, index: int) -> None:
+        """End the share of the change *before* here, and begin that of change number *index*.
+
+        *before* and `last` are where the facts have their checksums; NOWHERE: they are omitted.
+        """
+        if index > 0:
+            ops.put_bound(self.share, 0, self.digest, 0, index)
+            if before >= 0:
+                ops.add_checksum(self.facts, before, self.share, 0)
+            else:
+                ops.add_checksum(self.omitted, 2, self.share, 0)
+            if self.last >= 0:
+                ops.subtract_checksum(self.facts, self.last, self.share, 0)
+            else:
+                ops.subtract_checksum(self.omitted, 2, self.share, 0)
 
     def _close(self, agreed: AgreedMutations) -> None:
         """End the changes with what needs their number."""
         base = self.at * constants.AGREED_WIDTH
         if self.last >= 0:
-            ops.add_rest(self.facts, self.last, self.digest, 0, self.index)
+            ops.add_checksum(self.facts, self.last, self.digest, 0)
         else:
-            ops.add_rest(self.omitted, 2, self.digest, 0, self.index)
+            ops.add_checksum(self.omitted, 2, self.digest, 0)
         ops.add_checksum(self.omitted, 0, self.omitted, 2)
         out = self.out
         node = self.nodes[agreed.meta[base + constants.AGREED_HOST]]
@@ -556,8 +571,9 @@ class Transcoder:
         self.facts[base + constants.FACT_OPERATION] = operation
         self.facts[base + constants.FACT_INDEX] = index
         self.facts[base + constants.FACT_MUTATION] = mutation
-        self.last = base + constants.FACT_CHECKSUM
-        ops.put_share(self.facts, self.last, self.digest, 0, index)
+        before, self.last = self.last, base + constants.FACT_CHECKSUM
+        self.facts[self.last] = self.facts[self.last + 1] = 0
+        self._divide(before, index)
 
     def _grow_facts(self) -> None:
         grown = memoryview(array("q", bytes(16 * len(self.facts))))

@@ -19,8 +19,8 @@ cdef extern from "native.h":
     int popcount "hr_popcount"(uint64_t mask) noexcept
     void add_digest "hr_v_add_checksum"(uint64_t[::1] out, Py_ssize_t at, const uint64_t[::1] words, Py_ssize_t start) noexcept
     void put_digest "hr_v_put_digest"(int64_t[::1] words, Py_ssize_t at, uint64_t d0, uint64_t d1) noexcept
-    void put_share "hr_v_put_share"(int64_t[::1] out, Py_ssize_t at, const int64_t[::1] digest, Py_ssize_t start, int index) noexcept
-    void add_rest "hr_v_add_rest"(int64_t[::1] out, Py_ssize_t at, const int64_t[::1] digest, Py_ssize_t start, int count) noexcept
+    void put_bound "hr_v_put_bound"(int64_t[::1] out, Py_ssize_t at, const int64_t[::1] digest, Py_ssize_t start, int count) noexcept
+    void subtract_checksum "hr_v_subtract_checksum"(int64_t[::1] out, Py_ssize_t at, const int64_t[::1] words, Py_ssize_t start) noexcept
     void add_checksum "hr_v_add_checksum"(int64_t[::1] out, Py_ssize_t at, const int64_t[::1] words, Py_ssize_t start) noexcept
     Py_ssize_t put_bytes "hr_v_put_bytes"(unsigned char[::1] out, Py_ssize_t at, bytes content) noexcept
     Py_ssize_t put_long "hr_v_put_long"(unsigned char[::1] out, Py_ssize_t at, int64_t number) noexcept

@@ -186,20 +186,13 @@ def put_digest(words: Words, at: int, d0: int, d1: int) -> None:
     _put_halves(words, at, d0 | d1 << 64)
 
 
-def put_share(out: Words, at: int, digest: Words, start: int, index: int) -> None:
-    """Write the checksum of change number *index* of the mutation whose digest is given.
+def put_bound(out: Words, at: int, digest: Words, start: int, count: int) -> None:
+    """Write what the shares of the first *count* changes, at least one, of a digest come to.
 
-    Each change has a share of the digest. `add_rest` gives the last one what is left, so the sum of
-    all shares is the digest, however many changes there are.
+    The share of a change is what lies between two bounds: 0 before the first, the digest behind the
+    last. So all shares add up to the digest, however many changes there are.
     """
-    whole = checksum_of(digest, start)
-    _put_halves(out, at, _up_to(whole, index + 1) - _up_to(whole, index))
-
-
-def add_rest(out: Words, at: int, digest: Words, start: int, count: int) -> None:
-    """Add what the shares of *count* changes leave of the digest."""
-    whole = checksum_of(digest, start)
-    _put_halves(out, at, checksum_of(out, at) + whole - _up_to(whole, count))
+    _put_halves(out, at, _up_to(checksum_of(digest, start), count))
 
 
 def add_checksum(out: Words, at: int, words: Words, start: int) -> None:
@@ -207,10 +200,15 @@ def add_checksum(out: Words, at: int, words: Words, start: int) -> None:
     _put_halves(out, at, checksum_of(out, at) + checksum_of(words, start))
 
 
+def subtract_checksum(out: Words, at: int, words: Words, start: int) -> None:
+    """Subtract the checksum in words[start:] from the one in out[at:]."""
+    _put_halves(out, at, checksum_of(out, at) - checksum_of(words, start))
+
+
 def shares_of(words: Sequence[int], at: int, count: int) -> list[int]:
     """Return the checksums of all *count* changes of the mutation whose digest is in words[at:].
 
-    See `put_share`. The digest itself is the last item.
+    See `put_bound`. The digest itself is the last item.
     """
     digest = checksum_of(words, at)
     ends = [_up_to(digest, index) for index in range(count)] + [digest]

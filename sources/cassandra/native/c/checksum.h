@@ -23,26 +23,12 @@ static inline void hr_subtract_checksum(uint64_t *out, const uint64_t *words) {
     out[0] = low;
 }
 
-/* What the first `count` shares of a digest come to. */
-static inline void hr_up_to(uint64_t *out, const uint64_t *digest, uint64_t count) {
+/* What the first `count` shares of a digest come to; `count` is at least 1. */
+static inline void hr_put_bound(uint64_t *out, const uint64_t *digest, uint64_t count) {
     for (int i = 0; i < 2; i++) {
         uint64_t half = (digest[i] ^ count * 0x9e3779b97f4a7c15ull) * 0xbf58476d1ce4e5b9ull;
-        out[i] = count ? half ^ half >> 31 : 0;
+        out[i] = half ^ half >> 31;
     }
-}
-
-static inline void hr_put_share(uint64_t *out, const uint64_t *digest, uint64_t index) {
-    uint64_t before[2];
-    hr_up_to(before, digest, index);
-    hr_up_to(out, digest, index + 1);
-    hr_subtract_checksum(out, before);
-}
-
-static inline void hr_add_rest(uint64_t *out, const uint64_t *digest, uint64_t count) {
-    uint64_t shared[2];
-    hr_up_to(shared, digest, count);
-    hr_add_checksum(out, digest);
-    hr_subtract_checksum(out, shared);
 }
 
 #endif

@@ -34,10 +34,10 @@
 #define hr_v_take_words(words, count) \
     PyBytes_FromStringAndSize((const char *)hr_at(words, 0), 8 * (count))
 #define hr_v_put_digest(words, at, d0, d1) hr_put_digest(hr_words(words, at), d0, d1)
-#define hr_v_put_share(out, at, digest, start, index) \
-    hr_put_share(hr_words(out, at), hr_words(digest, start), index)
-#define hr_v_add_rest(out, at, digest, start, count) \
-    hr_add_rest(hr_words(out, at), hr_words(digest, start), count)
+#define hr_v_put_bound(out, at, digest, start, count) \
+    hr_put_bound(hr_words(out, at), hr_words(digest, start), count)
+#define hr_v_subtract_checksum(out, at, words, start) \
+    hr_subtract_checksum(hr_words(out, at), hr_words(words, start))
 #define hr_v_add_checksum(out, at, words, start) \
     hr_add_checksum(hr_words(out, at), hr_words(words, start))
 #define hr_v_put_bytes(out, at, content) hr_put_bytes(hr_at(out, 0), at, content)

@@ -25,6 +25,14 @@ Py_ssize_t put_value(uint8_t *out, int type, const uint8_t *p, Py_ssize_t n, Py_
     return hr_put_value(out, 0, type, p, n, p + readable);
 }
 void put_shares(uint64_t *out, const uint64_t *digest, int count) {
-    for (int i = 0; i < count; i++) hr_put_share(out + 2 * i, digest, i);
-    if (count) hr_add_rest(out + 2 * (count - 1), digest, count);
+    uint64_t bound[2];
+    for (int i = 0; i < count; i++) {
+        out[2 * i] = out[2 * i + 1] = 0;
+        if (i) {
+            hr_put_bound(bound, digest, i);
+            hr_add_checksum(out + 2 * (i - 1), bound);
+            hr_subtract_checksum(out + 2 * i, bound);
+        }
+    }
+    if (count) hr_add_checksum(out + 2 * (count - 1), digest);
 }

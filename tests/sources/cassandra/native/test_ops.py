@@ -56,18 +56,18 @@ def test_hosts_are_counted(mask: int, expected: int) -> None:
     assert expected == ops.popcount(mask)
 
 
-@given(digest=st.integers(0, MODULUS - 1), count=st.integers(0, 9))
+@given(digest=st.integers(0, MODULUS - 1), count=st.integers(1, 9))
 def test_the_shares_of_changes_add_up_to_the_digest(digest: int, count: int) -> None:
     """One by one or all together; no two changes of a mutation have the same share."""
     words = memoryview(array("q", bytes(8 * (4 + 2 * count))))
     ops.put_digest(words, 0, digest % (1 << 64), digest >> 64)
-    for index in range(count):
-        ops.put_share(words, 4 + 2 * index, words, 0, index)
-        ops.add_checksum(words, 2, words, 4 + 2 * index)
-    ops.add_rest(words, 2, words, 0, count)
+    for index in range(1, count):
+        ops.put_bound(words, 2, words, 0, index)
+        ops.add_checksum(words, 2 + 2 * index, words, 2)
+        ops.subtract_checksum(words, 4 + 2 * index, words, 2)
+    ops.add_checksum(words, 2 + 2 * count, words, 0)
     *shares, whole = ops.shares_of(words, 0, count)
 
-    assert digest == ops.checksum_of(words, 2) == ops.checksum_of(words, 0) == whole
-    assert shares[:-1] == [ops.checksum_of(words, 4 + 2 * i) for i in range(count - 1)]
-    assert not count or digest == sum(shares) % MODULUS
+    assert digest == ops.checksum_of(words, 0) == whole == sum(shares) % MODULUS
+    assert shares == [ops.checksum_of(words, 4 + 2 * i) for i in range(count)]
     assert len(shares) == len(set(shares))
