@@ -101,6 +101,8 @@ class Pipeline:
         self._pulse = pulse
         self._pulse_ms = 0
         self._quiet_passes = 0
+        # What all splits have that is not settled: summed up once a pass, then kept.
+        self._held_records = self._held_bytes = 0
         self._uncommitted: dict[str, int] = {}  # Bytes of splits that ended with work uncommitted.
         self._committed_ms = 0
         self._commit_begun = False  # Of some splits, in this pass: the others follow at its end.
@@ -165,6 +167,9 @@ class Pipeline:
         for run in runs:
             self.split_last = run.split
             self._guard(run, run.begin)
+        self._held_records = self._held_bytes = 0
+        for run in runs:
+            self._hold(run)
         near = self._is_commit_due(started_ms, ahead_ms=POSITIONS_MS)
         progress = [self._step(run, commit_due=due, position_due=near) for run in runs]
         self._take_results()
@@ -219,7 +224,9 @@ class Pipeline:
             run, ledger, seq, attempt, delivered, failures = self._results.popleft()
             # A restarted run numbers its batches from the start: results for old numbers are void.
             if self._runs.get(run.split) is run and run.ledger is ledger:
+                self._hold(run, -1)
                 self._guard(run, partial(run.settle, seq, attempt, delivered, failures))
+                self._hold(run)
             crash.reached("settled")
 
     # One split.
@@ -229,28 +236,34 @@ class Pipeline:
             return Progress.WAITING
         self.split_last = run.split
         limits = self._limits
-        runs = self._runs.values()
         demand = Demand(
             records_max=min(
                 0 if self._paused else limits.batch_records_max,
-                limits.outstanding_records_max - sum(r.ledger.outstanding_records for r in runs),
+                limits.outstanding_records_max - self._held_records,
             ),
             bytes_max=min(
                 limits.batch_bytes_max,
                 limits.commit_bytes_max - run.ledger.uncommitted_bytes,  # I7: one window.
-                limits.outstanding_bytes_max
-                - sum(r.ledger.outstanding_bytes for r in runs)
-                - sum(r.read_bytes for r in runs if r.read_last is not None),
+                limits.outstanding_bytes_max - self._held_bytes,
             ),
             linger_ms=limits.tick_ms,
             commit_due=commit_due,
             position_due=position_due,
         )
+        self._hold(run, -1)
         progress = self._guard(run, partial(run.step, demand))
+        self._hold(run)
         self._take_results()
         if run.end_bytes:
             self._commit_if_large()
         return progress or Progress.WAITING
+
+    def _hold(self, run: SplitRun, times: int = 1) -> None:
+        """Add what *run* has that is not settled to that of all, or take it away."""
+        self._held_records += times * run.ledger.outstanding_records
+        self._held_bytes += times * run.ledger.outstanding_bytes
+        if run.read_last is not None:
+            self._held_bytes += times * run.read_bytes
 
     def _guard(self, run: SplitRun, call: Callable[[], T]) -> T | None:
         """Make a call that may reach a plugin; handle its error instead of raising it."""

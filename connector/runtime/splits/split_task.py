@@ -210,7 +210,9 @@ class SplitRun:
             return self._read(reader, _END_ONLY)
         if self.commit_due or not room:
             return Progress.BLOCKED
-        return self._read(reader, replace(demand, position_due=self._owes_end(demand)))
+        if self._owes_end(demand) and not demand.position_due:
+            demand = replace(demand, position_due=True)
+        return self._read(reader, demand)
 
     def _owes_end(self, demand: Demand) -> bool:
         """Say whether the next batch must have an end, so that it can be committed in time."""

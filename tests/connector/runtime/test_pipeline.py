@@ -277,6 +277,26 @@ def test_outstanding_bytes_are_bounded(path: Path) -> None:
     rig.store.close()
 
 
+def test_outstanding_records_are_bounded(path: Path) -> None:
+    """Those of all splits count, also when results come while a pass asks one after another."""
+    rig = Rig(path, outstanding_records_max=10, batch_records_max=3)
+    rig.open({"a": 40, "b": 40})
+    rig.script.extend([Fate.HOLD] * 100)
+    rig.gain()
+    rig.passes(50)
+
+    assert 10 == sum(len(d.encoded) for d, _ in rig.sink.held)
+    while rig.sink.held:
+        rig.sink.let_go()
+        rig.passes(1)
+        runs = rig.pipeline.runs
+        kept = rig.pipeline._held_records, rig.pipeline._held_bytes  # noqa: SLF001 (summed up anew in each pass)
+        assert kept[0] == sum(run.ledger.outstanding_records for run in runs)
+        assert kept[1] == sum(run.ledger.outstanding_bytes for run in runs)
+    rig.until(lambda: (40, 40) == (rig.committed("a"), rig.committed("b")))
+    rig.store.close()
+
+
 def test_uncommitted_bytes_are_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While nothing can be committed, at most one window per split is delivered (I7)."""
     rig = Rig(path, commit_bytes_max=10 * RECORD_BYTES, batch_records_max=1)
