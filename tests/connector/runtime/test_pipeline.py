@@ -290,7 +290,7 @@ def test_outstanding_records_are_bounded(path: Path) -> None:
         rig.sink.let_go()
         rig.passes(1)
         runs = rig.pipeline.runs
-        kept = rig.pipeline._held_records, rig.pipeline._held_bytes  # noqa: SLF001 (summed up anew in each pass)
+        kept = rig.pipeline._held_records, rig.pipeline._held_bytes  # noqa: SLF001 (kept within a pass)
         assert kept[0] == sum(run.ledger.outstanding_records for run in runs)
         assert kept[1] == sum(run.ledger.outstanding_bytes for run in runs)
     rig.until(lambda: (40, 40) == (rig.committed("a"), rig.committed("b")))
