@@ -197,7 +197,8 @@ class Replicas:
                 last = number_of(each.token, count)
                 for nodes in held[number : last + 1]:
                     nodes.update(each.replicas)
-                number = number_of(min(each.token + 1, WHOLE[1]), count)
+                # Behind the greatest token nothing is left.
+                number = number_of(each.token + 1, count) if each.token < WHOLE[1] else count
             for nodes in held[number:] if ring else ():
                 nodes.update(ring[0].replicas)
         self._widths[count] = max(map(len, held))

@@ -57,6 +57,15 @@ def test_a_mutation_may_be_met_under_the_old_ring_or_the_new_one() -> None:
     assert emitted(agreement, 5, 2, 3)
 
 
+@pytest.mark.parametrize(("greatest", "read"), [((1 << 63) - 1, 1), ((1 << 63) - 2, 2)])
+def test_the_widest_split_ends_with_the_ring(greatest: int, read: int) -> None:
+    """Behind the greatest token there is no part of the ring, which the first node would have."""
+    nodes = [Node("a", (-1,)), Node("b", (greatest,))]
+    version = Topology.of(nodes, [keyspace(copies=1)], "ALL")
+
+    assert read == Replicas(HOSTS, version, ["ks"], 2)._widest(2)  # noqa: SLF001 (only the bound of 64 shows it)
+
+
 def test_what_waits_is_judged_again_when_a_version_is_learned() -> None:
     """A copy of a node that was not a replica counts once it is one (lines 13 and 18)."""
     replicas = job()
