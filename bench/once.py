@@ -4,16 +4,14 @@ Lines of a file go to a real broker, in turns at least once and exactly once, ea
 of its own. The embedded broker cannot stand in: it does not describe the configuration of topics.
 """
 
-import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
+from bench.brokers import broker_parser, brokers
 from bench.errors import ProbeFailedError
 from bench.measure import probe
 
@@ -54,15 +52,11 @@ def measured(folder: Path, bootstrap_servers: str, *, lines: int, runs: int) -> 
 
 def main() -> int:
     """Print the least of the runs each way; return 1 if the goal was missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.once", description=__doc__)
+    parser = broker_parser("bench.once", __doc__, runs=RUNS)
     parser.add_argument("--lines", type=int, default=LINES, help="how many are copied in a run")
-    parser.add_argument("--runs", type=int, default=RUNS, help="how often each is measured")
-    parser.add_argument("--bootstrap-servers", help="real brokers; without it one is started")
-    parser.add_argument("--no-alarm", action="store_true", help="never fail for being slow")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="headrace-once-") as name, ExitStack() as stack:
-        servers = given.bootstrap_servers or started_broker(stack, Path(name) / "broker")
-        found = measured(Path(name), servers, lines=given.lines, runs=given.runs)
+    with brokers(given) as (servers, folder):
+        found = measured(folder, servers, lines=given.lines, runs=given.runs)
     cpu, cpu_once = (min(s["cpu_ns"] for s in found[way]) / 1e9 for way in (False, True))
     wall, wall_once = (min(s["wall_s"] for s in found[way]) for way in (False, True))
     sys.stdout.write(
@@ -71,13 +65,6 @@ def main() -> int:
         f"exactly once: {cpu_once / cpu:.2f} x the CPU (goal: at most {GOAL})\n"
     )
     return int(cpu_once > GOAL * cpu and not given.no_alarm)
-
-
-def started_broker(stack: ExitStack, folder: Path) -> str:
-    """Start a broker of our own; its class is found where the tests that need Java are."""
-    from real.servers.kafka import Kafka  # noqa: PLC0415 (not needed with brokers that are given)
-
-    return stack.enter_context(Kafka(folder)).bootstrap_servers
 
 
 if __name__ == "__main__":

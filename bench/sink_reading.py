@@ -5,16 +5,13 @@ read them back: once with a consumer that only touches values and headers, and o
 does. The broker shares the processors with both.
 """
 
-import argparse
 import os
 import struct
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -25,8 +22,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from bench.brokers import broker_parser, brokers
 from bench.errors import ProbeFailedError
-from bench.once import started_broker
 from headrace.connector.foundation.configured import configured
 from headrace.connector.runtime.books.sink_contents import content_of
 from headrace.connector.serde import Encoder
@@ -56,7 +53,7 @@ def recorded(encoder: Encoder) -> tuple[Sequence[Message], Sequence[RecordSchema
         encoded = encoder.encode(batch, token=1)
         facts = encoded.facts
         if facts is None:
-            raise ProbeFailedError("the encoder does not tell the names of changes")
+            raise ProbeFailedError("the encoder does not report the names of changes")
         for i, (table, value) in enumerate(zip(encoded.tables, encoded.values, strict=True)):
             begin = 16 * facts.mutations[i]
             if value is not None:
@@ -161,14 +158,10 @@ def measured(servers: str, count: int, runs: int) -> tuple[float, float]:
 
 def main() -> int:
     """Print the greatest rates of the runs; return 1 if the goal was missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.sink_reading", description=__doc__)
+    parser = broker_parser("bench.sink_reading", __doc__, runs=RUNS)
     parser.add_argument("--messages", type=int, default=MESSAGES, help="how many are read in a run")
-    parser.add_argument("--runs", type=int, default=RUNS, help="how often each is measured")
-    parser.add_argument("--bootstrap-servers", help="real brokers; without it one is started")
-    parser.add_argument("--no-alarm", action="store_true", help="never fail for being slow")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="headrace-reading-") as name, ExitStack() as stack:
-        servers = given.bootstrap_servers or started_broker(stack, Path(name) / "broker")
+    with brokers(given) as (servers, _):
         bound, found = measured(servers, given.messages, given.runs)
     sys.stdout.write(
         f"{given.messages} messages, a consumer alone: {bound:,.0f} records/s\n"
