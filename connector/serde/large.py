@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -347,24 +348,22 @@ def whole_messages(came: Iterable[Sequence[Stored]]) -> Iterator[Sequence[Stored
     The joined message takes the place of the last chunk. A chunk with incomplete headers stays.
     """
     joiner = Reassembler()
-    plain: set[Headers] = set()  # Those that are not of a chunk: few differ.
     for messages in came:
         found = []
         for stored in messages:
             value = stored.value
-            if value is not None and stored.headers not in plain:
-                headers = dict(stored.headers)
-                if CHUNK_ID_HEADER not in headers:
-                    if len(plain) >= _HEADERS_MAX:
-                        plain.clear()
-                    plain.add(stored.headers)
-                else:
-                    with suppress(BrokenChunkError):
-                        value = joiner.add(value, headers)
-                    if value is None:
-                        continue
+            if value is not None and _are_of_a_chunk(stored.headers):
+                with suppress(BrokenChunkError):
+                    value = joiner.add(value, dict(stored.headers))
+                if value is None:
+                    continue
             found.append(stored if value is stored.value else stored._replace(value=value))
         yield found
+
+
+@lru_cache(_HEADERS_MAX)
+def _are_of_a_chunk(headers: Headers) -> bool:
+    return CHUNK_ID_HEADER in dict(headers)
 
 
 def _place(headers: Mapping[str, bytes]) -> tuple[int, int]:
