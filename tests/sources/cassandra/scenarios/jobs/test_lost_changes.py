@@ -181,9 +181,9 @@ def test_a_fault_that_loses_changes_stops_the_split(
     assert "changes_missing" in capsys.readouterr().err
     assert 0 == json.loads(summary.read_text())["run"]["changes"]
     assert 4 == main(["verify", str(job)])
-    told = capsys.readouterr().out
-    assert "1 of 1 splits failed (1-of-1): changes_missing: " in told
-    assert "the books balance for what was read before that" in told
+    printed = capsys.readouterr().out
+    assert "1 of 1 splits failed (1-of-1): changes_missing: " in printed
+    assert "the books balance for what was read before that" in printed
 
     assert 0 == main([*run, str(job)])
     assert 50 < json.loads(summary.read_text())["run"]["changes"]
