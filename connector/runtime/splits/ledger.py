@@ -66,16 +66,26 @@ class Shipment:
     rejected: set[int] = field(default_factory=set)
     done: int = 0
     """How many of its records are not sent again: rejected, or delivered before a failure."""
-    done_sum: int = 0
-    """The sum of their checksums, and of those of what did not become records."""
+    checksum: int = 0
+    """The sum of the checksums of all changes, also of those that did not become records."""
     settled_sum: int = 0
-    """The same, with what the sink has reported since."""
+    """The same once the sink has reported on all records."""
     sum_so_far: int | None = None
     """What the source says that this comes to, with all batches of the ledger before this one."""
+    whole: int | None = None
+    """The content of all records, from when only some of them are sent again; see `_content`."""
+    done_content: int = 0
+    """The content of those that are not sent again."""
 
     def delivery(self) -> Delivery:
         """Return what the writer is given now."""
         return Delivery(self.batch, self.encoded)
+
+    def accounted(self) -> int:
+        """Return `checksum` if the records of this attempt and those done before are all."""
+        if self.whole is None or self.whole == self.done_content + _content(self.encoded):
+            return self.checksum
+        return 0
 
     def may_repeat(self, cause: str) -> None:
         """Count that its changes may come twice; *cause* is a field of `TableCounts`."""
@@ -174,18 +184,22 @@ class Ledger:
         return shipment.sent_ms if shipment and shipment.state is State.SENT else None
 
     def add(self, batch: Batch, encoded: EncodedRecords) -> Shipment:
-        """Append a batch under the next number. Without records it is settled at once."""
+        """Append a batch under the next number. Without records it is settled at once.
+
+        Only the sum of its checksums is kept.
+        """
         self._last_seq += 1
         counters, losses = tally(encoded, f"split {self._split}, batch {self._last_seq}")
         size_bytes = max(batch.size_bytes, sum(map(len, encoded.values)))
         shipment = Shipment(
             self._last_seq,
             batch,
-            encoded,
+            replace(encoded, checksums=None),
             counters,
             losses,
-            len(encoded),
+            len(encoded.values),
             size_bytes,
+            checksum=sum_of(encoded),
             sum_so_far=batch.checksum_so_far,
         )
         self._shipments.append(shipment)
@@ -195,8 +209,7 @@ class Ledger:
         self.uncommitted_bytes += size_bytes
         if not shipment.records:
             shipment.state = State.SETTLED
-            lost = sum(each.checksum for each in encoded.quarantined)
-            shipment.settled_sum = encoded.omitted + lost
+            shipment.settled_sum = shipment.checksum
             self._fold()
         return shipment
 
@@ -246,8 +259,7 @@ class Ledger:
         if shipment.retry_from is not None:
             self._retrying = True
         else:
-            # What was delivered and what was rejected are all records, each once.
-            shipment.settled_sum = shipment.done_sum + sum_of(shipment.encoded)
+            shipment.settled_sum = shipment.accounted()
         self._fold()
         return None
 
@@ -268,7 +280,9 @@ class Ledger:
             keep = [i >= start and i not in shipment.rejected for i in range(total)]
             if not all(keep):
                 done = sorted({*range(start), *shipment.rejected})
-                shipment.done_sum += sum_of(shipment.encoded.chosen(done))
+                if shipment.whole is None:
+                    shipment.whole = _content(shipment.encoded)
+                shipment.done_content += _content(shipment.encoded.chosen(done))
                 shipment.batch = Part(shipment.batch, keep)
                 rest = shipment.encoded.chosen([i for i, kept in enumerate(keep) if kept])
                 shipment.encoded = replace(rest, quarantined=(), filtered={}, omitted=0)
@@ -276,9 +290,9 @@ class Ledger:
             shipment.retry_from = None
             shipment.may_repeat(RESEND)
             shipment.attempt += 1
-            shipment.settled_sum = shipment.done_sum
             finished = shipment.done == shipment.records
             shipment.state = State.SETTLED if finished else State.UNSENT
+            shipment.settled_sum = shipment.accounted() if finished else 0
         self._retrying = False
         self._fold()
 
@@ -362,6 +376,11 @@ class Part(Batch):
     def records(self) -> Iterator[Record]:
         """See `Batch.records`."""
         return compress(self.whole.records(), self._keep)
+
+
+def _content(encoded: EncodedRecords) -> int:
+    """Return a sum over the content of records; it does not depend on their order."""
+    return sum(map(hash, zip(encoded.tables, encoded.keys, encoded.values, strict=True)))
 
 
 def miscount_of(total: int, delivered: Collection[int], failures: Sequence[Failure]) -> str:

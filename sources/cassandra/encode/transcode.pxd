@@ -22,7 +22,7 @@ cdef class Transcoder:
     cdef RowReader reader
     cdef MessageOutput messages
     cdef ChangeOutput changes
-    cdef int64_t[::1] facts
+    cdef int64_t[::1] facts, checksums
     cdef AvroBytes out
     cdef Py_ssize_t length, room
     cdef bytes key
@@ -48,8 +48,10 @@ cdef class Transcoder:
     cpdef attach(self, const unsigned char[::1] buf)
     @cython.locals(base=Py_ssize_t)
     cpdef encode(self, AgreedMutations agreed, nodes, bint flat=*, bint primary=*)
-    @cython.locals(width=Py_ssize_t)
+    @cython.locals(places=int64_t[::1], count=Py_ssize_t, number=Py_ssize_t, base=Py_ssize_t)
     cdef _facts(self, AgreedMutations agreed)
+    @cython.locals(words=Py_ssize_t)
+    cdef _checksums(self)
     cpdef identify(self, AgreedMutations agreed)
     @cython.locals(epoch=int64_t)
     cdef int _go_on(self, AgreedMutations agreed) except -1

@@ -10,6 +10,7 @@ one thread.
 from array import array
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Final
 
 from headrace.plugins import Checksums, EncodedRecords, Facts, Headers, HeadraceError, Quarantined
 from headrace.sources.cassandra.agreement.intake import AgreedMutations
@@ -26,6 +27,7 @@ from headrace.sources.cassandra.schema.layout import Header
 
 _NEVER = -(1 << 63)  # A drop time that covers no cell; also "no write time yet".
 _ENDS_FIRST, _FACTS_FIRST = 16, 256
+_PLACES: Final = ("node", "segment", "position", "copies")  # Facts about mutations.
 _REPLACE_BYTE, _MERGE_BYTE = 0, 2  # The enum CollectionMode, as its zigzag byte.
 _PLAIN_ROW = constants.HAS_TIMESTAMP | constants.HAS_ALL_COLUMNS
 # Bytes from the count of updates to the key's length, and behind the key to the columns, at most:
@@ -61,6 +63,7 @@ class Transcoder:
         self.row_flags = 0
         self.plain_row = memoryview(array("q", [0] * constants.PLAIN_WIDTH))
         self.facts = memoryview(array("q", bytes(8 * constants.FACT_WORDS * _FACTS_FIRST)))
+        self.checksums = memoryview(array("q", bytes(8 * constants.SUM_WORDS * _FACTS_FIRST)))
         self.epochs = epochs
         self.epoch = constants.NOWHERE
         self.takes_plain = int(changes is None)  # A plain insert has no operations.
@@ -72,7 +75,7 @@ class Transcoder:
         self.share = memoryview(array("q", [0, 0]))
         # Checksums of the changes that are not encoded: of all, and of the current mutation's.
         self.omitted = memoryview(array("q", [0, 0, 0, 0]))
-        self.last = constants.NOWHERE  # Where the facts have the checksum of the last change.
+        self.last = constants.NOWHERE  # Where `checksums` has that of the last change.
 
     def attach(self, buf: View) -> None:
         """Read values from *buf* until the next attach."""
@@ -111,41 +114,47 @@ class Transcoder:
                     base = self.at * constants.AGREED_WIDTH
                     quarantined.append(quarantined_mutation(agreed, base, nodes, error))
                 self.at += 1
-        facts, checksums = self._facts(agreed)
         return EncodedRecords(
             self.keys,
             self.bodies,
             self.headers,
             self.tables,
             quarantined,
-            facts=facts,
-            checksums=checksums,
+            facts=self._facts(agreed),
+            checksums=self._checksums(),
             omitted=int.from_bytes(ops.take_words(self.omitted, 2), "little"),
         )
 
-    def _facts(self, agreed: AgreedMutations) -> tuple[Facts, Checksums]:
-        """Return the facts about the changes and all mutations, and the changes' checksums."""
-        width = constants.AGREED_WIDTH
+    def _facts(self, agreed: AgreedMutations) -> Facts:
+        """Return the facts about the changes and all mutations."""
         changes = memoryview(self.facts_of(len(self.bodies))).cast("q")
-        words = memoryview(ops.take_words(agreed.meta, agreed.count * width)).cast("q")
-        facts = Facts(
+        count = agreed.count
+        places = memoryview(array("q", bytes(32 * count)))
+        for number in range(count):
+            base = number * constants.AGREED_WIDTH
+            places[number] = agreed.meta[base + constants.AGREED_HOST]
+            places[count + number] = agreed.meta[base + constants.AGREED_SEGMENT]
+            places[2 * count + number] = agreed.meta[base + constants.AGREED_POSITION]
+            places[3 * count + number] = agreed.meta[base + constants.AGREED_COPIES]
+        columns = memoryview(places)
+        return Facts(
             timestamps_us=changes[constants.FACT_TIMESTAMP :: constants.FACT_WORDS],
             operations=changes[constants.FACT_OPERATION :: constants.FACT_WORDS],
             indexes=changes[constants.FACT_INDEX :: constants.FACT_WORDS],
             mutations=changes[constants.FACT_MUTATION :: constants.FACT_WORDS],
-            ids=ops.take(self.ids, 0, agreed.count * constants.ID_BYTES),
+            ids=ops.take(self.ids, 0, count * constants.ID_BYTES),
             places={
-                "node": words[constants.AGREED_HOST :: width],
-                "segment": words[constants.AGREED_SEGMENT :: width],
-                "position": words[constants.AGREED_POSITION :: width],
-                "copies": words[constants.AGREED_COPIES :: width],
+                name: columns[number * count : (number + 1) * count]
+                for number, name in enumerate(_PLACES)
             },
             strings={"node": self.node_names},
         )
-        low, high = (
-            changes[constants.FACT_CHECKSUM + half :: constants.FACT_WORDS] for half in (0, 1)
-        )
-        return facts, Checksums(low, high)
+
+    def _checksums(self) -> Checksums:
+        """Return the checksums of the changes."""
+        words = constants.SUM_WORDS * len(self.bodies)
+        halves = memoryview(ops.take_words(self.checksums, words)).cast("q")
+        return Checksums(halves[:: constants.SUM_WORDS], halves[1 :: constants.SUM_WORDS])
 
     def identify(self, agreed: AgreedMutations) -> None:
         """Set `ids`: 16 bytes for each mutation, the first half of the SHA-256 of its bytes."""
@@ -293,16 +302,16 @@ class Transcoder:
     def _divide(self, before: int, index: int) -> None:
         """End the share of the change *before* here, and begin that of change number *index*.
 
-        *before* and `last` are where the facts have their checksums; NOWHERE: they are omitted.
+        *before* and `last` are where their checksums are; NOWHERE: they are omitted.
         """
         if index > 0:
             ops.put_bound(self.share, 0, self.digest, 0, index)
             if before >= 0:
-                ops.add_checksum(self.facts, before, self.share, 0)
+                ops.add_checksum(self.checksums, before, self.share, 0)
             else:
                 ops.add_checksum(self.omitted, 2, self.share, 0)
             if self.last >= 0:
-                ops.subtract_checksum(self.facts, self.last, self.share, 0)
+                ops.subtract_checksum(self.checksums, self.last, self.share, 0)
             else:
                 ops.subtract_checksum(self.omitted, 2, self.share, 0)
 
@@ -310,7 +319,7 @@ class Transcoder:
         """End the changes with what needs their number."""
         base = self.at * constants.AGREED_WIDTH
         if self.last >= 0:
-            ops.add_checksum(self.facts, self.last, self.digest, 0)
+            ops.add_checksum(self.checksums, self.last, self.digest, 0)
         else:
             ops.add_checksum(self.omitted, 2, self.digest, 0)
         ops.add_checksum(self.omitted, 0, self.omitted, 2)
@@ -557,13 +566,13 @@ class Transcoder:
     # ---- facts about a change besides its message ----
 
     def facts_of(self, count: int) -> bytes:
-        """Return six numbers for each of *count* changes: see `_keep_facts`."""
+        """Return four numbers for each of *count* changes: see `_keep_facts`."""
         return ops.take_words(self.facts, count * constants.FACT_WORDS)
 
     def _keep_facts(
         self, record: int, timestamp: int, operation: int, index: int, mutation: int
     ) -> None:
-        """Keep a change's write time, operation, index in its mutation, mutation, and checksum."""
+        """Keep a change's write time, operation, index in its mutation, and mutation."""
         base = record * constants.FACT_WORDS
         if base == len(self.facts):
             self._grow_facts()
@@ -571,14 +580,17 @@ class Transcoder:
         self.facts[base + constants.FACT_OPERATION] = operation
         self.facts[base + constants.FACT_INDEX] = index
         self.facts[base + constants.FACT_MUTATION] = mutation
-        before, self.last = self.last, base + constants.FACT_CHECKSUM
-        self.facts[self.last] = self.facts[self.last + 1] = 0
+        before, self.last = self.last, record * constants.SUM_WORDS
+        self.checksums[self.last] = self.checksums[self.last + 1] = 0
         self._divide(before, index)
 
     def _grow_facts(self) -> None:
         grown = memoryview(array("q", bytes(16 * len(self.facts))))
         grown[: len(self.facts)] = self.facts
         self.facts = grown
+        grown = memoryview(array("q", bytes(16 * len(self.checksums))))
+        grown[: len(self.checksums)] = self.checksums
+        self.checksums = grown
 
     # ---- a plain insert in one pass ----
 

@@ -224,13 +224,12 @@ LOCATION_LENGTH = 3
 LOCATION_NEXT = 4  # The next location, which count from 1; it is not stored.
 
 ID_BYTES = 16  # Of a mutation's public name.
-# Kept of an encoded change: its write time, operation, index in its mutation, mutation, and the
-# halves of its checksum, the lower one first.
-FACT_WORDS = 6
+# Kept of an encoded change: its write time, operation, index in its mutation, and mutation.
+FACT_WORDS = 4
 FACT_TIMESTAMP = 0
 FACT_OPERATION = 1
 FACT_INDEX = 2
 FACT_MUTATION = 3
-FACT_CHECKSUM = 4
+SUM_WORDS = 2  # Of a change's checksum: the lower half comes first.
 # Bytes in Avro that no fixed-length value, with its union and its counts, exceeds.
 COLUMN_BYTES = 64

@@ -14,7 +14,6 @@ import pytest
 
 from headrace.connector.runtime import pipeline
 from headrace.connector.runtime.splits import leases, ledger, ownership, split_task
-from headrace.connector.serde.transcode.sums import sum_of
 from headrace.connector.stores import LeaseRow, StoreUnavailableError, WorkerRow
 from headrace.connector.stores.keyed import heads as keyed_heads
 from headrace.plugins import EncodedPosition, Failure, Position, Quarantined
@@ -145,7 +144,7 @@ def commits_before_the_settle(patch: Patch) -> None:
     def mark_sent(self: ledger.Ledger, shipment: ledger.Shipment, now_ms: int) -> None:
         real(self, shipment, now_ms)
         shipment.state = ledger.State.SETTLED
-        shipment.settled_sum = shipment.done_sum + sum_of(shipment.encoded)
+        shipment.settled_sum = shipment.accounted()
         self._sent -= 1
         self._fold()
 
@@ -263,7 +262,7 @@ def commits_over_a_gap(patch: Patch) -> None:
         for shipment in self._shipments:
             if shipment.state is ledger.State.SETTLED and shipment.retry_from is not None:
                 shipment.retry_from = None
-                shipment.settled_sum = shipment.done_sum + sum_of(shipment.encoded)
+                shipment.settled_sum = shipment.accounted()
         real(self)
         self._retrying = False
 

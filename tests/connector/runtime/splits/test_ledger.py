@@ -363,6 +363,15 @@ def test_nothing_behind_what_is_missing_is_committed(
     assert None is ledger.settled
 
 
+def test_the_ledger_keeps_one_checksum_for_a_batch() -> None:
+    """Those of the records, 16 bytes for each, are not kept while a batch is on its way."""
+    ledger = Ledger("a", last_seq=0)
+    shipment = ledger.add(batch(1, records=3), rows([b"a", b"b", b"c"]))
+
+    assert None is shipment.encoded.checksums
+    assert sum(map(checksum_of, [b"a", b"b", b"c"])) % MODULUS == shipment.checksum % MODULUS
+
+
 def test_a_late_result_of_an_earlier_attempt_changes_nothing() -> None:
     """What the sink reports of the first attempt does not settle the second one (R4)."""
     ledger = Ledger("a", last_seq=0)

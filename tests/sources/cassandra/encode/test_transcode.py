@@ -129,6 +129,22 @@ def assert_same(slow: EncodedRecords, fast: EncodedRecords) -> None:
     assert 0 == (slow.omitted - fast.omitted) % MODULUS
 
 
+def test_facts_take_32_bytes_for_a_change_and_48_for_a_mutation(tmp_path: Path) -> None:
+    """A batch on its way keeps them; the checksums of its changes are elsewhere, to be dropped."""
+    raws = [insert(b"k%d" % number, b"v") for number in range(300)]
+    nodes = forged_nodes(tmp_path, {"n1": raws, "n2": [], "n3": []})
+    (batch,) = everything(nodes | ONE_COPY)
+    encoded = batch.encode("avro")
+    facts = encoded.facts
+    assert facts is not None
+    columns = [facts.timestamps_us, facts.operations, facts.indexes, facts.mutations]
+    columns += facts.places.values()
+    kept = {id(column.obj): memoryview(column.obj).nbytes for column in columns}
+
+    assert 300 == len(encoded)
+    assert 300 * (32 + 48) == sum(kept.values()) + len(facts.ids)
+
+
 @pytest.mark.parametrize("name", RECORDINGS + LARGE if COMPILED else RECORDINGS)
 def test_recorded_mutations_are_encoded_as_their_records_are(name: str) -> None:
     """Keys, values, headers and tables of every change in a node's log are the same."""
