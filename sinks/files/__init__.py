@@ -93,7 +93,7 @@ class FileWriter(plugins.Writer):
 
     def submit(self, delivery: plugins.Delivery, settle: plugins.Settle) -> None:
         """Append all of *delivery*, or nothing."""
-        lines = b"".join(value + b"\n" for value in delivery.encoded.values)
+        lines = b"\n".join([*delivery.encoded.values, b""])
         with unwritable(self._path, plugins.RetriableError):
             append_lines(self._path, lines)
         settle(range(len(delivery.encoded)))

@@ -189,6 +189,14 @@ class MutationBatch(Batch):
             encoded = self._encoded(encoding)
             self._fetch()
             return self._with_read(encoded) if self._written else encoded
+        if encoding == "json" and self._lists is None and not self._agreed.flags:
+            made = self._deliveries.json_changes.encode(self._agreed, self._nodes)
+            if made is not None:
+                return self._with_lost(made)
+        return self._objects(encoding)
+
+    def _objects(self, encoding: str) -> EncodedRecords:
+        """Encode change by change, from objects."""
         keys: list[bytes | None] = []
         values: list[bytes] = []
         headers: list[Headers] = []

@@ -56,6 +56,7 @@ cdef class ColumnWriter(ChangeOutput):
     cdef int enter(self, list plans, int64_t epoch) except -1
     cdef int keep_first(self, Py_ssize_t count) except -1
     cdef int wants(self, TablePlan plan) except -1
+    cdef int finish(self, Py_ssize_t number, int count) except -1
     cdef int _bind(self, TablePlan plan) except -1
     @cython.locals(is_row=bint, flags=int64_t, ttl=int64_t, expires=int64_t, rich=int, column=int, field=ValueColumn, cell=Py_ssize_t, unfit=int)
     cdef int write(self, TablePlan plan, int operation, int64_t timestamp, Py_ssize_t row, Py_ssize_t ended) except -1

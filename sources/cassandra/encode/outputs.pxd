@@ -16,4 +16,5 @@ cdef class ChangeOutput:
     cdef int enter(self, list plans, int64_t epoch) except -1
     cdef int wants(self, TablePlan plan) except -1
     cdef int write(self, TablePlan plan, int operation, int64_t timestamp, Py_ssize_t row, Py_ssize_t ended) except -1
+    cdef int finish(self, Py_ssize_t number, int count) except -1
     cdef int keep_first(self, Py_ssize_t count) except -1

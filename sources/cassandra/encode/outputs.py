@@ -41,6 +41,10 @@ class ChangeOutput:
         """Add a change; *row* is its ROW or start MARKER, *ended* its end MARKER."""
         raise NotImplementedError
 
+    def finish(self, number: int, count: int) -> int:
+        """End mutation *number* of the batch; with those of other tables it has *count* changes."""
+        raise NotImplementedError
+
     def keep_first(self, count: int) -> int:
         """Remove the changes after the first *count*."""
         raise NotImplementedError

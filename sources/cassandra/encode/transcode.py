@@ -323,6 +323,8 @@ class Transcoder:
         else:
             ops.add_checksum(self.omitted, 2, self.digest, 0)
         ops.add_checksum(self.omitted, 0, self.omitted, 2)
+        if self.changes is not None:
+            self.changes.finish(self.at, self.index)
         out = self.out
         node = self.nodes[agreed.meta[base + constants.AGREED_HOST]]
         out.reserve(len(node) + constants.COLUMN_BYTES)
@@ -568,6 +570,10 @@ class Transcoder:
     def facts_of(self, count: int) -> bytes:
         """Return four numbers for each of *count* changes: see `_keep_facts`."""
         return ops.take_words(self.facts, count * constants.FACT_WORDS)
+
+    def index_of(self, record: int) -> int:
+        """Return the index of a change in its mutation."""
+        return self.facts[record * constants.FACT_WORDS + constants.FACT_INDEX]
 
     def _keep_facts(
         self, record: int, timestamp: int, operation: int, index: int, mutation: int

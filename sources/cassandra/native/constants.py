@@ -138,6 +138,23 @@ AVRO_MAP = 18
 AVRO_VECTOR = 19
 AVRO_RECORD = 20
 
+# What a CQL type becomes in change JSON; all other types are written from objects.
+JSON_OTHER = 0
+JSON_TEXT = 1
+JSON_ASCII = 2
+JSON_BLOB = 3
+JSON_BOOLEAN = 4
+JSON_INT8 = 5
+JSON_INT16 = 6
+JSON_INT32 = 7
+JSON_INT64 = 8
+JSON_UUID = 9
+JSON_TIMESTAMP = 10
+JSON_DATE = 11
+JSON_TIME = 12
+JSON_DECIMAL = 13
+JSON_DOUBLE = 14
+
 # The operation types of the Avro envelope, in the order of its enum.
 OP_INSERT = 0
 OP_UPDATE = 1

@@ -4,7 +4,7 @@ An epoch's routes and plans are made when the first log enters it, by one rule: 
 the job delivers it, it holds no counters, and its replicas are known. For one thread. No I/O.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +14,7 @@ from headrace.plugins.records.columns import TableType
 from headrace.sources.cassandra.agreement.intake import Routes
 from headrace.sources.cassandra.columns.writer import ColumnWriter, MessageColumns
 from headrace.sources.cassandra.encode.avro_schema import key_schema, value_schema
+from headrace.sources.cassandra.encode.json_changes import JsonChanges
 from headrace.sources.cassandra.encode.table_plan import EpochPlans, TablePlan
 from headrace.sources.cassandra.logs.reread import Copy
 from headrace.sources.cassandra.mutation.errors import BadMutationError, UnknownTableError
@@ -76,6 +77,7 @@ class Deliveries:
         self._asked: set[int] = set()
         self._writers: dict[tuple[TableType, bool], ColumnWriter] = {}
         self._message_columns: MessageColumns | None = None
+        self._json_changes: JsonChanges | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -186,15 +188,22 @@ class Deliveries:
             self._message_columns = MessageColumns(self)
         return self._message_columns
 
+    @property
+    def json_changes(self) -> JsonChanges:
+        """The writer of change JSON, the same for all batches."""
+        if self._json_changes is None:
+            self._json_changes = JsonChanges(self, self._tables_of)
+        return self._json_changes
+
+    def _tables_of(self, epoch: int) -> Sequence[TableSchema]:
+        return self.epochs[epoch].catalogue.tables
+
     def column_writer(self, target: TableType, *, with_messages: bool) -> ColumnWriter:
         """Return the writer of typed columns for *target*, the same for all batches."""
         made = self._writers.get((target, with_messages))
         if made is None:
             made = self._writers[target, with_messages] = ColumnWriter(
-                self,
-                lambda epoch: self.epochs[epoch].catalogue.tables,
-                target,
-                with_messages=with_messages,
+                self, self._tables_of, target, with_messages=with_messages
             )
         return made
 

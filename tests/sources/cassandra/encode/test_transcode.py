@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -15,98 +14,30 @@ from headrace.plugins.discovery import load
 from headrace.sources.cassandra.agreement.intake import AgreedMutations
 from headrace.sources.cassandra.encode.origin import ORIGIN
 from headrace.sources.cassandra.encode.transcode import Transcoder
-from headrace.sources.cassandra.forge.mutations import MESSAGING, encode_mutation
+from headrace.sources.cassandra.forge.mutations import MESSAGING
 from headrace.sources.cassandra.forge.segments import segment, write_segment
-from headrace.sources.cassandra.schema.ddl import parse_schema
 from helpers.logs.forged import SCHEMA, UNKNOWN, insert, mutation, update
 from helpers.logs.node_logs import everything, forged_nodes
-from helpers.recordings.corpora import recording
+from helpers.logs.rich_inserts import (
+    AT_US,
+    PLAIN,
+    PLAIN_KEY,
+    UDT,
+    UDT_VALUES,
+    plain_insert,
+    udt_insert,
+)
+from helpers.recordings.corpora import LARGE, RECORDINGS, recording
 from helpers.settings.filled import filled
 from helpers.settings.native_modules import is_compiled
 
 pytestmark = pytest.mark.hot
 
 COMPILED = is_compiled("headrace.sources.cassandra.encode.transcode")
-RECORDINGS = (
-    "4.0-ops",
-    "4.0-random",
-    "4.0-types",
-    "4.1-ops",
-    "4.1-random",
-    "5.0-compact",
-    "5.0-ops",
-    "5.0-random",
-    "5.0-types",
-    "5.0-v8-ops",
-    "5.0-v8-random",
-    "6.0-v9-ops",
-    "6.0-v9-random",
-    "6.0-v9-types",
-)
-# Their mutations are large: fastavro alone takes long.
-LARGE = ("5.0-sizes", "5.0-v8-sizes")
 FIRST_KEY_END = 1 + 16 + 1 + 3  # Before it, the log cannot be routed and stops.
 SHARING_A_KEY = 60  # Entries of one log.
 ONE_COPY = {"consistency": "ONE", "splits": 1}
 PASSED = {"gaps": "expire"}  # Damage, too, where one copy is enough.
-
-
-PLAIN_TABLE = UUID("3f0e0d0c-3b1e-11ef-9d2b-0f1e2d3c4b5a")
-PLAIN = f"""
-CREATE TABLE forged.plain (j int, k text, c int, d timestamp, b boolean, e inet, n int,
-    s set<text>, t text, z map<text, int>, PRIMARY KEY ((k, j), c, d))
-    WITH cdc = true AND ID = {PLAIN_TABLE};
-"""
-PLAIN_KEY = b"\0\4text\0\0\4\0\0\0\7\0"
-
-
-def plain_insert(
-    simple: str,
-    *,
-    replaces: bool = True,
-    text: bytes = b"text",
-    key: bytes = PLAIN_KEY,
-    version: int = 7,
-) -> bytes:
-    """Return an insert of one row: two clustering columns, these *simple* ones, a set, a map.
-
-    What the set had before is gone, if it *replaces* it. *text* is in the column t and in the set.
-    """
-    ts = 1_700_000_000_000_000
-    raws = {"b": "01", "e": "7f000001", "n": "0000002a", "t": text.hex()}
-    columns: dict[str, object] = {c: {"ts": ts, "value": raws[c]} for c in simple}
-    before = {"deletion": {"ts": ts - 1, "ldt": ts // 1_000_000}} if replaces else {}
-    columns["s"] = before | {"cells": [{"ts": ts, "path": p} for p in ("61", raws["t"])]}
-    columns["z"] = {"cells": [{"ts": ts, "path": "63", "value": "0000002b"}]}
-    row = {"clustering": ["00000001", f"{1:016x}"], "liveness": {"ts": ts}, "columns": columns}
-    made = {"id": str(PLAIN_TABLE), "key": key.hex(), "epoch": 500, "items": [row]}
-    return encode_mutation({"updates": [made]}, parse_schema(SCHEMA + PLAIN), MESSAGING[version])
-
-
-UDT_TABLE = UUID("3f0e0d0c-3b1e-11ef-9d2b-0f1e2d3c4b5b")
-UDT = f"""
-CREATE TYPE forged.money (amount int, name text, at timestamp, place frozen<tuple<int, text>>);
-CREATE TABLE forged.priced (k text PRIMARY KEY, n int, m money, o int, w money)
-    WITH cdc = true AND ID = {UDT_TABLE};
-"""
-UDT_VALUES = {0: "0000002a", 1: "4c", 2: "0000018bcfe56800", 3: "00000004000000070000000161"}
-AT_US = 1_700_000_000_000_000
-
-
-def udt_insert(
-    *cells: tuple[int, str | None], at_us: int = AT_US, replaces: bool = False, column: str = "m"
-) -> bytes:
-    """Return an insert of a row whose column *column* has cells at these positions."""
-    written: list[dict[str, object]] = []
-    for position, value in cells:
-        life = {"tombstone": True, "ldt": AT_US // 1_000_000} if value is None else {"value": value}
-        written.append({"ts": at_us, "path": f"{position:04x}", **life})
-    before = {"deletion": {"ts": AT_US - 1, "ldt": AT_US // 1_000_000}} if replaces else {}
-    columns: dict[str, object] = {column: before | {"cells": written}}
-    columns["o"] = {"ts": AT_US, "value": "00000001"}
-    row = {"clustering": [], "liveness": {"ts": AT_US}, "columns": columns}
-    made = {"id": str(UDT_TABLE), "key": f"ke{column}".encode().hex(), "epoch": 500, "items": [row]}
-    return encode_mutation({"updates": [made]}, parse_schema(SCHEMA + UDT), MESSAGING[7])
 
 
 def codec() -> Codec:
