@@ -4,7 +4,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import compress, groupby
 from typing import Final
 
 import msgspec
@@ -17,7 +17,8 @@ from headrace.connector.serde.headers import ConstantHeaders
 from headrace.connector.serde.large import LargeValues
 from headrace.connector.serde.schemas.framing import Framing
 from headrace.connector.serde.shaping import DocumentRecord, Shaper
-from headrace.connector.serde.transforms.chain import Chain
+from headrace.connector.serde.transcode.edit import Editor
+from headrace.connector.serde.transforms.chain import Chain, SchemaEdits
 from headrace.plugins import (
     NO_ORIGIN,
     BadRecordError,
@@ -72,6 +73,7 @@ class Encoder:
         self._shaper = Shaper(wanted, origin)
         self._framing = framing
         self._chain = chain
+        self._editor = Editor()
         self._topic_of = topic_of
         values = codec(wanted.codec)
         self._avro = values if wanted.codec == _AVRO else codec(_AVRO)
@@ -197,15 +199,62 @@ class Encoder:
     def _shaped(self, given: EncodedRecords) -> EncodedRecords:
         """Shape and transform changes; a failed one is dead-lettered, the others continue (I8)."""
         given = self._accepted(given)
-        if (self._codec is self._avro or self._json is not None) and not self._chain:
+        edits = self._edits(given)
+        if (self._codec is self._avro or self._json is not None) and edits is not None:
             made = self._shaper.reshape(given)
+            schemas = self._shaper.schemas
+            if edits:
+                made = self._edited(made, edits)
+                schemas = {**schemas, **{id_: each.schema for id_, each in edits.items()}}
             if self._json is not None:
-                made = self._json.written(made, self._shaper.schemas, keys=self._json_keys)
+                made = self._json.written(made, schemas, keys=self._json_keys)
             facts = given.facts if len(made) == len(given) else None
             return replace(made, quarantined=[*given.quarantined, *made.quarantined], facts=facts)
         records, lost = self._shaper.records(given)
         made = self._finished(records, [*given.quarantined, *lost])
         return replace(made, omitted=made.omitted + given.omitted)
+
+    def _edits(self, given: EncodedRecords) -> Mapping[bytes, SchemaEdits] | None:
+        """Return what the transforms do to all records of each schema; None: it depends on them."""
+        made: dict[bytes, SchemaEdits] = {}
+        if self._chain:
+            ids = [headers[0][1] for headers in given.headers]
+            for schema_id, table in dict(zip(ids, given.tables, strict=True)).items():
+                schema = self._shaper.schemas[schema_id]
+                edits = self._chain.edits(schema, self._topic_of(table))
+                if edits is None:
+                    return None
+                made[schema_id] = edits
+        return made
+
+    def _edited(self, given: EncodedRecords, edits: Mapping[bytes, SchemaEdits]) -> EncodedRecords:
+        """Transform records, which have just been shaped, in Avro."""
+        timestamps: Sequence[int] = self._shaper.timestamps
+        filtered: Mapping[str, int] = {}
+        omitted = given.omitted
+        dropped = {schema_id for schema_id, each in edits.items() if each.is_dropped}
+        if dropped:
+            gone = [headers[0][1] in dropped for headers in given.headers]
+            kept = [i for i, is_gone in enumerate(gone) if not is_gone]
+            filtered = Counter(compress(given.tables, gone))
+            omitted += sum(compress(given.sums(), gone))
+            given, timestamps = given.chosen(kept), [timestamps[i] for i in kept]
+        keys, values = self._editor.apply(
+            {schema_id: (each.key, each.value) for schema_id, each in edits.items()},
+            given.keys,
+            given.values,
+            given.headers,
+            timestamps,
+        )
+        topics = [edits[headers[0][1]].topic for headers in given.headers]
+        return replace(
+            given,
+            keys=keys,
+            values=values,
+            topics=topics or None,
+            filtered=filtered,
+            omitted=omitted,
+        )
 
     def _documents(self, batch: RecordBatch) -> EncodedRecords:
         """Transform and encode records that have no envelope."""

@@ -148,6 +148,11 @@ class Shaper:
         """The schemas of all records so far, as the records are encoded, by id."""
         return {schema_id: plan.schema for schema_id, plan in self._plans.items()}
 
+    @property
+    def timestamps(self) -> Sequence[int]:
+        """The write times of the records that were shaped last, in µs."""
+        return self._reshaper.timestamps
+
     def shapes(self, schema: RecordSchema) -> bool:
         """Say whether records of *schema* are shaped in Avro."""
         self._plan(schema)

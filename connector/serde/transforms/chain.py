@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headrace.connector.serde.transcode.edit import Edit
+from headrace.connector.serde.transforms.builtin import Filter, RegexRouter
+from headrace.connector.serde.transforms.edits import edits_of
 from headrace.connector.serde.transforms.names import check_fields
 from headrace.plugins import (
     BadRecordError,
@@ -34,6 +37,17 @@ class Transformed:
     records: Sequence[Record]
     quarantined: Sequence[Quarantined]
     filtered: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaEdits:
+    """What the transforms do to all records of one schema: their edits, one after the other."""
+
+    key: Sequence[Edit]
+    value: Sequence[Edit]
+    schema: RecordSchema
+    topic: str
+    is_dropped: bool
 
 
 @dataclass(slots=True)
@@ -91,6 +105,8 @@ class Chain:
         }
         self._links = [_link(name, options, predicates) for name in options.transforms]
         self._failed: dict[bytes, BadRecordError] = {}
+        # By schema and first topic; None: it depends on the records.
+        self._edits: dict[tuple[bytes, str], object] = {}
 
     def __bool__(self) -> bool:
         """Say whether there are transforms."""
@@ -114,6 +130,38 @@ class Chain:
                 failed = self._failed[schema.schema_id] = link.failed(error, schema.table)
                 raise failed from None
         return schema
+
+    def edits(self, schema: RecordSchema, topic: str) -> SchemaEdits | None:
+        """Return what becomes of records of *schema* for *topic*; None: it depends on them."""
+        known = self._edits.get((schema.schema_id, topic), self)
+        if known is self:
+            try:
+                known = self._edits_of(schema, topic)
+            except Exception:  # noqa: BLE001 (of a transform: it is found again for the record)
+                known = None
+            self._edits[schema.schema_id, topic] = known
+        return known if isinstance(known, SchemaEdits) else None
+
+    def _edits_of(self, schema: RecordSchema, topic: str) -> SchemaEdits | None:
+        parts: dict[str, list[Edit]] = {"key": [], "value": []}
+        for link in self._links:
+            meant = link.means_all(schema.table, topic)
+            if meant is None:
+                return None
+            if not meant:
+                continue
+            transform = link.transform
+            if type(transform) is Filter:
+                return SchemaEdits((), (), schema, topic, is_dropped=True)
+            if type(transform) is RegexRouter:
+                topic = transform.topic(topic)
+            else:
+                before = schema.key if transform.part == "key" else schema.value
+                parts[transform.part] += edits_of(transform, before, topic)
+            schema = _after(link, schema)
+        if schema.schema_id in self._failed:
+            return None
+        return SchemaEdits(parts["key"], parts["value"], schema, topic, is_dropped=False)
 
     def topics(self, table: str, topic: str) -> Sequence[str]:
         """Return the possible topics of records of *table* whose first topic is *topic*."""

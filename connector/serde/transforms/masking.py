@@ -18,8 +18,8 @@ _EMPTY: Final[Mapping[str, object]] = {
     "double": 0.0,
     "bytes": b"",
 }
-_ZERO: Final = b"\x00"  # For a number in bytes: no bytes at all are not a number.
-_NUMBER_IN_BYTES: Final = ("Decimal", "unscaled")  # CQL's decimal: the record, and its field.
+ZERO: Final = b"\x00"  # For a number in bytes: no bytes at all are not a number.
+NUMBER_IN_BYTES: Final = ("Decimal", "unscaled")  # CQL's decimal: the record, and its field.
 
 
 def mask_at(
@@ -34,8 +34,8 @@ def mask_at(
         return None
     outer = field_at(schema, path[:-1], known) if len(path) > 1 else None
     record = None if outer is None else record_in(outer["type"], known)[0]
-    if record is not None and (record["name"], path[-1]) == _NUMBER_IN_BYTES:
-        return lambda value: None if value is None else _ZERO
+    if record is not None and (record["name"], path[-1]) == NUMBER_IN_BYTES:
+        return lambda value: None if value is None else ZERO
     return lambda value: masked(value, field["type"], known, text)
 
 
@@ -68,12 +68,18 @@ def masked(
             field["name"]: masked(value.get(field["name"]), field["type"], known, text)
             for field in avro_type["fields"]
         }
-        name, number = _NUMBER_IN_BYTES
-        return {**made, number: _ZERO} if avro_type["name"] == name and number in made else made
-    return _text(avro_type, text) if kind == "string" else _empty(avro_type)
+        name, number = NUMBER_IN_BYTES
+        return {**made, number: ZERO} if avro_type["name"] == name and number in made else made
+    return text_of(avro_type, text) if kind == "string" else empty_of(avro_type)
 
 
-def _text(avro_type: Document, text: str | None) -> str:
+def text_of(avro_type: Document, text: str | None) -> str:
+    """Return the mask of a string: *text*, or an empty one, which for UUIDs is the nil UUID.
+
+    Raises:
+        TransformError: *text* is not a UUID.
+
+    """
     if avro_type.get("logicalType") != "uuid":
         return text or ""
     try:
@@ -85,7 +91,8 @@ def _text(avro_type: Document, text: str | None) -> str:
         ) from None
 
 
-def _empty(avro_type: Document) -> object:
+def empty_of(avro_type: Document) -> object:
+    """Return the empty value of a type that is neither a string nor a record."""
     kind = avro_type["type"]
     if kind == "enum":
         return avro_type.get("default", avro_type["symbols"][0])
@@ -94,4 +101,4 @@ def _empty(avro_type: Document) -> object:
     if kind in ("array", "map"):
         return [] if kind == "array" else {}
     is_number = avro_type.get("logicalType") == "decimal" or avro_type.get("cqlType") == "varint"
-    return _ZERO if kind == "bytes" and is_number else _EMPTY[kind]
+    return ZERO if kind == "bytes" and is_number else _EMPTY[kind]

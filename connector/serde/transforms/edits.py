@@ -1,0 +1,188 @@
+"""Transforms as edits of Avro: what they do to every record of a schema, known beforehand.
+
+A transform is an edit if what it does depends on schema, table and topic alone, apart from the
+write time. What these transforms do to objects is in `builtin`; both ways give the same bytes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from headrace.connector.serde.avro_types import AvroType, definitions, field_of
+from headrace.connector.serde.conversion import Lossless
+from headrace.connector.serde.transcode import octets
+from headrace.connector.serde.transcode.edit import DROP, KEEP, OPTION, RECORD, REPLACE, Edit
+from headrace.connector.serde.transforms.builtin import (
+    InsertField,
+    MaskField,
+    ReplaceField,
+    ReplaceFieldConfig,
+)
+from headrace.connector.serde.transforms.fields import record_in
+from headrace.connector.serde.transforms.masking import NUMBER_IN_BYTES, ZERO, empty_of, text_of
+from headrace.plugins import Document, Transform
+
+_NULL: Final = octets.long_bytes(0)
+_THERE: Final = octets.long_bytes(1)
+_ZEROS: Final = {"null": 0, "boolean": 1, "int": 1, "long": 1, "float": 4, "double": 8}
+_PAIR: Final = 2  # Branches of a union of null and a type.
+
+# Returns the edit of a field of a record.
+Make = Callable[[Document, Document], Edit]
+
+
+class NotAnEditError(Exception):
+    """What the transform does depends on the record."""
+
+
+def edits_of(transform: Transform, schema: Document, topic: str) -> Sequence[Edit]:
+    """Return what *transform* does to keys or values of *schema*, one edit after the other.
+
+    Raises:
+        NotAnEditError: it must be given records.
+
+    """
+    at = _Types(schema)
+    kind = type(transform)  # What a plugin derives from these may do something else.
+    if isinstance(transform, MaskField) and kind is MaskField:
+        mask = _Mask(at, transform.config.replacement)
+        return [at.edited(schema, _paths(transform.config.fields), mask.of_field)]
+    if isinstance(transform, ReplaceField) and kind is ReplaceField:
+        return _replaced(at, transform.config, schema)
+    if isinstance(transform, InsertField) and kind is InsertField:
+        return [_added(at, transform, schema, topic)]
+    raise NotAnEditError
+
+
+def _paths(names: Sequence[str]) -> list[list[str]]:
+    return [name.split(".") for name in names]
+
+
+def _replaced(at: "_Types", config: ReplaceFieldConfig, schema: Document) -> Sequence[Edit]:
+    if config.include and config.exclude:
+        raise NotAnEditError
+    if config.include:
+        return [at.only(schema, _paths(config.include))]
+    if config.exclude:
+        for path in _paths(config.exclude):
+            at.check(schema, path)
+        return [at.edited(schema, _paths(config.exclude), at.dropped)]
+    return []
+
+
+def _added(at: "_Types", transform: InsertField, schema: Document, topic: str) -> Edit:
+    config = transform.config
+    added = b""
+    if config.static_field:
+        added = _NULL
+        if config.static_value is not None:
+            added = _THERE + octets.sized(config.static_value.encode())
+    routed = _THERE + octets.sized(topic.encode()) if config.topic_field else b""
+    if config.timestamp_field and routed:  # The time would be behind the topic.
+        raise NotAnEditError
+    adds_time = bool(config.timestamp_field)
+    whole = at.plain(KEEP, schema)
+    return Edit(RECORD, None, whole, content=added + routed, adds_time=adds_time)
+
+
+class _Types:
+    """The types of one schema, and edits of parts of it."""
+
+    def __init__(self, schema: Document) -> None:
+        self.known = definitions(schema)
+        self._pieces = Lossless(self.known)
+
+    def plain(self, action: int, avro_type: AvroType, content: bytes = b"") -> Edit:
+        """Return an edit of a whole value."""
+        return Edit(action, self._pieces.of(avro_type)[1], content=content)
+
+    def inner(self, avro_type: AvroType) -> tuple[Document | None, bool]:
+        """Return the record that a type is, if it is one, and whether it may be null."""
+        if isinstance(avro_type, list) and (len(avro_type) != _PAIR or avro_type[0] != "null"):
+            raise NotAnEditError
+        return record_in(avro_type, self.known)
+
+    def dropped(self, _record: Document, field: Document) -> Edit:
+        """Return the edit that leaves a field out."""
+        return self.plain(DROP, field["type"])
+
+    def check(self, record: Document, path: Sequence[str]) -> None:
+        """Raise NotAnEditError if *path* leads into a value that is not a record, such as a map."""
+        field = field_of(record, path[0])
+        if field is not None and len(path) > 1:
+            inner, _ = self.inner(field["type"])
+            if inner is None:
+                raise NotAnEditError
+            self.check(inner, path[1:])
+
+    def edited(self, record: Document, paths: Sequence[Sequence[str]], make: Make) -> Edit:
+        """Return the edit of the fields at *paths*; the other fields stay."""
+        parts = []
+        for field in record["fields"]:
+            inner = [path[1:] for path in paths if path[0] == field["name"]]
+            within, optional_too = self.inner(field["type"]) if inner else (None, False)
+            if [] in inner:
+                parts.append(make(record, field))
+            elif within is not None:
+                made = self.edited(within, inner, make)
+                parts.append(Edit(OPTION, None, made) if optional_too else made)
+            else:
+                parts.append(self.plain(KEEP, field["type"]))
+        return Edit(RECORD, None, *parts)
+
+    def only(self, record: Document, paths: Sequence[Sequence[str]]) -> Edit:
+        """Return the edit that keeps only the fields at *paths*."""
+        parts = []
+        for field in record["fields"]:
+            inner = [path[1:] for path in paths if path[0] == field["name"]]
+            within, optional_too = self.inner(field["type"]) if inner else (None, False)
+            if [] in inner:
+                parts.append(self.plain(KEEP, field["type"]))
+            elif within is not None:
+                made = self.only(within, inner)
+                parts.append(Edit(OPTION, None, made) if optional_too else made)
+            else:
+                parts.append(self.plain(DROP, field["type"]))
+        return Edit(RECORD, None, *parts)
+
+
+class _Mask:
+    """The masks of fields: see `masking`."""
+
+    def __init__(self, at: _Types, replacement: str | None) -> None:
+        self._at = at
+        self._replacement = replacement
+
+    def of_field(self, record: Document, field: Document) -> Edit:
+        """Return the mask of a field of *record*."""
+        if (record["name"], field["name"]) == NUMBER_IN_BYTES:
+            return self._at.plain(REPLACE, field["type"], octets.sized(ZERO))
+        return self._of(field["type"])
+
+    def _of(self, avro_type: Any) -> Edit:  # noqa: ANN401 (Avro's)
+        if isinstance(avro_type, list):
+            if len(avro_type) != _PAIR or avro_type[0] != "null":
+                raise NotAnEditError
+            return Edit(OPTION, None, self._of(avro_type[1]))
+        if isinstance(avro_type, str):
+            avro_type = self._at.known.get(avro_type, {"type": avro_type})
+        kind = avro_type["type"]
+        if isinstance(kind, Mapping | list):
+            return self._of(kind)
+        if kind == "record":
+            return Edit(RECORD, None, *[self.of_field(avro_type, f) for f in avro_type["fields"]])
+        return self._at.plain(REPLACE, avro_type, self._content(avro_type))
+
+    def _content(self, avro_type: Document) -> bytes:
+        """Return the empty value of a type, or the replacement, in Avro."""
+        kind = avro_type["type"]
+        if kind == "string":
+            return octets.sized(text_of(avro_type, self._replacement).encode())
+        if kind in ("array", "map"):
+            return _NULL
+        if kind in _ZEROS:
+            return bytes(_ZEROS[kind])
+        empty = empty_of(avro_type)
+        if kind == "enum":
+            return octets.long_bytes(avro_type["symbols"].index(empty))
+        assert isinstance(empty, bytes)  # noqa: S101 (bytes or fixed)
+        return empty if kind == "fixed" else octets.sized(empty)

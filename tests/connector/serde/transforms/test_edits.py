@@ -1,0 +1,190 @@
+"""Transforms of bytes give what the same transforms make of objects, byte for byte."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import pytest
+
+from headrace.connector.serde import Encoder
+from headrace.connector.serde.transforms.chain import Chain
+from headrace.plugins import (
+    MODULUS,
+    Batch,
+    EncodedRecords,
+    Encoding,
+    RecordSchema,
+    SinkOptions,
+    parse_config,
+)
+from headrace.sources.cassandra.encode.origin import ORIGIN
+from helpers.logs.node_logs import everything
+from helpers.recordings.corpora import recording
+
+RECORDINGS = ("4.0-ops", "5.0-types", "6.0-v9-random")
+# The names of an envelope's fields that are a column's: without a column, one that no record has.
+COLUMNS = {"flat": "{}", "cep44": "payload.{}", "debezium": "after.{}.value"}
+Chains = Sequence[Mapping[str, str]]
+
+
+@lru_cache
+def batches(name: str) -> Sequence[Batch]:
+    """Return what a node recorded."""
+    folder = recording(name)
+    nodes = {"node1": str(folder / "segments")}
+    options = {"nodes": nodes, "schema": str(folder / "schema.cql")}
+    return everything(options | {"consistency": "ONE", "splits": 1})
+
+
+def columns(name: str) -> Sequence[str]:
+    """Return the names of all columns, as Avro has them."""
+    found: dict[str, None] = {}
+    for batch in batches(name):
+        for schema in batch.schemas():
+            payload = next(f for f in schema.value["fields"] if f["name"] == "payload")
+            found |= dict.fromkeys(field["name"] for field in payload["type"]["fields"])
+    return list(found)
+
+
+def chain_of(transforms: Chains) -> Chain:
+    """Return a chain; a transform with `tables` applies to these alone."""
+    given: dict[str, object] = {"transforms": [f"t{i}" for i in range(len(transforms))]}
+    predicates = []
+    for i, options in enumerate(transforms):
+        own = dict(options)
+        pattern = own.pop("tables", None)
+        if pattern is not None:
+            own["predicate"] = f"p{i}"
+            predicates.append(f"p{i}")
+            given |= {f"predicates.p{i}.type": "TableMatches", f"predicates.p{i}.pattern": pattern}
+        given |= {f"transforms.t{i}.{key}": value for key, value in own.items()}
+    return Chain(parse_config(SinkOptions, given | {"predicates": predicates}))
+
+
+def encoded(
+    batch: Batch, wanted: Encoding, transforms: Chains, *, by_edits: bool
+) -> EncodedRecords:
+    """Encode a batch, from bytes or from objects."""
+    chain = chain_of(transforms)
+    if by_edits:
+        edits = chain.edits
+
+        def known(schema: RecordSchema, topic: str) -> object:
+            found = edits(schema, topic)
+            assert found is not None
+            return found
+
+        chain.edits = known  # type: ignore[method-assign, assignment]
+    else:
+        chain.edits = lambda _schema, _topic: None  # type: ignore[method-assign]
+    return Encoder(wanted, ORIGIN, chain=chain, topic_of=str.upper).encode(batch, token=1)
+
+
+def assert_same(slow: EncodedRecords, fast: EncodedRecords) -> None:
+    """Compare all that a sink and the books see."""
+    assert list(slow.values) == list(fast.values)
+    assert list(slow.keys) == list(fast.keys)
+    assert list(slow.headers) == list(fast.headers)
+    assert list(slow.tables) == list(fast.tables)
+    assert slow.topics == fast.topics
+    assert list(slow.tombstones) == list(fast.tombstones)
+    assert dict(slow.filtered) == dict(fast.filtered)
+    assert list(slow.sums()) == list(fast.sums())
+    assert 0 == (slow.omitted - fast.omitted) % MODULUS
+    assert [(q.code, q.content) for q in slow.quarantined] == [
+        (q.code, q.content) for q in fast.quarantined
+    ]
+
+
+def check(name: str, wanted: Encoding, transforms: Chains) -> EncodedRecords:
+    """Compare both ways for all batches; return the last of them."""
+    for batch in batches(name):
+        fast = encoded(batch, wanted, transforms, by_edits=True)
+        assert_same(encoded(batch, wanted, transforms, by_edits=False), fast)
+    return fast
+
+
+def every(name: str, envelope: str, step: int = 1) -> str:
+    """Return the paths of each column, or of each second one, in an envelope."""
+    return ",".join(COLUMNS[envelope].format(column) for column in columns(name)[::step])
+
+
+@pytest.mark.parametrize("codec", ["avro", "json"])
+@pytest.mark.parametrize("envelope", sorted(COLUMNS))
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_masks(name: str, envelope: str, codec: str) -> None:
+    """Of every column, whatever its type; null stays null."""
+    mask = {"type": "MaskField", "fields": every(name, envelope)}
+    wanted = Encoding(codec=codec, envelope=envelope)
+
+    made = check(name, wanted, [mask])
+
+    plain = Encoder(wanted, ORIGIN).encode(batches(name)[-1], token=1)
+    assert list(plain.values) != list(made.values)
+    check(name, wanted, [{**mask, "replacement": "0b0e7c1e-3b1e-11ef-9d2b-0f1e2d3c4b5a"}])
+
+
+@pytest.mark.parametrize("envelope", sorted(COLUMNS))
+@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize("option", ["include", "exclude"])
+def test_fields_are_left_out(name: str, envelope: str, option: str) -> None:
+    """Each second column, or all others."""
+    check(
+        name,
+        Encoding(codec="avro", envelope=envelope),
+        [{"type": "ReplaceField", option: every(name, envelope, 2)}],
+    )
+
+
+@pytest.mark.hot
+@pytest.mark.parametrize("codec", ["avro", "json"])
+@pytest.mark.parametrize(
+    "transforms",
+    [
+        pytest.param(
+            [{"type": "InsertField", "static.field": "s", "static.value": "é", "topic.field": "t"}],
+            id="constants",
+        ),
+        pytest.param([{"type": "InsertField", "timestamp.field": "written"}], id="the time"),
+        pytest.param([{"type": "InsertField$Key", "static.field": "s"}], id="null, in the key"),
+        pytest.param([{"type": "ReplaceField", "renames": "__op:op,__mutation:id"}], id="names"),
+        pytest.param([{"type": "MaskField", "fields": "__mutation,__op,__cells,no"}], id="facts"),
+        pytest.param([{"type": "Filter", "tables": ".*[aeiou]"}], id="some tables"),
+        pytest.param([{"type": "Filter"}], id="all tables"),
+        pytest.param(
+            [
+                {"type": "RegexRouter", "regex": "(.)(.*)", "replacement": "$2.$1"},
+                {"type": "InsertField", "topic.field": "t", "tables": ".*[aeiou]"},
+                {"type": "MaskField", "fields": "t,__mutation", "replacement": "none"},
+                {"type": "ReplaceField", "exclude": "__cells,__range", "renames": "t:topic"},
+                {"type": "InsertField", "static.field": "s", "static.value": "x" * 300},
+            ],
+            id="one after the other",
+        ),
+    ],
+)
+def test_transforms(transforms: Chains, codec: str) -> None:
+    """Each alone, for some tables, and several in order; with keys, topics and tombstones."""
+    wanted = Encoding(codec=codec, envelope="flat", key="primary", tombstones=True)
+    check("4.0-ops", wanted, transforms)
+
+
+@pytest.mark.parametrize(
+    "transforms",
+    [
+        [{"type": "Flatten"}],
+        [
+            {"type": "MaskField", "fields": "a"},
+            {"type": "HeaderFrom", "fields": "a", "headers": "h"},
+        ],
+        [{"type": "InsertField", "topic.field": "t", "timestamp.field": "at"}],
+        [{"type": "ReplaceField", "include": "a", "exclude": "b"}],
+        [{"type": "InsertField", "static.field": "__op"}],
+    ],
+)
+def test_what_depends_on_records_is_given_records(transforms: Chains) -> None:
+    """Other transforms, and options whose result is not known beforehand."""
+    chain = chain_of(transforms)
+    encoder = Encoder(Encoding(codec="avro", envelope="flat"), ORIGIN)
+    (schema, *_) = batches("4.0-ops")[0].schemas()
+
+    assert None is chain.edits(encoder.schema(schema), "topic")
