@@ -285,6 +285,27 @@ def _workers(read: "_Reading") -> Sequence[Figure]:
             goal=5.5,
             alarm=8,
         ),
+        Figure(
+            "the same with a field masked, of its CPU",
+            "times",
+            [
+                masked / plain
+                for masked, plain in zip(
+                    read.above_start("masked"), read.above_start("kafka"), strict=True
+                )
+            ],
+            {"with, µs": median(read.above_start("masked"))},
+            goal=1.5,
+            alarm=2,
+        ),
+        Figure(
+            "three copies of 13 columns -> lines of change JSON, whole worker",
+            "µs",
+            read.above_start("files"),
+            {"null sink": median(read.above_start("wide"))},
+            goal=6,
+            alarm=10,
+        ),
     ]
 
 

@@ -27,6 +27,11 @@ RECORDS: Final = (100_000, 1_000_000)  # Remembered while agreement is timed.
 PENDING: Final = 400_000  # Among which one is looked up.
 PROBE_SECONDS_MAX: Final = 300
 _DELIVERIES: Final = 3  # In each run: the sink adds a small difference of two large figures.
+_MASK: Final = {
+    "transforms": "mask",
+    "transforms.mask.type": "MaskField",
+    "transforms.mask.fields": "payload.email",
+}
 _LOG_BYTES_MAX: Final = 2 << 30  # Of all recordings, with room to spare.
 # By probe's name: what each of its runs measured.
 Samples = Mapping[str, list[dict[str, Any]]]  # Any: numbers, and a list of names.
@@ -170,6 +175,9 @@ def _one_run(
         yield f"fold.{columns}", jobs.probe("fold", columns=columns)
     kafka = {"plugin": "kafka", "bootstrap.servers": servers, "topic": "bench"}
     yield from _worker("kafka", jobs, wide, kafka)
+    yield from _worker("masked", jobs, wide, kafka | {"topic": "masked"} | _MASK)
+    lines = {"plugin": "files", "path": str(jobs.folder / "out.jsonl")}
+    yield from _worker("files", jobs, wide, lines)
     job = jobs.write(wide, wide.nodes, null)
     yield "bulk.arrow", _complete(wide, jobs.probe("arrow", job=job))
     yield "bulk.typed", _complete(wide, jobs.probe("arrow", job=job, table="bulk.wide"))
