@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from headrace.plugins.check_results import Finding, Nearness, TableWarning
-from headrace.plugins.contract import Source, Split
+from headrace.plugins.contract import Demand, Source, Split
 from headrace.plugins.errors import ConfigError, HeadraceError, Problem
 from headrace.plugins.positions import Position, TokenRange
 from headrace.plugins.records.batches import Batch
@@ -130,6 +130,24 @@ class Resplitting(Capability):
     @abstractmethod
     def retire(self, splits: Sequence[str]) -> None:
         """Forget these splits of the job: others have their positions. Safe to repeat."""
+
+
+class SharedReading(Capability):
+    """Its readers share what is read: one look tells whether any of them has something new.
+
+    While all splits are idle the framework looks once a tick, instead of asking each reader.
+    """
+
+    refusal = Problem("source", "cannot look for all splits at once")
+
+    @abstractmethod
+    def look(self, demand: Demand) -> bool:
+        """Read what is new; return whether a reader may have something to return.
+
+        Called while all readers are idle, and not when a commit is due: then each reader is asked.
+        False: all of them would return Idle again. What was read is returned by the next reads.
+        Raises as `Reader.read` does.
+        """
 
 
 class Locality(Capability):

@@ -43,6 +43,7 @@ from headrace.plugins import (
     HeadraceError,
     LeaseLostError,
     RetriableError,
+    SharedReading,
 )
 
 T = TypeVar("T")
@@ -101,6 +102,9 @@ class Pipeline:
         self._pulse = pulse
         self._pulse_ms = 0
         self._quiet_passes = 0
+        self._rests = False
+        """Whether nothing was left to do in the last pass."""
+        self._rested_ms = 0  # When that was so last, for all splits.
         # What all splits have that is not settled: summed up once a pass, then kept.
         self._held_records = self._held_bytes = 0
         self._uncommitted: dict[str, int] = {}  # Bytes of splits that ended with work uncommitted.
@@ -163,6 +167,13 @@ class Pipeline:
         self.pass_ms = started_ms = self._around.clock.monotonic_ms()
         self._take_commands()
         due = self._until_idle or self._is_commit_due(started_ms)
+        if self._rests and not due and self._has_no_news():
+            self._rested_ms = started_ms
+            self._count_quiet(still=True)
+            self._tell()
+            self._wait_for_tick(started_ms + self._limits.tick_ms)
+            return
+        self._rests = False
         runs = list(self._runs.values())
         for run in runs:
             self.split_last = run.split
@@ -201,6 +212,7 @@ class Pipeline:
                 return
             self._commands_done += 1
             self._quiet_passes, self._idled = 0, False
+            self._rests = False
             match command:
                 case Gain(lease):
                     left = self._uncommitted.pop(lease.split, 0)
@@ -235,8 +247,18 @@ class Pipeline:
         if run.closing is CloseReason.FAILED:
             return Progress.WAITING
         self.split_last = run.split
+        demand = self._demand(run, commit_due=commit_due, position_due=position_due)
+        self._hold(run, -1)
+        progress = self._guard(run, partial(run.step, demand))
+        self._hold(run)
+        self._take_results()
+        if run.end_bytes:
+            self._commit_if_large()
+        return progress or Progress.WAITING
+
+    def _demand(self, run: SplitRun, *, commit_due: bool, position_due: bool) -> Demand:
         limits = self._limits
-        demand = Demand(
+        return Demand(
             records_max=min(
                 0 if self._paused else limits.batch_records_max,
                 limits.outstanding_records_max - self._held_records,
@@ -250,13 +272,15 @@ class Pipeline:
             commit_due=commit_due,
             position_due=position_due,
         )
-        self._hold(run, -1)
-        progress = self._guard(run, partial(run.step, demand))
-        self._hold(run)
-        self._take_results()
-        if run.end_bytes:
-            self._commit_if_large()
-        return progress or Progress.WAITING
+
+    def _has_no_news(self) -> bool:
+        """Look once for all splits, which rest; an error is that of the first one."""
+        source = self._around.source
+        run = next(iter(self._runs.values()), None)
+        if run is None or self._results or not isinstance(source, SharedReading):
+            return False
+        demand = self._demand(run, commit_due=False, position_due=False)
+        return self._guard(run, partial(source.look, demand)) is False
 
     def _hold(self, run: SplitRun, times: int = 1) -> None:
         """Add what *run* has that is not settled to that of all, or take it away."""
@@ -347,6 +371,8 @@ class Pipeline:
     # All splits together.
 
     def _sent(self) -> bool:
+        if self._rests:
+            return False
         return self._dead_letters.sent or any(run.ledger.sent for run in self._runs.values())
 
     def _commit_if_due(self, started_ms: int, *, at_once: bool) -> None:
@@ -477,9 +503,12 @@ class Pipeline:
             self._wake.wait(SINK_WAIT_MS)  # A writer that does not wait must not make us spin.
 
     def _note_idle(self, *, quiet: bool) -> None:
-        still = (
-            quiet and self._dead_letters.idle and all(run.drained() for run in self._runs.values())
-        )
+        runs = self._runs.values()
+        still = quiet and self._dead_letters.idle and all(run.drained() for run in runs)
+        self._count_quiet(still=still)
+        self._rests = still and all(run.release_due is None for run in runs)
+
+    def _count_quiet(self, *, still: bool) -> None:
         self._quiet_passes = self._quiet_passes + 1 if still else 0
         # Twice: what one split's read took from the logs may belong to a split asked before it.
         idle = self._quiet_passes > 1 or not self._runs
@@ -501,7 +530,7 @@ class Pipeline:
         if self._pulse is not None and now_ms - self._pulse_ms >= PULSE_EVERY_MS:
             self._pulse_ms = now_ms
             runs = self._runs.values()
-            moved_ms = {run.split: run.moved_ms for run in runs}
+            moved_ms = {run.split: max(run.moved_ms, self._rested_ms) for run in runs}
             reasons = {run.split: run.held_up(now_ms) for run in runs}
             self._pulse(Pulse(moved_ms, reasons, self._paused))
         if now_ms - self._told_ms >= PROGRESS_EVERY_MS:

@@ -189,7 +189,8 @@ class MutationBatch(Batch):
             encoded = self._encoded(encoding)
             self._fetch()
             return self._with_read(encoded) if self._written else encoded
-        if encoding == "json" and self._lists is None and not self._agreed.flags:
+        directly = encoding == "json" and self._lists is None and not self._agreed.flags
+        if directly and self._agreed.count:
             made = self._deliveries.json_changes.encode(self._agreed, self._nodes)
             if made is not None:
                 return self._with_lost(made)

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -26,7 +25,6 @@ from headrace.sources.cassandra.batch import MutationBatch, batch_class
 from headrace.sources.cassandra.logs.pins import COPIES_MAX
 from headrace.sources.cassandra.logs.reread import Copy
 from headrace.sources.cassandra.native import constants
-from headrace.sources.cassandra.reading.lists import ROWS_MAX
 from headrace.sources.cassandra.reading.record_expiry import Ages, Memory
 from headrace.sources.cassandra.reading.topology_versions import SplitVersions
 from headrace.sources.cassandra.resources import Parts
@@ -132,16 +130,14 @@ class CassandraReader(Reader):
             raise self._gaps.stopped_by
         pump = self._pump
         pump.check(self._number)
-        if self._passes == pump.passes:
+        pump.note_asked(self._number)
+        if self._passes == pump.passes or pump.is_stale:
             self._parts.follow()
-            if self._made.lists is not None:
-                demand = replace(demand, records_max=min(demand.records_max, ROWS_MAX))
-            self._passes += 1  # Also if the pass fails: the next call starts another.
-            pump.run_pass(demand)
-            self._parts.report()
+            self._passes = pump.passes + 1  # Also if the pass fails: the next call starts another.
+            self._parts.run_pass(demand)
         self._passes = pump.passes
         if self._is_still(demand):
-            return Idle(more=pump.more)
+            return self._idle()
         changes, ring = pump.changes, self._parts.replicas.current
         nodes = self._log_slots.names  # Before slots change: agreed mutations have these numbers.
         if self._versions.follow(
@@ -170,7 +166,7 @@ class CassandraReader(Reader):
         self._changes, self._ring = changes, ring
         if not (moved or told or self._owes_end):
             pump.intake.give_back(agreed)
-            return Idle(more=pump.more)
+            return self._idle()
         self._markers, self._split_time_ms = markers, self._agreement.split_time_ms
         self._absences = absences
         # Making a state costs a third of what reading costs.
@@ -179,6 +175,14 @@ class CassandraReader(Reader):
         batch = self._batch(agreed, end, lost, notices, nodes)
         self._leave_logs()
         return batch
+
+    def _idle(self) -> Idle:
+        """Return that there is nothing, and tell the pump when this split must be asked again."""
+        agreement = self._agreement
+        is_settled = agreement.live <= self._records_max and self._stored_tables == self._tables
+        due_ms = self._memory.due_ms if is_settled else agreement.split_time_ms
+        self._pump.note_idle(self._number, (self._changes, self._ring), due_ms)
+        return Idle(more=self._pump.more)
 
     def _is_still(self, demand: Demand) -> bool:
         """Return whether a pass over this split would find nothing new.

@@ -3,13 +3,13 @@
 import contextlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from headrace.plugins import ConfigError, Context, HeadraceError, Problem, Quarantined
+from headrace.plugins import ConfigError, Context, Demand, HeadraceError, Problem, Quarantined
 from headrace.sources.cassandra.agreement.intake import Intake
 from headrace.sources.cassandra.batch import MutationBatch
 from headrace.sources.cassandra.commitlog.manifest import Manifest
@@ -35,7 +35,7 @@ from headrace.sources.cassandra.logs.pins import HoldDeniedError
 from headrace.sources.cassandra.logs.reread import Copies
 from headrace.sources.cassandra.logs.seek import acquaint
 from headrace.sources.cassandra.reading.deliveries import Deliveries
-from headrace.sources.cassandra.reading.lists import Lists
+from headrace.sources.cassandra.reading.lists import ROWS_MAX, Lists
 from headrace.sources.cassandra.reading.log_tables import LogTables
 from headrace.sources.cassandra.reading.pump import Pump
 from headrace.sources.cassandra.reading.ring_part import RingPart
@@ -381,6 +381,23 @@ class Parts:
         nodes = None if self._ring is None else self._ring.changed(now_ms)
         if nodes is not None:
             self.replicas.follow_nodes(nodes)
+
+    def run_pass(self, demand: Demand) -> None:
+        """Read the logs, and report what was found. Raises as `Pump.run_pass` does."""
+        self.built().pump.run_pass(self._bounded(demand))
+        self.report()
+
+    def look(self, demand: Demand) -> bool:
+        """Read the logs; return whether a split may have something new."""
+        self.follow()
+        idle = self.built().pump.look(self._bounded(demand))
+        self.report()
+        return idle is None or idle[1] is not self.replicas.current
+
+    def _bounded(self, demand: Demand) -> Demand:
+        if self.built().lists is None:
+            return demand
+        return replace(demand, records_max=min(demand.records_max, ROWS_MAX))
 
     def report(self) -> None:
         """Warn once about each damaged place, and about each table id that is not in the schema."""

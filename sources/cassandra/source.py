@@ -8,6 +8,7 @@ from headrace.plugins import (
     Batch,
     ConfigError,
     Context,
+    Demand,
     Document,
     EncodedPosition,
     Finding,
@@ -25,6 +26,7 @@ from headrace.plugins import (
     Recovery,
     Relocation,
     Resplitting,
+    SharedReading,
     Source,
     Split,
     TableChecks,
@@ -82,6 +84,7 @@ class CassandraSource(
     Relocation,
     TokenRanges,
     Resplitting,
+    SharedReading,
     Locality,
     JobTraces,
     Recovery,
@@ -159,6 +162,10 @@ class CassandraSource(
         """Return *least*, or more if each split would have to read too many logs."""
         is_small = len(self.config.nodes) <= LOG_SLOTS_MAX  # Then the ring is not queried.
         return least if is_small else self._parts.replicas.fitting(least)
+
+    def look(self, demand: Demand) -> bool:
+        """Run a pass over the logs for all splits."""
+        return self._parts.look(demand)
 
     def nearness(self) -> Nearness:
         """Return whose logs are read from their directories, and what these nodes replicate."""

@@ -67,7 +67,7 @@ cdef class JsonChanges(ChangeOutput):
     cdef int _position(self, Py_ssize_t at) noexcept
     @cython.locals(out=JsonBytes, table=JsonTable, is_array=bint, first=bint)
     cdef int _write_live(self, TablePlan plan, int column, Py_ssize_t at, Py_ssize_t end) except -1
-    @cython.locals(out=JsonBytes, table=JsonTable, path=Py_ssize_t, length=Py_ssize_t)
+    @cython.locals(out=JsonBytes, table=JsonTable, kind=JsonType, path=Py_ssize_t, length=Py_ssize_t)
     cdef int _write_path(self, TablePlan plan, int column, Py_ssize_t at, bint as_name) except -1
     @cython.locals(kind=JsonType, start=Py_ssize_t)
     cdef int _write_cell_value(self, TablePlan plan, int column, Py_ssize_t at) except -1

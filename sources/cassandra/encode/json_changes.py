@@ -35,6 +35,7 @@ class JsonTable:
         # The beginning of a written column; the first of a row has a brace in place of the comma.
         self.labels = [_label(column) for column in table.columns]
         self.types = [JsonType(column.type) for column in table.columns]
+        # Of the cells of complex columns.
         self.paths = [_path_type(column) for column in table.columns]
         self.cells = [_cell_type(column) for column in table.columns]
         self.fields = [_field_names(column) for column in table.columns]
@@ -49,17 +50,15 @@ def _label(column: ColumnSchema) -> bytes:
     return b"," + _JSON.encode(column.name) + b":" + value
 
 
-def _path_type(column: ColumnSchema) -> JsonType:
-    return JsonType(column.type.path_type if column.is_complex else column.type)
+def _path_type(column: ColumnSchema) -> JsonType | None:
+    """Return the type of the keys of a complex column's cells."""
+    return JsonType(column.type.path_type) if column.is_complex else None
 
 
-def _cell_type(column: ColumnSchema) -> JsonType:
+def _cell_type(column: ColumnSchema) -> JsonType | None:
     """Return the type of a list's or map's values."""
-    return JsonType(
-        column.type.arguments[len(column.type.arguments) - 1]
-        if column.type.arguments
-        else column.type
-    )
+    arguments = column.type.arguments
+    return JsonType(arguments[len(arguments) - 1]) if column.is_complex and arguments else None
 
 
 def _field_names(column: ColumnSchema) -> list[bytes]:
@@ -90,7 +89,7 @@ class JsonChanges(ChangeOutput):
         self._start(())
 
     def _start(self, nodes: Sequence[str]) -> None:
-        self.nodes = [_JSON.encode(name) for name in nodes]
+        self.nodes = [b',"node":' + _JSON.encode(name) + b',"segment":' for name in nodes]
         self.keys: list[bytes | None] = []
         self.values: list[bytes] = []
         self.headers: list[Headers] = []
@@ -158,12 +157,10 @@ class JsonChanges(ChangeOutput):
         begin = out.size - 1
         self._write_key(plan)
         end = out.size
-        out.constant(b',"clustering":')
         if is_row and not is_static:
             self._write_clustering(plan, row)
         else:
-            out.constant(b"null")
-        out.constant(b',"timestamp":')
+            out.constant(b',"clustering":null,"timestamp":')
         out.time(timestamp)
         if is_static and has_columns:
             out.constant(b',"static":true')
@@ -206,9 +203,7 @@ class JsonChanges(ChangeOutput):
         out.number(count)
         out.constant(b',"copies":')
         out.number(meta[base + constants.AGREED_COPIES])
-        out.constant(b',"node":')
         out.constant(self.nodes[meta[base + constants.AGREED_HOST]])
-        out.constant(b',"segment":')
         out.number(meta[base + constants.AGREED_SEGMENT])
         out.constant(b',"position":')
         out.number(meta[base + constants.AGREED_POSITION])
@@ -249,7 +244,7 @@ class JsonChanges(ChangeOutput):
     def _write_clustering(self, plan: TablePlan, row: int) -> None:
         out, table = self.out, self.table
         at = row + constants.WIDTH
-        out.constant(b"{")
+        out.constant(b',"clustering":{')
         for i in range(plan.key_count, plan.first_cell):
             if i > plan.key_count:
                 out.constant(b",")
@@ -257,7 +252,7 @@ class JsonChanges(ChangeOutput):
             start = self.reader.words[at + constants.START]
             out.value(table.types[i], start, self.reader.words[at + constants.LENGTH])
             at += constants.WIDTH
-        out.constant(b"}")
+        out.constant(b'},"timestamp":')
 
     def _write_bound(self, plan: TablePlan, at: int, inclusive: int) -> None:
         out, table = self.out, self.table
@@ -290,7 +285,6 @@ class JsonChanges(ChangeOutput):
                 else:
                     start = self.reader.words[at + constants.START]
                     out.value(kind, start, self.reader.words[at + constants.LENGTH])
-                out.constant(b",")
                 self._write_notes(kind, at, ttl, expires)
                 out.constant(b"}")
         if out.size == begin:
@@ -304,7 +298,7 @@ class JsonChanges(ChangeOutput):
         An element of a set has no value that could be empty.
         """
         out = self.out
-        out.constant(b'"ts":')
+        out.constant(b',"ts":')
         out.time(self.reader.words[at + constants.TIMESTAMP])
         is_live = not self._flags(at) & constants.IS_DELETED
         if is_live and self._lives_otherwise(at, ttl, expires):
@@ -369,7 +363,6 @@ class JsonChanges(ChangeOutput):
             self._write_removed(plan, column, begin, end)
             self._write_cells(plan, column, begin, end, ttl, expires)
         elif live:
-            out.constant(b",")
             self._write_notes(self._kind_of(plan, column, first), first, ttl, expires)
         else:
             out.constant(b',"ts":')
@@ -454,13 +447,15 @@ class JsonChanges(ChangeOutput):
         out, table = self.out, self.table
         path = self.reader.words[at + constants.PATH]
         length = self.reader.words[at + constants.PATH_LENGTH]
+        kind = table.paths[column]
+        assert kind is not None  # noqa: S101 (of a complex column)
         if plan.kind[column] == constants.COMPLEX_UDT:
             self._kind_of(plan, column, at)  # It has this field.
             out.constant(table.fields[column][self._position(at)])
         elif as_name:
-            out.member(table.paths[column], path, length)
+            out.member(kind, path, length)
         else:
-            out.value(table.paths[column], path, length)
+            out.value(kind, path, length)
 
     def _write_cell_value(self, plan: TablePlan, column: int, at: int) -> None:
         kind = self._kind_of(plan, column, at)
@@ -500,7 +495,6 @@ class JsonChanges(ChangeOutput):
                 if kind is not None and not flags & constants.IS_DELETED:
                     out.constant(b',"value":')
                     self._write_cell_value(plan, column, at)
-                out.constant(b",")
                 self._write_notes(kind, at, ttl, expires)
                 out.constant(b"}")
             at += constants.WIDTH

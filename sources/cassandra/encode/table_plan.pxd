@@ -3,7 +3,6 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from headrace.sources.cassandra.encode.avro_bytes cimport AvroBytes
 from headrace.sources.cassandra.mutation.parser cimport Cutter
 
 cdef int64_t _NEVER, _FOREVER
@@ -31,9 +30,9 @@ cdef class TablePlan:
 
     cdef int is_plain
 
+    cdef _prepare(self, table, headers)
     cpdef keep_fields(self, list columns)
     cpdef bytes opening(self, list columns, bint flat)
-    @cython.locals(out=AvroBytes)
     cpdef bytes fields_avro(self, list columns)
 
 

@@ -4,11 +4,11 @@ Separate from the encoder because it is made once per table from the schema. Mus
 """
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from headrace.plugins import Headers
-from headrace.sources.cassandra.encode.avro_bytes import AvroBytes, ValuePlan
+from headrace.sources.cassandra.encode.avro_bytes import ValuePlan
 from headrace.sources.cassandra.encode.avro_schema import avro_names, payload_columns
 from headrace.sources.cassandra.mutation.errors import UnknownTableError
 from headrace.sources.cassandra.mutation.parser import Cutter
@@ -25,10 +25,22 @@ class TablePlan:
     """One table, ready for encoding. Arrays are by index into `TableSchema.columns`."""
 
     def __init__(self, table: TableSchema, headers: Headers, *, delivered: bool) -> None:
-        """Derive what all messages of the table share. A table not *delivered* is only counted."""
+        """Derive what all messages share. Changes of a table not *delivered* are only counted."""
+        self.delivered = int(delivered)
+        # Cells written at or before this time are ignored.
+        drops = [_NEVER if c.dropped_us is None else c.dropped_us for c in table.columns]
+        gone = [
+            _FOREVER if c.is_dropped else us for c, us in zip(table.columns, drops, strict=True)
+        ]
+        self.dropped = memoryview(array("q", gone))
+        # Whether a plain insert is encoded in one pass: see `transcode`.
+        self.is_plain = int(delivered and set(gone) == {_NEVER})
+        if delivered:
+            self._prepare(table, headers)
+
+    def _prepare(self, table: TableSchema, headers: Headers) -> None:
         self.table_name = table.qualified
         self.headers = headers
-        self.delivered = int(delivered)
         columns = table.columns
         payload = payload_columns(table)
         names = [avro_string(alias) for alias in avro_names(tuple(c.name for c in payload))]
@@ -45,11 +57,12 @@ class TablePlan:
         self.empties = memoryview(array("i", [int(plan.allows_empty) for plan in self.values]))
         self.complex = memoryview(array("i", [int(column.is_complex) for column in columns]))
         self.kind = memoryview(array("i", [_complex_kind(column.type) for column in columns]))
-        self.paths = [
-            ValuePlan(column.type.path_type if column.is_complex else column.type)
-            for column in columns
-        ]
-        self.cells = [ValuePlan(_cell_type(column.type)) for column in columns]
+        self.paths = self.values[:]  # Other types in complex columns only.
+        self.cells = self.values[:]
+        for i, column in enumerate(columns):
+            if self.complex[i]:
+                self.paths[i] = ValuePlan(column.type.path_type)
+                self.cells[i] = ValuePlan(_cell_type(column.type))
         forms = [self._form(i, column) for i, column in enumerate(columns)]
         numbers = [number for form in forms for number in form]
         fields_count = 0
@@ -60,12 +73,6 @@ class TablePlan:
                 numbers += [self.values[i].count, *(field.code for field in self.values[i].inner)]
                 fields_count += self.values[i].count
         self.forms = memoryview(array("i", numbers))
-        # Cells written at or before this time are ignored.
-        drops = [_NEVER if c.dropped_us is None else c.dropped_us for c in columns]
-        gone = [_FOREVER if c.is_dropped else us for c, us in zip(columns, drops, strict=True)]
-        self.dropped = memoryview(array("q", gone))
-        # Whether a plain insert is encoded in one pass: see `transcode`.
-        self.is_plain = int(delivered and set(gone) == {_NEVER})
         self.fields_of = memoryview(array("i", [0] * (len(columns) + 1)))
         self.keep_fields([])
         # The most bytes that a change takes, besides those of its values.
@@ -98,22 +105,21 @@ class TablePlan:
 
     def fields_avro(self, columns: list[int]) -> bytes:
         """Return the updateFields of these columns as Avro."""
-        out = AvroBytes(sum(map(len, self.names)) + constants.COLUMN_BYTES)
-        if columns:
-            out.long(len(columns))
-        for column in columns:
-            out.constant(self.names[column])
-        out.byte(0)
-        return out.bytes_from(0)
+        names = b"".join([self.names[column] for column in columns])
+        return (avro_long(len(columns)) if columns else b"") + names + b"\x00"
 
 
 class EpochPlans:
     """What the encoder needs of one epoch."""
 
-    def __init__(self, catalogue: Catalogue, plans: Sequence[TablePlan]) -> None:
-        """*plans* has every table of *catalogue*, in its order."""
+    def __init__(self, catalogue: Catalogue, delivered: Mapping[TableSchema, TablePlan]) -> None:
+        """Take the plans of the tables that are *delivered*, and make those of all others."""
         self.cutter = Cutter(catalogue)
-        self.plans = list(plans)
+        kept = {id(table): plan for table, plan in delivered.items()}
+        self.plans = [
+            kept.get(id(table)) or TablePlan(table, (), delivered=False)
+            for table in catalogue.tables
+        ]
         self.columns_max = max([len(table.columns) for table in catalogue.tables], default=0)
 
 
@@ -136,9 +142,18 @@ class EpochSource(Protocol):
 def avro_string(text: str) -> bytes:
     """Return *text* as Avro writes a string."""
     raw = text.encode()
-    out = AvroBytes(len(raw) + constants.COLUMN_BYTES)
-    out.text_constant(raw)
-    return out.bytes_from(0)
+    return avro_long(len(raw)) + raw
+
+
+def avro_long(number: int) -> bytes:
+    """Return a number that is not negative as Avro writes a long."""
+    rest = 2 * number
+    made = bytearray()
+    while rest >= constants.VINT_MORE:
+        made.append(rest % constants.VINT_MORE + constants.VINT_MORE)
+        rest //= constants.VINT_MORE
+    made.append(rest)
+    return bytes(made)
 
 
 def _cell_type(cql_type: CqlType) -> CqlType:

@@ -175,10 +175,9 @@ class Deliveries:
         made = derived.get(_PLANS)
         if not isinstance(made, EpochPlans):
             catalogue = self.epochs[epoch].catalogue
-            self._plans = {t: self._plans.get(t) or self._plan(t) for t in catalogue.tables}
-            made = derived[_PLANS] = EpochPlans(
-                catalogue, [self._plans[t] for t in catalogue.tables]
-            )
+            wanted = [table for table in catalogue.tables if self.delivers(table)]
+            self._plans = {t: self._plans.get(t) or self._plan(t) for t in wanted}
+            made = derived[_PLANS] = EpochPlans(catalogue, self._plans)
         return made
 
     @property
@@ -208,9 +207,7 @@ class Deliveries:
         return made
 
     def _plan(self, table: TableSchema) -> TablePlan:
-        delivered = self.delivers(table)
-        headers = self.shape(table).headers if delivered else ()
-        return TablePlan(table, headers, delivered=delivered)
+        return TablePlan(table, self.shape(table).headers, delivered=True)
 
     def others(self, epoch: int) -> Iterable[int]:
         """Yield other epochs for a mutation that does not fit *epoch*; it may be of a later one.

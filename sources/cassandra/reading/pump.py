@@ -46,6 +46,10 @@ FETCHED_MS_MAX: Final = 10_000  # Line 8.
 _LIVE: Final = attrgetter("live")
 
 
+# `changes` of the pump when a split was asked, and the ring by which it was.
+Standing = tuple[int, object]
+
+
 class Pump:
     """All logs, all owned splits. `passes` counts the passes over the logs.
 
@@ -92,7 +96,13 @@ class Pump:
         self.damage = self._losses.damage
         self.unreachable: dict[str, LogUnreadableError] = {}
         self.passes = 0
+        self.is_stale = False
+        """Whether the last pass found nothing for any split, so that the next read begins one."""
         self.changes = 0
+        # Of splits that returned nothing: as of when, and until when on the clock `_grown_ms`.
+        self._idle: dict[int, tuple[Standing, int]] = {}
+        self._idle_since: tuple[Standing, int] | None = None  # The same for all splits.
+        self._grown_ms = 0  # By how much the time of splits that are caught up has grown.
         self._standing: object = None  # What `_note_changes` compared last.
         self.read_ms = 0
         """How long the logs were read, with framing, digests and agreement."""
@@ -114,6 +124,7 @@ class Pump:
         self._owned: dict[int, OwnedSplit] = {}
         self._caught_up_ms: int | None = None
         self._looked_ms: int | None = None
+        self._any_missed = False  # Whether a log could not be read for a while, by some split.
         self._fresh_until_ms = 0  # Line 8: until then the listing is complete.
         self._torn: dict[int, Exception] = {}
 
@@ -272,6 +283,8 @@ class Pump:
     def disown(self, number: int) -> None:
         """Stop feeding split *number*."""
         self.changes += 1
+        self._idle.pop(number, None)
+        self._idle_since = None
         if self._owned.pop(number, None) is not None:
             self.intake.own(number, None)
         self.take_lost(number)
@@ -336,9 +349,42 @@ class Pump:
         if number in self._torn:
             raise self._torn[number]
 
+    def note_asked(self, number: int) -> None:
+        """Note that split *number* is asked: it is not idle until it says so again."""
+        if self._idle.pop(number, None) is not None:
+            self._idle_since = None
+
+    def note_idle(self, number: int, standing: Standing, due_ms: int) -> None:
+        """Note that split *number* has nothing new as of *standing*, until *due_ms* of its time."""
+        split_time_ms = self._owned[number].agreement.split_time_ms
+        self._idle[number] = standing, self._grown_ms + due_ms - split_time_ms
+        self._idle_since = None
+
+    def _all_idle(self) -> tuple[Standing, int]:
+        """Return as of when all splits are idle, and until when; changes -1 if they are not.
+
+        The one that was asked first is the one after which most may have changed.
+        """
+        if len(self._idle) < len(self._owned) or not self._idle:
+            return (-1, None), 0
+        standing, _ = next(iter(self._idle.values()))
+        return standing, min(until_ms for _, until_ms in self._idle.values())
+
+    def look(self, demand: Demand) -> Standing | None:
+        """Run a pass; return as of when no split has anything new, None if one may have."""
+        self.run_pass(demand)
+        if self._idle_since is None:
+            self._idle_since = self._all_idle()
+        standing, due_ms = self._idle_since
+        if standing[0] != self.changes or self._grown_ms >= due_ms:
+            return None
+        self.is_stale = True
+        return standing
+
     def run_pass(self, demand: Demand) -> None:
         """Read until *demand* is met, a limit is reached, or everything durable is read."""
         self.passes += 1
+        self.is_stale = False
         try:
             self._read_on(demand)
         finally:  # What was read before an error can be taken too.
@@ -405,6 +451,7 @@ class Pump:
         """List what may be read, for the needed tokens."""
         if not self._is_narrowed:
             self._narrow()
+        self._any_missed = any(owned.absences.stored for owned in self._owned.values())
         for cursor in self.cursors:
             cursor.begin_pass()
             if cursor.at_end or not cursor.fetched_ms:
@@ -420,7 +467,8 @@ class Pump:
             cursor.seek(cursor.marker)  # If it comes back, it may have other files.
             self._leave(cursor, error)
         else:
-            self._meet_again(cursor)
+            if self._any_missed:
+                self._meet_again(cursor)
 
     def _leave(self, cursor: LogCursor, error: LogUnreadableError) -> None:
         """Read nothing of a log until it can be listed again."""
@@ -552,7 +600,10 @@ class Pump:
         Of a time without passes, as when the machine slept, only the first seconds count. Bulk work
         sets the time: reading again gives the same result.
         """
-        caught_up = [n for n in self._owned if self.is_caught_up(n)]
+        # Mostly all are, or none.
+        caught_up: Sequence[int] = tuple(self._owned)
+        if self.more or self.stopped_by is not None or self.unreachable:
+            caught_up = [n for n in self._owned if self.is_caught_up(n)]
         if self._elapsed_ms is not None:
             if caught_up:
                 self._grow(self._elapsed_ms, caught_up)
@@ -569,5 +620,6 @@ class Pump:
         self._caught_up_ms, self._fresh_until_ms = now_ms, fresh_until_ms
 
     def _grow(self, grown_ms: int, numbers: Sequence[int]) -> None:
+        self._grown_ms += grown_ms
         for number in numbers:
             self._owned[number].agreement.split_time_ms += grown_ms

@@ -1,6 +1,7 @@
 """The pipeline when all goes well: pace, bounds, order, leases."""
 
 import gc
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,10 +24,17 @@ from headrace.plugins import (
     NumberPosition,
     Position,
     RetriableError,
+    SharedReading,
     Split,
 )
 from headrace.plugins.testing.doubles import ChaosResult as Fate
-from headrace.plugins.testing.doubles import MemoryReader, MemorySource, sample_records
+from headrace.plugins.testing.doubles import (
+    MemoryConfig,
+    MemoryReader,
+    MemorySource,
+    context,
+    sample_records,
+)
 from helpers.jobs.rig import COMMIT_MS, LEASE_MS, RECORD_BYTES, TICK_MS, Rig, expected
 
 
@@ -462,3 +470,135 @@ def test_resumes_where_it_was(rig: Rig) -> None:
 
     assert expected(15, 10) == again.written()
     again.store.close()
+
+
+class WatchedSource(MemorySource, SharedReading):
+    """A memory source that tells whether there is more; its calls are in `calls`."""
+
+    def __init__(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Hold two splits without records."""
+        rig.splits |= {"a": [], "b": []}
+        config = MemoryConfig(splits=rig.splits, faults=rig.faults)
+        super().__init__(config, context(rig.clock))
+        self.calls: list[str] = []
+        self.news: list[bool | Exception] = []
+        read = MemoryReader.read
+
+        def noted(reader: MemoryReader, demand: Demand) -> Batch | Idle | Done:
+            self.calls.append(f"read {reader._split}")  # noqa: SLF001 (which one it is)
+            return read(reader, demand)
+
+        monkeypatch.setattr(MemoryReader, "read", noted)
+
+    def look(self, demand: Demand) -> bool:
+        """Return or raise the next of `news`; without one, False."""
+        assert not demand.commit_due
+        self.calls.append("look")
+        found = self.news.pop(0) if self.news else False
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def seen(self) -> list[str]:
+        """Return the calls since the last time."""
+        calls, self.calls = self.calls, []
+        return calls
+
+
+BOTH = ["read a", "read b"]
+
+
+@pytest.fixture
+def watched(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> WatchedSource:
+    """Return a source whose splits have just returned that there is nothing."""
+    source = WatchedSource(rig, monkeypatch)
+    rig.open({"a": 0, "b": 0}, source=source)
+    rig.gain()
+    rig.passes(1)
+    assert BOTH == source.seen()
+    return source
+
+
+def test_idle_splits_are_not_asked(rig: Rig, watched: WatchedSource) -> None:
+    """A tick costs one look, until there is something new, or a commit is due."""
+    rig.passes(3)
+    assert ["look"] * 3 == watched.seen()
+    assert [Idled(2, for_ever=False)] == [told for told in rig.told if isinstance(told, Idled)]
+
+    watched.news = [False, True]
+    rig.splits["b"] += [[record] for record in sample_records(3)]
+    rig.passes(2)
+    assert ["look", "look", *BOTH] == watched.seen()
+    rig.until(lambda: 3 == rig.committed("b"))
+    assert expected(3) == rig.written()
+
+    watched.seen()
+    rig.passes(2 * COMMIT_MS // TICK_MS)
+    calls = Counter(watched.seen())
+    assert {"read a": 2, "read b": 2, "look": 2 * COMMIT_MS // TICK_MS - 2} == calls
+
+
+def test_each_tick_takes_its_time_while_splits_are_idle(rig: Rig, watched: WatchedSource) -> None:
+    """A look waits for the end of the tick as any pass does."""
+    before = rig.clock.monotonic_ms()
+    rig.passes(4)
+
+    assert ["look"] * 4 == watched.seen()
+    assert 4 * TICK_MS == rig.clock.monotonic_ms() - before
+
+
+def test_an_error_of_a_look_pauses_a_split(rig: Rig, watched: WatchedSource) -> None:
+    """The first one, and the others are asked; no pass looks again before it is over."""
+    watched.news = [RetriableError("the log cannot be listed")]
+    rig.passes(1)
+    assert ["look", "read b"] == watched.seen()
+    rig.passes(1)
+    assert "look" not in watched.seen()
+
+    rig.until(lambda: "look" in watched.calls)
+    (first, *_) = rig.pipeline.runs
+    assert "a" == first.split
+    assert first.not_before_ms <= rig.clock.monotonic_ms()
+
+
+def test_splits_do_not_rest_before_the_source_may_forget(
+    rig: Rig, watched: WatchedSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A release that failed is repeated when its pause is over, not with the next commit (R1)."""
+    release = MemoryReader.release
+    failed: list[Position] = []
+
+    def once(reader: MemoryReader, position: Position) -> None:
+        if not failed:
+            failed.append(position)
+            raise RetriableError("the notes cannot be written")
+        release(reader, position)
+
+    monkeypatch.setattr(MemoryReader, "release", once)
+    watched.news = [True]
+    rig.splits["b"] += [[record] for record in sample_records(3)]
+    rig.until(lambda: bool(failed))
+    watched.seen()
+    rig.until(lambda: [3] == watched.released["b"])
+
+    assert "look" not in watched.seen()
+
+
+def test_a_command_ends_the_rest(rig: Rig, watched: WatchedSource) -> None:
+    """A split that is handed over is closed, and those that stay are asked."""
+    rig.pipeline.command(HandOver("a"))
+    rig.passes(1)
+
+    assert "read b" in watched.seen()
+    assert ["a"] == [told.split for told in rig.closed()]
+
+
+def test_idle_splits_count_as_moving(rig: Rig, watched: WatchedSource) -> None:
+    """A split that rests is not stuck: its time in the pulse is new."""
+    moved: list[Mapping[str, int]] = []
+    rig.pipeline._pulse = lambda pulse: moved.append(pulse.moved_ms)  # noqa: SLF001 (a worker's)
+    rig.passes(9)
+
+    assert watched.seen()
+    late_ms = [rig.clock.monotonic_ms() - moved_ms for moved_ms in moved[-1].values()]
+    assert max(late_ms) <= 5 * TICK_MS

@@ -75,7 +75,7 @@ def encoded(
 
         chain.edits = known  # type: ignore[method-assign, assignment]
     else:
-        chain.edits = lambda _schema, _topic: None  # type: ignore[method-assign]
+        chain.edits = lambda schema, topic: None  # type: ignore[method-assign]  # noqa: ARG005
     return Encoder(wanted, ORIGIN, chain=chain, topic_of=str.upper).encode(batch, token=1)
 
 

@@ -489,3 +489,94 @@ def test_damage_is_told_once_by_whoever_reads_which_split(tmp_path: Path, at: by
 
     assert 1 == lost
     assert sorted({*values(0, 40)} - {*values(7, 1)}) == sorted(found)
+
+
+def all_idle(readers: Mapping[str, Reader]) -> bool:
+    """Ask each reader again; return whether all have nothing."""
+    found = [reader.read(replace(DEMAND, commit_due=False)) for reader in readers.values()]
+    return all(isinstance(each, Idle) for each in found)
+
+
+def test_a_look_tells_whether_a_split_has_something(tmp_path: Path) -> None:
+    """Not while the logs rest; once when one has grown, and what it read is then returned."""
+    made = source(options_of(tmp_path), DrivenClock())
+    readers = open_all(made)
+    write(tmp_path, "node1", 0, range(3))
+    assert [] == all_of(readers)
+    assert all_idle(readers)
+
+    assert [False, False] == [made.look(DEMAND) for _ in range(2)]
+    write(tmp_path, "node2", 0, range(3))
+    assert made.look(DEMAND)
+    passes = made._parts.built().pump.passes  # noqa: SLF001 (how often the logs are read)
+    assert values(0, 3) == all_of(readers)
+    assert passes < made._parts.built().pump.passes  # noqa: SLF001
+    assert all_idle(readers)
+    assert not made.look(DEMAND)
+
+
+def test_a_read_after_a_look_without_news_reads_the_logs(tmp_path: Path) -> None:
+    """What was written meanwhile is found by the first reader, without another look."""
+    made = source(options_of(tmp_path), DrivenClock())
+    readers = open_all(made)
+    assert [] == all_of(readers)
+    assert all_idle(readers)
+    assert not made.look(DEMAND)
+    for node in NODES[:2]:
+        write(tmp_path, node, 0, range(3))
+
+    assert values(0, 3) == all_of(readers)
+
+
+def test_a_look_has_news_when_time_is_a_reason(tmp_path: Path) -> None:
+    """Records are looked through once a second of split time, though nothing is read."""
+    clock = DrivenClock()
+    made = source(options_of(tmp_path), clock)
+    readers = open_all(made)
+    write(tmp_path, "node1", 0, range(3))
+    assert [] == all_of(readers)
+    assert all_idle(readers)
+    assert not made.look(DEMAND)
+
+    looks = []
+    for _ in range(12):
+        clock.advance(100)
+        looks.append(made.look(DEMAND))
+        if looks[-1]:
+            assert all_idle(readers)
+    assert 1 <= sum(looks) <= 2
+
+
+def test_a_look_has_news_for_a_split_that_is_not_idle(tmp_path: Path) -> None:
+    """One that has just been opened, or has returned a batch, has not said that it is idle."""
+    clock = DrivenClock()
+    made = source(options_of(tmp_path), clock)
+    first, second = made.plan()
+    readers = {first.split_id: made.open(first, None)}
+    assert [] == all_of(readers)
+    assert all_idle(readers)
+    assert not made.look(DEMAND)
+
+    readers[second.split_id] = made.open(second, None)
+    assert made.look(DEMAND)
+    assert [] == all_of(readers)
+    assert all_idle(readers)
+    assert not made.look(DEMAND)
+
+    clock.advance(10)  # A position with a new time is due.
+    assert not made.look(DEMAND)
+    assert isinstance(readers[first.split_id].read(DEMAND), Batch)
+    assert made.look(DEMAND)
+
+
+def test_a_look_has_news_when_the_ring_changes(tmp_path: Path) -> None:
+    """Also if nothing is read."""
+    made = source(options_of(tmp_path), DrivenClock())
+    readers = open_all(made)
+    assert [] == all_of(readers)
+    assert all_idle(readers)
+    assert not made.look(DEMAND)
+
+    replicas = made._parts.replicas  # noqa: SLF001 (what a watch of the ring changes)
+    replicas.current = replace(replicas.current)
+    assert made.look(DEMAND)

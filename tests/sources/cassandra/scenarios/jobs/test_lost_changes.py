@@ -12,6 +12,7 @@ from headrace.connector.commands.cli import main
 from headrace.connector.runtime.splits.ledger import Shipment, State
 from headrace.connector.runtime.splits.split_task import Progress, SplitRun
 from headrace.connector.serde.codecs.json import JsonCodec
+from headrace.connector.serde.encoder import Encoder
 from headrace.connector.serde.shaping import Shaper
 from headrace.plugins import Batch, Codec, Demand, EncodedRecords, Reader
 from headrace.sinks.kafka.embedded import EmbeddedBroker
@@ -143,11 +144,20 @@ FAULTS = {
             "format": "avro",
             "envelope": "flat",
             "transforms": "t",
+            "transforms.t.type": "Flatten",
+        },
+        patched(Codec, "encode", dropped),
+    ),
+    "dropped by transforms of bytes": (
+        {
+            "format": "avro",
+            "envelope": "flat",
+            "transforms": "t",
             "transforms.t.type": "InsertField",
             "transforms.t.static.field": "from",
             "transforms.t.static.value": "here",
         },
-        patched(Codec, "encode", dropped),
+        patched(Encoder, "_edited", dropped),
     ),
 }
 
