@@ -48,6 +48,11 @@ class Figure:
         """Whether every run is beyond its alarm."""
         return self.alarm is not None and self.least > self.alarm
 
+    @property
+    def misses(self) -> bool:
+        """Whether every run is beyond its goal; a goal is for the machine on which it was set."""
+        return self.goal is not None and self.least > self.goal
+
     def where(self, slower: float) -> "Figure":
         """Return this figure, with the alarm of a machine that is so many times slower."""
         if self.alarm is None or self.unit not in _TIMES:

@@ -41,3 +41,38 @@ def test_a_probe_has_a_process_of_its_own() -> None:
 
     assert (0, "") == (child.returncode, child.stderr)
     assert {"cells", "cpu_ns"} == json.loads(child.stdout).keys()
+
+
+COMPLAINTS = """
+from bench.__main__ import complaints
+from bench.figures import Figure
+
+figures = [
+    Figure("fast", "ns", [90, 120], {}, goal=100, alarm=110),
+    Figure("slow", "ns", [101, 120], {}, goal=100, alarm=110),
+    Figure("alarming", "µs", [111, 120], {}, goal=100, alarm=110),
+    Figure("free", "µs", [5], {}),
+]
+print(*complaints(figures, goals=False), "and", *complaints(figures, goals=True), sep=chr(10))
+"""
+
+
+def test_goals_are_complaints_when_asked_for() -> None:
+    """As alarms always are; a figure that met its goal in one run, or has none, is not one."""
+    told = subprocess.run(  # noqa: S603 (our own interpreter; the tests cannot import `bench`)
+        [sys.executable, "-c", COMPLAINTS],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+    ).stdout.splitlines()
+
+    alarm = "alarm: alarming: 111 µs at the least, at most 110 is allowed"
+    assert [
+        alarm,
+        "and",
+        alarm,
+        "goal: slow: 101 ns at the least, at most 100 is the goal",
+        "goal: alarming: 111 µs at the least, at most 100 is the goal",
+    ] == told
