@@ -103,6 +103,8 @@ class _Pump:
     child: Child | None = None
     not_before_ms: int | None = 0
     leaving: bool = False
+    wanted: Wanted = field(default_factory=Wanted)
+    """What was wanted of the job when the process was started."""
 
 
 @dataclass(slots=True)
@@ -210,6 +212,7 @@ class Supervisor:
             pump.child.terminate()
         elif to_run and pump.child is None and self._is_due(pump):
             pump.child, pump.leaving = self._start(name), False
+            pump.wanted = self._jobs[name].wanted
             self._log.info("job_started", job=name, pump=pump.number)
 
     def _is_due(self, pump: _Pump) -> bool:
@@ -220,11 +223,18 @@ class Supervisor:
         if status is None:
             return
         pump.child = None
+        # What was wanted when it ended is perhaps not what is wanted now: the only source of its
+        # job may have been dropped, and made again before this look.
+        is_outdated = pump.wanted != self._jobs[name].wanted
         if status == 0 or pump.leaving:
-            pump.not_before_ms = None if status == 0 and not pump.leaving else 0
+            is_over = status == 0 and not pump.leaving and not is_outdated
+            pump.not_before_ms = None if is_over else 0
             return
         problem = store.problem()
-        again_ms = pump.not_before_ms = self._again_ms(_key(name, pump), status, problem)
+        again_ms = self._again_ms(_key(name, pump), status, problem)
+        if again_ms is None and is_outdated:
+            again_ms = 0
+        pump.not_before_ms = again_ms
         is_again = again_ms is not None
         self._log.error("job_failed", job=name, pump=pump.number, status=status, again=is_again)
         job = self._jobs[name]

@@ -193,6 +193,34 @@ def test_a_mistake_waits_for_somebody(stage: Stage) -> None:
     assert ["j", "k"] == stage.look()
 
 
+@pytest.mark.parametrize("status", [0, 2])
+def test_a_job_whose_source_is_dropped_and_made_again(stage: Stage, status: int) -> None:
+    """Its process may have ended for want of a source, which it was not asked to: another runs."""
+    stage.look()
+    route = Route("j.x", "j", "s", Desired.RUNNING)
+    with stage.connection.transaction():
+        stage.board.remove_route("j.x")
+    next(child for child in stage.children if child.job == "j").status = status
+    with stage.connection.transaction():
+        stage.board.add_route(route)
+
+    assert ["j", "k"] == stage.look()
+    stage.children[-1].status = status  # Now it is so.
+    assert ["k"] == stage.look() == stage.look()
+
+
+def test_a_process_that_ends_after_its_source_was_made_again(stage: Stage) -> None:
+    """The look at which it still lives has seen the change; it is started again all the same."""
+    stage.look()
+    with stage.connection.transaction():
+        stage.board.remove_route("j.x")
+        stage.board.add_route(Route("j.x", "j", "s", Desired.RUNNING))
+    assert ["j", "k"] == stage.look()
+    next(child for child in stage.children if child.job == "j").status = 0
+
+    assert ["j", "k"] == stage.look()
+
+
 def test_a_job_that_ends_by_itself(stage: Stage) -> None:
     """What has nothing more to read is not started again."""
     stage.look()
