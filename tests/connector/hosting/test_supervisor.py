@@ -195,7 +195,7 @@ def test_a_mistake_waits_for_somebody(stage: Stage) -> None:
 
 @pytest.mark.parametrize("status", [0, 2])
 def test_a_job_whose_source_is_dropped_and_made_again(stage: Stage, status: int) -> None:
-    """Its process may have ended for want of a source, which it was not asked to: another runs."""
+    """Its process may have ended by itself, because there was no source: another one runs."""
     stage.look()
     route = Route("j.x", "j", "s", Desired.RUNNING)
     with stage.connection.transaction():
