@@ -202,11 +202,11 @@ class Encoder:
         edits = self._edits(given)
         if (self._codec is self._avro or self._json is not None) and edits is not None:
             made = self._shaper.reshape(given)
-            schemas = self._shaper.schemas
             if edits:
                 made = self._edited(made, edits)
-                schemas = {**schemas, **{id_: each.schema for id_, each in edits.items()}}
             if self._json is not None:
+                edited = {schema_id: each.schema for schema_id, each in edits.items()}
+                schemas = {**self._shaper.schemas, **edited}
                 made = self._json.written(made, schemas, keys=self._json_keys)
             facts = given.facts if len(made) == len(given) else None
             return replace(made, quarantined=[*given.quarantined, *made.quarantined], facts=facts)
@@ -219,9 +219,9 @@ class Encoder:
         made: dict[bytes, SchemaEdits] = {}
         if self._chain:
             ids = [headers[0][1] for headers in given.headers]
+            schemas = self._shaper.schemas
             for schema_id, table in dict(zip(ids, given.tables, strict=True)).items():
-                schema = self._shaper.schemas[schema_id]
-                edits = self._chain.edits(schema, self._topic_of(table))
+                edits = self._chain.edits(schemas[schema_id], self._topic_of(table))
                 if edits is None:
                     return None
                 made[schema_id] = edits

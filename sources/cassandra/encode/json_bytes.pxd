@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from headrace.sources.cassandra.native cimport constants, ops
 
-cdef int _FIRST, ROOM, _GROWTH, _BLANK, _QUOTE, _SLASH, _DEL, _DIGITS_MAX, _TINY, _LONG_DIGITS
+cdef int _FIRST, _ROOM, _GROWTH, _BLANK, _QUOTE, _SLASH, _DEL, _DIGITS_MAX, _TINY, _LONG_DIGITS
 cdef int _WORD_BYTES, _SIGN, _TEN, _MONTHS
 cdef uint64_t _DAYS_0
 cdef int64_t _DAY_FIRST, _DAY_LAST, _MS_PER_DAY, _NS_PER_DAY, _DATE_ZERO, _INT64_MIN

@@ -17,7 +17,7 @@ from headrace.sources.cassandra.native.ops import View
 from headrace.sources.cassandra.schema.types import CqlType
 
 _FIRST = 64 * 1024
-ROOM = 64  # For a number or a time, with the characters around it.
+_ROOM = 64  # For a number or a time, with the characters around it.
 _GROWTH = 6  # Of a control character: \u001f.
 _BLANK, _QUOTE, _SLASH, _DEL = 0x20, 0x22, 0x5C, 0x7F
 _DAYS_0 = 719_468  # From 0000-03-01 to 1970-01-01.
@@ -91,7 +91,7 @@ class JsonBytes:
             BadValueError: the bytes are not a value of that type.
 
         """
-        self.reserve(2 * length + ROOM)
+        self.reserve(2 * length + _ROOM)
         code = kind.code
         if length < 0 or (length == 0 and not kind.allows_empty):
             self.constant(b"null")
@@ -189,7 +189,7 @@ class JsonBytes:
             )
         except UnicodeDecodeError:
             self._bad(kind, end - start)
-        self.reserve(_GROWTH * (end - at) + ROOM)
+        self.reserve(_GROWTH * (end - at) + _ROOM)
         while at < end:
             byte = self.buf[at]
             if self._is_escaped(byte):
@@ -325,7 +325,7 @@ class JsonBytes:
 
     def number(self, number: int) -> None:
         """Write an integer of 64 bits."""
-        self.reserve(ROOM)
+        self.reserve(_ROOM)
         if number == _INT64_MIN:
             self.constant(b"-9223372036854775808")
         elif number < 0:
@@ -336,7 +336,7 @@ class JsonBytes:
 
     def time(self, number: int) -> None:
         """Write a write time: mostly that of the cell before."""
-        self.reserve(ROOM)
+        self.reserve(_ROOM)
         if number != self.written:
             begin = self.size
             self.number(number)
@@ -380,12 +380,12 @@ class JsonBytes:
 
     def constant(self, content: bytes) -> None:
         """Write *content* as it is."""
-        self.reserve(len(content) + ROOM)
+        self.reserve(len(content) + _ROOM)
         self.size = ops.put_bytes(self.out, self.size, content)
 
     def again(self, start: int, end: int) -> None:
         """Write again what is at out[start:end]."""
-        self.reserve(end - start + ROOM)
+        self.reserve(end - start + _ROOM)
         ops.copy(self.out, self.size, self.out, start, end)
         self.size += end - start
 
