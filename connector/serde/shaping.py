@@ -183,7 +183,7 @@ class Shaper:
             done.keys,
             done.values,
             done.headers,
-            [given.tables[index] for index in done.kept],
+            [given.tables[index] for index in done.kept] if done.failed else given.tables,
             self._lost(given),
             done.tombstones if self._wanted.tombstones else (),
             facts=None if done.failed else given.facts,

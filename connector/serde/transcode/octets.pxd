@@ -45,8 +45,6 @@ cdef extern from *:
     #include <stdint.h>
     #include <string.h>
 
-    #define hr_octet(view, position) ((uint8_t *)(view).data + (position))
-
     static inline Py_ssize_t hr_o_put_long(uint8_t *base, Py_ssize_t at, int64_t number) {
         uint64_t rest = ((uint64_t)number << 1) ^ (uint64_t)(number >> 63);
         for (; rest > 0x7f; rest >>= 7) base[at++] = (uint8_t)(rest | 0x80);
@@ -67,6 +65,37 @@ cdef extern from *:
         }
     }
 
+    /* The number at p, which is set behind it; null if that is not before or at end. */
+    static inline const uint8_t *hr_o_long(const uint8_t *p, const uint8_t *end, int64_t *number) {
+        uint64_t coded = 0;
+        int shift = 0;
+        if (p >= end) return NULL;
+        for (; *p > 0x7f; shift += 7) {
+            if (shift > 63 - 7 || p + 1 >= end) return NULL;
+            coded |= (uint64_t)(*p++ & 0x7f) << shift;
+        }
+        coded |= (uint64_t)*p++ << shift;
+        *number = (int64_t)(coded >> 1) ^ -(int64_t)(coded & 1);
+        return p;
+    }
+
+    static inline Py_ssize_t hr_o_end_of(const uint8_t *base, Py_ssize_t at, Py_ssize_t limit,
+                                         int kind, int single, int64_t size) {
+        const uint8_t *p = base + at, *end = base + limit;
+        int64_t number;
+        if (kind == 8) {
+            p = hr_o_long(p, end, &number);
+            if (!p) return -1;
+            if (!number) return p - base;
+        }
+        if (single <= 4) {
+            p = hr_o_long(p, end, &number);
+            if (!p) return -1;
+            size = single > 2 ? number : 0;
+        }
+        return size >= 0 && size <= end - p ? p - base + size : -1;
+    }
+
     static inline int64_t hr_o_whole(const uint8_t *p, Py_ssize_t n) {
         double x;
         float f;
@@ -78,24 +107,27 @@ cdef extern from *:
         return (int64_t)x;
     }
 
-    #define hr_o_whole_at(v, at, n) hr_o_whole(hr_octet(v, at), n)
+    #define hr_o_end(v, at, end, kind, single, size) \\
+        hr_o_end_of(v, at, end, kind, single, size)
+    #define hr_o_whole_at(v, at, n) hr_o_whole((v) + (at), n)
     #define hr_o_take(v, start, end) \\
-        PyBytes_FromStringAndSize((const char *)hr_octet(v, start), (end) - (start))
+        PyBytes_FromStringAndSize((const char *)(v) + (start), (end) - (start))
     #define hr_o_same(v, start, end, content) \\
         ((end) - (start) == PyBytes_GET_SIZE(content) && \\
-         memcmp(hr_octet(v, start), PyBytes_AS_STRING(content), (size_t)((end) - (start))) == 0)
+         memcmp((v) + (start), PyBytes_AS_STRING(content), (size_t)((end) - (start))) == 0)
     #define hr_o_copy(out, at, v, start, end) \\
-        hr_o_few(hr_octet(out, at), hr_octet(v, start), (size_t)((end) - (start)))
+        hr_o_few((out) + (at), (v) + (start), (size_t)((end) - (start)))
     #define hr_o_copy_bytes(out, at, content) \\
-        hr_o_few(hr_octet(out, at), (const uint8_t *)PyBytes_AS_STRING(content), \\
+        hr_o_few((out) + (at), (const uint8_t *)PyBytes_AS_STRING(content), \\
                  (size_t)PyBytes_GET_SIZE(content))
-    #define hr_o_put(out, at, number) hr_o_put_long(hr_octet(out, 0), at, number)
+    #define hr_o_put(out, at, number) hr_o_put_long(out, at, number)
     #define hr_o_unzigzag(coded) ((int64_t)((coded) >> 1) ^ -(int64_t)((coded) & 1))
     """
-    bytes take "hr_o_take"(const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end)
-    bint same "hr_o_same"(const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end, bytes content) noexcept
-    void copy "hr_o_copy"(unsigned char[::1] out, Py_ssize_t at, const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end) noexcept
-    void copy_bytes "hr_o_copy_bytes"(unsigned char[::1] out, Py_ssize_t at, bytes content) noexcept
-    Py_ssize_t put_long "hr_o_put"(unsigned char[::1] out, Py_ssize_t at, int64_t number) noexcept
-    int64_t whole "hr_o_whole_at"(const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t size) noexcept
+    bytes take "hr_o_take"(const unsigned char *view, Py_ssize_t start, Py_ssize_t end)
+    bint same "hr_o_same"(const unsigned char *view, Py_ssize_t start, Py_ssize_t end, bytes content) noexcept
+    void copy "hr_o_copy"(unsigned char *out, Py_ssize_t at, const unsigned char *view, Py_ssize_t start, Py_ssize_t end) noexcept
+    void copy_bytes "hr_o_copy_bytes"(unsigned char *out, Py_ssize_t at, bytes content) noexcept
+    Py_ssize_t put_long "hr_o_put"(unsigned char *out, Py_ssize_t at, int64_t number) noexcept
+    int64_t whole "hr_o_whole_at"(const unsigned char *view, Py_ssize_t at, Py_ssize_t size) noexcept
+    Py_ssize_t end_of "hr_o_end"(const unsigned char *view, Py_ssize_t at, Py_ssize_t end, int kind, int single, Py_ssize_t size) noexcept
     int64_t unzigzag "hr_o_unzigzag"(uint64_t coded) noexcept

@@ -60,6 +60,7 @@ _LONG_MAX = (1 << 63) - 1
 _FLOAT_BYTES = 4
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
 _SEVEN_BITS = 0x7F
+_SHIFT_MAX = 63  # That of a long's last byte.
 
 
 def take(view: View, start: int, end: int) -> bytes:
@@ -91,6 +92,38 @@ def put_long(out: bytearray | memoryview, at: int, number: int) -> int:
         rest >>= 7
     out[at] = rest
     return at + 1
+
+
+def end_of(  # noqa: PLR0913, PLR0917 (plain numbers, for C)
+    view: View, at: int, end: int, kind: int, single: int, size: int
+) -> int:
+    """Return the end of the value at *at*, or -1 if that is not before or at *end*.
+
+    The value has no parts: it is of kind *single*, which may have a fixed *size*, or is an option
+    of that, as *kind* says.
+    """
+    if kind == OPTION:
+        number, at = _long_before(view, at, end)
+        if not number or at < 0:
+            return at
+    if single <= STRING:
+        number, at = _long_before(view, at, end)
+        size = number if single > ENUM else 0
+    return at + size if 0 <= at and 0 <= size <= end - at else -1
+
+
+def _long_before(view: View, at: int, end: int) -> tuple[int, int]:
+    """Return the int or long at *at*, and its end, or -1 if that is not before or at *end*."""
+    coded = shift = 0
+    byte = 0x80
+    while byte & 0x80:
+        if at >= end or shift > _SHIFT_MAX:
+            return 0, -1
+        byte = view[at]
+        coded |= (byte & _SEVEN_BITS) << shift
+        shift += 7
+        at += 1
+    return unzigzag(coded), at
 
 
 def unzigzag(coded: int) -> int:

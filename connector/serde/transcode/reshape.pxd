@@ -8,6 +8,7 @@ from headrace.connector.serde.transcode.walk cimport Piece, Walk
 
 cdef int _ID_BYTES, _SPAN_HEX, _COLUMN_BYTES, _SOURCE_BYTES, _NUMBER_BYTES, _UNKNOWN
 cdef int64_t _US_MAX
+cdef bytes _NEVER_AND_SET
 
 
 @cython.final
@@ -34,7 +35,7 @@ cdef class Reshaper(Walk):
 
     @cython.locals(index=Py_ssize_t, shape=Shape, operation=int64_t, content=bytes, made=bytes, given=tuple)
     cpdef apply(self, shapes, keys, values, headers)
-    @cython.locals(i=Py_ssize_t, j=Py_ssize_t, count=Py_ssize_t, columns=Py_ssize_t)
+    @cython.locals(i=Py_ssize_t, j=Py_ssize_t, count=Py_ssize_t, columns=Py_ssize_t, updated=Py_ssize_t, length=Py_ssize_t)
     cdef int _scan(self, Shape shape, bytes content) except -1
     cdef int _widen(self, Py_ssize_t count) except -1
     cdef int64_t _number(self, Shape shape, int fact) except? -1
@@ -43,7 +44,7 @@ cdef class Reshaper(Walk):
     cdef bytes _value(self, Shape shape, bytes content)
     @cython.locals(piece=Piece)
     cdef int _columns(self, Shape shape) except -1
-    @cython.locals(piece=Piece, i=int, clustering=bytes, made=bytes)
+    @cython.locals(piece=Piece, i=int, clustering=bytes, made=bytes, end=Py_ssize_t)
     cdef bytes _key(self, Shape shape, bytes content)
     @cython.locals(made=list, fact=int, place=int, content=bytes)
     cdef tuple _facts(self, Shape shape, int64_t operation)
@@ -61,7 +62,7 @@ cdef class Reshaper(Walk):
     cdef int _note_expiry(self, Shape shape) except -1
     @cython.locals(begin=Py_ssize_t, count=int, i=int, column=int)
     cdef int _column(self, Shape shape, int first) except -1
-    @cython.locals(is_null=bint)
+    @cython.locals(begin=Py_ssize_t, piece=Piece)
     cdef int _cell(self, Shape shape, int column) except -1
     @cython.locals(place=int, made=bytes)
     cdef int _bounds(self, Shape shape) except -1

@@ -19,6 +19,7 @@ _COLUMN_BYTES = 16  # The most that Debezium has around a column's value.
 _SOURCE_BYTES = 256  # The most that it has around all of them, without names.
 _NUMBER_BYTES = 21  # The most digits of a number.
 _UNKNOWN = -1
+_NEVER_AND_SET = b"\0\1"  # Of a column: it never expires, and is set.
 
 
 class Shape:
@@ -151,15 +152,20 @@ class Reshaper(Walk):
         self.end = len(content)
         count = len(shape.fields)
         columns = len(shape.columns)
+        updated = shape.places[octets.UPDATED]
+        length = len(shape.updated)
         if count >= len(self.starts) or columns >= len(self.begins):
             self._widen(max(count, columns) + 1)
         for i in range(count):
             self.starts[i] = self.at
             if i == shape.payload:
-                for j in range(columns):
-                    self.begins[j] = self.at
-                    self._skip(shape.columns[j])
-                self.begins[columns] = self.at
+                self._note_starts(shape.columns, self.begins)
+            elif (
+                i == updated
+                and 0 < length <= self.end - self.at
+                and octets.same(self.buf, self.at, self.at + length, shape.updated)
+            ):
+                self.at += length  # Mostly those of the previous change.
             else:
                 self._skip(shape.fields[i])
         self.starts[count] = self.at
@@ -219,7 +225,7 @@ class Reshaper(Walk):
             self.at = self.begins[shape.clustering[i]]
             self._put(shape.clustering_pieces[i])
         clustering = octets.take(self.out, 0, self.size)
-        change = self.buf
+        change, end = self.buf, self.end
         self.size = 0
         self.buf = content
         self.at = 0
@@ -230,7 +236,7 @@ class Reshaper(Walk):
             self._bad()
         made = octets.take(self.out, 0, self.size)
         self.buf = change
-        self.end = len(change)
+        self.end = end
         return made + clustering
 
     def _facts(self, shape: Shape, operation: int) -> Headers:
@@ -373,17 +379,21 @@ class Reshaper(Walk):
 
     def _cell(self, shape: Shape, column: int) -> None:
         """Write a column's value, its expiry, and that it is set; or null."""
-        self.at = self.begins[column]
-        is_null = self.buf[self.at] == 0
-        if shape.written[column] or (shape.is_key[column] and not is_null):
+        begin = self.begins[column]
+        piece = shape.columns[column]
+        if shape.written[column] or (shape.is_key[column] and self.buf[begin]):
             self._byte(2)
-            self._put(shape.columns[column])
+            if piece.same:
+                self._copy(begin, self.begins[column + 1])
+            else:
+                self.at = begin
+                self._put(piece)
             if self.expires[column]:
                 self._byte(2)
                 self._put_long(self.expires[column] * 1_000_000)
+                self._byte(1)
             else:
-                self._byte(0)
-            self._byte(1)
+                self._constant(_NEVER_AND_SET)
         else:
             self._byte(0)
 

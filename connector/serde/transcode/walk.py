@@ -46,6 +46,10 @@ class Piece:
         self.size_bytes = size_bytes
         self.becomes = becomes
         self.call = call
+        # The kind and size of a value without parts, which may be null: it is skipped by one call.
+        single = parts[0] if kind == octets.OPTION else self
+        self.flat = single.kind if single.kind <= octets.REAL else 0
+        self.flat_bytes = single.size_bytes
         self.same: int = int(becomes == octets.SAME and all(part.same for part in parts))
 
 
@@ -54,8 +58,9 @@ class Walk:
 
     def __init__(self) -> None:
         """Read nothing yet."""
-        self.out = memoryview(bytearray(_FIRST))
+        self.owner = self.out = bytearray(_FIRST)  # Compiled, the first owns what `out` points to.
         self.size = 0
+        self.space = _FIRST
         self.buf = b""
         self.at = self.end = 0
         self.room = 0  # Bytes reserved for what is around values of variable length.
@@ -157,20 +162,21 @@ class Walk:
                 self._byte(0)
 
     def _cells(self, piece: Piece) -> None:
-        """Write the cells of a collection that were written; reads them twice, first to count."""
-        begin = self.at
-        cells = piece.parts[2]
-        cell = cells.inner
-        count = self._each_cell(cell, 0, 0)
-        if count:
-            self._put_long(count)
+        """Write the cells of a collection that were written."""
+        begin, start = self.at, self.size
+        count = -1
+        found = self._block()  # Mostly it is one block, of which nothing was deleted.
+        while count != found:
+            count = found
             self.at = begin
-            self._each_cell(cell, piece.becomes, 1)
+            self.size = start
+            if count:
+                self._put_long(count)
+            found = self._each_cell(piece.parts[2].inner, piece.becomes)  # type: ignore[arg-type]
         self._byte(0)
 
-    def _each_cell(self, cell: Piece | None, becomes: int, write: int) -> int:
-        """Read an array of cells and return the number of those that were not deleted."""
-        assert cell is not None  # noqa: S101 (an array has items)
+    def _each_cell(self, cell: Piece, becomes: int) -> int:
+        """Write the cells of an array that were not deleted; return their number."""
         valued = len(cell.parts) > 5  # noqa: PLR2004 (a set's cells have no value)
         count = 0
         left = self._block()
@@ -186,9 +192,8 @@ class Walk:
             end = self.at
             if not self.buf[removed]:
                 count += 1
-                if write:
-                    self._written_cell(cell, becomes, key, value)
-                    self.at = end
+                self._written_cell(cell, becomes, key, value)
+                self.at = end
             left -= 1
             if not left:
                 left = self._block()
@@ -209,12 +214,11 @@ class Walk:
     def _skip(self, piece: Piece) -> None:
         """Skip a value."""
         kind = piece.kind
-        if kind <= octets.ENUM:
-            self._long()
-        elif kind <= octets.STRING:
-            self._pass(self._long())
-        elif kind <= octets.REAL:
-            self._pass(piece.size_bytes)
+        if piece.flat:
+            end = octets.end_of(self.buf, self.at, self.end, kind, piece.flat, piece.flat_bytes)
+            if end < 0:
+                self._bad()
+            self.at = end
         elif kind == octets.OPTION:
             if self._long():
                 self._skip(piece.inner)  # type: ignore[arg-type]
@@ -227,6 +231,14 @@ class Walk:
                 for _ in range(left):
                     self._skip(piece.inner)  # type: ignore[arg-type]
                 left = self._block()
+
+    def _note_starts(self, pieces: Sequence[Piece], starts: memoryview) -> None:
+        """Skip values that follow one another; note where each starts, and where the last ends."""
+        count = len(pieces)
+        for i in range(count):
+            starts[i] = self.at
+            self._skip(pieces[i])
+        starts[count] = self.at
 
     def _block(self) -> int:
         """Return the number of items that follow; 0 at the end of an array."""
@@ -296,10 +308,12 @@ class Walk:
 
     def _reserve(self, count: int) -> None:
         """Make room for *count* bytes more."""
-        if self.size + count > len(self.out):
-            grown = memoryview(bytearray(2 * (self.size + count)))
-            octets.copy_bytes(grown, 0, octets.take(self.out, 0, self.size))
-            self.out = grown
+        if self.size + count > self.space:
+            written = octets.take(self.out, 0, self.size)
+            self.space = 2 * (self.size + count)
+            self.owner = bytearray(self.space)
+            self.out = self.owner
+            octets.copy_bytes(self.out, 0, written)
 
     def _bad(self) -> None:
         raise BadAvroError("a change does not fit its schema", place=f"byte {self.at}")

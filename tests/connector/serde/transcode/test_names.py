@@ -43,3 +43,20 @@ def test_names_are_those_of_the_decoded_values(recording: str, envelope: str) ->
                 reader.of(value[: len(value) // 3], 0)
             count += 1
     assert 50 < count
+
+
+def test_a_value_that_is_cut_anywhere_is_an_error() -> None:
+    """A change of which only a beginning is there is never taken for a whole one."""
+    encoder = Encoder(Encoding(codec="avro", envelope="cep44"), ORIGIN)
+    (batch, *_) = recorded_batches("5.0-types")
+    encoded = encoder.encode(batch, token=1)
+    schema_id = encoded.headers[0][0][1]
+    (schema,) = [each.value for each in batch.schemas() if each.schema_id == schema_id]
+    names = [field["name"] for field in schema["fields"]]
+    reader = NameReader(
+        piece_of(schema).parts, mutation=names.index("mutation"), index=len(names) - 1
+    )
+    value = encoded.values[0]
+    for size in range(len(value)):
+        with pytest.raises(BadAvroError):
+            reader.of(value[:size], 0)
