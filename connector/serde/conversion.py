@@ -6,6 +6,7 @@ The Avro types are those of the envelope `cep44`; this module knows of a databas
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +20,7 @@ Converted = tuple[AvroType, Piece]
 Call = Callable[[bytes], bytes]
 
 _LONG_BITS: Final = 64
+_LONG_MAX: Final = (1 << _LONG_BITS - 1) - 1
 _DAY_NS: Final = 86_400_000_000_000
 _MONTH_DAYS: Final = 30
 _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
@@ -168,7 +170,7 @@ class DebeziumTypes(Conversion):
             base = {"type": avro_type["type"], "connect.version": 1, "connect.name": semantic}
             return base, plain(avro_type)
         if avro_type.get("cqlType") == "varint":
-            return "string", plain(avro_type, lambda raw: _text(str(_varint(raw))))
+            return "string", plain(avro_type, lambda raw: _text(whole_text(_varint(raw))))
         if _is(avro_type, "Decimal"):
             parts = (Piece(octets.LONG), Piece(octets.BYTES))
             return "string", Piece(
@@ -246,8 +248,12 @@ _SEMANTIC: Final = {
 
 
 def plain(avro_type: AvroType, call: Call | None = None) -> Piece:
-    """Return the piece of a type without references; *call* may replace pieces in it."""
-    becomes = octets.SAME if call is None else octets.CALLED
+    """Return the piece of a type without references; *call* may convert its bytes."""
+    return converting(avro_type, octets.SAME if call is None else octets.CALLED, call)
+
+
+def converting(avro_type: AvroType, becomes: int, call: Call | None) -> Piece:
+    """Return the piece of a type without references that is converted as *becomes* says."""
     if isinstance(avro_type, str):
         avro_type = {"type": avro_type}
     kind = avro_type["type"]
@@ -269,13 +275,19 @@ def _labels(names: Sequence[str]) -> Sequence[bytes]:
     return [m + _JSON.encode(name) + b":" for m, name in zip(marks, names, strict=False)]
 
 
+def whole_text(number: int) -> str:
+    """Return a number's digits, of which Python itself writes no more than 4,300."""
+    return str(number) if -_LONG_MAX <= number <= _LONG_MAX else str(Decimal(number))
+
+
 def decimal_text(unscaled: int, scale: int) -> str:
     """Return a decimal's digits, without an exponent unless its scale is negative."""
     if scale <= 0:
-        return f"{unscaled}E{-scale}" if scale else str(unscaled)
-    digits = str(abs(unscaled)).rjust(scale + 1, "0") if scale < _DIGITS_MAX else ""
+        digits = whole_text(unscaled)
+        return f"{digits}E{-scale}" if scale else digits
+    digits = whole_text(abs(unscaled)).rjust(scale + 1, "0") if scale < _DIGITS_MAX else ""
     if not digits:
-        return f"{unscaled}E-{scale}"
+        return f"{whole_text(unscaled)}E-{scale}"
     return f"{'-' if unscaled < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
 
 
