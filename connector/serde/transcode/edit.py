@@ -9,12 +9,6 @@ from headrace.connector.serde.transcode import octets
 from headrace.connector.serde.transcode.walk import Piece, Walk
 from headrace.plugins import Headers
 
-KEEP = 0
-DROP = 1
-REPLACE = 2  # By `content`.
-OPTION = 3  # Null stays null.
-RECORD = 4  # `content` is added behind the fields, then, if `adds_time`, the write time in ms.
-
 _TIME_BYTES = 11  # An optional long.
 
 
@@ -29,7 +23,11 @@ class Edit:
         content: bytes = b"",
         adds_time: bool = False,
     ) -> None:
-        """OPTION and RECORD have no piece."""
+        """Keep the plan; *action* is a number of `octets`, for an option or record its kind's.
+
+        These have no *piece*. To a record's fields *content* is added, then, if *adds_time*, the
+        write time in ms.
+        """
         self.action = action
         self.piece = piece
         self.parts = list(parts)
@@ -79,7 +77,8 @@ class Editor(Walk):
         self.buf = content
         self.at = self.size = 0
         self.end = len(content)
-        self._reserve(self.end + edit.room)
+        self.room = self.end + edit.room
+        self._reserve(self.room)
         self._edit(edit, timestamp)
         if self.at != self.end:
             self._bad()
@@ -88,10 +87,10 @@ class Editor(Walk):
     def _edit(self, edit: Edit, timestamp: int) -> None:
         """Write the value at the cursor, edited."""
         begin = self.at
-        if edit.action == RECORD:
+        if edit.action == octets.RECORD:
             for part in edit.parts:
                 # What is kept side by side is copied at once.
-                if part.action == KEEP:
+                if part.action == octets.KEEP:
                     self._skip(part.piece)  # type: ignore[arg-type]
                 else:
                     self._copy(begin, self.at)
@@ -102,15 +101,17 @@ class Editor(Walk):
             if edit.adds_time:
                 self._byte(2)
                 self._put_long(timestamp // 1_000)
-        elif edit.action == OPTION:
+        elif edit.action == octets.OPTION:
             if self._long():
                 self._byte(2)
                 self._edit(edit.parts[0], timestamp)
             else:
                 self._byte(0)
+        elif edit.action == octets.CONVERT:
+            self._put(edit.piece)  # type: ignore[arg-type]
         else:
             self._skip(edit.piece)  # type: ignore[arg-type]
-            if edit.action == REPLACE:
+            if edit.action == octets.REPLACE:
                 self._constant(edit.content)
-            elif edit.action == KEEP:
+            elif edit.action == octets.KEEP:
                 self._copy(begin, self.at)

@@ -18,11 +18,16 @@ cdef enum:
     WRAPPED = 1
     CALLED = 2
     DECIMAL = 6
+    DIGITS = 9
     WHOLE = 7
     WRITTEN_SET = 3
     WRITTEN_LIST = 4
     WRITTEN_MAP = 5
     WRITTEN_FIELDS = 8
+    KEEP = 0
+    DROP = 1
+    REPLACE = 2
+    CONVERT = 3
     OWN = 0
     FLAT = 1
     DEBEZIUM = 2

@@ -28,11 +28,18 @@ SAME = 0
 WRAPPED = 1  # The lower 32 bits of a number.
 CALLED = 2  # The result of a function of its bytes.
 DECIMAL = 6  # Its digits; for a long decimal, the result of a function of its bytes.
+DIGITS = 9  # An integer as a string.
 WHOLE = 7  # A float or double without its fraction, as a long.
 WRITTEN_SET = 3  # Of a column written cell by cell: an array of the keys that were written,
 WRITTEN_LIST = 4  # of the values,
 WRITTEN_MAP = 5  # or of both;
 WRITTEN_FIELDS = 8  # of a UDT a record of the values.
+
+# The edits of a value: it stays, is left out, is replaced by a constant, or converted by its piece.
+KEEP = 0
+DROP = 1
+REPLACE = 2
+CONVERT = 3
 
 # Envelopes.
 OWN = 0

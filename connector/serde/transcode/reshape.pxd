@@ -54,7 +54,7 @@ cdef class Reshaper(Walk):
     cdef bytes _trace(self, Shape shape)
     @cython.locals(timestamp=int64_t, milliseconds=int64_t, constants=list, column=int, index=int64_t, count=int64_t, i=Py_ssize_t)
     cdef int _debezium(self, Shape shape) except -1
-    @cython.locals(place=int, number=int64_t, minus=bint)
+    @cython.locals(place=int)
     cdef int _source(self, Shape shape, Py_ssize_t i) except -1
     @cython.locals(place=int, i=int, column=int, left=int64_t)
     cdef int _note_written(self, Shape shape) except -1

@@ -314,14 +314,7 @@ class Reshaper(Walk):
         if place == _UNKNOWN:
             self._byte(0)
         elif shape.digits[i]:
-            number = self._number_at(place)
-            minus = number < 0
-            if minus:
-                number = -number
-            self._put_long(minus + self._digits(number))
-            if minus:
-                self._byte(0x2D)  # -
-            self._put_digits(number, self._digits(number), 0)
+            self._put_number(self._number_at(place))
         else:
             # A plugin may name a field more than once.
             self._reserve(self.starts[place + 1] - self.starts[place] + self.room)

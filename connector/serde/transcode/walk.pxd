@@ -68,6 +68,9 @@ cdef class Walk:
     cdef int _pass(self, int64_t count) except -1
     @cython.final
     cdef int _put_long(self, int64_t number) except -1
+    @cython.locals(minus=bint, magnitude=uint64_t, digits=int)
+    @cython.final
+    cdef int _put_number(self, int64_t number) except -1
     @cython.final
     cdef int _byte(self, int value) except -1
     @cython.locals(count=int)

@@ -78,7 +78,7 @@ class Walk:
             self._called(piece, begin)
         elif piece.becomes == octets.DECIMAL:
             self._decimal(piece)
-        elif piece.becomes in (octets.WRAPPED, octets.WHOLE):
+        elif piece.becomes in (octets.WRAPPED, octets.WHOLE, octets.DIGITS):
             self._cast(piece)
         elif piece.becomes != octets.SAME:
             self._written(piece)
@@ -100,8 +100,11 @@ class Walk:
         self._constant(made)
 
     def _cast(self, piece: Piece) -> None:
-        """Write a number as a smaller or whole one."""
-        if piece.becomes == octets.WRAPPED:
+        """Write a number as a smaller or whole one, or its digits."""
+        if piece.becomes == octets.DIGITS:
+            self._reserve(self.room + _DECIMAL_BYTES)
+            self._put_number(self._long())
+        elif piece.becomes == octets.WRAPPED:
             self._put_long((self._long() + _HALF & 0xFFFF_FFFF) - _HALF)
         else:
             begin = self.at
@@ -276,6 +279,19 @@ class Walk:
     def _byte(self, value: int) -> None:
         self.out[self.size] = value
         self.size += 1
+
+    def _put_number(self, number: int) -> None:
+        """Write a number's digits as a string."""
+        minus = number < 0
+        magnitude = number
+        if minus:
+            magnitude = -(number + 1)  # The least long has a magnitude beyond longs.
+            magnitude += 1
+        digits = self._digits(magnitude)
+        self._put_long(minus + digits)
+        if minus:
+            self._byte(0x2D)  # -
+        self._put_digits(magnitude, digits, 0)
 
     def _digits(self, number: int) -> int:
         """Return the number of digits of a number that is not negative."""

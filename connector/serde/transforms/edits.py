@@ -5,18 +5,20 @@ write time. What these transforms do to objects is in `builtin`; both ways give 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from headrace.connector.serde.avro_types import AvroType, definitions, field_of
-from headrace.connector.serde.conversion import Lossless
+from headrace.connector.serde.conversion import Lossless, converting
 from headrace.connector.serde.transcode import octets
-from headrace.connector.serde.transcode.edit import DROP, KEEP, OPTION, RECORD, REPLACE, Edit
+from headrace.connector.serde.transcode.edit import Edit
 from headrace.connector.serde.transforms.builtin import (
     InsertField,
     MaskField,
     ReplaceField,
     ReplaceFieldConfig,
 )
+from headrace.connector.serde.transforms.casting import Cast, cast_of
 from headrace.connector.serde.transforms.fields import record_in
 from headrace.connector.serde.transforms.masking import NUMBER_IN_BYTES, ZERO, empty_of, text_of
 from headrace.plugins import Document, Transform
@@ -26,8 +28,8 @@ _THERE: Final = octets.long_bytes(1)
 _ZEROS: Final = {"null": 0, "boolean": 1, "int": 1, "long": 1, "float": 4, "double": 8}
 _PAIR: Final = 2  # Branches of a union of null and a type.
 
-# Returns the edit of a field of a record.
-Make = Callable[[Document, Document], Edit]
+# Returns the edit of a field of a record, at a dotted path.
+Make = Callable[[Document, Document, str], Edit]
 
 
 class NotAnEditError(Exception):
@@ -45,11 +47,15 @@ def edits_of(transform: Transform, schema: Document, topic: str) -> Sequence[Edi
     kind = type(transform)  # What a plugin derives from these may do something else.
     if isinstance(transform, MaskField) and kind is MaskField:
         mask = _Mask(at, transform.config.replacement)
-        return [at.edited(schema, _paths(transform.config.fields), mask.of_field)]
+        return [at.edited(schema, _paths(transform.config.fields), mask.at)]
     if isinstance(transform, ReplaceField) and kind is ReplaceField:
         return _replaced(at, transform.config, schema)
     if isinstance(transform, InsertField) and kind is InsertField:
         return [_added(at, transform, schema, topic)]
+    if isinstance(transform, Cast) and kind is Cast:
+        cast = partial(at.cast, transform.targets)
+        paths = _paths(list(transform.targets))
+        return [at.edited(schema, paths, lambda _, field, path: cast(path, field["type"]))]
     raise NotAnEditError
 
 
@@ -80,8 +86,8 @@ def _added(at: "_Types", transform: InsertField, schema: Document, topic: str) -
     if config.timestamp_field and routed:  # The time would be behind the topic.
         raise NotAnEditError
     adds_time = bool(config.timestamp_field)
-    whole = at.plain(KEEP, schema)
-    return Edit(RECORD, None, whole, content=added + routed, adds_time=adds_time)
+    whole = at.plain(octets.KEEP, schema)
+    return Edit(octets.RECORD, None, whole, content=added + routed, adds_time=adds_time)
 
 
 class _Types:
@@ -101,9 +107,19 @@ class _Types:
             raise NotAnEditError
         return record_in(avro_type, self.known)
 
-    def dropped(self, _record: Document, field: Document) -> Edit:
+    def dropped(self, _record: Document, field: Document, _path: str) -> Edit:
         """Return the edit that leaves a field out."""
-        return self.plain(DROP, field["type"])
+        return self.plain(octets.DROP, field["type"])
+
+    def cast(self, targets: Mapping[str, str], path: str, avro_type: AvroType) -> Edit:
+        """Return the edit that casts the field at *path*, to its type in *targets*."""
+        if isinstance(avro_type, list):
+            return Edit(octets.OPTION, None, self.cast(targets, path, avro_type[-1]))
+        made = cast_of(avro_type, targets[path], self.known, path)
+        if not made.never_fails:
+            raise NotAnEditError
+        known = self.known.get(avro_type, avro_type) if isinstance(avro_type, str) else avro_type
+        return Edit(octets.CONVERT, converting(known, made.becomes, made.of_bytes))
 
     def check(self, record: Document, path: Sequence[str]) -> None:
         """Raise NotAnEditError if *path* leads into a value that is not a record, such as a map."""
@@ -114,20 +130,22 @@ class _Types:
                 raise NotAnEditError
             self.check(inner, path[1:])
 
-    def edited(self, record: Document, paths: Sequence[Sequence[str]], make: Make) -> Edit:
-        """Return the edit of the fields at *paths*; the other fields stay."""
+    def edited(
+        self, record: Document, paths: Sequence[Sequence[str]], make: Make, prefix: str = ""
+    ) -> Edit:
+        """Return the edit of the fields at *paths* behind *prefix*; the other fields stay."""
         parts = []
         for field in record["fields"]:
             inner = [path[1:] for path in paths if path[0] == field["name"]]
             within, optional_too = self.inner(field["type"]) if inner else (None, False)
             if [] in inner:
-                parts.append(make(record, field))
+                parts.append(make(record, field, prefix + field["name"]))
             elif within is not None:
-                made = self.edited(within, inner, make)
-                parts.append(Edit(OPTION, None, made) if optional_too else made)
+                made = self.edited(within, inner, make, f"{prefix}{field['name']}.")
+                parts.append(Edit(octets.OPTION, None, made) if optional_too else made)
             else:
-                parts.append(self.plain(KEEP, field["type"]))
-        return Edit(RECORD, None, *parts)
+                parts.append(self.plain(octets.KEEP, field["type"]))
+        return Edit(octets.RECORD, None, *parts)
 
     def only(self, record: Document, paths: Sequence[Sequence[str]]) -> Edit:
         """Return the edit that keeps only the fields at *paths*."""
@@ -136,41 +154,46 @@ class _Types:
             inner = [path[1:] for path in paths if path[0] == field["name"]]
             within, optional_too = self.inner(field["type"]) if inner else (None, False)
             if [] in inner:
-                parts.append(self.plain(KEEP, field["type"]))
+                parts.append(self.plain(octets.KEEP, field["type"]))
             elif within is not None:
                 made = self.only(within, inner)
-                parts.append(Edit(OPTION, None, made) if optional_too else made)
+                parts.append(Edit(octets.OPTION, None, made) if optional_too else made)
             else:
-                parts.append(self.plain(DROP, field["type"]))
-        return Edit(RECORD, None, *parts)
+                parts.append(self.plain(octets.DROP, field["type"]))
+        return Edit(octets.RECORD, None, *parts)
 
 
 class _Mask:
     """The masks of fields: see `masking`."""
 
     def __init__(self, at: _Types, replacement: str | None) -> None:
-        self._at = at
+        self._types = at
         self._replacement = replacement
 
-    def of_field(self, record: Document, field: Document) -> Edit:
-        """Return the mask of a field of *record*."""
+    def at(self, record: Document, field: Document, _path: str) -> Edit:
+        """Return the mask of a field of *record* that is to be masked."""
+        return self._of_field(record, field)
+
+    def _of_field(self, record: Document, field: Document) -> Edit:
         if (record["name"], field["name"]) == NUMBER_IN_BYTES:
-            return self._at.plain(REPLACE, field["type"], octets.sized(ZERO))
+            return self._types.plain(octets.REPLACE, field["type"], octets.sized(ZERO))
         return self._of(field["type"])
 
     def _of(self, avro_type: Any) -> Edit:  # noqa: ANN401 (Avro's)
         if isinstance(avro_type, list):
             if len(avro_type) != _PAIR or avro_type[0] != "null":
                 raise NotAnEditError
-            return Edit(OPTION, None, self._of(avro_type[1]))
+            return Edit(octets.OPTION, None, self._of(avro_type[1]))
         if isinstance(avro_type, str):
-            avro_type = self._at.known.get(avro_type, {"type": avro_type})
+            avro_type = self._types.known.get(avro_type, {"type": avro_type})
         kind = avro_type["type"]
         if isinstance(kind, Mapping | list):
             return self._of(kind)
         if kind == "record":
-            return Edit(RECORD, None, *[self.of_field(avro_type, f) for f in avro_type["fields"]])
-        return self._at.plain(REPLACE, avro_type, self._content(avro_type))
+            return Edit(
+                octets.RECORD, None, *[self._of_field(avro_type, f) for f in avro_type["fields"]]
+            )
+        return self._types.plain(octets.REPLACE, avro_type, self._content(avro_type))
 
     def _content(self, avro_type: Document) -> bytes:
         """Return the empty value of a type, or the replacement, in Avro."""

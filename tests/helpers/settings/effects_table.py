@@ -158,6 +158,7 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
         "connector.serde.transforms.builtin:TimestampConverterConfig": (
             "field format target_type unix_precision"
         ),
+        "connector.serde.transforms.casting:CastConfig": "spec",
         "plugins.config.sink_options:SinkOptions": "transforms",
     },
     "connector/stores/cassandra/test_session.py::test_a_slow_node_is_not_waited_for": {

@@ -162,6 +162,12 @@ BEFORE = row(1).value
             id="flatten",
         ),
         pytest.param(
+            {"type": "Cast", "spec": "id:string,card:int16,home.zip:float64,at:int32"},
+            {**BEFORE, "id": "1", "card": 4711, "home": {"street": "Elm", "zip": 7.0}}
+            | {"at": -807_049_093},
+            id="cast",
+        ),
+        pytest.param(
             {"type": "TimestampConverter", "field": "at", "target_type": "string"},
             {**BEFORE, "at": "2023-11-14T22:13:20.123Z"},
             id="time as text",

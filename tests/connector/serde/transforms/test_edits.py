@@ -23,6 +23,10 @@ from helpers.recordings.corpora import recording
 RECORDINGS = ("4.0-ops", "5.0-types", "6.0-v9-random")
 # The names of an envelope's fields that are a column's: without a column, one that no record has.
 COLUMNS = {"flat": "{}", "cep44": "payload.{}", "debezium": "after.{}.value"}
+# Columns of "5.0-types".
+WHOLE = ("c_int", "c_smallint", "c_tinyint", "c_bigint", "c_date", "c_time", "c_timestamp")
+NUMBERS = (*WHOLE, "c_float", "c_double", "c_boolean")
+TEXTS = ("c_text", "c_ascii", "c_blob", "c_uuid", "c_inet")
 Chains = Sequence[Mapping[str, str]]
 
 
@@ -136,6 +140,22 @@ def test_fields_are_left_out(name: str, envelope: str, option: str) -> None:
     assert sum(map(len, plain.values)) > sum(map(len, made.values))
 
 
+@pytest.mark.parametrize("target", ["int8", "int64", "float32", "boolean", "string"])
+@pytest.mark.parametrize("envelope", sorted(COLUMNS))
+def test_casts(envelope: str, target: str) -> None:
+    """Of columns of each type that is a number, and of others to a string."""
+    wanted = Encoding(codec="avro", envelope=envelope)
+    names = NUMBERS + (TEXTS if target == "string" else ())
+    if envelope != "debezium":  # Where these are strings, and not every string is a number.
+        names += ("c_decimal", "c_varint")
+    spec = ",".join(f"{COLUMNS[envelope].format(name)}:{target}" for name in names)
+
+    made = check("5.0-types", wanted, [{"type": "Cast", "spec": spec}])
+
+    plain = Encoder(wanted, ORIGIN).encode(batches("5.0-types")[-1], token=1)
+    assert list(plain.values) != list(made.values)
+
+
 @pytest.mark.hot
 @pytest.mark.parametrize("codec", ["avro", "json"])
 @pytest.mark.parametrize(
@@ -156,6 +176,7 @@ def test_fields_are_left_out(name: str, envelope: str, option: str) -> None:
                 {"type": "RegexRouter", "regex": "(.)(.*)", "replacement": "$2.$1"},
                 {"type": "InsertField", "topic.field": "t", "tables": ".*[aeiou]"},
                 {"type": "MaskField", "fields": "t,__mutation", "replacement": "none"},
+                {"type": "Cast", "spec": "__mutation:string,__position:string,__op:string"},
                 {"type": "ReplaceField", "exclude": "__cells,__range", "renames": "t:topic"},
                 {"type": "InsertField", "static.field": "s", "static.value": "x" * 300},
             ],
@@ -184,6 +205,7 @@ def test_transforms(transforms: Chains, codec: str) -> None:
         [{"type": "InsertField", "topic.field": "t", "timestamp.field": "at"}],
         [{"type": "ReplaceField", "include": "a", "exclude": "b"}],
         [{"type": "InsertField", "static.field": "__op"}],
+        [{"type": "Cast", "spec": "__node:int32"}],
     ],
 )
 def test_what_depends_on_records_is_given_records(transforms: Chains) -> None:
