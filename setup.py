@@ -27,6 +27,13 @@ def extensions() -> list[Extension]:
         return []
     from Cython.Build import cythonize
 
+    # Cython does not see that a module depends on what `from PACKAGE cimport MODULE` names.
+    shared = [
+        *Path("sources/cassandra/native").glob("*.pxd"),
+        *Path("connector").rglob("octets.pxd"),
+    ]
+    changed = max(path.stat().st_mtime for path in shared)
+    is_stale = any(made.stat().st_mtime < changed for made in Path("build/cython").rglob("*.c"))
     found = cythonize(
         [
             Extension(
@@ -44,6 +51,7 @@ def extensions() -> list[Extension]:
             for name in HOT
         ],
         nthreads=PROCESSES,
+        force=is_stale,
         build_dir="build/cython",
         compiler_directives={
             "annotation_typing": False,  # The .pxd alone decides the C types.
