@@ -17,6 +17,7 @@ _COPIES: Final = 3  # Of a mutation in the wide case.
 _CROSSED_TIMES_MAX: Final = 1.3  # Of a mutation's bytes, and so many besides.
 _CROSSED_MORE_MAX: Final = 60
 _TIMES: Final = ("ns", "µs")
+_KINDS: Final = {"update": "the same of an UPDATE", "expiring": "the same of an insert with a TTL"}
 _MD5_BLOCK_BYTES: Final = 64
 _MD5_BLOCKS: Final = 6  # That 323 bytes fill, with their padding.
 _MD5_NS: Final = 491.0  # Of these, in the run in which what the goals stand on was measured.
@@ -205,6 +206,7 @@ def _encoding(read: "_Reading") -> Sequence[Figure]:
             taken["cep44"],
             {"fastavro, from dictionaries": median(taken["fastavro"])},
         ),
+        *(_kind(read, kind, title) for kind, title in _KINDS.items()),
         # As its bound was measured: SHA-256 alone took nearly as long as the goal.
         Figure(
             "the same, without the id of its mutation",
@@ -252,6 +254,20 @@ def _lz4(read: "_Reading", name: str) -> Figure:
         [_PERCENT * each / plain for each in compressed],
         {"LZ4, ns": median(compressed), "uncompressed, ns": plain},
         goal=round(_PERCENT / _LZ4_THROUGHPUT_MIN),
+    )
+
+
+def _kind(read: "_Reading", kind: str, title: str) -> Figure:
+    """Return what rows of a kind take to encode, of what plain inserts take."""
+    plain = read.numbers("rows.insert", lambda s: s["cpu_ns"] / s["changes"])
+    taken = read.numbers(f"rows.{kind}", lambda s: s["cpu_ns"] / s["changes"])
+    return Figure(
+        f"{title}, of the CPU of a plain insert",
+        "%",
+        [_PERCENT * a / b for a, b in zip(taken, plain, strict=True)],
+        {"ns": median(taken), "a plain insert, ns": median(plain)},
+        goal=110,
+        alarm=130,
     )
 
 

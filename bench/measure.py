@@ -19,6 +19,7 @@ import yaml
 
 from bench.errors import ProbeFailedError
 from bench.recordings import Recording, prepare
+from bench.row_kinds import write_kinds
 from bench.starting import ready_line
 
 ROOT: Final = Path(__file__).parents[1]
@@ -54,12 +55,16 @@ def measure(
         make = partial(prepare, mutations_max=mutations_max)
         wide = make("wide", Path(logs, "wide"), replicas=3, consistency="QUORUM")
         long = make("wide", Path(logs, "long"), replicas=3, consistency="QUORUM", times=3)
+        kinds = write_kinds(wide, Path(logs, "kinds"))
         narrow = make("narrow", Path(logs, "narrow"), replicas=1, consistency="ONE")
         for number in range(runs):
             jobs = Jobs(folder / f"run{number}", run_probe)
             jobs.folder.mkdir()
             for name, measured in _one_run(jobs, wide, narrow, servers):
                 samples[name].append(measured)
+            for kind, log in kinds.items():
+                job = jobs.write(wide, {"node1": log}, {"plugin": "null"}, consistency="ONE")
+                samples[f"rows.{kind}"].append(run_probe("rows", job=job))
             job = jobs.write(long, long.nodes, {"plugin": "null"})
             warm_up = 0 if mutations_max else wide.mutations
             measured = _complete(long, run_probe("readers", job=job, warm_up=warm_up))
@@ -128,15 +133,20 @@ class Jobs:
         self.probe = run_probe
 
     def write(
-        self, recording: Recording, nodes: Mapping[str, Path], sink: Mapping[str, str]
+        self,
+        recording: Recording,
+        nodes: Mapping[str, Path],
+        sink: Mapping[str, str],
+        *,
+        consistency: str = "",
     ) -> str:
-        """Write a job that reads *nodes*; return its path."""
+        """Write a job that reads *nodes*, at the recording's *consistency*; return its path."""
         folder = self.folder / str(len(list(self.folder.iterdir())))
         folder.mkdir()
         source = {
             "plugin": "cassandra",
             "schema": str(recording.schema),
-            "consistency": recording.consistency,
+            "consistency": consistency or recording.consistency,
             "nodes": {node: str(path) for node, path in nodes.items()},
         }
         job = {

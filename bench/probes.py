@@ -260,6 +260,20 @@ def encode(job: str) -> Measured:
     return measured
 
 
+def rows(job: str) -> Measured:
+    """Encode rows of one kind: see `bench.row_kinds`."""
+    configure("warning")
+    given = read_job(Path(job))
+    with _opened(given) as opened:
+        batches = list(_batches(given, opened))
+    encoder = Encoder(Encoding(codec="avro", envelope="cep44"), given.source.origin)
+    changes = sum(len(encoder.encode(batch, token=1)) for batch in batches)  # Plans.
+    started = time.process_time_ns()
+    for batch in batches:
+        encoder.encode(batch, token=1)
+    return {"changes": changes, "cpu_ns": time.process_time_ns() - started}
+
+
 def _produce(  # noqa: PLR0913, PLR0917 (what produce takes)
     producer: Any,  # noqa: ANN401 (confluent_kafka is imported only where it is timed)
     topic: str,
@@ -363,7 +377,7 @@ PROBES: Final[Mapping[str, Callable[..., Measured]]] = {
             run,
             imports,
         ),
-        *(produce, deliver, arrow, shards),
+        *(rows, produce, deliver, arrow, shards),
     )
 }
 

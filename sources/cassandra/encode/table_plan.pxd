@@ -32,7 +32,6 @@ cdef class TablePlan:
 
     cdef _prepare(self, table, headers)
     cpdef keep_fields(self, list columns)
-    cpdef bytes opening(self, list columns, bint flat)
     cpdef bytes fields_avro(self, list columns)
 
 

@@ -33,7 +33,7 @@ class TablePlan:
             _FOREVER if c.is_dropped else us for c, us in zip(table.columns, drops, strict=True)
         ]
         self.dropped = memoryview(array("q", gone))
-        # Whether a plain insert is encoded in one pass: see `transcode`.
+        # Whether a plain row is encoded in one pass: see `transcode`.
         self.is_plain = int(delivered and set(gone) == {_NEVER})
         if delivered:
             self._prepare(table, headers)
@@ -93,15 +93,6 @@ class TablePlan:
             self.fields_of[i] = column
         self.fields = self.fields_avro(columns)
         self.fields_count = len(columns)
-
-    def opening(self, columns: list[int], flat: int) -> bytes:
-        """Return the Avro of a plain insert's message from operation to updateFields.
-
-        The *flat* one has no constants, and the operation precedes the write time.
-        """
-        no_static_and_no_ttl = b"\x00\x00\x00"
-        begin = b"" if flat else bytes([constants.OP_INSERT << 1]) + self.constant
-        return begin + no_static_and_no_ttl + self.fields_avro(columns)
 
     def fields_avro(self, columns: list[int]) -> bytes:
         """Return the updateFields of these columns as Avro."""

@@ -14,7 +14,7 @@ from headrace.sources.cassandra.schema.layout cimport Header
 
 cdef int64_t _NEVER
 cdef int _ENDS_FIRST, _FACTS_FIRST, _REPLACE_BYTE, _MERGE_BYTE
-cdef int _PLAIN_ROW, _HEAD_BYTES, _BASES_BYTES
+cdef int _INSERT, _EXPIRING_INSERT, _UPDATE, _OF_ROW, _EXPIRING_WITH_ROW, _UPDATE_MARK_BYTES, _FLAGS, _HEAD_BYTES, _BASES_BYTES
 
 
 @cython.final
@@ -29,7 +29,8 @@ cdef class Transcoder:
     cdef bint flat, primary
     cdef Py_ssize_t clustering, cells
     cdef int64_t[::1] plain_row
-    cdef int row_flags
+    cdef int row_flags, operation, mark, mark_bytes
+    cdef Py_ssize_t bases_at
     cdef object epochs
     cdef int64_t epoch
     cdef int takes_plain
@@ -104,13 +105,17 @@ cdef class Transcoder:
     cdef int _keep_facts(self, Py_ssize_t record, int64_t timestamp, int operation, int index, int64_t mutation) except -1
     @cython.locals(grown=int64_t[::1])
     cdef int _grow_facts(self) except -1
-    @cython.locals(cutter=Cutter, header=Header, at=Py_ssize_t)
+    @cython.locals(cutter=Cutter, header=Header, at=Py_ssize_t, kind=int)
     cdef Header _head(self, Py_ssize_t start, Py_ssize_t end, int messaging)
+    @cython.locals(cutter=Cutter, at=Py_ssize_t)
+    cdef inline int _times(self, int kind, Header header) except -1
     @cython.locals(cutter=Cutter, table=int)
     cdef inline int _up_to_columns(self, Py_ssize_t at, Py_ssize_t end, int messaging) except -1
     cdef inline Py_ssize_t _behind(self, Py_ssize_t at) noexcept
-    @cython.locals(out=AvroBytes, cutter=Cutter, value=ValuePlan, at=Py_ssize_t, i=int, base=Py_ssize_t, start=Py_ssize_t, columns=list)
-    cdef int _insert(self, TablePlan plan, Header header) except -1
+    @cython.locals(cutter=Cutter)
+    cdef inline Py_ssize_t _put_facts(self, Header header, Py_ssize_t at) noexcept
+    @cython.locals(out=AvroBytes, cutter=Cutter, value=ValuePlan, at=Py_ssize_t, i=int, base=Py_ssize_t, start=Py_ssize_t)
+    cdef int _plain_row(self, TablePlan plan, Header header) except -1
     @cython.locals(cutter=Cutter, column=int, end=Py_ssize_t)
     cdef Py_ssize_t _plain_cells(self, TablePlan plan, Header header, Py_ssize_t at) except -2
     @cython.locals(cutter=Cutter, begin=Py_ssize_t, found=Py_ssize_t, i=int, length=Py_ssize_t)

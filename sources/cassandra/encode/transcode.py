@@ -1,8 +1,8 @@
 """Encodes agreed mutations as Avro messages without Python objects for changes, cells or values.
 
 The cutter's operations are walked once to find a row's columns and once to write them; keys and
-values are the only objects made. Most mutations insert one row whose cells only have a value and
-the row's write time. These are encoded from the mutation's bytes in one pass, without operations.
+values are the only objects made. Most mutations write one row, whose cells only have a value and
+all the same times. These are encoded from the mutation's bytes in one pass, without operations.
 Envelope and types are those of `avro_objects`, whose values fastavro encodes to the same bytes. For
 one thread.
 """
@@ -29,7 +29,14 @@ _NEVER = -(1 << 63)  # A drop time that covers no cell; also "no write time yet"
 _ENDS_FIRST, _FACTS_FIRST = 16, 256
 _PLACES: Final = ("node", "segment", "position", "copies")  # Facts about mutations.
 _REPLACE_BYTE, _MERGE_BYTE = 0, 2  # The enum CollectionMode, as its zigzag byte.
-_PLAIN_ROW = constants.HAS_TIMESTAMP | constants.HAS_ALL_COLUMNS
+_INSERT = constants.HAS_TIMESTAMP | constants.HAS_ALL_COLUMNS
+_EXPIRING_INSERT = _INSERT | constants.HAS_TTL
+_UPDATE = constants.HAS_ALL_COLUMNS
+# The flags of their cells: one that has its row's write time, and one with its TTL, too.
+_OF_ROW = constants.USE_ROW_TIMESTAMP
+_UPDATE_MARK_BYTES = 2  # Those of an update's cells are 0, and then there is the write time.
+_FLAGS = 0xFF
+_EXPIRING_WITH_ROW = _OF_ROW | constants.USE_ROW_TTL | constants.IS_EXPIRING
 # Bytes from the count of updates to the key's length, and behind the key to the columns, at most:
 # code that has checked that they are there need not check again.
 _HEAD_BYTES, _BASES_BYTES = 27, 28
@@ -60,13 +67,14 @@ class Transcoder:
         self.key = b""  # The partition key as Avro.
         self.flat = self.primary = 0
         self.clustering = self.cells = 0  # Where these columns start in the current payload.
-        self.row_flags = 0
+        self.row_flags = self.operation = self.mark = self.mark_bytes = 0
+        self.bases_at = 0  # Where those of the current update's deletion times and TTLs are.
         self.plain_row = memoryview(array("q", [0] * constants.PLAIN_WIDTH))
         self.facts = memoryview(array("q", bytes(8 * constants.FACT_WORDS * _FACTS_FIRST)))
         self.checksums = memoryview(array("q", bytes(8 * constants.SUM_WORDS * _FACTS_FIRST)))
         self.epochs = epochs
         self.epoch = constants.NOWHERE
-        self.takes_plain = int(changes is None)  # A plain insert has no operations.
+        self.takes_plain = int(changes is None)  # A plain row has no operations.
         self.node_names: Sequence[str] = ()
         self.nodes: list[bytes] = []  # As Avro strings.
         self.ids = memoryview(bytearray(constants.ID_BYTES))
@@ -251,16 +259,16 @@ class Transcoder:
             self._changes(agreed, self.reader.cutter.cut_range(start, end, messaging))
 
     def _plain(self, agreed: AgreedMutations, start: int, end: int, messaging: int) -> int:
-        """Encode the current mutation if it is a plain insert; return whether it is."""
+        """Encode the current mutation if it is a plain row; return whether it is."""
         header = self._head(start, end, messaging)
         if header is None:
             return 0
         plan = self.plans[self.reader.cutter.layout.index]
-        if not plan.is_plain or not self._insert(plan, header):
+        if not plan.is_plain or not self._plain_row(plan, header):
             return 0
         self._begin(agreed)
         self.index = 1
-        self._keep(plan, constants.OP_INSERT, self.reader.cutter.row_timestamp)
+        self._keep(plan, self.operation, self.reader.cutter.row_timestamp)
         self._close(agreed)
         return 1
 
@@ -598,10 +606,10 @@ class Transcoder:
         grown[: len(self.checksums)] = self.checksums
         self.checksums = grown
 
-    # ---- a plain insert in one pass ----
+    # ---- a plain row in one pass ----
 
     def _head(self, start: int, end: int, messaging: int) -> Header | None:
-        """Read up to the cells of a mutation that is one insert of one row, and return its columns.
+        """Read up to the cells of a mutation that only writes one row, and return its columns.
 
         The cutter's operations are then its clustering columns. None: it must be cut.
 
@@ -620,12 +628,42 @@ class Transcoder:
         ):  # The estimate is mostly one row.
             return None
         self.row_flags = self.reader.buf[at + 1]
-        if self.row_flags & ~constants.HAS_COMPLEX_DELETION != _PLAIN_ROW:
+        kind = self.row_flags & ~constants.HAS_COMPLEX_DELETION
+        if kind not in (_INSERT, _UPDATE, _EXPIRING_INSERT):
             return None
         cutter.at = at + 2
         cutter.clustering(cutter.layout.clustering_count)
-        cutter.row_timestamp = cutter.timestamp()
-        return header
+        return header if self._times(kind, header) else None
+
+    def _times(self, kind: int, header: Header) -> int:
+        """Read the row's times, and set the operation and what each cell begins with.
+
+        The cells of an update have times of their own: 0 unless that of the first is short.
+        """
+        cutter = self.reader.cutter
+        self.operation = constants.OP_INSERT
+        self.mark_bytes = 1
+        self.mark = _OF_ROW
+        if kind == _EXPIRING_INSERT:
+            at = cutter.at
+            cutter.at = self.bases_at
+            cutter.ttl_bases()
+            cutter.at = at
+            self.mark = _EXPIRING_WITH_ROW
+        cutter.row_times(kind)
+        if kind == _UPDATE:
+            at = cutter.at
+            if header.simple < 1 or cutter.end - at < _UPDATE_MARK_BYTES or self.reader.buf[at]:
+                return 0
+            if self.reader.buf[at + 1] >= constants.VINT_MORE:
+                return 0
+            self.operation = constants.OP_UPDATE
+            self.mark_bytes = _UPDATE_MARK_BYTES
+            self.mark = self.reader.buf[at + 1] << 8
+            cutter.at = at + 1
+            cutter.row_timestamp = cutter.timestamp()
+            cutter.at = at
+        return 1
 
     def _up_to_columns(self, at: int, end: int, messaging: int) -> int:
         """Read what precedes the columns; 0 if it is not exactly one update of rows."""
@@ -652,6 +690,7 @@ class Transcoder:
             return 0
         cutter.at = at + 1
         cutter.time_base()
+        self.bases_at = cutter.at
         cutter.at = self._behind(self._behind(cutter.at))  # Of deletion times and of TTLs.
         return 1
 
@@ -659,22 +698,22 @@ class Transcoder:
         """Return where the vint at buf[at] ends."""
         return at + 1 + ops.vint_extra(self.reader.buf[at])
 
-    def _insert(self, plan: TablePlan, header: Header) -> int:
+    def _plain_row(self, plan: TablePlan, header: Header) -> int:
         """Write the change and set `key`; 0 if it is not plain, even if partly written."""
         out = self.out
         cutter = self.reader.cutter
         self.length = cutter.end - cutter.start
         out.size = 0
         self._key(plan)
-        if not header.opening:
-            columns = list(header.columns)[: header.count]
-            header.opening = plan.opening(columns, 0)
-            header.flat = plan.opening(columns, 1)
-        out.reserve(self.room + len(self.key) + len(header.opening))
+        if not header.fields:
+            header.fields = plan.fields_avro(list(header.columns)[: header.count])
+        out.reserve(self.room + len(self.key) + len(plan.constant) + len(header.fields))
         at = 0
         if not self.flat:
             at = ops.put_long(out.out, 0, cutter.row_timestamp)
-            at = ops.put_bytes(out.out, at, header.opening)
+            out.out[at] = self.operation << 1
+            at = ops.put_bytes(out.out, at + 1, plan.constant)
+            at = self._put_facts(header, at)
         at = self.clustering = self._payload_parts(plan, at)
         for i in range(plan.key_count, plan.first_cell):
             base = (i - plan.key_count) * constants.WIDTH
@@ -687,15 +726,23 @@ class Transcoder:
             return 0
         if self.flat:
             out.size = at
-            out.reserve(self.room + len(header.flat))
-            out.out[at] = constants.OP_INSERT << 1
+            out.reserve(self.room + len(header.fields))
+            out.out[at] = self.operation << 1
             at = ops.put_long(out.out, at + 1, cutter.row_timestamp)
-            at = ops.put_bytes(out.out, at, header.flat)
+            at = self._put_facts(header, at)
             out.out[at] = 0  # Nothing is truncated.
             at += 1
         out.out[at] = out.out[at + 1] = 0  # Neither notes nor a range.
         out.size = at + 2
         return 1
+
+    def _put_facts(self, header: Header, at: int) -> int:
+        """Write that the row is not static, its TTL, its expiry, and its updateFields."""
+        cutter = self.reader.cutter
+        self.out.out[at] = 0
+        at = self._union(at + 1, cutter.row_ttl, cutter.row_ldt >= 0)
+        at = self._union(at, cutter.row_ldt, cutter.row_ldt >= 0)
+        return ops.put_bytes(self.out.out, at, header.fields)
 
     def _plain_cells(self, plan: TablePlan, header: Header, at: int) -> int:
         """Write all columns outside the key; return where they end, -1 if not all are plain.
@@ -709,6 +756,10 @@ class Transcoder:
         self.plain_row[constants.PLAIN_BASE_US] = cutter.min_timestamp
         self.plain_row[constants.PLAIN_ROW_US] = cutter.row_timestamp
         self.plain_row[constants.PLAIN_DELETIONS] = self.row_flags & constants.HAS_COMPLEX_DELETION
+        self.plain_row[constants.PLAIN_MARK] = self.mark
+        self.plain_row[constants.PLAIN_MARK_BYTES] = self.mark_bytes
+        self.plain_row[constants.PLAIN_TTL] = cutter.row_ttl
+        self.plain_row[constants.PLAIN_EXPIRES] = cutter.row_ldt
         if not header.rises:
             self.plain_row[constants.PLAIN_COMPLEX] = self._behind_simple(header)
             if self.plain_row[constants.PLAIN_COMPLEX] < 0:
@@ -756,7 +807,9 @@ class Transcoder:
     def _length(self, column: int) -> int:
         """Read up to a simple cell's value and return its length, -1 if it is not plain."""
         cutter = self.reader.cutter
-        if cutter.u8() != constants.USE_ROW_TIMESTAMP:
+        if cutter.u8() != self.mark & _FLAGS:
+            return -1
+        if self.mark_bytes > 1 and cutter.u8() != self.mark >> 8:
             return -1
         length = cutter.layout.fixed[column]
         if length < 0:

@@ -41,6 +41,7 @@ cdef class Cutter:
     cdef inline int _table(self) except -1
     cdef inline int _minima(self) except -1
     cdef inline int time_base(self) except -1
+    cdef int ttl_bases(self) except -1
     @cython.locals(statics=Header, regulars=Header, row_flags=int)
     cdef int _content(self, int flags) except -1
     @cython.locals(header=Header)
@@ -62,6 +63,7 @@ cdef class Cutter:
     cdef int _cell(self, int column, Py_ssize_t fixed, bint with_path) except -1
     @cython.locals(header=uint64_t, i=int, place=int, column=int, base=Py_ssize_t, length=Py_ssize_t)
     cdef int clustering(self, int count) except -1
+    cdef int row_times(self, int flags) except -1
     @cython.locals(kind=int, count=int, base=Py_ssize_t)
     cdef int _marker(self) except -1
     @cython.locals(base=Py_ssize_t)

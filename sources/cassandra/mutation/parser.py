@@ -146,6 +146,10 @@ class Cutter:
     def _minima(self) -> None:
         """Read the bases of the update's times and TTLs."""
         self.time_base()
+        self.ttl_bases()
+
+    def ttl_bases(self) -> None:
+        """Read the bases of the update's deletion times and TTLs."""
         self.min_ldt = ((self.uvint() & _LOW) + _EPOCH_S) & _LOW
         self.min_ttl = self.uvint() & _LOW
 
@@ -213,13 +217,8 @@ class Cutter:
         self.words[base + constants.FLAGS] = flags | static
         if not static:
             self.clustering(self.layout.clustering_count)
-        self.row_timestamp = self.row_ttl = 0
-        self.row_ldt = _NULL
+        self.row_times(flags)
         if flags & constants.HAS_TIMESTAMP:
-            self.row_timestamp = self.timestamp()
-            if flags & constants.HAS_TTL:  # The TTL first, unlike in a cell.
-                self.row_ttl = self._ttl()
-                self.row_ldt = self._ldt()
             self.words[base + constants.TIMESTAMP] = self.row_timestamp
             self.words[base + constants.TTL] = self.row_ttl
             self.words[base + constants.LDT] = self.row_ldt
@@ -229,6 +228,16 @@ class Cutter:
         if not flags & constants.HAS_ALL_COLUMNS:
             missing = self._subset(header.count)
         self._cells(header, missing, flags & constants.HAS_COMPLEX_DELETION)
+
+    def row_times(self, flags: int) -> None:
+        """Read a row's write time, and its TTL and expiry, if *flags* say that it has them."""
+        self.row_timestamp = self.row_ttl = 0
+        self.row_ldt = _NULL
+        if flags & constants.HAS_TIMESTAMP:
+            self.row_timestamp = self.timestamp()
+            if flags & constants.HAS_TTL:  # The TTL first, unlike in a cell.
+                self.row_ttl = self._ttl()
+                self.row_ldt = self._ldt()
 
     def _cells(self, header: Header, missing: int, has_deletions: int) -> None:
         for i in range(header.count):
@@ -308,6 +317,8 @@ class Cutter:
 
     def _cell(self, column: int, fixed: int, with_path: bool) -> None:
         flags = self.u8()
+        if flags & constants.USE_ROW_TTL and self.row_ldt < 0:
+            flags &= ~constants.IS_EXPIRING  # To Cassandra, too, its TTL is the row's: none.
         base = self._op(constants.CELL, column)
         self.words[base + constants.FLAGS] = flags
         self.words[base + constants.TIMESTAMP] = (

@@ -173,13 +173,17 @@ COMPLEX_SET = 1
 COMPLEX_UDT = 2
 
 # Fields of a plain row, for `native.put_plain`.
-PLAIN_WIDTH = 6
+PLAIN_WIDTH = 10
 PLAIN_COLUMN = 0  # How many of its listed columns are written.
 PLAIN_SIMPLE = 1  # Where the next simple cell is.
 PLAIN_COMPLEX = 2  # Where the next complex column is; -1: where the next simple one would be.
 PLAIN_BASE_US = 3  # The base of its times.
 PLAIN_ROW_US = 4  # Its write time.
 PLAIN_DELETIONS = 5  # Whether its complex columns have a deletion.
+PLAIN_MARK = 6  # What each cell begins with, its flags and with them its write time if it has one,
+PLAIN_MARK_BYTES = 7  # and whether that is one byte or two, the first the lowest.
+PLAIN_TTL = 8  # The TTL of all cells, and when they expire;
+PLAIN_EXPIRES = 9  # -1: never.
 # A column's form: what it becomes in Avro, its cells' length or -1, and, if it is complex, what
 # paths and values become; 0 for none. A UDT has BY_NAME for paths, and for values where among all
 # forms the number of its fields stands, with what each becomes behind it.

@@ -305,10 +305,10 @@ def put_plain(  # noqa: PLR0913, PLR0917 (the signature of its twin in C)
 
     They are of the *count* columns listed in *columns*, from number row[PLAIN_COLUMN] on, and are
     read from *view*, up to *end*, where row[PLAIN_SIMPLE] and row[PLAIN_COMPLEX] say; all three are
-    moved. Columns from *column* on that are not listed become null. A plain cell only has a value
-    and the row's write time, and at most 127 bytes if it is simple. It stops before any other cell
-    and before what `put_value` does not write; in C also at a complex column that exceeds *limit*,
-    in Python before each complex column: the general encoder writes the same bytes.
+    moved. Columns from *column* on that are not listed become null. A plain cell begins with
+    row[PLAIN_MARK] and has a value, of at most 127 bytes if it is simple. It stops before any other
+    cell and before what `put_value` does not write; in C also at a complex column that exceeds
+    *limit*, in Python before each complex column: the general encoder writes the same bytes.
     """
     del limit
     while row[constants.PLAIN_COLUMN] < count:
@@ -320,9 +320,12 @@ def put_plain(  # noqa: PLR0913, PLR0917 (the signature of its twin in C)
             column * constants.FORM_WIDTH : (column + 1) * constants.FORM_WIDTH
         ]
         begin = row[constants.PLAIN_SIMPLE]
-        if path or end - begin < 2 or view[begin] != constants.USE_ROW_TIMESTAMP:
+        start = begin + row[constants.PLAIN_MARK_BYTES]
+        if path or end <= start:
             break
-        start, length = (begin + 1, fixed) if fixed >= 0 else (begin + 2, view[begin + 1])
+        if row[constants.PLAIN_MARK] != int.from_bytes(view[begin:start], "little"):
+            break
+        start, length = (start, fixed) if fixed >= 0 else (start + 1, view[start])
         if not 0 < length <= min(_SHORT_MAX, end - start):
             break
         ended = put_value(out, at + 1, kind, view, start, length)

@@ -15,7 +15,7 @@ cdef class Header:
     cdef readonly Py_ssize_t length
     cdef const int[::1] columns, order
     cdef readonly int count, rises, simple
-    cdef bytes opening, flat
+    cdef bytes fields
 
 
 @cython.final

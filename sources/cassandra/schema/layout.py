@@ -30,8 +30,7 @@ class Header:
         self.simple = kinds.count(0) if list(kinds) == sorted(kinds) else -1
         self.order = memoryview(array("i", sorted(columns) or [0]))  # As messages have them.
         self.rises = int(list(self.order[: self.count]) == list(columns))
-        # The bytes of a plain insert before its payload, and in `flat` after it; once made.
-        self.opening = self.flat = b""
+        self.fields = b""  # In Avro, as messages name them; once made.
 
 
 class TableLayout:

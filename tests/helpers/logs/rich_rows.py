@@ -72,9 +72,9 @@ def udt_row(
     life = _life(kind)
     written: list[dict[str, object]] = []
     for position, value in cells:
-        made = {"tombstone": True, "ldt": AT_US // 1_000_000} if value is None else {"value": value}
-        made = made if value is None else life | made
-        written.append({**made, "ts": at_us, "path": f"{position:04x}"})
+        removed = {"tombstone": True, "ldt": AT_US // 1_000_000}
+        made = removed if value is None else life | {"value": value}
+        written.append(made | {"ts": at_us, "path": f"{position:04x}"})
     before = {"deletion": {"ts": AT_US - 1, "ldt": AT_US // 1_000_000}} if replaces else {}
     columns: dict[str, object] = {column: before | {"cells": written}}
     columns["o"] = life | {"value": "00000001"}

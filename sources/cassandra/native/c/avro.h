@@ -138,7 +138,18 @@ HR_UNUSED static Py_ssize_t hr_put_value(uint8_t *out, Py_ssize_t at, int type, 
 }
 
 /* As in constants.py: the fields of a plain row, and of a column. */
-enum { HR_COLUMN, HR_SIMPLE, HR_COMPLEX, HR_BASE_US, HR_ROW_US, HR_DELETIONS };
+enum {
+    HR_COLUMN,
+    HR_SIMPLE,
+    HR_COMPLEX,
+    HR_BASE_US,
+    HR_ROW_US,
+    HR_DELETIONS,
+    HR_MARK,
+    HR_MARK_BYTES,
+    HR_TTL,
+    HR_EXPIRES
+};
 enum { HR_TYPE, HR_FIXED, HR_PATH, HR_CELL, HR_FORM };
 
 /* The start of a complex column, from p[*begin] on, as Avro at out[at]; reads how many cells
@@ -158,23 +169,47 @@ static inline Py_ssize_t hr_put_mode(uint8_t *out, Py_ssize_t at, const int64_t 
     return replaces ? hr_put_long(out, at, (int64_t)deleted) : at;
 }
 
+/* Whether a plain cell may begin at p, where two bytes can be read; `flags` may be set, too. */
+static inline int hr_is_marked(const int64_t *row, const uint8_t *p, int flags) {
+    int mask = row[HR_MARK_BYTES] == 1 ? 0xff : 0xffff;
+    return ((p[0] | p[1] << 8) & mask & ~flags) == row[HR_MARK];
+}
+
+/* The most bytes of what a cell of a complex column has besides its value. */
+#define HR_FACTS 32
+
+/* Writes these: it is not removed, and has the row's times. Returns how many they are. */
+static inline Py_ssize_t hr_put_facts(uint8_t *out, const int64_t *row) {
+    out[0] = 0;
+    Py_ssize_t at = hr_put_long(out, 1, row[HR_ROW_US]);
+    if (row[HR_EXPIRES] < 0) {
+        out[at] = out[at + 1] = 0;
+        return at + 2;
+    }
+    out[at] = 2;
+    at = hr_put_long(out, at + 1, row[HR_TTL]);
+    out[at] = 2;
+    return hr_put_long(out, at + 1, row[HR_EXPIRES]);
+}
+
 /* The plain cells of a UDT, each in the place of its field, whose types follow their number at
    `types`; otherwise as hr_put_complex. */
 static Py_ssize_t hr_put_fields(uint8_t *out, Py_ssize_t at, Py_ssize_t limit, const int64_t *row,
                                 const int *types, const uint8_t *p, Py_ssize_t *begin,
                                 Py_ssize_t end, const uint8_t *edge) {
     uint64_t count, n;
-    uint8_t written[16] = {0};
-    Py_ssize_t written_bytes = hr_put_long(written, 0, row[HR_ROW_US]);
+    uint8_t facts[HR_FACTS] = {0};
+    Py_ssize_t facts_bytes = hr_put_facts(facts, row), mark_bytes = row[HR_MARK_BYTES];
     int field = 0, fields = *types++;
     at = hr_put_mode(out, at, row, p, begin, end, &count);
     if (at < 0) return -1;
     for (; count; count--) {
-        if (end - *begin < 4 || at > limit) return -1;
-        const uint8_t *head = p + *begin; /* Flags, the path's length, the path. */
-        int position = head[2] << 8 | head[3];
-        if (head[0] != 8 || head[1] != 2 || position < field || position >= fields) return -1;
-        *begin += 4;
+        if (end - *begin < mark_bytes + 3 || at > limit) return -1;
+        const uint8_t *head = p + *begin + mark_bytes; /* The path's length, the path. */
+        int position = head[1] << 8 | head[2];
+        if (!hr_is_marked(row, p + *begin, 0) || head[0] != 2) return -1;
+        if (position < field || position >= fields) return -1;
+        *begin += mark_bytes + 3;
         if (!hr_uvint(p, begin, end, &n) || n == 0 || n > (uint64_t)(end - *begin)) return -1;
         for (; field < position; field++) out[at++] = 0;
         out[at++] = 2;
@@ -182,9 +217,8 @@ static Py_ssize_t hr_put_fields(uint8_t *out, Py_ssize_t at, Py_ssize_t limit, c
         at = hr_put_value(out, at, types[field++], p + *begin, (Py_ssize_t)n, edge);
         if (at < 0) return -1;
         *begin += (Py_ssize_t)n;
-        out[at] = 0; /* Not removed. */
-        memcpy(out + at + 1, written, 16);
-        at += written_bytes + 3;
+        memcpy(out + at, facts, HR_FACTS);
+        at += facts_bytes;
     }
     for (; field < fields; field++) out[at++] = 0;
     return at < limit ? at : -1;
@@ -196,20 +230,21 @@ static Py_ssize_t hr_put_complex(uint8_t *out, Py_ssize_t at, Py_ssize_t limit, 
                                  const int *form, const uint8_t *p, Py_ssize_t *begin,
                                  Py_ssize_t end, const uint8_t *edge) {
     uint64_t count, n;
-    uint8_t written[16] = {0}; /* The row's write time, which each cell has, and no TTL. */
-    Py_ssize_t written_bytes = 0;
+    uint8_t facts[HR_FACTS] = {0};
+    Py_ssize_t facts_bytes = 0, mark_bytes = row[HR_MARK_BYTES];
     at = hr_put_mode(out, at, row, p, begin, end, &count);
     if (at < 0) return -1;
     if (count) at = hr_put_long(out, at, (int64_t)count);
     for (; count; count--) {
-        if (*begin >= end || at > limit) return -1;
-        int flags = p[(*begin)++];
-        if ((flags & ~4) != 8) return -1; /* HAS_EMPTY_VALUE, USE_ROW_TIMESTAMP. */
+        if (end - *begin <= mark_bytes || at > limit) return -1;
+        int is_empty = p[*begin] & 4; /* HAS_EMPTY_VALUE. */
+        if (!hr_is_marked(row, p + *begin, 4)) return -1;
+        *begin += mark_bytes;
         if (!hr_uvint(p, begin, end, &n) || n == 0 || n > (uint64_t)(end - *begin)) return -1;
         at = hr_put_value(out, at, form[HR_PATH], p + *begin, (Py_ssize_t)n, edge);
         *begin += (Py_ssize_t)n;
         n = 0;
-        if (at < 0 || (!(flags & 4) && !hr_uvint(p, begin, end, &n))) return -1;
+        if (at < 0 || (!is_empty && !hr_uvint(p, begin, end, &n))) return -1;
         if (n > (uint64_t)(end - *begin)) return -1;
         if (form[HR_CELL]) {
             if (n == 0) return -1;
@@ -218,10 +253,9 @@ static Py_ssize_t hr_put_complex(uint8_t *out, Py_ssize_t at, Py_ssize_t limit, 
             if (at < 0) return -1;
         }
         *begin += (Py_ssize_t)n;
-        if (!written_bytes) written_bytes = hr_put_long(written, 0, row[HR_ROW_US]);
-        out[at] = 0; /* Not removed. */
-        memcpy(out + at + 1, written, 16);
-        at += written_bytes + 3;
+        if (!facts_bytes) facts_bytes = hr_put_facts(facts, row);
+        memcpy(out + at, facts, HR_FACTS);
+        at += facts_bytes;
     }
     out[at++] = 0;
     return at < limit ? at : -1;
@@ -233,7 +267,7 @@ HR_UNUSED static Py_ssize_t hr_put_plain(uint8_t *out, Py_ssize_t at, Py_ssize_t
                                          int64_t *row, int column, const int *columns, int count,
                                          const int *forms, const uint8_t *p, Py_ssize_t end,
                                          const uint8_t *edge) {
-    Py_ssize_t begin = row[HR_SIMPLE], ended;
+    Py_ssize_t begin = row[HR_SIMPLE], mark_bytes = row[HR_MARK_BYTES], ended;
     int i = (int)row[HR_COLUMN];
     for (; i < count; i++, column++) {
         for (; column < columns[i]; column++) out[at++] = 0;
@@ -250,8 +284,8 @@ HR_UNUSED static Py_ssize_t hr_put_plain(uint8_t *out, Py_ssize_t at, Py_ssize_t
             at = ended, row[HR_COMPLEX] = inside;
             continue;
         }
-        if (end - begin < 2 || p[begin] != 8) break;
-        Py_ssize_t start = begin + 1, n = form[HR_FIXED];
+        if (end - begin <= mark_bytes || !hr_is_marked(row, p + begin, 0)) break;
+        Py_ssize_t start = begin + mark_bytes, n = form[HR_FIXED];
         if (n < 0) n = p[start++];
         if (n == 0 || n > 127 || n > end - start) break;
         ended = hr_put_value(out, at + 1, form[HR_TYPE], p + start, n, edge);

@@ -13,7 +13,7 @@ from headrace.sources.cassandra.batch import MutationBatch
 from headrace.sources.cassandra.native import constants
 from helpers.logs.forged import OTHER, SCHEMA, UNKNOWN, insert, mutation, update
 from helpers.logs.node_logs import everything, forged_nodes
-from helpers.logs.rich_inserts import AT_US, PLAIN, UDT, UDT_VALUES, plain_insert, udt_insert
+from helpers.logs.rich_rows import AT_US, PLAIN, UDT, UDT_VALUES, plain_row, udt_row
 from helpers.recordings.corpora import LARGE, RECORDINGS, recording
 from helpers.settings.native_modules import is_compiled
 
@@ -141,11 +141,11 @@ def test_a_batch_with_a_mutation_that_does_not_fit_is_written_from_documents(
     ("whole", "version"),
     [
         (mutation(update(b"key", b"value"), update(b"key", b"other", at_us=9)), 7),
-        (plain_insert("ben"), 7),
-        (plain_insert("ben", replaces=False), 7),
-        (plain_insert("ben", version=9), 9),
-        (udt_insert(*UDT_VALUES.items(), replaces=True), 7),
-        (udt_insert(*UDT_VALUES.items()), 7),
+        (plain_row("ben"), 7),
+        (plain_row("ben", replaces=False), 7),
+        (plain_row("ben", version=9), 9),
+        (udt_row(*UDT_VALUES.items(), replaces=True), 7),
+        (udt_row(*UDT_VALUES.items()), 7),
     ],
     ids=("two updates", "plain", "appended to", "of 6.0", "of a UDT", "merged into a UDT"),
 )
@@ -182,7 +182,7 @@ def test_fields_of_a_udt_are_written_by_name(
     values = values if form in {"removed", "empty", "damaged"} else {**UDT_VALUES}
     cells = [(position, values.get(position, "00")) for position in positions]
     at_us = AT_US - 5 if form == "another time" else AT_US
-    raws = [udt_insert(*cells, at_us=at_us, replaces=replaces, column=c) for c in ("m", "w")]
+    raws = [udt_row(*cells, at_us=at_us, replaces=replaces, column=c) for c in ("m", "w")]
     nodes = forged_nodes(tmp_path, {"n1": raws, "n2": [], "n3": []}, SCHEMA + UDT)
     (batch,) = everything(nodes | ONE_COPY)
 

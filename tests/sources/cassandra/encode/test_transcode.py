@@ -16,17 +16,10 @@ from headrace.sources.cassandra.encode.origin import ORIGIN
 from headrace.sources.cassandra.encode.transcode import Transcoder
 from headrace.sources.cassandra.forge.mutations import MESSAGING
 from headrace.sources.cassandra.forge.segments import segment, write_segment
+from headrace.sources.cassandra.mutation.parser import Cutter
 from helpers.logs.forged import SCHEMA, UNKNOWN, insert, mutation, update
 from helpers.logs.node_logs import everything, forged_nodes
-from helpers.logs.rich_inserts import (
-    AT_US,
-    PLAIN,
-    PLAIN_KEY,
-    UDT,
-    UDT_VALUES,
-    plain_insert,
-    udt_insert,
-)
+from helpers.logs.rich_rows import AT_US, PLAIN, PLAIN_KEY, UDT, UDT_VALUES, plain_row, udt_row
 from helpers.recordings.corpora import LARGE, RECORDINGS, recording
 from helpers.settings.filled import filled
 from helpers.settings.native_modules import is_compiled
@@ -203,13 +196,24 @@ def test_what_is_no_neighbour_is_no_reason_to_deliver(tmp_path: Path) -> None:
     ("whole", "version"),
     [
         (mutation(update(b"key", b"value"), update(b"key", b"other", at_us=9)), 7),
-        (plain_insert("ben"), 7),
-        (plain_insert("ben", replaces=False), 7),
-        (plain_insert("bent"), 7),  # In messages, not in the log, the set precedes a simple column.
-        (plain_insert("ben", version=9), 9),
-        (udt_insert(*UDT_VALUES.items(), replaces=True), 7),
+        (plain_row("ben"), 7),
+        (plain_row("ben", replaces=False), 7),
+        (plain_row("bent"), 7),  # In messages, not in the log, the set precedes a simple column.
+        (plain_row("ben", version=9), 9),
+        (plain_row("ben", kind="update"), 7),
+        (plain_row("ben", kind="update", replaces=False), 7),
+        (plain_row("ben", kind="update", late="en"), 7),
+        (plain_row("ben", kind="expiring"), 7),
+        (plain_row("bent", kind="expiring", version=9), 9),
+        (udt_row(*UDT_VALUES.items(), replaces=True), 7),
+        (udt_row(*UDT_VALUES.items(), kind="update"), 7),
+        (udt_row(*UDT_VALUES.items(), kind="expiring"), 7),
     ],
-    ids=("two updates", "plain", "appended to", "by another order", "of 6.0", "of a UDT"),
+    ids=(
+        *("two updates", "plain", "appended to", "by another order", "of 6.0", "an update"),
+        *("an update that appends", "an update at two times", "with a TTL", "with a TTL, of 6.0"),
+        *("of a UDT", "an update of a UDT", "of a UDT with a TTL"),
+    ),
 )
 def test_damage_to_mutations_is_judged_alike(tmp_path: Path, whole: bytes, version: int) -> None:
     """Truncated and flipped mutations are encoded the same, or quarantined the same, both ways."""
@@ -225,6 +229,18 @@ def test_damage_to_mutations_is_judged_alike(tmp_path: Path, whole: bytes, versi
         logs = {"n1": damaged[first : first + SHARING_A_KEY], "n2": [], "n3": []}
         schema = SCHEMA + PLAIN + UDT
         check_both_ways(forged_nodes(folder, logs, schema, version=version) | ONE_COPY | PASSED)
+
+
+@pytest.mark.skipif(COMPILED, reason="compiled code calls the cutter without its Python method")
+@pytest.mark.parametrize("kind", ["insert", "update", "expiring"])
+def test_a_plain_row_is_not_cut(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An insert, an insert with a TTL and an update are encoded in one pass."""
+    raw = plain_row("ben", kind=kind, is_complex=False)
+    options = forged_nodes(tmp_path, {"n1": [raw], "n2": [], "n3": []}, SCHEMA + PLAIN) | ONE_COPY
+    (batch,) = everything(options)
+    monkeypatch.delattr(Cutter, "cut_range")
+
+    assert 1 == len(batch.encode("avro"))
 
 
 def check_both_ways(options: Mapping[str, object]) -> None:
@@ -252,9 +268,7 @@ def test_fields_of_a_udt_are_encoded_by_name(
     values = values if form in {"removed", "empty", "damaged"} else {**UDT_VALUES}
     cells = [(position, values.get(position, "00")) for position in positions]
     at_us = AT_US - 5 if form == "another time" else AT_US
-    raws = [
-        udt_insert(*cells, at_us=at_us, replaces=replaces, column=column) for column in ("m", "w")
-    ]
+    raws = [udt_row(*cells, at_us=at_us, replaces=replaces, column=column) for column in ("m", "w")]
     options = forged_nodes(tmp_path, {"n1": raws, "n2": [], "n3": []}, SCHEMA + UDT) | ONE_COPY
 
     (batch,) = everything(options)
@@ -270,7 +284,7 @@ def test_keys_of_every_length_are_encoded(tmp_path: Path) -> None:
     """Where the length of a key takes a byte more, too."""
     parts = [b"k" * length for length in range(300)]
     keys = [len(k).to_bytes(2, "big") + k + b"\0" + PLAIN_KEY[-7:] for k in parts]
-    raws = [plain_insert("ben", key=key) for key in keys]
+    raws = [plain_row("ben", key=key) for key in keys]
     options = forged_nodes(tmp_path, {"n1": raws, "n2": [], "n3": []}, SCHEMA + PLAIN) | ONE_COPY
 
     made = 0
@@ -300,7 +314,7 @@ def test_text_of_every_length_is_judged(
     tmp_path: Path, columns: str, end: bytes, *, fits: bool
 ) -> None:
     """Among simple columns and in a set, and where only its last character is not ASCII."""
-    raws = [plain_insert(columns, text=b"t" * length + end) for length in range(140)]
+    raws = [plain_row(columns, text=b"t" * length + end) for length in range(140)]
     options = forged_nodes(tmp_path, {"n1": raws, "n2": [], "n3": []}, SCHEMA + PLAIN) | ONE_COPY
 
     made = 0
