@@ -7,6 +7,7 @@ import hashlib
 import time
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -23,21 +24,25 @@ from headrace.sources.cassandra.schema.ddl import parse_schema
 from headrace.sources.cassandra.schema.layout import Catalogue
 
 _KEY: Final = bytes(range(16))
+_COPIES: Final = 3
 _BYTES_PER_AGREEMENT: Final = 128 * 1024  # Of log; about 400 large or 1,400 small entries.
 _BATCH_BYTES: Final = 512 * 1024  # Of mutations; what a worker of eight splits encodes at once.
 _NO_BOUND: Final = 1 << 40
 
 
-def _fed(schema: str, treatment: int, *, level: str = "") -> tuple[Intake, Framer, Routes, Groups]:
-    """Return what feeds the log of one node of as many as there are replicas, to one split."""
+def _fed(
+    schema: str, treatment: int, *, level: str = "QUORUM"
+) -> tuple[Intake, Framer, Routes, Groups]:
+    """Return what feeds the log of one node of three, which are the replicas, to one split."""
     known = parse_schema(Path(schema).read_text())
     (keyspace,) = known.keyspaces.values()
-    copies = int(keyspace.replication["replication_factor"])
-    level = level or ("QUORUM" if copies > 1 else "ONE")
-    groups = replica_groups([Node(str(n)) for n in range(copies)], [keyspace], level)
+    keyspace = replace(
+        keyspace, replication={**keyspace.replication, "replication_factor": str(_COPIES)}
+    )
+    groups = replica_groups([Node(str(n)) for n in range(_COPIES)], [keyspace], level)
     routes = Routes(Catalogue(known), 0)
     routes.treat(0, treatment, 0)
-    return Intake(copies, _KEY, 1), Framer(), routes, groups
+    return Intake(_COPIES, _KEY, 1), Framer(), routes, groups
 
 
 def bare(log: str) -> Mapping[str, int]:
