@@ -6,8 +6,7 @@ Blocking network I/O with time-outs; for one thread.
 
 import contextlib
 import http.client
-import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
@@ -17,35 +16,33 @@ import msgspec
 
 from headrace.plugins import MissingRequirementError
 from headrace.sources.cassandra.agent.digest_exchange import Exchange
-from headrace.sources.cassandra.agent.framed_entries import (
-    BYTES,
-    DIGEST,
-    FULL,
-    PASSED,
-    Received,
-    entry,
-    filler,
-    received,
-)
+from headrace.sources.cassandra.agent.entry_columns import ReceivedEntries
 from headrace.sources.cassandra.agent.protocol import (
+    ANSWER_BYTES_MAX,
     COPIES_PATH,
+    END_HEADER,
     ENTRIES_PATH,
     HOLD_PATH,
     MESSAGING_HEADER,
+    MUTATIONS_PATH,
     NEEDS_PATH,
     RANGE_BYTES_MAX,
     SEGMENTS_PATH,
+    SPAN_BYTES_MAX,
+    VERSION,
+    VERSION_CODE,
     AgentAccess,
     Entries,
     Listed,
     Listing,
     Need,
     Needs,
-    Places,
+    Place,
     Refusal,
     no_answer,
     tls,
 )
+from headrace.sources.cassandra.agent.remade_entries import RemadeEntries
 from headrace.sources.cassandra.commitlog.manifest import Manifest, Stored, file_of
 from headrace.sources.cassandra.commitlog.segment import parse_descriptor
 from headrace.sources.cassandra.errors import (
@@ -65,10 +62,13 @@ _Narrowed = tuple[frozenset[bytes], frozenset[bytes] | None, Arcs]
 REQUEST_SECONDS_MAX: Final = 10.0
 PAUSE_MS: Final = (1_000, 30_000)  # After a failure: the first, and the longest.
 AHEAD_BYTES: Final = 1024 * 1024  # Of a final segment that are fetched at once.
+MADE_BYTES_MAX: Final = 128 * 1024 * 1024  # Of plain segments, ahead in all logs of a job.
+_WANTED_BYTES: Final = 4 * 1024 * 1024  # Of a plain segment in one answer, about.
+_SPAN_BYTES_MIN: Final = 256 * 1024
+_TOKENS: Final = 1 << 64
 START_BYTES: Final = 4 * 1024  # More than a plain segment's header has.
 ENTRIES_BYTES_MIN: Final = 1024  # A shorter read wants a header or a marker.
 _LINES_BYTES: Final = 120  # Of a request and its answer, besides what is counted one by one.
-_LISTING_BYTES_MAX: Final = 64 * 1024 * 1024
 _OK, _PART, _GONE, _CHANGED, _BEHIND = 200, 206, 404, 412, 416
 _REFUSED: Final = (401, 403)
 
@@ -79,12 +79,38 @@ class AgentRefusedError(MissingRequirementError):
     code = "agent_refused"
 
 
+class AgentVersionError(AgentRefusedError):
+    """The agent of a node has another version of the protocol, or is none."""
+
+    code = VERSION_CODE
+
+
 class Answer(NamedTuple):
     """What an agent answered."""
 
     status: int
     content: bytes
     headers: Mapping[str, str]
+
+
+class _InOnePiece(http.client.HTTPConnection):
+    """Sends the head and the body of a request together: half the packets."""
+
+    _waiting = b""
+
+    def send(self, data: object) -> None:
+        """Keep what is sent until `flush`."""
+        assert isinstance(data, bytes)  # noqa: S101 (we send nothing else)
+        self._waiting += data
+
+    def flush(self) -> None:
+        """Send what waits."""
+        waiting, self._waiting = self._waiting, b""
+        super().send(waiting)
+
+
+class _InOnePieceOverTls(_InOnePiece, http.client.HTTPSConnection):
+    """The same over TLS."""
 
 
 class Agent:
@@ -99,7 +125,7 @@ class Agent:
         self._access = access
         self._now_ms = now_ms
         self.crossed_bytes = 0
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection: _InOnePiece | None = None
         self._pause_ms = 0
         self._not_before_ms = 0
         self._why: Callable[[], AgentUnavailableError] | None = None
@@ -139,6 +165,10 @@ class Agent:
                 return msgspec.json.decode(answer, type=kind)
         except msgspec.MsgspecError as error:
             raise AgentRefusedError(f"is not an agent: {error}", place=self.url) from error
+        if status == _GONE and _refusal_code(answer) in {"", VERSION_CODE}:
+            said = f"{_refusal(answer)}; expected one of version {VERSION} of the protocol"
+            hint = "update the older one of worker and agent; or is it another server's URL?"
+            raise AgentVersionError(said, place=self.url, hint=hint)
         raise AgentRefusedError(_refusal(answer), place=self.url, hint="is it an agent's URL?")
 
     def close(self) -> None:
@@ -154,8 +184,9 @@ class Agent:
         connection = self._connection = self._connection or self._new()
         try:
             connection.request(method, path, body or None, headers)
+            connection.flush()
             response = connection.getresponse()
-            content = response.read(_LISTING_BYTES_MAX)
+            content = response.read(ANSWER_BYTES_MAX)
         except (OSError, http.client.HTTPException):
             self.close()
             if was_open:  # An agent closes what is idle for long.
@@ -166,14 +197,14 @@ class Agent:
         self.crossed_bytes += sum(len(a) + len(b) + 4 for a, b in (*headers.items(), *came.items()))
         return Answer(response.status, content, came)
 
-    def _new(self) -> http.client.HTTPConnection:
+    def _new(self) -> _InOnePiece:
         parts = urlsplit(self.url)
         host, port = parts.hostname or "", parts.port
         if parts.scheme == "https":
-            return http.client.HTTPSConnection(
+            return _InOnePieceOverTls(
                 host, port, timeout=REQUEST_SECONDS_MAX, context=tls(self._access)
             )
-        return http.client.HTTPConnection(host, port, timeout=REQUEST_SECONDS_MAX)
+        return _InOnePiece(host, port, timeout=REQUEST_SECONDS_MAX)
 
     def _failed(self, why: Callable[[], AgentUnavailableError]) -> AgentUnavailableError:
         self._pause_ms = min(max(PAUSE_MS[0], 2 * self._pause_ms), PAUSE_MS[1])
@@ -198,7 +229,10 @@ class RemoteSegment:
         self._name = quote(segment.name, safe="")
         self._place = f"{log.agent.url}: {segment.name}"
         self._mark = ""
-        self._ahead, self._ahead_at = b"", 0
+        self._ahead: bytes | memoryview = b""
+        self._ahead_at = 0
+        self._end: int | None = None  # Of a final one, once it was seen.
+        self._remade: RemadeEntries | None = None
         self.bytes_read = 0
         self._messaging = self._plain_messaging(self._fetch(0, START_BYTES))
         self.by_entries = self._messaging is not None
@@ -217,6 +251,8 @@ class RemoteSegment:
 
         Of a plain segment, entries that were not asked for have other bytes of the same length.
         """
+        if self._end is not None and offset >= self._end:
+            return 0
         wanted = min(len(buffer), RANGE_BYTES_MAX)
         content = self._kept(offset, wanted)
         if not content and self.by_entries and wanted >= ENTRIES_BYTES_MIN:
@@ -238,56 +274,39 @@ class RemoteSegment:
         """Forget what was fetched."""
         self.forget()
 
-    def _keep(self, content: bytes, offset: int) -> None:
+    def _keep(self, content: bytes | memoryview, offset: int) -> None:
         self._ahead, self._ahead_at = content, offset
 
-    def _kept(self, offset: int, wanted: int) -> bytes:
+    def _kept(self, offset: int, wanted: int) -> bytes | memoryview:
         begin = offset - self._ahead_at
         return self._ahead[begin : begin + wanted] if begin >= 0 else b""
 
-    def _entries(self, offset: int, wanted: int) -> bytes:
+    def _entries(self, offset: int, wanted: int) -> memoryview:
         """Return the segment from *offset* on, made of its entries; nothing at its end."""
-        log, final = self._log, self._segment.final
-        asked = log.asked(offset, max(wanted, AHEAD_BYTES) if final else wanted)
-        body = msgspec.msgpack.encode(asked)
-        answer = self._answer("POST", f"{ENTRIES_PATH}/{self._name}", {}, body)
-        if answer.status != _OK:
-            raise self._failed(answer)
+        log, messaging = self._log, self._messaging or 0
+        asked = log.asked(offset, wanted)
+        remade = self._remade = self._remade or RemadeEntries(log.exchange)
         try:
-            parts = list(received(answer.content, offset))
+            sent = self._ask(ENTRIES_PATH, msgspec.msgpack.encode(asked))
+            remade.start(ReceivedEntries(sent.content, offset, asked.bytes), messaging)
+            while places := remade.places():
+                remade.take(self._ask(MUTATIONS_PATH, places).content)
         except ValueError as error:
+            self.forget()
             raise LogUnreadableError(f"no entries came: {error}", place=self._place) from error
-        content = b"".join(self._made(parts))
+        number = self._segment.segment_id
+        log.exchange.keep(log.agent.url, number, messaging, *remade.placed())
+        content = remade.content()
+        if END_HEADER in sent.headers:
+            self._end = offset + len(content)
         self._keep(content, offset)
         return content
 
-    def _made(self, parts: Sequence[Received]) -> Iterator[bytes]:
-        exchange, messaging = self._log.exchange, self._messaging or 0
-        known = {p.content: exchange.get(p.content) for p in parts if p.kind == DIGEST}
-        known.update(self._missing([p for p in parts if known.get(p.content, b"") is None]))
-        placed: dict[int, bytes] = {}
-        for kind, end, length, content in parts:
-            if kind == PASSED:
-                yield from filler(length, messaging)
-            elif kind == BYTES:
-                yield content
-            else:
-                placed[end] = raw = content if kind == FULL else known[content] or b""
-                if kind == FULL and exchange.readers > 1:
-                    exchange.add(raw)
-                yield entry(raw)
-        exchange.keep(self._log.agent.url, self._segment.segment_id, messaging, placed)
-
-    def _missing(self, parts: Sequence[Received]) -> Mapping[bytes, bytes]:
-        """Fetch the mutations that no replica sent yet."""
-        exchange = self._log.exchange
-        found: dict[bytes, bytes] = {}
-        places = {part.content: (part.end, part.length) for part in parts}
-        for raw in self._log.mutations(self._segment.segment_id, list(places.values())):
-            found[exchange.add(raw)] = raw
-        if found.keys() != places.keys():
-            raise LogUnreadableError("other mutations came than were asked for", place=self._place)
-        return found
+    def _ask(self, path: str, body: bytes) -> "Answer":
+        answer = self._answer("POST", f"{path}/{self._name}", {}, body)
+        if answer.status != _OK:
+            raise self._failed(answer)
+        return answer
 
     def _fetch(self, offset: int, count: int) -> bytes:
         headers = {"Range": f"bytes={offset}-{offset + count - 1}"}
@@ -328,6 +347,7 @@ class RemoteLog:
         self.manifest = Manifest()
         self.told = Listing([])  # What was listed last.
         self._narrowed: _Narrowed = (frozenset(), None, ())
+        self._span = _WANTED_BYTES  # What is asked for at once: the more, the less is wanted of it.
         self._opened: RemoteSegment | None = None
         self._until: tuple[int, int] | None = None
         self._listed: dict[str, Listed] = {}
@@ -364,6 +384,8 @@ class RemoteLog:
     def narrow(self, passed: Collection[bytes], kept: Collection[bytes], arcs: Arcs) -> bool:
         """Ask for no more than this from now on; see `LogReader.narrow`."""
         narrowed = frozenset(passed), frozenset(kept), tuple(arcs)
+        tokens = sum(last - first + 1 for first, last in arcs) or _TOKENS
+        self._span = min(_WANTED_BYTES * _TOKENS // tokens, SPAN_BYTES_MAX)
         is_new = narrowed != self._narrowed
         self._narrowed = narrowed
         if is_new and self._opened is not None:
@@ -371,10 +393,12 @@ class RemoteLog:
         return is_new and self._opened is not None and self._opened.by_entries
 
     def asked(self, begin: int, count: int) -> Entries:
-        """Return what is asked of *count* bytes of a segment."""
+        """Return what is asked of a segment from *begin* on, of *count* bytes at least."""
         passed, kept, arcs = self._narrowed
         exchange = self.exchange
         full = exchange.readers < 2  # noqa: PLR2004 (then no replica sends it again)
+        most = min(self._span, max(_SPAN_BYTES_MIN, MADE_BYTES_MAX // exchange.readers))
+        count = max(count, most)
         return Entries(begin, count, exchange.key, full, list(arcs), passed, kept)
 
     def fetch(self, segment_id: int, position: int, length: int) -> Rescued | None:
@@ -382,32 +406,11 @@ class RemoteLog:
         known = self.exchange.at(self.agent.url, segment_id, position)
         if known is not None:
             return known
-        answer = self._mutations(segment_id, [(position, length)])
+        body = msgspec.msgpack.encode(Place(file_of(segment_id), position, length))
+        answer = self.agent.ask("POST", COPIES_PATH, body)
         if answer.status != _OK or len(answer.content) != length:
             return None
         return Rescued(answer.content, int(answer.headers.get(MESSAGING_HEADER, "0")))
-
-    def mutations(self, segment_id: int, places: Sequence[tuple[int, int]]) -> Iterator[bytes]:
-        """Yield the mutations at *places*: where their entries end, and how long they are.
-
-        Raises:
-            LogUnreadableError: they no longer exist.
-
-        """
-        while places:
-            sizes = itertools.accumulate(length for _, length in places)
-            count = max(1, sum(size <= RANGE_BYTES_MAX for size in sizes))
-            answer, at = self._mutations(segment_id, places[:count]), 0
-            if answer.status != _OK:
-                raise LogUnreadableError(_refusal(answer.content), place=self.agent.url)
-            for _, length in places[:count]:
-                yield answer.content[at : at + length]
-                at += length
-            places = places[count:]
-
-    def _mutations(self, segment_id: int, places: Sequence[tuple[int, int]]) -> Answer:
-        body = msgspec.msgpack.encode(Places(file_of(segment_id), list(places)))
-        return self.agent.ask("POST", COPIES_PATH, body)
 
     def size_of(self, segment: SegmentInfo) -> int:
         """Return the bytes of a segment's file when it was listed; 0 where there is none."""
@@ -488,6 +491,13 @@ class RemoteHold:
     def figures(self) -> HoldFigures:
         """Return how much the agent holds, and how much more it can. Raises as `Agent.ask`."""
         return self._agent.ask_for(HoldFigures, "GET", HOLD_PATH)
+
+
+def _refusal_code(content: bytes) -> str:
+    try:
+        return msgspec.json.decode(content, type=Refusal).code
+    except msgspec.MsgspecError:
+        return ""
 
 
 def _refusal(content: bytes) -> str:

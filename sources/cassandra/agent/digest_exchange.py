@@ -1,58 +1,113 @@
 """Mutations from the logs of other machines, kept so that replicas send each only once.
 
-The first replica that logs a mutation sends its bytes, the others a digest. Bounded: what is
-forgotten too early is fetched again. For one thread.
+The first replica that logs a mutation sends its bytes, the others a digest. Bounded in bytes and in
+number: what is forgotten too early is fetched again. For one thread. Separate so that it can be
+compiled.
 """
 
 import os
-from collections import OrderedDict, deque
-from collections.abc import Mapping
-from typing import Final
+from bisect import bisect_left
+from collections import deque
 
-from headrace.sources.cassandra.commitlog.framer import digest
 from headrace.sources.cassandra.logs.rescued_copies import Rescued
+from headrace.sources.cassandra.native import ops
+from headrace.sources.cassandra.native.growable import Block
 
-BYTES_MAX: Final = 32 * 1024 * 1024
-STRETCHES_MAX: Final = 24  # Each of a mebibyte of a segment or so.
-_EACH_BYTES: Final = 200  # That Python takes for one, about.
+BYTES_MAX = 32 * 1024 * 1024
+KNOWN_MAX = 128 * 1024  # Of mutations: a power of two.
+PLACES_MAX = 1024 * 1024  # Of mutations in stretches: 16 bytes each.
+# A record: the halves of a digest, the number of the one before it whose digest is similar, where
+# its mutation begins among all bytes that were ever kept, and its length.
+_WORDS = 5
+_D0, _D1, _BEFORE, _BEGIN, _LENGTH = 0, 1, 2, 3, 4
 
 
 class Exchange:
-    """Mutations by their digests under `key`, which only this job and the agents know."""
+    """Mutations by their digests under `key`, which only this process and the agents know.
 
-    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
-        """Begin with none."""
+    A mutation has a number, from 1 on. The oldest bytes and records are written over, so a number
+    may be of something that is not kept any more.
+    """
+
+    def __init__(self, bytes_max: int = BYTES_MAX, known_max: int = KNOWN_MAX) -> None:
+        """Begin with none. Both bounds are powers of two."""
         self.key = os.urandom(16)
+        self.k0 = int.from_bytes(self.key[:8], "little")
+        self.k1 = int.from_bytes(self.key[8:], "little")
         self.readers = 0  # Logs that share it.
-        self._bytes_max = bytes_max
-        self._known: OrderedDict[bytes, bytes] = OrderedDict()  # The oldest first.
-        self._bytes = 0
-        # Whose log, which segment, its messaging version, and mutations by their entries' ends.
-        self._stretches: deque[tuple[str, int, int, Mapping[int, bytes]]] = deque(
-            maxlen=STRETCHES_MAX
-        )
+        self.bytes_max = bytes_max
+        self.known_max = known_max
+        self.bytes_mask, self.known_mask = bytes_max - 1, known_max - 1
+        self.room = Block("B", bytes_max).view()
+        self.records = Block("Q", _WORDS * known_max).view()
+        self.newest = Block("Q", known_max).view()  # By the lowest bits of the digest.
+        self.added = 0
+        self.written = 0  # Bytes of the room, with all that were written over.
+        # Whose log, which segment, its messaging version; ends of entries, and their mutations.
+        self.stretches: deque[tuple[str, int, int, memoryview, memoryview]] = deque()
+        self.placed = 0
 
-    def keep(self, log: str, segment_id: int, messaging: int, found: Mapping[int, bytes]) -> None:
-        """Keep mutations by the ends of their entries, for readers that need them again soon."""
-        self._stretches.appendleft((log, segment_id, messaging, found))
+    def add(self, view: ops.View, start: int, end: int, d0: int, d1: int) -> int:
+        """Keep a mutation with its digest; return its number, 0 if it is too long to be kept."""
+        length = end - start
+        if length > self.bytes_max:
+            return 0
+        at = self.written & self.bytes_mask
+        if at + length > self.bytes_max:
+            self.written += self.bytes_max - at
+            at = 0
+        ops.copy(self.room, at, view, start, end)
+        self.added += 1
+        record = _WORDS * (self.added & self.known_mask)
+        chain = d0 & self.known_mask
+        self.records[record + _D0] = d0
+        self.records[record + _D1] = d1
+        self.records[record + _BEFORE] = self.newest[chain]
+        self.records[record + _BEGIN] = self.written
+        self.records[record + _LENGTH] = length
+        self.newest[chain] = self.added
+        self.written += length
+        return self.added
+
+    def find(self, d0: int, d1: int, length: int) -> int:
+        """Return the number of the mutation of that digest and length; 0 if none is kept."""
+        number = self.newest[d0 & self.known_mask]
+        while self.has(number):
+            record = _WORDS * (number & self.known_mask)
+            if self.records[record + _D0] == d0 and self.records[record + _D1] == d1:
+                return number if self.records[record + _LENGTH] == length else 0
+            number = self.records[record + _BEFORE]
+        return 0
+
+    def has(self, number: int) -> bool:
+        """Say whether the mutation of that number is kept."""
+        if number == 0 or self.added - number >= self.known_max:
+            return False
+        begin = self.records[_WORDS * (number & self.known_mask) + _BEGIN]
+        return begin + self.bytes_max >= self.written
+
+    def begin_of(self, number: int) -> int:
+        """Return where in `room` a mutation begins that is kept."""
+        return self.records[_WORDS * (number & self.known_mask) + _BEGIN] & self.bytes_mask
+
+    def keep(
+        self, log: str, segment_id: int, messaging: int, ends: memoryview, numbers: memoryview
+    ) -> None:
+        """Keep which mutations have entries that end there, for `at`; the ends ascend."""
+        self.stretches.appendleft((log, segment_id, messaging, ends, numbers))
+        self.placed += len(ends)
+        while self.placed > PLACES_MAX and len(self.stretches) > 1:
+            self.placed -= len(self.stretches.pop()[3])
 
     def at(self, log: str, segment_id: int, position: int) -> Rescued | None:
         """Return the mutation at a place, if it is known."""
-        for of, number, messaging, found in self._stretches:
-            if number == segment_id and of == log and position in found:
-                return Rescued(found[position], messaging)
+        for of, number, messaging, ends, numbers in self.stretches:
+            if number != segment_id or of != log:
+                continue
+            found = bisect_left(ends, position)
+            if found < len(ends) and ends[found] == position and self.has(numbers[found]):
+                begin = self.begin_of(numbers[found])
+                record = _WORDS * (numbers[found] & self.known_mask)
+                end = begin + self.records[record + _LENGTH]
+                return Rescued(ops.take(self.room, begin, end), messaging)
         return None
-
-    def get(self, name: bytes) -> bytes | None:
-        """Return the mutation with a digest, if it is known."""
-        return self._known.get(name)
-
-    def add(self, raw: bytes) -> bytes:
-        """Remember a mutation; return its digest."""
-        name = digest(raw, self.key)
-        if name not in self._known:
-            self._known[name] = raw
-            self._bytes += len(raw) + _EACH_BYTES
-            while self._bytes > self._bytes_max:
-                self._bytes -= len(self._known.popitem(last=False)[1]) + _EACH_BYTES
-        return name

@@ -1,49 +1,101 @@
-"""Segments that an agent frames for readers, each at its reader's place.
+"""Segments that an agent frames for readers, once for all that ask for the same stretch.
 
-A reader asks for a stretch at a time; a walk that is kept continues where the last one ended, so
-that a section is not framed again from its start. For one thread; blocking file I/O.
+A stretch is kept while there is room, and so is the framer at its end: a section is not framed
+again from its start. For one thread; blocking file I/O.
 """
 
 import contextlib
 import os
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Generator
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final
 
-from headrace.sources.cassandra.agent.framed_entries import Wanted, parts
+from headrace.sources.cassandra.agent.entry_columns import EntryColumns
+from headrace.sources.cassandra.agent.stretches import Asked, Gathering, Stretch, covering
 from headrace.sources.cassandra.commitlog.framer import Framer
 from headrace.sources.cassandra.commitlog.opening import open_segment
-from headrace.sources.cassandra.errors import UnsupportedSegmentError
+from headrace.sources.cassandra.errors import CorruptSegmentError, UnsupportedSegmentError
 from headrace.sources.cassandra.keystore.keys import KeyOptions, Keys
 from headrace.sources.cassandra.logs.directory import SegmentInfo
+from headrace.sources.cassandra.native import constants
+from headrace.sources.cassandra.schema.system_table_ids import is_system_table
 
-KEPT_MAX: Final = 32  # Each is an open file and a window of 64 KiB.
-PIECE_BYTES: Final = 256 * 1024
+KEPT_MAX: Final = 32  # Each is an open file and a window of 128 KiB.
+STRETCH_BYTES: Final = 1024 * 1024
+STRETCHES_BYTES_MAX: Final = 32 * 1024 * 1024
+STRETCHES_MAX: Final = 1024
+FAR: Final = 1 << 62  # Behind the end of any segment.
+_BEGIN: Final = attrgetter("begin")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a reader wants of entries.
+
+    Those of single updates are passed over when their table is among `passed`, or is a system table
+    and not among `kept` (None: all are); and all whose token is in none of `ranges` (inclusive,
+    ascending; none at all: everywhere). The others come `full`, or as digests by `key`.
+    """
+
+    key: bytes
+    full: bool = False
+    ranges: Sequence[tuple[int, int]] = ()
+    passed: Collection[bytes] = field(default_factory=frozenset)
+    kept: Collection[bytes] | None = None
+
+    def treatment(self, table_id: bytes) -> tuple[int, int]:
+        """Return how entries of a table are treated: those of one update, and those of more."""
+        is_system = is_system_table(table_id)
+        by_token = not (is_system or not self.ranges)
+        others = constants.ENTRY_BY_TOKEN if by_token else constants.ENTRY_WANTED
+        if table_id in self.passed:
+            return constants.ENTRY_PASSED, others
+        if is_system and self.kept is not None and table_id not in self.kept:
+            return constants.ENTRY_PASSED, others
+        return others, others
+
+    def asked(self) -> Asked:
+        """Return the same, for a stretch."""
+        return Asked(self.key, self.ranges, self.treatment, full=self.full)
 
 
 @dataclass(slots=True)
 class _Walk:
-    """A framer on a file of its own."""
+    """A framer on a file of its own; what the stretch has that it frames is not read again."""
 
     framer: Framer
     descriptor: int
-    at: int
+    begin: int = 0
+    data: memoryview = field(default_factory=lambda: memoryview(b""))
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
         """Read file bytes."""
-        return os.preadv(self.descriptor, [buffer], offset)
+        at = offset - self.begin
+        piece = self.data[at : at + len(buffer)] if at >= 0 else b""
+        if not piece:
+            return os.preadv(self.descriptor, [buffer], offset)
+        buffer[: len(piece)] = piece
+        return len(piece)
 
 
-class Walks:
-    """See the module."""
+class FramingSessions:
+    """See the module. `kept_bytes` is what the stretches take that are kept."""
 
-    def __init__(self) -> None:
-        """Begin with none."""
-        self._kept: OrderedDict[tuple[str, int], _Walk] = OrderedDict()
+    def __init__(self, bytes_max: int = STRETCHES_BYTES_MAX) -> None:
+        """Begin with none; stretches take *bytes_max* at most, and one more."""
+        self._bytes_max = bytes_max
+        self._walks: OrderedDict[tuple[str, int], _Walk] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, int], Stretch] = OrderedDict()  # The oldest use first.
+        self._by_file: dict[str, list[Stretch]] = {}  # The same ones, ascending.
+        self.kept_bytes = 0
+        self._ends: OrderedDict[str, int] = OrderedDict()  # Of final segments, as far as known.
+        self._columns = EntryColumns()
         self._keys = Keys(KeyOptions())
 
-    def pieces(  # noqa: PLR0913 (which segment, and what of it)
+    def entries(  # noqa: PLR0913 (which segment, and what of it)
         self,
         info: SegmentInfo,
         mark: str,
@@ -52,36 +104,89 @@ class Walks:
         begin: int,
         end: int,
         wanted: Wanted,
-    ) -> Generator[bytes]:
-        """Yield what is wanted of a plain segment, in pieces; *mark* tells its file from others.
+    ) -> tuple[bytes, bool]:
+        """Return what is wanted of a plain segment, and whether it is final and ends there.
+
+        *mark* distinguishes its file from others.
 
         Raises:
             UnsupportedSegmentError: it is compressed or encrypted.
             SegmentError: its header is damaged.
 
         """
-        walk = self._kept.pop((mark, begin), None) or self._begin(info, descriptor, begin)
-        walk.framer.allow(info.limit, told=info.told)
-        if not info.final:  # I6: nor is damage sent that may still be written.
-            end = min(end, info.limit)
-        return self._run(walk, mark, end, wanted)
+        # I6: nor is damage sent that may still be written.
+        end = min(end, self._ends.get(mark, end) if info.final else info.limit)
+        asked, at = wanted.asked(), begin
+        self._columns.clear()
+        while at < end:
+            stretch = self._stretch(info, mark, descriptor, at)
+            reached = stretch.select(self._columns, at, end, asked)
+            if reached == at:
+                self._note_end(info, mark, at)
+                break
+            at = reached
+        return self._columns.taken(), info.final and at >= self._ends.get(mark, FAR)
 
-    def _run(self, walk: _Walk, mark: str, end: int, wanted: Wanted) -> Generator[bytes]:
-        piece = bytearray()
-        try:
-            for part in parts(walk.framer, walk.read_into, walk.at, end, wanted):
-                walk.at = part.end
-                piece += part.sent
-                if len(piece) >= PIECE_BYTES:
-                    yield bytes(piece)
-                    piece.clear()
-            if piece:
-                yield bytes(piece)
-        finally:
-            self._keep(walk, mark)
+    def _note_end(self, info: SegmentInfo, mark: str, at: int) -> None:
+        if info.final:
+            self._ends[mark] = at
+            if len(self._ends) > STRETCHES_MAX:
+                self._ends.popitem(last=False)
+
+    def mutations(self, mark: str, descriptor: int, gathering: Gathering) -> bool:
+        """Gather mutations of a segment; return whether all are there."""
+        while True:
+            begin, end = gathering.next()
+            if begin == end:
+                return True
+            stretch = covering(self._by_file.get(mark, ()), begin)
+            if stretch is not None and gathering.take(stretch.data, stretch.begin):
+                continue
+            window = os.pread(descriptor, max(STRETCH_BYTES, end - begin), begin)
+            if not gathering.take(window, begin):
+                return False
+
+    def _stretch(self, info: SegmentInfo, mark: str, descriptor: int, at: int) -> Stretch:
+        """Return a stretch with the byte *at*; an empty one where nothing more is durable."""
+        here = self._by_file.get(mark, [])
+        found = covering(here, at)
+        if found is not None:
+            self._kept.move_to_end((mark, found.begin))
+            return found
+        after = bisect_right(here, at, key=_BEGIN)
+        until = min([at + STRETCH_BYTES, *(each.begin for each in here[after : after + 1])])
+        if not info.final:
+            until = min(until, info.limit)
+        made = self._framed(info, mark, descriptor, at, until)
+        if made.end > at:
+            self._keep(mark, made)
+        return made
+
+    def _framed(
+        self, info: SegmentInfo, mark: str, descriptor: int, begin: int, until: int
+    ) -> Stretch:
+        walk = self._walks.pop((mark, begin), None) or self._begin(info, descriptor, begin)
+        with contextlib.ExitStack() as undo:
+            undo.callback(os.close, walk.descriptor)
+            data = os.pread(walk.descriptor, until - begin, begin)
+            made = Stretch(begin, data)
+            walk.begin, walk.data = begin, memoryview(data)
+            walk.framer.allow(info.limit, told=info.told)
+            try:
+                made.frame(walk.framer, until)
+            except CorruptSegmentError:
+                made.leave(max(made.end, begin + len(data)), data)
+            if made.end > begin + len(data):  # An entry goes beyond what was read.
+                count = made.end - begin - len(data)
+                made.leave(made.end, data + os.pread(walk.descriptor, count, begin + len(data)))
+            walk.data = memoryview(b"")
+            if walk.framer.at == made.end:
+                undo.pop_all()
+                self._keep_walk(walk, mark)
+        return made
 
     def _begin(self, info: SegmentInfo, descriptor: int, begin: int) -> _Walk:
-        walk = _Walk(Framer(), os.dup(descriptor), begin)
+        walk = _Walk(Framer(), os.dup(descriptor))
         with contextlib.ExitStack() as undo:
             undo.callback(os.close, walk.descriptor)
             described, _ = open_segment(
@@ -97,25 +202,45 @@ class Walks:
             undo.pop_all()
         return walk
 
-    def _keep(self, walk: _Walk, mark: str) -> None:
-        """Keep a walk that can continue at its place."""
-        if walk.framer.at != walk.at:
-            os.close(walk.descriptor)
-            return
+    def _keep(self, mark: str, stretch: Stretch) -> None:
+        here = self._by_file.setdefault(mark, [])
+        here.insert(bisect_right(here, stretch.begin, key=_BEGIN), stretch)
+        self._kept[mark, stretch.begin] = stretch
+        self.kept_bytes += stretch.memory_bytes
+        while len(self._kept) > 1 and (
+            self.kept_bytes > self._bytes_max or len(self._kept) > STRETCHES_MAX
+        ):
+            self._drop(*next(iter(self._kept)))
+
+    def _drop(self, mark: str, begin: int) -> None:
+        stretch = self._kept.pop((mark, begin))
+        self.kept_bytes -= stretch.memory_bytes
+        here = self._by_file[mark]
+        here.remove(stretch)
+        if not here:
+            del self._by_file[mark]
+
+    def _keep_walk(self, walk: _Walk, mark: str) -> None:
+        """Keep a framer that can continue at its place."""
+        place = mark, walk.framer.at
         with contextlib.suppress(KeyError):
-            os.close(self._kept.pop((mark, walk.at)).descriptor)
-        self._kept[mark, walk.at] = walk
-        if len(self._kept) > KEPT_MAX:
-            os.close(self._kept.popitem(last=False)[1].descriptor)
+            os.close(self._walks.pop(place).descriptor)
+        self._walks[place] = walk
+        if len(self._walks) > KEPT_MAX:
+            os.close(self._walks.popitem(last=False)[1].descriptor)
 
     def forget_gone(self) -> None:
         """Close the files that have no name any more."""
-        for place, walk in list(self._kept.items()):
+        for place, walk in list(self._walks.items()):
             if os.fstat(walk.descriptor).st_nlink == 0:
-                os.close(self._kept.pop(place).descriptor)
+                os.close(self._walks.pop(place).descriptor)
 
     def close(self) -> None:
-        """Close all files."""
-        for walk in self._kept.values():
+        """Close all files, and forget what was framed."""
+        for walk in self._walks.values():
             os.close(walk.descriptor)
+        self._walks.clear()
         self._kept.clear()
+        self._by_file.clear()
+        self._ends.clear()
+        self.kept_bytes = 0

@@ -15,14 +15,21 @@ from headrace.sources.cassandra.errors import AgentUnavailableError, AgentUntrus
 from headrace.sources.cassandra.logs.pins import Noted
 from headrace.sources.cassandra.logs.repair_streams import Stream
 
-SEGMENTS_PATH: Final = "/v1/segments"
-ENTRIES_PATH: Final = "/v1/entries"
-COPIES_PATH: Final = "/v1/copies"
-HOLD_PATH: Final = "/v1/hold"
-NEEDS_PATH: Final = "/v1/needs"
+VERSION: Final = 2
+VERSION_CODE: Final = "agent_version"
+_ROOT: Final = f"/v{VERSION}"
+SEGMENTS_PATH: Final = f"{_ROOT}/segments"
+ENTRIES_PATH: Final = f"{_ROOT}/entries"
+MUTATIONS_PATH: Final = f"{_ROOT}/mutations"
+COPIES_PATH: Final = f"{_ROOT}/copies"
+HOLD_PATH: Final = f"{_ROOT}/hold"
+NEEDS_PATH: Final = f"{_ROOT}/needs"
 MESSAGING_HEADER: Final = "Headrace-Messaging"
+END_HEADER: Final = "Headrace-End"  # The entries of a final segment end with this answer.
 RANGE_BYTES_MAX: Final = 4 * 1024 * 1024  # Of one answer.
+SPAN_BYTES_MAX: Final = 16 * 1024 * 1024  # Of a segment whose entries are in one answer.
 COPY_BYTES_MAX: Final = 32 * 1024 * 1024  # Of the mutations in one answer.
+ANSWER_BYTES_MAX: Final = 72 * 1024 * 1024  # An answer of entries may end with a long one.
 NEEDS_BYTES_MAX: Final = 1024 * 1024  # Of one request.
 SPLITS_MAX: Final = 100_000
 
@@ -96,7 +103,7 @@ class Notes(msgspec.Struct, frozen=True):
 
 
 class Entries(msgspec.Struct, frozen=True):
-    """Of which entries of a segment a reader wants what; see `entries.Wanted`.
+    """Of which entries of a segment a reader wants what; see `framing_sessions.Wanted`.
 
     From `begin` in the file on, of about `bytes` there.
     """
@@ -110,11 +117,12 @@ class Entries(msgspec.Struct, frozen=True):
     kept: frozenset[builtins.bytes] | None
 
 
-class Places(msgspec.Struct, frozen=True):
-    """Places of mutations in a segment: position of the entry's end, and length."""
+class Place(msgspec.Struct, frozen=True):
+    """The place of a mutation in a segment: position of the entry's end, and length."""
 
     segment: int
-    places: list[tuple[Annotated[int, msgspec.Meta(ge=0)], Annotated[int, msgspec.Meta(ge=0)]]]
+    position: Annotated[int, msgspec.Meta(ge=0)]
+    length: Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -23,29 +23,34 @@ from aiohttp import hdrs, web
 from headrace.plugins import HeadraceError, MissingRequirementError
 from headrace.plugins.metrics import TEXT_TYPE, exposition
 from headrace.plugins.serving import Hosts, arrived
-from headrace.sources.cassandra.agent.framed_entries import Wanted
-from headrace.sources.cassandra.agent.framing_sessions import PIECE_BYTES, Walks
+from headrace.sources.cassandra.agent.framing_sessions import FramingSessions, Wanted
 from headrace.sources.cassandra.agent.metrics import agent_measures
 from headrace.sources.cassandra.agent.protocol import (
     COPIES_PATH,
     COPY_BYTES_MAX,
+    END_HEADER,
     ENTRIES_PATH,
     HOLD_PATH,
     MESSAGING_HEADER,
+    MUTATIONS_PATH,
     NEEDS_BYTES_MAX,
     NEEDS_PATH,
     RANGE_BYTES_MAX,
     SEGMENTS_PATH,
+    SPAN_BYTES_MAX,
     SPLITS_MAX,
+    VERSION,
+    VERSION_CODE,
     Entries,
     Listed,
     Listing,
     Need,
     Needs,
     Notes,
-    Places,
+    Place,
     Refusal,
 )
+from headrace.sources.cassandra.agent.stretches import Gathering
 from headrace.sources.cassandra.commitlog.manifest import file_of, number_in
 from headrace.sources.cassandra.commitlog.segment import parse_name
 from headrace.sources.cassandra.errors import NotAFileError, SegmentError, SegmentKeyError
@@ -56,7 +61,6 @@ from headrace.sources.cassandra.logs.pins import noted_in
 from headrace.sources.cassandra.logs.regular import open_regular
 from headrace.sources.cassandra.logs.repair_streams import FILE, Stream, streams_in
 from headrace.sources.cassandra.logs.reread import Copies
-from headrace.sources.cassandra.logs.rescued_copies import Rescued
 from headrace.sources.cassandra.retention.disposal import TICK_MS, SegmentRetention
 from headrace.sources.cassandra.retention.hold import Hold
 from headrace.sources.cassandra.state.cdc_state import Marker
@@ -64,6 +68,7 @@ from headrace.sources.cassandra.state.cdc_state import Marker
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+PIECE_BYTES: Final = 256 * 1024
 SLOW_SECONDS_MAX: Final = 30.0  # A reader that takes not one piece for so long is left.
 OPEN_MAX: Final = 64
 IDLE_SECONDS: Final = 60.0  # After that a file without a name is closed.
@@ -82,11 +87,15 @@ class _RefusedError(Exception):
 
 @dataclass(slots=True)
 class _File:
-    """An open segment; `mark` tells it from another file of its name, `used` is when it was."""
+    """An open segment; `mark` tells it from another file of its name, `used` is when it was.
+
+    `info` is what was listed of it last: since then it may only have grown.
+    """
 
     descriptor: int
     mark: str
     used: float
+    info: SegmentInfo | None = None
 
 
 class Pace:
@@ -126,7 +135,7 @@ class AgentServer:
         self._log = log
         self._retention = retention
         self._copies = Copies({"": log}, b"", Keys(KeyOptions()))
-        self._walks = Walks()
+        self._framing = FramingSessions()
         self._token = None if token is None else token.encode()
         self._hosts = Hosts(hosts)
         self._pace = Pace(rate_bytes)
@@ -144,13 +153,15 @@ class AgentServer:
         app.router.add_get(SEGMENTS_PATH, self._segments)
         app.router.add_get(SEGMENTS_PATH + "/{name}", self._range, allow_head=False)
         app.router.add_post(ENTRIES_PATH + "/{name}", self._entries)
-        app.router.add_post(COPIES_PATH, self._mutations)
+        app.router.add_post(MUTATIONS_PATH + "/{name}", self._mutations)
+        app.router.add_post(COPIES_PATH, self._copy)
         app.router.add_get(HOLD_PATH, self._hold)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get(NEEDS_PATH, self._noted)
         app.router.add_put(NEEDS_PATH, self._need)
         app.router.add_post(NEEDS_PATH, self._needs)
         app.router.add_delete(NEEDS_PATH, self._needs)
+        app.router.add_route("*", r"/v{version:\d+}/{rest:.*}", self._other_version)
         return app
 
     async def keep(self) -> None:
@@ -162,7 +173,7 @@ class AgentServer:
     def _look_after(self) -> None:
         self._retention.tick()
         self._copies.close()
-        self._walks.forget_gone()
+        self._framing.forget_gone()
         for name, file in list(self._files.items()):  # Or what is gone would take its room on.
             is_idle = time.monotonic() > file.used + IDLE_SECONDS
             if is_idle and os.fstat(file.descriptor).st_nlink == 0:
@@ -174,7 +185,7 @@ class AgentServer:
             os.close(file.descriptor)
         self._files.clear()
         self._one_by_one.shutdown()
-        self._walks.close()
+        self._framing.close()
         self._copies.close()
 
     @web.middleware
@@ -205,12 +216,20 @@ class AgentServer:
         return _json(await self._alone(self._listing))
 
     def _listing(self) -> Listing:
-        listed = [self._listed(each) for each in self._log.segments()]
+        listed = [self._listed(each) for each in self._segments_now()]
         self._flaws.tell(self._log.flaws, self._events)
         # Afterwards: a stream is reported before any of it is logged.
         with contextlib.suppress(OSError, msgspec.MsgspecError):  # It is replaced just now.
             self._streams = list(streams_in(self._retention.notes / FILE))
         return Listing(listed, self._streams)
+
+    def _segments_now(self) -> Sequence[SegmentInfo]:
+        """List the segments, and note it of those that are open."""
+        found = self._log.segments()
+        for info in found:
+            if (file := self._files.get(info.name)) is not None:
+                file.info = info
+        return found
 
     def _listed(self, info: SegmentInfo) -> Listed:
         size, modified_ms = self._log.size_of(info), self._log.modified_ms(info)
@@ -220,9 +239,7 @@ class AgentServer:
     async def _range(self, request: web.Request) -> web.StreamResponse:
         name = _segment_name(request)
         first, last = _asked(request.headers.get("Range", ""))
-        file = await self._alone(lambda: self._file(name))
-        if request.headers.get("If-Match", file.mark) != file.mark:
-            raise _RefusedError(412, "segment_changed", f"{name} is another file now")
+        file = await self._alone(lambda: self._expected(request, name))
         size = os.fstat(file.descriptor).st_size
         if first >= size:
             raise _RefusedError(416, "behind_end", f"{name} ends at {size}")
@@ -304,62 +321,85 @@ class AgentServer:
 
         return web.Response(body=await self._alone(text), headers={hdrs.CONTENT_TYPE: TEXT_TYPE})
 
-    async def _mutations(self, request: web.Request) -> web.Response:
-        """Answer with mutations, one after another; the client compares their digests."""
-        asked = _body(await _arrived(request), Places, msgspec.msgpack.decode)
-        if sum(length for _, length in asked.places) > COPY_BYTES_MAX:
+    async def _copy(self, request: web.Request) -> web.StreamResponse:
+        """Answer with a mutation; the client compares its digest."""
+        asked = _body(await _arrived(request), Place, msgspec.msgpack.decode)
+        if asked.length > COPY_BYTES_MAX:
             raise _RefusedError(416, "bad_place", f"expected at most {COPY_BYTES_MAX} bytes")
+        number = self._log.manifest.number(asked.segment) or asked.segment
         try:
-            found = await self._alone(lambda: list(self._found(asked)))
+            found = await self._alone(
+                lambda: self._copies.at("", number, asked.position, asked.length)
+            )
         except (SegmentError, SegmentKeyError) as error:  # Such as one that is encrypted.
             raise _RefusedError(409, error.code, str(error)) from error
-        content = b"".join(each.raw for each in found)
-        await asyncio.sleep(self._pace.pause(len(content), time.monotonic()))
-        self.sent_bytes += len(content)
-        return web.Response(
-            body=content,
-            content_type="application/octet-stream",
-            headers={MESSAGING_HEADER: str(found[0].messaging if found else 0)},
-        )
+        if found is None:
+            raise _copy_gone(f"segment {asked.segment}", asked.position)
+        return await self._sent(request, found.raw, {MESSAGING_HEADER: str(found.messaging)})
 
-    def _found(self, asked: Places) -> Iterator[Rescued]:
-        number = self._log.manifest.number(asked.segment) or asked.segment
-        for position, length in asked.places:
-            found = self._copies.at("", number, position, length)
-            if found is None:
-                said = f"segment {asked.segment} has no copy at {position}"
-                raise _RefusedError(404, "copy_gone", said)
-            yield found
+    async def _mutations(self, request: web.Request) -> web.StreamResponse:
+        """Answer with mutations of a segment, one after another; the client compares digests."""
+        name = _segment_name(request)
+        try:
+            gathering = Gathering(await _arrived(request), COPY_BYTES_MAX)
+        except ValueError as error:
+            raise _RefusedError(416, "bad_place", str(error)) from error
+
+        def gather() -> _File:
+            file = self._expected(request, name)
+            if not self._framing.mutations(file.mark, file.descriptor, gathering):
+                raise _copy_gone(name, gathering.next()[1])
+            return file
+
+        file = await self._alone(gather)
+        return await self._sent(request, bytes(gathering.content), {hdrs.ETAG: file.mark})
 
     async def _entries(self, request: web.Request) -> web.StreamResponse:
         """Answer with what is wanted of a segment's entries."""
         name = _segment_name(request)
         asked = _body(await _arrived(request), Entries, msgspec.msgpack.decode)
-        if not 0 < asked.bytes <= RANGE_BYTES_MAX or asked.begin < 0:
-            raise _RefusedError(416, "bad_range", f"expected 1 to {RANGE_BYTES_MAX} bytes")
-        file = await self._alone(lambda: self._file(name))
-        if request.headers.get("If-Match", file.mark) != file.mark:
-            raise _RefusedError(412, "segment_changed", f"{name} is another file now")
+        if not 0 < asked.bytes <= SPAN_BYTES_MAX or asked.begin < 0:
+            raise _RefusedError(416, "bad_range", f"expected 1 to {SPAN_BYTES_MAX} bytes")
+        wanted = Wanted(asked.key, asked.full, asked.ranges, asked.passed, asked.kept)
+
+        def frame() -> tuple[bytes, dict[str, str]]:
+            file, end = self._expected(request, name), asked.begin + asked.bytes
+            info = self._info_of(file, name, asked.begin)
+            content, is_end = self._framing.entries(
+                info, file.mark, file.descriptor, begin=asked.begin, end=end, wanted=wanted
+            )
+            return content, {hdrs.ETAG: file.mark} | ({END_HEADER: "true"} if is_end else {})
+
         try:
-            pieces = await self._alone(lambda: self._walk(name, file, asked))
+            content, headers = await self._alone(frame)
         except (SegmentError, SegmentKeyError) as error:  # Then its bytes are asked for.
             raise _RefusedError(409, error.code, str(error)) from error
-        response = web.StreamResponse(headers={"ETag": file.mark})
+        return await self._sent(request, content, headers)
+
+    async def _sent(
+        self, request: web.Request, content: bytes, headers: dict[str, str]
+    ) -> web.StreamResponse:
+        """Answer with *content*, as fast as the reader takes it and the rate allows."""
+        response = web.StreamResponse(headers=headers)
         response.content_type = "application/octet-stream"
-        try:
-            await response.prepare(request)
-            while piece := await self._alone(lambda: next(pieces, b"")):
-                await asyncio.sleep(self._pace.pause(len(piece), time.monotonic()))
-                if not await self._took(request, response, piece):
-                    _break(request)
-                    break
-                self.sent_bytes += len(piece)
-        finally:
-            await self._alone(pieces.close)
+        response.content_length = len(content)
+        await response.prepare(request)
+        for begin in range(0, len(content), PIECE_BYTES):
+            piece = content[begin : begin + PIECE_BYTES]
+            if pause := self._pace.pause(len(piece), time.monotonic()):
+                await asyncio.sleep(pause)
+            if not await self._took(request, response, piece):
+                _break(request)
+                break
+            self.sent_bytes += len(piece)
         return response
 
-    def _walk(self, name: str, file: _File, asked: Entries) -> Generator[bytes]:
-        listed = self._log.segments()
+    def _info_of(self, file: _File, name: str, begin: int) -> SegmentInfo:
+        """Return what is known of an open segment, so that there may be something from *begin*."""
+        info = file.info
+        if info is not None and (info.final or begin < info.limit):
+            return info
+        listed = self._segments_now()
         info = next((each for each in listed if each.name == name), None)
         if info is None:  # We still have the file; it is final when there is a later one.
             parsed = parse_name(name)
@@ -367,14 +407,23 @@ class AgentServer:
             if number is None or not any(each.segment_id > number for each in listed):
                 raise _RefusedError(404, "segment_gone", f"there is no {name}")
             info = SegmentInfo(number, name, NO_LIMIT)
-        wanted = Wanted(asked.key, asked.full, asked.ranges, asked.passed, asked.kept)
-        end = asked.begin + asked.bytes
-        return self._walks.pieces(
-            info, file.mark, file.descriptor, begin=asked.begin, end=end, wanted=wanted
-        )
+        file.info = info
+        return info
+
+    async def _other_version(self, request: web.Request) -> web.Response:
+        asked = request.match_info["version"]
+        said = f"this agent has version {VERSION} of the protocol, version {asked} was asked for"
+        raise _RefusedError(404, VERSION_CODE, said)
 
     async def _alone(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._one_by_one, work)
+
+    def _expected(self, request: web.Request, name: str) -> _File:
+        """Return the open file of *name*, if it is the one that the reader means."""
+        file = self._file(name)
+        if request.headers.get("If-Match", file.mark) != file.mark:
+            raise _RefusedError(412, "segment_changed", f"{name} is another file now")
+        return file
 
     def _file(self, name: str) -> _File:
         """Return the open file of *name*: the one that has it now, or the last one that had."""
@@ -408,6 +457,10 @@ def _segment_name(request: web.Request) -> str:
     if parse_name(name) is None:  # Nothing else is ever opened.
         raise _RefusedError(400, "bad_segment", "expected CommitLog-<version>-<id>.log")
     return name
+
+
+def _copy_gone(place: str, position: int) -> _RefusedError:
+    return _RefusedError(404, "copy_gone", f"{place} has no copy at {position}")
 
 
 def _asked(text: str) -> tuple[int, int]:

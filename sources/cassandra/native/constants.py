@@ -254,3 +254,15 @@ FACT_MUTATION = 3
 SUM_WORDS = 2  # Of a change's checksum: the lower half comes first.
 # Bytes in Avro that no fixed-length value, with its union and its counts, exceeds.
 COLUMN_BYTES = 64
+
+# Kinds of the parts of what an agent sends of a segment, and how many bits they take.
+PART_BYTES = 0  # Bytes of the file as they are.
+PART_FULL = 1  # A mutation.
+PART_DIGEST = 2  # A mutation of which only the digest is sent.
+PART_PASSED = 3  # Entries that were not asked for: only how many bytes they take.
+PART_KIND_BITS = 2
+PASSED_BYTES_MIN = 32  # Of an entry that can be passed over: one of a system table takes its place.
+# The answers of readers to the entries of a table: see `stretches.Stretch`.
+ENTRY_PASSED = 0
+ENTRY_WANTED = 1
+ENTRY_BY_TOKEN = 2

@@ -8,15 +8,18 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from headrace.plugins import ConfigError, Reader, parse_config
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.agent.client import Agent, AgentRefusedError, RemoteHold, RemoteLog
 from headrace.sources.cassandra.agent.command import AgentConfig
+from headrace.sources.cassandra.agent.digest_exchange import Exchange
+from headrace.sources.cassandra.agent.framing_sessions import FramingSessions
 from headrace.sources.cassandra.agent.protocol import (
     COPIES_PATH,
     COPY_BYTES_MAX,
@@ -24,7 +27,7 @@ from headrace.sources.cassandra.agent.protocol import (
     SEGMENTS_PATH,
     AgentAccess,
 )
-from headrace.sources.cassandra.agent.server import Pace
+from headrace.sources.cassandra.agent.server import AgentServer, Pace
 from headrace.sources.cassandra.errors import (
     END_OFFSET,
     AgentUnavailableError,
@@ -333,6 +336,150 @@ def test_an_agent_that_was_away_learns_of_needs(folder: Path) -> None:
 
     notes = {path.name for path in (folder / ".headrace").iterdir()}
     assert {"one.a.5a", "one.b.5a"} == notes
+
+
+ROWS = [insert(b"k%04d" % n, bytes(n)) for n in range(400)]
+PLAIN = segment([ROWS[:100], ROWS[100:]], segment_id=1)
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    """Return a directory of one final segment with entries."""
+    write_segment(tmp_path / "plain", PLAIN.content, segment_id=1)
+    return tmp_path / "plain"
+
+
+def two_logs(url: str) -> RemoteLog:
+    """Return the log of an agent, of a job that has another one: mutations come by digests."""
+    exchange = Exchange()
+    RemoteLog(agent_at(url), exchange)
+    return RemoteLog(agent_at(url), exchange)
+
+
+def test_an_agent_may_start_again_between_requests(
+    plain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it framed is gone, and reading continues at its place."""
+    with serving(plain) as served:
+        port, log = served.port, two_logs(served.url)
+        opened = log.open(log.segments()[0])
+        room, begin = memoryview(bytearray(1 << 20)), PLAIN.header_bytes
+        with monkeypatch.context() as patch:
+            patch.setattr(FramingSessions, "mutations", failing)
+            with pytest.raises(AgentUnavailableError, match="none of an agent"):
+                opened.read_into(begin, room)
+    CLOCK.advance(60_000)
+    with serving(plain, port=port):
+        came = opened.read_into(begin, room)
+        log.close()
+
+    assert PLAIN.durable - begin == came
+    assert PLAIN.content[begin : PLAIN.durable] == bytes(room[:came])
+
+
+def failing(*_: object) -> bool:
+    """Fail as an agent does that ends."""
+    raise OSError("it ends")
+
+
+def test_the_end_of_a_final_segment_is_asked_for_once(plain: Path) -> None:
+    """Afterwards nothing is asked: the agent may be gone."""
+    with serving(plain) as served:
+        log = two_logs(served.url)
+        opened = log.open(log.segments()[0])
+        room = memoryview(bytearray(1 << 20))
+        came = opened.read_into(PLAIN.header_bytes, room)
+        log.close()
+
+    assert PLAIN.durable == PLAIN.header_bytes + came
+    assert 0 == opened.read_into(PLAIN.durable, room)
+    assert 5_000 == opened.read_into(PLAIN.header_bytes, room[:5_000])
+
+
+def test_a_live_segment_continues_where_it_ended(plain: Path) -> None:
+    """What becomes durable later comes later, and so does the end."""
+    limits = [PLAIN.ends[10], PLAIN.section_ends[0], PLAIN.ends[300]]
+    room = memoryview(bytearray(1 << 20))
+    write_segment(plain, PLAIN.content, segment_id=1, index=str(limits[0]))
+    with serving(plain) as served:
+        log, at = two_logs(served.url), PLAIN.header_bytes
+        opened = log.open(log.segments()[0])
+        for limit in limits:
+            write_segment(plain, PLAIN.content, segment_id=1, index=str(limit))
+            assert [limit] == [each.limit for each in log.segments()]
+            came = opened.read_into(at, room)
+            assert PLAIN.content[at : at + came] == bytes(room[:came])
+            at += came
+            assert 0 == opened.read_into(at, room)
+            assert at <= limit
+        write_segment(plain, PLAIN.content, segment_id=1)
+        assert [True] == [each.final for each in log.segments()]
+        came = opened.read_into(at, room)
+        log.close()
+
+    assert PLAIN.durable == at + came
+    assert PLAIN.content[at : at + came] == bytes(room[:came])
+
+
+def test_a_segment_that_went_between_requests_is_told(plain: Path) -> None:
+    """The agent started again, and the node has removed it: its mutations are lost."""
+    with serving(plain) as served:
+        port, log = served.port, two_logs(served.url)
+        opened = log.open(log.segments()[0])
+        log.close()
+    shutil.rmtree(plain)
+    plain.mkdir()
+    room = memoryview(bytearray(1 << 20))
+    with serving(plain, port=port):
+        with pytest.raises(LogUnreadableError, match="segment_gone") as caught:
+            opened.read_into(PLAIN.header_bytes, room)
+        log.close()
+    assert "CommitLog-7-1.log" in caught.value.place
+
+
+@pytest.mark.parametrize(
+    ("method", "made", "said"),
+    [
+        ("entries", b"<html>" * 9, "expected format 2"),
+        ("entries", bytes(9), "expected format 2, found 0"),
+        ("mutations", bytes(sum(map(len, ROWS))), "another mutation came for the place"),
+        ("mutations", b"too little", "10 bytes of mutations came, expected"),
+    ],
+)
+def test_what_an_agent_may_not_send_is_told(
+    plain: Path, method: str, made: bytes, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its place is named, nothing of it is used, and another try may be right."""
+    with serving(plain) as served:
+        log = two_logs(served.url)
+        opened = log.open(log.segments()[0])
+        room = memoryview(bytearray(1 << 20))
+        with monkeypatch.context() as patch:
+            patch.setattr(AgentServer, "_sent", sending(made, method))
+            for _ in range(2):
+                with pytest.raises(LogUnreadableError, match=f"no entries came: {said}") as caught:
+                    opened.read_into(PLAIN.header_bytes, room)
+                assert "CommitLog-7-1.log" in caught.value.place
+        came = opened.read_into(PLAIN.header_bytes, room)
+        log.close()
+
+    assert PLAIN.content[PLAIN.header_bytes : PLAIN.durable] == bytes(room[:came])
+
+
+Sending = Callable[[AgentServer, web.Request, bytes, dict[str, str]], Awaitable[web.StreamResponse]]
+
+
+def sending(made: bytes, method: str) -> Sending:
+    """Return what sends *made* in place of what *method* of the protocol answers."""
+    really = AgentServer._sent  # noqa: SLF001 (what goes out)
+
+    async def sent(
+        server: AgentServer, request: web.Request, content: bytes, headers: dict[str, str]
+    ) -> web.StreamResponse:
+        is_meant = f"/{method}/" in request.path
+        return await really(server, request, made if is_meant else content, headers)
+
+    return sent
 
 
 def three_nodes(folder: Path) -> dict[str, object]:

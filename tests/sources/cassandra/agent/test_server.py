@@ -4,18 +4,26 @@ import http.client
 import socket
 from pathlib import Path
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
 from headrace.sources.cassandra.agent import server
-from headrace.sources.cassandra.agent.client import RemoteLog
-from headrace.sources.cassandra.agent.protocol import NEEDS_PATH, SEGMENTS_PATH
+from headrace.sources.cassandra.agent.client import AgentRefusedError, AgentVersionError, RemoteLog
+from headrace.sources.cassandra.agent.protocol import (
+    ENTRIES_PATH,
+    MUTATIONS_PATH,
+    NEEDS_PATH,
+    SEGMENTS_PATH,
+    Entries,
+)
 from headrace.sources.cassandra.errors import AgentUnavailableError
 from headrace.sources.cassandra.forge.segments import write_segment
 from helpers.jobs.children import until
 from helpers.servers.agents import TOKEN, serving
 
-SEGMENT = f"{SEGMENTS_PATH}/CommitLog-7-1.log"
+NAME = "CommitLog-7-1.log"
+SEGMENT = f"{SEGMENTS_PATH}/{NAME}"
 SEGMENT_BYTES = 4_000_000
 
 
@@ -77,7 +85,56 @@ def test_another_file_of_the_name_is_refused(folder: Path) -> None:
         assert 206 == agent.ask("GET", SEGMENT, headers={"Range": "bytes=0-9"}).status
         status, content, _ = agent.ask("GET", SEGMENT, headers=wanted)
 
-    assert (412, True) == (status, b'"segment_changed"' in content)
+        assert (412, True) == (status, b'"segment_changed"' in content)
+        asked = msgspec.msgpack.encode(
+            Entries(20, 9, bytes(16), full=True, ranges=[], passed=frozenset(), kept=None)
+        )
+        for path, body in ((ENTRIES_PATH, asked), (MUTATIONS_PATH, b"")):
+            status, content, _ = agent.ask("POST", f"{path}/{NAME}", body, wanted)
+            assert (412, True) == (status, b'"segment_changed"' in content)
+
+
+def test_a_reader_of_another_version_is_told(folder: Path) -> None:
+    """`agent_version`, whichever of the two is older; it needs the token as for all else."""
+    with serving(folder) as served:
+        agent = served.agent()
+        status, content, _ = agent.ask("GET", "/v1/segments")
+        assert (404, True) == (status, b'"agent_version"' in content)
+        assert b"has version 2 of the protocol, version 1 was asked for" in content
+        for path in ("/v1/segments", "/v3/anything/else", "/of/another/server"):
+            with pytest.raises(AgentVersionError, match="expected one of version 2") as caught:
+                agent.ask_for(dict, "GET", path)
+            assert ("agent_version", 3) == (caught.value.code, caught.value.exit_status)
+        with pytest.raises(AgentRefusedError, match="the token is missing"):
+            served.agent(None).ask("GET", "/v1/segments")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "code"),
+    [
+        (f"{ENTRIES_PATH}/CommitLog-7-1.log", b"..", 400, b"bad_request"),
+        (f"{ENTRIES_PATH}/x", b"..", 400, b"bad_segment"),
+        (f"{MUTATIONS_PATH}/x", b"", 400, b"bad_segment"),
+        (f"{MUTATIONS_PATH}/CommitLog-7-1.log", b"1234567", 416, b"bad_place"),
+        (f"{MUTATIONS_PATH}/CommitLog-7-1.log", bytes([9, 0, 0, 0] * 2), 416, b"bad_place"),
+        (
+            f"{MUTATIONS_PATH}/CommitLog-7-1.log",
+            b"\xff" * 4 + bytes([9, 0, 0, 0]),
+            404,
+            b"copy_gone",
+        ),
+        (f"{MUTATIONS_PATH}/CommitLog-7-1.log", b"\xff" * 4 + b"\xf0" * 4, 416, b"bad_place"),
+        (f"{MUTATIONS_PATH}/CommitLog-7-9.log", b"", 404, b"segment_gone"),
+    ],
+)
+def test_what_cannot_be_answered_is_named(
+    folder: Path, path: str, body: bytes, status: int, code: bytes
+) -> None:
+    """Malformed bodies, places that are none, and what does not exist."""
+    with serving(folder) as served:
+        found, content, _ = served.agent().ask("POST", path, body)
+
+    assert (status, True) == (found, code in content)
 
 
 def answer_to(port: int, text: str) -> tuple[int, str]:

@@ -1,0 +1,40 @@
+"""C types for remade_entries.py."""
+
+cimport cython
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from headrace.sources.cassandra.agent.digest_exchange cimport Exchange
+from headrace.sources.cassandra.agent.entry_columns cimport ReceivedEntries
+from headrace.sources.cassandra.native cimport constants, ops
+
+cdef int _GROUP, _HEAD_BYTES
+cdef Py_ssize_t _FILLER_BYTES, _ANSWER_BYTES_MAX, _PLACES_MAX
+
+
+@cython.final
+cdef class RemadeEntries:
+    cdef Exchange exchange
+    cdef object block
+    cdef unsigned char[::1] made, filler
+    cdef readonly int64_t begin, size
+    cdef int filler_of
+    cdef Py_ssize_t entries, missing, came, asked
+    cdef int64_t[::1] ends, lengths, missing_entries, ranges
+    cdef uint64_t[::1] numbers, missing_digests, found
+
+    @cython.locals(at=Py_ssize_t, content=Py_ssize_t, digest=Py_ssize_t, kind=int, length=Py_ssize_t, number=uint64_t, d0=uint64_t, d1=uint64_t, known=Py_ssize_t)
+    cpdef start(self, ReceivedEntries received, int messaging)
+    cdef inline void _note(self, Py_ssize_t at, Py_ssize_t length, uint64_t number) noexcept
+    cdef inline void _miss(self, uint64_t d0, uint64_t d1) noexcept
+    cdef inline void _put_entry(self, Py_ssize_t at, const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t length) noexcept
+    @cython.locals(crc=uint32_t, start=Py_ssize_t)
+    cdef inline void _seal(self, Py_ssize_t at, Py_ssize_t length) noexcept
+    cdef inline void _put_number(self, Py_ssize_t at, uint32_t number) noexcept
+    @cython.locals(size=Py_ssize_t)
+    cdef int _fill(self, Py_ssize_t at, Py_ssize_t count, int messaging) except -1
+    @cython.locals(first=Py_ssize_t, size=Py_ssize_t, length=Py_ssize_t, i=Py_ssize_t, entry=Py_ssize_t, made=uint32_t[::1])
+    cpdef bytes places(self)
+    @cython.locals(size=Py_ssize_t, i=Py_ssize_t, at=Py_ssize_t, count=Py_ssize_t)
+    cpdef take(self, bytes content)
+    @cython.locals(exchange=Exchange, first=Py_ssize_t, i=Py_ssize_t, entry=Py_ssize_t, d0=uint64_t, d1=uint64_t, start=Py_ssize_t, end=Py_ssize_t, at=Py_ssize_t)
+    cdef int _take_group(self, const unsigned char[::1] view, int count) except -1
