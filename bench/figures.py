@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
-from bench.measure import RECORDS, Samples
+from bench.measure import RECORDS, WORKERS, Samples
 from bench.recordings import Recording
 from headrace.sources.cassandra.agreement.rules import RECORD_BYTES
 
@@ -335,23 +335,78 @@ def _workers(read: "_Reading") -> Sequence[Figure]:
 
 
 def _network(read: "_Reading") -> Sequence[Figure]:
-    """Return what comes from agents, of three copies and of one."""
+    """Return what comes from agents, of three copies and of one, and what it takes them.
+
+    The CPU is above what agents and reader take to start, to connect and to end, with empty logs.
+    """
     figures = []
     for name, copies in (("wide", "three copies"), ("narrow", "one copy")):
         size = read.mutation_bytes(name)
-        most = _CROSSED_TIMES_MAX * size + _CROSSED_MORE_MAX
+        most = _CROSSED_TIMES_MAX * size + (0 if name == "wide" else _CROSSED_MORE_MAX)
         title = f"through agents, {copies} of {size} bytes: crossed the network for a mutation"
         crossed = read.numbers(f"{name}.network", lambda s: s["crossed_bytes"] / s["changes"])
+        is_wide = name == "wide"
         figures += [
             Figure(title, "bytes", crossed, {"its bytes once": size}, goal=most, alarm=most),
             Figure(
                 "the same: CPU of the reader",
                 "µs",
-                read.per_change(f"{name}.network"),
+                read.through_agents(name, "cpu_ns"),
                 {"from directories": median(read.per_change(f"{name}.readers"))},
+                goal=3 if is_wide else None,
+                alarm=4.5 if is_wide else None,
+            ),
+            Figure(
+                "the same: CPU of the agent that takes most",
+                "µs",
+                read.through_agents(name, "agent_ns_max"),
+                {"with its start": median(read.numbers(f"{name}.network", _agent_us))},
+                goal=1 if is_wide else None,
+                alarm=1.5 if is_wide else None,
             ),
         ]
-    return figures
+    return [*figures[:3], *_shared(read), *figures[3:]]
+
+
+def _agent_us(sample: dict[str, float]) -> float:
+    return sample["agent_ns_max"] / sample["changes"] / _NS_PER_US
+
+
+def _shared(read: "_Reading") -> Sequence[Figure]:
+    """Return what three copies take of all processes, and what eight workers are to an agent."""
+    together, agents = (read.through_agents("wide", key) for key in ("cpu_ns", "agents_ns"))
+    one, eight = (
+        [
+            taken / crossed
+            for taken, crossed in zip(
+                read.through_agents(name, "agents_ns"),
+                read.numbers(f"{name}.network", lambda s: s["crossed_bytes"] / s["changes"]),
+                strict=True,
+            )
+        ]
+        for name in ("wide", "shared")
+    )
+    return [
+        Figure(
+            "the same: CPU of the reader and of all three agents",
+            "µs",
+            [a + b for a, b in zip(together, agents, strict=True)],
+            {"from directories": median(read.per_change("wide.readers"))},
+            goal=6,
+            alarm=9,
+        ),
+        Figure(
+            f"the same agents for {WORKERS} workers: CPU for a byte, of that for one worker",
+            "times",
+            [a / b for a, b in zip(eight, one, strict=True)],
+            {
+                "ns a byte": _NS_PER_US * median(eight),
+                "for one worker": _NS_PER_US * median(one),
+            },
+            goal=1.5,
+            alarm=2,
+        ),
+    ]
 
 
 def _bulk(read: "_Reading") -> Sequence[Figure]:
@@ -446,6 +501,13 @@ class _Reading:
         return [
             (run["cpu_ns"] - start["cpu_ns"]) / run["changes"] / _NS_PER_US for run, start in pairs
         ]
+
+    def through_agents(self, name: str, key: str) -> Sequence[float]:
+        """Return what a change takes of the CPU time *key*, less that with empty logs."""
+        pairs = zip(
+            self.samples[f"{name}.network"], self.samples[f"{name}.network_start"], strict=True
+        )
+        return [(run[key] - start[key]) / run["changes"] / _NS_PER_US for run, start in pairs]
 
     def bare(self, name: str, copies: int, unit_ns: int) -> dict[str, float]:
         """Return what handling the bytes of so many copies takes at least."""

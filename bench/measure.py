@@ -25,6 +25,7 @@ from bench.starting import ready_line
 ROOT: Final = Path(__file__).parents[1]
 HEADRACE: Final = "import sys; from headrace.connector.commands.cli import main; sys.exit(main())"
 RECORDS: Final = (100_000, 1_000_000)  # Remembered while agreement is timed.
+WORKERS: Final = 8  # That share the agents of a ring.
 PENDING: Final = 400_000  # Among which one is looked up.
 PROBE_SECONDS_MAX: Final = 300
 _DELIVERIES: Final = 3  # In each run: the sink adds a small difference of two large figures.
@@ -173,9 +174,9 @@ def _one_run(
         yield f"{name}.lz4", jobs.probe("intake", log=str(recording.lz4), schema=schema)
         job = jobs.write(recording, recording.nodes, null)
         yield f"{name}.readers", _complete(recording, jobs.probe("readers", job=job))
-        job = jobs.write(recording, recording.nodes, null)
-        yield f"{name}.network", _complete(recording, jobs.probe("network", job=job))
+        yield from _through_agents(name, jobs, recording, workers=1)
         yield from _worker(name, jobs, recording, null)
+    yield from _through_agents("shared", jobs, wide, workers=WORKERS)
     for records in RECORDS:
         few = min(records, wide.mutations) if wide.mutations < min(RECORDS) else records
         yield f"agreement.{records}", jobs.probe("agreement", records=few)
@@ -202,6 +203,18 @@ def _one_run(
     job = jobs.write(wide, wide.nodes, null)
     yield "wide.encode", _complete(wide, jobs.probe("encode", job=job))
     yield "wide.identify", jobs.probe("identify", log=str(wide.log), schema=str(wide.schema))
+
+
+def _through_agents(
+    name: str, jobs: Jobs, recording: Recording, *, workers: int
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Measure what agents and workers take: with the recording, and with empty logs."""
+    null = {"plugin": "null"}
+    job = jobs.write(recording, recording.nodes, null)
+    measured = jobs.probe("network", job=job, workers=workers)
+    yield f"{name}.network", _complete(recording, measured)
+    job = jobs.write(recording, recording.empty_nodes, null)
+    yield f"{name}.network_start", jobs.probe("network", job=job, workers=workers)
 
 
 def _worker(

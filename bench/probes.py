@@ -130,20 +130,36 @@ def readers(job: str, warm_up: int = 0) -> Measured:
     }
 
 
-def network(job: str) -> Measured:
-    """Read through an agent for each node what `readers` reads; count what crosses the network."""
+def network(job: str, workers: int = 1) -> Measured:
+    """Read through an agent for each node what `readers` reads; count what crosses the network.
+
+    So many *workers* share the splits, each with connections of its own; they take turns. The CPU
+    of the agents is counted from their start on until all is read.
+    """
     configure("warning")
-    with through_agents(Path(job)) as far:
-        given = read_job(far)
-        source = given.source(given.source_config, _context(given))
-        opened = [source.open(split, None) for split in source.plan()]
+    with through_agents(Path(job)) as far, contextlib.ExitStack() as stack:
+        given = read_job(far.path)
+        agents_ns = far.cpu_ns()
+        sources, opened = [], []
+        for number in range(workers):
+            source = given.source(given.source_config, _context(given))
+            stack.callback(source.close)
+            assert isinstance(source, CassandraSource)  # noqa: S101 (all jobs of benchmarks)
+            sources.append(source)
+            opened += [source.open(split, None) for split in source.plan()[number::workers]]
         encoder = _encoder(given)
         started = time.process_time_ns()
         changes = sum(len(encoder.encode(b, token=1)) for b in _batches(given, opened))
         cpu_ns = time.process_time_ns() - started
-        crossed = source.crossed_bytes if isinstance(source, CassandraSource) else 0
-        source.close()
-    return {"changes": changes, "cpu_ns": cpu_ns, "crossed_bytes": crossed}
+        agents_ns = [b - a for a, b in zip(agents_ns, far.cpu_ns(), strict=True)]
+        crossed = sum(source.crossed_bytes for source in sources)
+    return {
+        "changes": changes,
+        "cpu_ns": cpu_ns,
+        "agents_ns": sum(agents_ns),
+        "agent_ns_max": max(agents_ns),
+        "crossed_bytes": crossed,
+    }
 
 
 def run(job: str) -> Measured:
