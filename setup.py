@@ -16,6 +16,7 @@ from setuptools import Extension, setup
 SETTINGS = configparser.ConfigParser()
 SETTINGS.read("setup.cfg", encoding="utf-8")
 HOT = SETTINGS["headrace:native"]["modules"].split()
+BINDINGS = SETTINGS["headrace:native"]["bindings"].split()
 NATIVE = os.environ.get("HEADRACE_NATIVE", "auto")
 # A process that is no fork would begin by running this file again.
 PROCESSES = (os.cpu_count() or 0) if multiprocessing.get_start_method() == "fork" else 0
@@ -38,7 +39,7 @@ def extensions() -> list[Extension]:
         [
             Extension(
                 name,
-                [f"src/{name.replace('.', '/')}.py"],
+                [f"src/{name.replace('.', '/')}.{kind}"],
                 # Warnings would be about Cython's C. Two fields of an object stored as one are slow
                 # to read one by one. Sums are written in the order in which their parts are known.
                 extra_compile_args=[
@@ -48,7 +49,8 @@ def extensions() -> list[Extension]:
                 include_dirs=["src/headrace/sources/cassandra/native/c"],
                 depends=[str(header) for header in Path("sources/cassandra/native/c").glob("*.h")],
             )
-            for name in HOT
+            for kind, names in (("py", HOT), ("pyx", BINDINGS))
+            for name in names
         ],
         nthreads=PROCESSES,
         force=is_stale,

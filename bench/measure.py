@@ -137,7 +137,7 @@ class Jobs:
         self,
         recording: Recording,
         nodes: Mapping[str, Path],
-        sink: Mapping[str, str],
+        sink: Mapping[str, object],
         *,
         consistency: str = "",
     ) -> str:

@@ -6,6 +6,7 @@ other ids, in an order a little different, as replicas have them.
 
 import os
 import random
+import re
 import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ _NO_KEYS: Final = Keys(KeyOptions())
 _WORKSPACE: Final = Workspace()
 _KEY_AT: Final = 18  # Behind the count of updates, the table's id and the key's length.
 _FIRST_ID: Final = 1_790_000_000_000
+_FACTOR: Final = re.compile(r"('replication_factor': )\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ def prepare(  # noqa: PLR0913 (what a recording is made of)
 ) -> Recording:
     """Unpack recording *name* into *folder* and forge the logs that it does not have.
 
+    Its keyspace has so many *replicas*.
+
     With *mutations_max* every log is forged, from so many mutations; so it is with *times*, from
     each mutation so often, every time with another key.
     """
@@ -71,6 +75,7 @@ def prepare(  # noqa: PLR0913 (what a recording is made of)
             archive.extraction_filter = tarfile.data_filter
         archive.extractall(folder / "unpacked")  # noqa: S202 (archives of this repository)
     (schema,) = (folder / "unpacked").rglob("schema.cql")
+    schema.write_text(_FACTOR.sub(rf"\g<1>{replicas}", schema.read_text()))
     recorded = mutations_of(schema)[:mutations_max]
     entries = [_with_key(each, number) for number in range(times) for each in recorded]
     forged = range(1 if mutations_max or times > 1 else 2, replicas + 1)

@@ -11,7 +11,13 @@ import structlog
 from hypothesis import settings
 
 from helpers.settings.ignored_options import obey_ignored
-from helpers.settings.native_modules import hot_modules, is_compiled, is_stale, obey_native
+from helpers.settings.native_modules import (
+    bindings,
+    hot_modules,
+    is_compiled,
+    is_stale,
+    obey_native,
+)
 from helpers.settings.scratch import prefer_memory
 
 GARBAGE_OBJECTS: Final = 10_000  # Instead of 700: tests that forge and judge logs make many.
@@ -43,7 +49,7 @@ def pytest_report_header() -> list[str]:
     """Say whether machine code or the interpreter is tested, and whether it is an old one."""
     compiled = [is_compiled(name) for name in hot_modules()]
     lines = [f"hot modules: {compiled.count(True)} compiled, {compiled.count(False)} interpreted"]
-    stale = [name for name in hot_modules() if is_stale(name)]
+    stale = [name for name in (*hot_modules(), *bindings()) if is_stale(name)]
     return lines + [f"older than its source, make renews it: {name}" for name in stale]
 
 

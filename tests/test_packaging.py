@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.settings.native_modules import NATIVE, ROOT, hot_modules, is_compiled
+from helpers.settings.native_modules import NATIVE, ROOT, bindings, hot_modules, is_compiled
 
 ROOMS = ("connector", "plugins", "sinks", "sources")
 SETTINGS = ConfigParser()
@@ -45,7 +45,8 @@ def test_entry_points_load() -> None:
 
 def test_native_is_required() -> None:
     """HEADRACE_NATIVE=require is never satisfied by an interpreted module."""
-    interpreted = [name for name in hot_modules() if not is_compiled(name)]
+    modules = (*hot_modules(), *bindings())
+    interpreted = [name for name in modules if not is_compiled(name)]
 
     assert NATIVE != "require" or not interpreted
 
@@ -119,7 +120,7 @@ def test_what_is_built_has_its_data(tmp_path: Path) -> None:
     wanted = {
         Path("headrace") / file.relative_to(ROOT)
         for room in ROOMS
-        for kind in ("*.pxd", "*.h", "*.tar.xz")
+        for kind in ("*.pxd", "*.pyi", "*.pyx", "*.h", "*.tar.xz")
         for file in (ROOT / room).rglob(kind)
     }
 
@@ -147,7 +148,21 @@ def test_names_no_outside_place() -> None:
     """No file names what happens to lie beside this checkout, or anybody's home."""
     places = [str(place) for place in (*ROOT.parent.iterdir(), Path.home()) if place.name]
     pattern = re.compile(rf"(?<![\w./<-])(?:{'|'.join(map(re.escape, places))})(?![\w-])")
-    kinds = {"", ".cfg", ".in", ".md", ".pxd", ".h", ".py", ".toml", ".txt", ".yaml", ".yml"}
+    kinds = {
+        "",
+        ".cfg",
+        ".in",
+        ".md",
+        ".pxd",
+        ".pyi",
+        ".pyx",
+        ".h",
+        ".py",
+        ".toml",
+        ".txt",
+        ".yaml",
+        ".yml",
+    }
     named = [
         f"{file}:{number}"
         for file in _project_files()

@@ -16,7 +16,7 @@ from headrace.plugins.records.codecs import (
 class Messages:
     """Messages column by column; `owners[i]` is the record of message i, or all are their own.
 
-    `places[i]` is the table of its record or, if they are `routed`, its topic.
+    `topic_of` returns the topic of `places[i]`, which is its record's table, or the topic itself.
     """
 
     keys: Sequence[bytes | None]
@@ -24,27 +24,36 @@ class Messages:
     headers: Sequence[Headers]
     places: Sequence[str]
     records: int
-    routed: bool
+    topic_of: Callable[[str], str]
     owners: Sequence[int] | None = None
 
     def owner(self, number: int) -> int:
         """Return the index of the record that message *number* is of."""
         return number if self.owners is None else self.owners[number]
 
+    def topic(self, number: int) -> str:
+        """Return the topic of message *number*."""
+        return self.topic_of(self.places[number])
+
 
 def messages_of(
-    encoded: EncodedRecords, *, chunk_bytes: int, is_chunked: Callable[[str], bool]
+    encoded: EncodedRecords,
+    *,
+    topic_of: Callable[[str], str],
+    chunk_bytes: int,
+    is_chunked: Callable[[str], bool],
 ) -> Messages:
-    """Return the messages that *encoded* makes.
+    """Return the messages that *encoded* makes; *topic_of* returns the topic of a table.
 
     A value of more than *chunk_bytes*, of a table that *is_chunked*, is sent in parts of that size.
     """
-    routed = encoded.topics is not None
-    places = encoded.tables if encoded.topics is None else encoded.topics
+    places = encoded.tables
+    if encoded.topics is not None:
+        places, topic_of = encoded.topics, str  # As they are.
     values, count = encoded.values, len(encoded)
     large = values and max(map(len, values)) > chunk_bytes
     if not large and not encoded.tombstones:  # Nearly every delivery.
-        return Messages(encoded.keys, values, encoded.headers, places, count, routed)
+        return Messages(encoded.keys, values, encoded.headers, places, count, topic_of)
     buried = frozenset(encoded.tombstones)
     rows: list[tuple[int, bytes | None, Headers]] = []
     for index, value in enumerate(values):
@@ -62,7 +71,7 @@ def messages_of(
         headers=[headers for _, _, headers in rows],
         places=[places[index] for index in owners],
         records=count,
-        routed=routed,
+        topic_of=topic_of,
         owners=owners,
     )
 

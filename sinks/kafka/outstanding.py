@@ -1,11 +1,10 @@
 """The messages of one delivery that are not acknowledged yet, and the result of its records."""
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError
 
 from headrace.plugins import Disposition, Failure
 from headrace.sinks.kafka.failures import code_of, disposition
@@ -13,7 +12,6 @@ from headrace.sinks.kafka.messages import Messages
 
 TOO_LARGE: Final = "kafka_msg_size_too_large"
 INVALID: Final = "kafka_invalid_record"
-Arrived = Callable[[KafkaError | None, Message], None]
 Finish = Callable[["Outstanding", Collection[int], list[Failure]], None]
 MakeFailure = Callable[[int, KafkaError, str], Failure]
 # What to do about a record of several messages is what the worst of their failures asks for.
@@ -30,8 +28,8 @@ class Outstanding:
     """Hears what became of each message, by its number, and says what became of the records."""
 
     __slots__ = (
-        *("_failed", "_failures", "_finish", "_make_failure", "_reported"),
-        *("alone", "messages", "singly"),
+        *("_failed", "_failures", "_finish", "_left", "_make_failure"),
+        *("alone", "messages", "singly", "times"),
     )
 
     def __init__(
@@ -51,37 +49,30 @@ class Outstanding:
         self._make_failure = make_failure
         self.singly = singly
         self.alone: set[int] = set()  # They travel alone, too.
-        self._reported: list[int] = []
-        self._failed: list[tuple[int, KafkaError, str]] = []
+        self.times = bytearray(len(messages.values))  # How often each message was reported.
+        self._left = len(messages.values)
+        self._failed: list[tuple[int, KafkaError]] = []
         self._failures: dict[int, Failure] = {}
 
-    def reports(self) -> Iterator[Arrived]:
-        """Give the callback of each message, in their order. librdkafka calls them, in a poll."""
-        reported, failed, end = self._reported, self._failed, self.end
-        total = len(self.messages.values)
-
-        def arrived(number: int, error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                failed.append((number, error, message.topic() or ""))
-            reported.append(number)
-            if len(reported) == total:
-                end()
-
-        # A bound method is made twice as fast as a `partial`, the next best that knows a number.
-        return map(arrived.__get__, range(total))
+    def reported(self, count: int, failed: Sequence[tuple[int, KafkaError]]) -> None:
+        """Hear that *count* reports came, which `times` has; *failed* messages did not arrive."""
+        self._failed += failed
+        self._left -= count
+        if self._left <= 0:
+            self.end()
 
     def fail(self, number: int, failure: Failure) -> None:
         """Note that librdkafka did not take message *number*."""
         self._note(replace(failure, index=self.messages.owner(number)))
-        self._reported.append(number)
-        if len(self._reported) == len(self.messages.values):
-            self.end()
+        self.times[number] += 1
+        self.reported(1, ())
 
     def returned(self) -> Sequence[tuple[int, str, Failure]]:
         """Return number, topic and failure of each message that came back undelivered."""
+        found = ((number, error, self.messages.topic(number)) for number, error in self._failed)
         return [
             (number, topic, self.blamed(number, self._make_failure(0, error, topic)))
-            for number, error, topic in self._failed
+            for number, error, topic in found
         ]
 
     def blamed(self, number: int, failure: Failure) -> Failure:
@@ -100,17 +91,12 @@ class Outstanding:
 
     def _delivered(self) -> Collection[int]:
         """Return the records of which each message was reported once, and none as failed."""
-        messages = self.messages
-        reported, total = set(self._reported), len(messages.values)
-        if len(reported) == len(self._reported) == total and not self._failures:
-            delivered = reported if messages.owners is None else set(messages.owners)
-        else:
-            times = Counter(self._reported)
-            others = {messages.owner(number) for number in range(total) if times[number] != 1}
-            delivered = {messages.owner(number) for number in reported} - others
-            delivered -= self._failures.keys()
-        whole = range(messages.records)
-        return whole if len(delivered) == len(whole) else delivered
+        messages, times, whole = self.messages, self.times, range(self.messages.records)
+        if not self._failures and times.count(1) == len(times):
+            return whole
+        once = {messages.owner(number) for number, count in enumerate(times) if count == 1}
+        others = {messages.owner(number) for number, count in enumerate(times) if count != 1}
+        return once - others - self._failures.keys()
 
     def _note(self, failure: Failure) -> None:
         known = self._failures.get(failure.index)

@@ -7,9 +7,9 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from headrace.plugins import Context, Published, RecordSchema, RetriableError, SchemaStore, option
+from headrace.sinks.kafka.clients import new_producer
 from headrace.sinks.kafka.config import CLIENT_KEYS, PROMISES
 from headrace.sinks.kafka.failures import code_of
-from headrace.sinks.kafka.writer import new_producer
 
 _FLUSH_SECONDS: Final = 10
 

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable
 from typing import Final, NoReturn
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # Its stubs forget it.
 
 from headrace.plugins import Clock, EncodedRecords
+from headrace.sinks.kafka.clients import Client
 from headrace.sinks.kafka.config import KafkaConfig
 from headrace.sinks.kafka.failures import (
     REFUSALS,
@@ -57,7 +58,7 @@ class Topics:
             self._names[table] = name
         return name
 
-    def find_broker(self, producer: Producer, heard: Heard) -> None:
+    def find_broker(self, client: Client, heard: Heard) -> None:
         """Wait until a broker answers, and check all that it reports.
 
         Raises:
@@ -66,10 +67,10 @@ class Topics:
 
         """
         try:
-            cluster = producer.list_topics(timeout=self._config.connect_timeout_ms / 1000)
+            cluster = client.cluster(None, self._config.connect_timeout_ms)
         except KafkaException:
             self._fail_unreachable(heard())
-        check_hosts(broker.host for broker in cluster.brokers.values())
+        check_hosts(cluster.hosts)
 
     def wanted(self, encoded: EncodedRecords) -> Iterable[str]:
         """Return the topics of these records, but for the one that is ready from the start."""
@@ -79,10 +80,10 @@ class Topics:
             return ()
         return [self.of(table) for table in dict.fromkeys(encoded.tables)]
 
-    def make_ready(self, topics: Iterable[str], producer: Producer, heard: Heard) -> None:
+    def make_ready(self, topics: Iterable[str], client: Client, heard: Heard) -> None:
         """Wait until each of *topics* can be written to, at most `connect.timeout.ms` for each.
 
-        *heard* polls the producer and returns the last error of its connections.
+        *heard* polls the client and returns the last error of its connections.
 
         Raises:
             BrokerUnreachableError: no broker answered.
@@ -92,21 +93,21 @@ class Topics:
         """
         for topic in topics:
             if topic not in self._ready:
-                self._await(topic, producer, heard)
+                self._await(topic, client, heard)
                 self._ready.add(topic)
                 if self._watch is not None:
                     self._watch.add(topic)
 
-    def _await(self, topic: str, producer: Producer, heard: Heard) -> None:
+    def _await(self, topic: str, client: Client, heard: Heard) -> None:
         deadline_ms = self._clock.monotonic_ms() + self._config.connect_timeout_ms
         asked, has_leader = False, True
         while (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
             try:
-                found = producer.list_topics(topic, timeout=left_ms / 1000)
+                found = client.cluster(topic, left_ms)
             except KafkaException:
                 self._fail_unreachable(heard())
-            check_hosts(broker.host for broker in found.brokers.values())
-            error = found.topics[topic].error
+            check_hosts(found.hosts)
+            error = found.error
             if error is None:
                 return
             if error.code() not in _NOT_YET:
@@ -119,7 +120,7 @@ class Topics:
             if has_leader and self._config.topic_creation_enable and not asked:
                 self._create(topic)
                 asked = True
-            producer.poll(_POLL_MS / 1000)
+            client.poll(_POLL_MS)
         if not has_leader:
             raise BrokerUnreachableError(
                 f"topic {topic} is there, but had no leader for "

@@ -27,6 +27,7 @@ from headrace.plugins import (
     TransactionalWriter,
 )
 from headrace.sinks.kafka.bounds import SETTING, TopicBounds, size_of
+from headrace.sinks.kafka.clients.client import FULL
 from headrace.sinks.kafka.config import KafkaConfig
 from headrace.sinks.kafka.failures import (
     REFUSED,
@@ -34,11 +35,10 @@ from headrace.sinks.kafka.failures import (
     StateTooLargeError,
     TransactionsRefusedError,
 )
-from headrace.sinks.kafka.messages import Messages
 from headrace.sinks.kafka.offsets_topic import OffsetsTopic
-from headrace.sinks.kafka.outstanding import INVALID, TOO_LARGE, Arrived, Outstanding, failure_of
+from headrace.sinks.kafka.outstanding import INVALID, TOO_LARGE, Outstanding, failure_of
 from headrace.sinks.kafka.watch import TopicWatch
-from headrace.sinks.kafka.writer import POLL_MS, HeaderList, KafkaWriter
+from headrace.sinks.kafka.writer import EXCEEDS, POLL_MS, KafkaWriter
 
 TIMEOUT_MS: Final = 60_000
 BEGIN_MS_MAX: Final = 1_000  # So long a call of `begin` holds up the other splits of its thread.
@@ -160,7 +160,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
             if not (self._enter(entries, deadline_ms) and self._flushed(deadline_ms)):
                 return False
             self._phase = _Phase.DECIDING
-        if not self._done(self._producer.commit_transaction, deadline_ms):
+        if not self._done(self._client.commit_transaction, deadline_ms):
             return False
         self._phase = _Phase.READY
         self._singly = False
@@ -178,14 +178,14 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         self._bounds.close()
         if self._phase in (_Phase.OPEN, _Phase.BROKEN):
             with contextlib.suppress(KafkaException):
-                self._producer.abort_transaction(ABORT_SECONDS_AT_CLOSE)
+                self._client.abort_transaction(ABORT_SECONDS_AT_CLOSE)
         super().close()
 
-    def _producer_options(self) -> dict[str, object]:
-        options = super()._producer_options()
+    def _client_options(self) -> dict[str, str]:
+        options = super()._client_options()
         if "delivery.timeout.ms" not in self._config.librdkafka:
             del options["delivery.timeout.ms"]  # It becomes that of the transaction.
-        options.setdefault("transaction.timeout.ms", TIMEOUT_MS)
+        options.setdefault("transaction.timeout.ms", str(TIMEOUT_MS))
         return {**options, "transactional.id": self._id}
 
     def _replace_producer(self) -> None:
@@ -194,18 +194,18 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         After an abort librdkafka counts on after a message that the brokers refused, and so
         breaks the next transaction, too.
         """
-        self._producer.purge()
-        self._producer = self._new_producer()
+        self._client.close()
+        self._client = self._new_client()
         self._phase, self._spent = _Phase.NEW, False
 
     def _made_ready(self, deadline_ms: int) -> bool:
         """Become READY; say whether that was done in time."""
         if self._phase is _Phase.NEW:
-            done = self._done(self._producer.init_transactions, deadline_ms)
+            done = self._done(self._client.init_transactions, deadline_ms)
         elif self._phase is _Phase.DECIDING:
-            done = self._done(self._producer.commit_transaction, deadline_ms)
+            done = self._done(self._client.commit_transaction, deadline_ms)
         else:
-            done = self._done(self._producer.abort_transaction, deadline_ms)
+            done = self._done(self._client.abort_transaction, deadline_ms)
         if done:
             self._phase = _Phase.READY
         return done
@@ -217,7 +217,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         if self._phase is not _Phase.READY:
             raise AbortedError(f"the transaction was broken: {self._why}", place=self._place)
         try:
-            self._producer.begin_transaction()
+            self._client.begin_transaction()
         except KafkaException as error:
             raise self._error_of(error.args[0]) from error
         self._phase = _Phase.OPEN
@@ -271,28 +271,26 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
     def _put(self, key: bytes, content: bytes | None, deadline_ms: int) -> bool:
         """Produce an entry; say whether there was room for it in time."""
         while True:
-            try:
-                self._producer.produce(self._offsets.name, content, key, self._offsets.partition)
-            except BufferError:
+            error = self._client.put(self._offsets.name, content, key, self._offsets.partition)
+            if error is None:
+                return True
+            if error.code() == FULL.code():
                 if self._clock.monotonic_ms() >= deadline_ms:
                     return False
                 self._poll(POLL_MS)
-            except KafkaException as raised:
-                error: KafkaError = raised.args[0]
-                if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                    size = len(content or b"")
-                    raise StateTooLargeError(
-                        f"{size} bytes of state do not fit into a message",
-                        place=self.place,
-                        hint="raise message.max.bytes",
-                    ) from raised
-                raise self._error_of(error) from raised
-            else:
-                return True
+                continue
+            if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                size = len(content or b"")
+                raise StateTooLargeError(
+                    f"{size} bytes of state do not fit into a message",
+                    place=self.place,
+                    hint="raise message.max.bytes",
+                )
+            raise self._error_of(error)
 
     def _flushed(self, deadline_ms: int) -> bool:
         """Wait until nothing is on its way; callbacks run where errors do not disturb them."""
-        while len(self._producer):
+        while len(self._client):
             if self._clock.monotonic_ms() >= deadline_ms:
                 return False
             self._poll(POLL_MS)
@@ -309,24 +307,20 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
             return
         self._looked_ms = now_ms
         if self._reason().txn_requires_abort():
-            self._producer.purge(blocking=False)
+            self._client.purge(waits=True)
 
-    def _produce_all(self, messages: Messages, outstanding: Outstanding) -> None:
-        places = set(messages.places)
-        topics = places if messages.routed else {self._topics.of(place) for place in places}
+    def _produce_all(self, outstanding: Outstanding) -> None:
+        messages = outstanding.messages
+        topics = {messages.topic_of(place) for place in set(messages.places)}
         narrow, beyond = self._bounds.narrow(topics), self._bounds.refused(topics)
         without_key = None in messages.keys and self._bounds.compacted(topics)
         if narrow or beyond or without_key or self._singly or self._refused:
-            self._produce_carefully(messages, outstanding, narrow, beyond)
+            self._produce_carefully(outstanding, narrow, beyond)
         else:
-            super()._produce_all(messages, outstanding)
+            super()._produce_all(outstanding)
 
     def _produce_carefully(
-        self,
-        messages: Messages,
-        outstanding: Outstanding,
-        narrow: Mapping[str, int],
-        beyond: Mapping[str, int],
+        self, outstanding: Outstanding, narrow: Mapping[str, int], beyond: Mapping[str, int]
     ) -> None:
         """Produce so that brokers refuse no batch for a record of it that has nothing wrong.
 
@@ -337,13 +331,11 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         most = 0 if self._singly else min(narrow.values(), default=_NO_BOUND)
         if most < _NO_BOUND:
             self._flush()  # What is still on its way of another delivery.
-        under_way = 0
-        reports = outstanding.reports()
-        columns = zip(
-            messages.values, messages.keys, messages.headers, messages.places, reports, strict=True
-        )
-        for number, (value, key, headers, place, arrived) in enumerate(columns):
-            topic = place if messages.routed else self._topics.of(place)
+        under_way, messages = 0, outstanding.messages
+        too_large = set(self._too_large(messages))
+        columns = zip(messages.values, messages.keys, messages.headers, strict=True)
+        for number, (value, key, headers) in enumerate(columns):
+            topic = messages.topic(number)
             size = size_of(key, value, headers)
             known = self._refused.get((key, value))
             self._refusing |= known is not None
@@ -363,29 +355,15 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
             under_way += size
             if size > most:
                 outstanding.alone.add(number)
-            if not self._produced(number, outstanding, arrived, topic):
+            if number in too_large:
+                taken = self._passed_over(outstanding, number, EXCEEDS)
+            else:
+                taken = self._produced(outstanding, number, number + 1)
+            if not taken:
                 return
 
     def _flush(self) -> None:
         self._flushed(self._clock.monotonic_ms() + self._config.submit_timeout_ms)
-
-    def _produced(
-        self, number: int, outstanding: Outstanding, arrived: Arrived, topic: str
-    ) -> bool:
-        """Produce one message; say whether the next may be tried."""
-        messages = outstanding.messages
-        value, key = messages.values[number], messages.keys[number]
-        headers: HeaderList = list(messages.headers[number])
-        try:
-            self._check_size(topic, value)
-            self._producer.produce(topic, value, key, -1, arrived, None, 0, headers)
-        except BufferError:
-            if not self._produce_with_retries(topic, value, key, arrived, headers):
-                self._give_up(messages, number, outstanding, None)
-                return False
-        except KafkaException as error:
-            return self._passed_over(messages, number, outstanding, error)
-        return True
 
     def _beyond(self, topic: str, least: int, size: int, refused: int) -> Failure | None:
         """Return why a record of *size* is not sent, which has *least* bytes for brokers.
@@ -446,7 +424,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
     def _reason(self) -> KafkaError:
         """Return what broke the open transaction: the first call of all tells it."""
         try:
-            self._producer.begin_transaction()
+            self._client.begin_transaction()
         except KafkaException as raised:
             error: KafkaError = raised.args[0]
             return error

@@ -1,29 +1,20 @@
-"""Producing: one `produce` per message, which has a callback of its own; no thread of our own.
+"""Producing: the messages of a delivery, and what becomes of them; no thread of our own.
 
-Callbacks run where this writer polls, on the thread that calls `submit` and `drain`: a second
-thread would fight for the interpreter once per record. So a thread that waits calls `drain`, with a
-deadline in the past if it does not want to wait.
+Reports are taken where this writer polls, on the thread that calls `submit` and `drain`: a second
+thread would fight for the interpreter. So a thread that waits calls `drain`, with a deadline in the
+past if it does not want to wait.
 """
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from operator import length_hint
 from types import MappingProxyType
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError
 
-from headrace.plugins import (
-    ConfigError,
-    Context,
-    Delivery,
-    Disposition,
-    Failure,
-    Headers,
-    Problem,
-    Settle,
-    Writer,
-)
+from headrace.plugins import Context, Delivery, Disposition, Failure, Settle, Writer
+from headrace.sinks.kafka.clients import Client, new_client
+from headrace.sinks.kafka.clients.client import FULL
 from headrace.sinks.kafka.config import KafkaConfig
 from headrace.sinks.kafka.failures import (
     GONE,
@@ -34,27 +25,12 @@ from headrace.sinks.kafka.failures import (
     hint_of,
 )
 from headrace.sinks.kafka.messages import Messages, messages_of
-from headrace.sinks.kafka.outstanding import Arrived, Outstanding, failure_of
+from headrace.sinks.kafka.outstanding import Outstanding, failure_of
 from headrace.sinks.kafka.topics import Topics
 from headrace.sinks.kafka.watch import TopicWatch, gone_hint
 
 POLL_MS: Final = 100
-_TOO_LARGE: Final = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "exceeds large.bytes")
-HeaderList = list[tuple[str, str | bytes | None]]
-
-
-def new_producer(options: Mapping[str, object], *, place: str) -> Producer:
-    """Return a producer, which connects in the background.
-
-    Raises:
-        ConfigError: librdkafka refuses a value.
-
-    """
-    try:
-        return Producer(dict(options))
-    except KafkaException as error:
-        problem = Problem("", error.args[0].str(), "librdkafka's CONFIGURATION.md lists values")
-        raise ConfigError([problem], place=place) from error
+EXCEEDS: Final = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "exceeds large.bytes")
 
 
 class KafkaWriter(Writer):
@@ -83,7 +59,7 @@ class KafkaWriter(Writer):
         self._closed = False
         self._singly = False
         self._renewal_due = False
-        self._producer = self._new_producer()
+        self._client = self._new_client()
 
     def connect(self) -> None:
         """Wait for a broker, and for the topic if all tables share one: `connect.timeout.ms`.
@@ -95,9 +71,9 @@ class KafkaWriter(Writer):
         """
         topic = self._topics.fixed
         if topic is None:
-            self._topics.find_broker(self._producer, self._last_heard)
+            self._topics.find_broker(self._client, self._last_heard)
         else:
-            self._topics.make_ready([topic], self._producer, self._last_heard)
+            self._topics.make_ready([topic], self._client, self._last_heard)
 
     def submit(self, delivery: Delivery, settle: Settle) -> None:
         """Hand every record to librdkafka.
@@ -119,15 +95,18 @@ class KafkaWriter(Writer):
         if not len(encoded):
             settle(range(0))
             return
-        self._topics.make_ready(self._topics.wanted(encoded), self._producer, self._last_heard)
+        self._topics.make_ready(self._topics.wanted(encoded), self._client, self._last_heard)
         messages = messages_of(
-            encoded, chunk_bytes=self._config.value_bytes_max, is_chunked=self._config.is_chunked
+            encoded,
+            topic_of=self._topics.of,
+            chunk_bytes=self._config.value_bytes_max,
+            is_chunked=self._config.is_chunked,
         )
         outstanding = Outstanding(
             messages, self._settle, singly=self._singly, make_failure=self._failure_of
         )
         self._outstanding[outstanding] = settle
-        self._produce_all(messages, outstanding)
+        self._produce_all(outstanding)
         self._poll(0)
 
     def drain(self, deadline_ms: int) -> bool:
@@ -153,57 +132,61 @@ class KafkaWriter(Writer):
         self._closed = True
         self._watch.close()
         self._outstanding.clear()
-        self._producer.purge()
-        del self._producer  # Now, not when memory is collected: it has threads and connections.
+        self._client.close()
 
-    def _produce_all(self, messages: Messages, outstanding: Outstanding) -> None:
-        produce = self._producer.produce
-        bounded = self._config.large_bytes is not None
-        shared: Headers | None = None
-        place: str | None = None
-        headers: HeaderList = []
-        topic = ""
-        rest = iter(messages.values)
-        reports = outstanding.reports()
-        columns = zip(rest, messages.keys, messages.headers, messages.places, reports, strict=True)
-        for value, key, given, where, arrived in columns:  # Not counted: that costs each record.
-            if given is not shared:
-                shared = given
-                headers = list(given)
-            if where is not place:
-                place = where
-                topic = where if messages.routed else self._topics.of(where)
-            try:
-                if bounded:
-                    self._check_size(topic, value)
-                produce(topic, value, key, -1, arrived, None, 0, headers)
-            except BufferError:
-                if not self._produce_with_retries(topic, value, key, arrived, headers):
-                    self._give_up(messages, _last(messages, rest), outstanding, None)
-                    return
-            except KafkaException as error:
-                if not self._passed_over(messages, _last(messages, rest), outstanding, error):
-                    return
+    def _produce_all(self, outstanding: Outstanding) -> None:
+        messages, begin = outstanding.messages, 0
+        for number in self._too_large(messages):
+            if not (
+                self._produced(outstanding, begin, number)
+                and self._passed_over(outstanding, number, EXCEEDS)
+            ):
+                return
+            begin = number + 1
+        self._produced(outstanding, begin, len(messages.values))
 
-    def _check_size(self, topic: str, value: bytes | None) -> None:
-        """Refuse, as the client does, what exceeds `large.bytes`: brokers may allow more.
+    def _too_large(self, messages: Messages) -> Iterator[int]:
+        """Yield the messages that exceed `large.bytes`, which are refused: brokers may allow more.
 
         What was refused for it is a dead letter, and the topic for these takes it.
         """
         bound = self._config.large_bytes
-        is_large = bound is not None and value and len(value) > bound
-        if is_large and topic != self._config.errors_topic:
-            raise KafkaException(_TOO_LARGE)
+        if bound is None:
+            return
+        for number, value in enumerate(messages.values):
+            is_large = value is not None and len(value) > bound
+            if is_large and messages.topic(number) != self._config.errors_topic:
+                yield number
 
-    def _passed_over(
-        self, messages: Messages, number: int, outstanding: Outstanding, error: KafkaException
-    ) -> bool:
+    def _produced(self, outstanding: Outstanding, begin: int, end: int) -> bool:
+        """Produce the messages from *begin* on, and before *end*; say whether later ones may be.
+
+        A full queue is polled until it has room, for a while.
+        """
+        waited_ms = 0
+        while begin < end:
+            reached, error = self._client.produce(outstanding, begin, end)
+            waited_ms = 0 if reached > begin else waited_ms
+            begin = reached
+            if error is None:
+                continue
+            if error.code() != FULL.code():
+                if not self._passed_over(outstanding, begin, error):
+                    return False
+                begin += 1
+            elif waited_ms > self._config.submit_timeout_ms:
+                self._give_up(outstanding, begin, None)
+                return False
+            else:
+                self._poll(POLL_MS)
+                waited_ms += POLL_MS
+        return True
+
+    def _passed_over(self, outstanding: Outstanding, number: int, error: KafkaError) -> bool:
         """Fail message *number*, which was not taken; say whether the next may be tried."""
-        place = messages.places[number]
-        topic = place if messages.routed else self._topics.of(place)
-        failure = self._failure_of(0, error.args[0], topic)
+        failure = self._failure_of(0, error, outstanding.messages.topic(number))
         if failure.disposition is not Disposition.REJECT:
-            self._give_up(messages, number, outstanding, failure)
+            self._give_up(outstanding, number, failure)
             return False
         outstanding.fail(number, failure)
         return True
@@ -217,27 +200,7 @@ class KafkaWriter(Writer):
         text = f"topic {topic} was deleted while the job ran: {failure.message}"
         return replace(failure, message=text, hint=gone_hint(self._config, topic))
 
-    def _produce_with_retries(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        arrived: Arrived,
-        headers: HeaderList,
-    ) -> bool:
-        """Poll until the queue has room; say whether it had any in time."""
-        for _ in range(0, self._config.submit_timeout_ms + 1, POLL_MS):
-            self._poll(POLL_MS)
-            try:
-                self._producer.produce(topic, value, key, -1, arrived, None, 0, headers)
-            except BufferError:
-                continue
-            return True
-        return False
-
-    def _give_up(
-        self, messages: Messages, number: int, outstanding: Outstanding, why: Failure | None
-    ) -> None:
+    def _give_up(self, outstanding: Outstanding, number: int, why: Failure | None) -> None:
         """Fail message *number* and all later ones (I4: nothing overtakes a failed one).
 
         *why* is the failure of the first; without it there was no room.
@@ -247,12 +210,12 @@ class KafkaWriter(Writer):
             del self._outstanding[outstanding]
             raise QueueFullError(text, place=self._place, hint=hint_of(self._last_error))
         failure = why or Failure(0, Disposition.RETRY, QueueFullError.code, text)
-        for later in range(number, len(messages.values)):
+        for later in range(number, len(outstanding.messages.values)):
             outstanding.fail(later, failure)
 
     def _end_unreported(self) -> None:
         """Say the results of what the client has no message of any more, and gave no report."""
-        if not len(self._producer):
+        if not len(self._client):
             for outstanding in list(self._outstanding):
                 outstanding.end()
 
@@ -283,25 +246,23 @@ class KafkaWriter(Writer):
                 place=self._place,
                 hint=hint_of(self._last_error),
             )
-        alone = {"batch.num.messages": 1} if self._singly else {}
-        self._producer = self._new_producer(alone)
+        self._client.close()
+        self._client = self._new_client({"batch.num.messages": "1"} if self._singly else {})
         self._renewal_due = False
 
-    def _producer_options(self) -> dict[str, object]:
-        return {**self._config.producer_config(), "error_cb": self._on_error}
+    def _client_options(self) -> dict[str, str]:
+        return self._config.producer_config()
 
-    def _new_producer(self, more: Mapping[str, object] = MappingProxyType({})) -> Producer:
-        return new_producer({**self._producer_options(), **more}, place=self._place)
+    def _new_client(self, more: Mapping[str, str] = MappingProxyType({})) -> Client:
+        options = {**self._client_options(), **more}
+        return new_client(options, self._on_error, place=self._place)
 
     def _last_heard(self) -> KafkaError | None:
         self._poll(0)
         return self._last_error
 
     def _poll(self, wait_ms: int) -> None:
-        try:
-            self._producer.poll(wait_ms / 1000)
-        except KafkaException as error:
-            self._on_error(error.args[0])
+        self._client.poll(wait_ms)
 
     def _on_error(self, error: KafkaError) -> None:
         """Remember what went wrong with the connection; log it when it is news."""
@@ -312,8 +273,3 @@ class KafkaWriter(Writer):
         if error.code() not in self._heard:
             self._heard.add(error.code())
             self._log.warning("kafka_error", error=code_of(error), message=error.str())
-
-
-def _last(messages: Messages, rest: Iterator[bytes | None]) -> int:
-    """Return the number of the message taken last, when the values of *rest* are left."""
-    return len(messages.values) - length_hint(rest) - 1

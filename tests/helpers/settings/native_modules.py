@@ -35,6 +35,8 @@ class SourceOnly(MetaPathFinder):
         """Return the specification of a module of headrace; leave others to the next finder."""
         if path is None or not fullname.startswith("headrace."):
             return None
+        if fullname in bindings():
+            raise ModuleNotFoundError(f"{fullname} is machine code", name=fullname)
         finders = (FileFinder(entry, (SourceFileLoader, SOURCE_SUFFIXES)) for entry in path)
         return next((spec for f in finders if (spec := f.find_spec(fullname, target))), None)
 
@@ -52,6 +54,13 @@ def hot_modules() -> list[str]:
     return settings["headrace:native"]["modules"].split()
 
 
+def bindings() -> list[str]:
+    """Return the names of the modules that have no interpreted form."""
+    settings = ConfigParser()
+    settings.read(ROOT / "setup.cfg", encoding="utf-8")
+    return settings["headrace:native"]["bindings"].split()
+
+
 def is_compiled(name: str) -> bool:
     """Return whether importing *name* loads machine code."""
     return _origin(name).endswith(tuple(EXTENSION_SUFFIXES))
@@ -63,7 +72,8 @@ def is_stale(name: str) -> bool:
         return False
     source = ROOT.joinpath(*name.split(".")[1:])
     compiled = Path(_origin(name))
-    written = [source.with_suffix(kind).stat().st_mtime for kind in (".py", ".pxd")]
+    kinds = (".pyx",) if name in bindings() else (".py", ".pxd")
+    written = [source.with_suffix(kind).stat().st_mtime for kind in kinds]
     return compiled.stat().st_mtime < max(written)
 
 

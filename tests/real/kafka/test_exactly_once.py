@@ -37,7 +37,7 @@ from headrace.plugins import (
 from headrace.plugins.testing import TransactionalDriver, TransactionalSuite
 from headrace.sinks.kafka import KafkaConfig, KafkaSink
 from headrace.sinks.kafka.bounds import size_of
-from headrace.sinks.kafka.writer import new_producer
+from headrace.sinks.kafka.clients import Client, OnError, new_client
 from helpers.jobs.children import SECONDS_MAX, JobFolder, ring_job, stop, until, write_lines
 from helpers.jobs.committed import change, committed, counted
 from helpers.jobs.deliveries import Results, SystemClock, context, delivery_of
@@ -335,13 +335,13 @@ def test_only_the_invalid_record_of_a_batch_is_rejected(
 
     librdkafka reports the error for the whole batch. The producers that follow send batches again.
     """
-    made: list[Mapping[str, object]] = []
+    made: list[Mapping[str, str]] = []
 
-    def recorded(options: Mapping[str, object], *, place: str) -> Producer:
+    def recorded(options: Mapping[str, str], on_error: OnError, *, place: str) -> Client:
         made.append(options)
-        return new_producer(options, place=place)
+        return new_client(options, on_error, place=place)
 
-    monkeypatch.setattr("headrace.sinks.kafka.writer.new_producer", recorded)
+    monkeypatch.setattr("headrace.sinks.kafka.writer.new_client", recorded)
     topic = f"compacted-{uuid4().hex}"
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)

@@ -3,6 +3,9 @@
 import pytest
 
 from headrace.sinks.kafka.embedded import EmbeddedBroker
+from helpers.servers.kafka_clients import way
+
+__all__ = ["way"]
 
 
 @pytest.fixture(scope="session")

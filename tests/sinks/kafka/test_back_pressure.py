@@ -14,6 +14,8 @@ from helpers.jobs.children import until
 from helpers.jobs.live_worker import delivered, working
 from helpers.servers.mock_cluster import MockCluster
 
+pytestmark = pytest.mark.usefixtures("way")
+
 LINES = 200_000
 LINE = json.dumps({"text": "x" * 500}) + "\n"  # 100 MB in all.
 GROWTH_BYTES_MAX = 50_000_000

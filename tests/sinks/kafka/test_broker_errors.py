@@ -10,6 +10,8 @@ from headrace.sinks.kafka import KafkaConfig, KafkaSink, KafkaWriter
 from helpers.jobs.deliveries import Results, consume, context, delivery_of, drained
 from helpers.servers.mock_cluster import MockCluster
 
+pytestmark = pytest.mark.usefixtures("way")
+
 DELIVERY = delivery_of((b"a", b"1"), (b"a", b"2"), (b"a", b"3"))
 
 

@@ -15,7 +15,7 @@ LARGE = bytes(range(256)) * 10_000
 def test_a_delivery_of_small_values_is_its_own_messages() -> None:
     """Nothing is copied."""
     encoded = delivery_of((b"a", b"1"), (b"b", b"2")).encoded
-    made = messages_of(encoded, chunk_bytes=10, is_chunked=lambda _: True)
+    made = messages_of(encoded, topic_of=str, chunk_bytes=10, is_chunked=lambda _: True)
 
     assert made.values is encoded.values
     assert (0, 1) == (made.owner(0), made.owner(1))
@@ -24,7 +24,12 @@ def test_a_delivery_of_small_values_is_its_own_messages() -> None:
 def test_parts_and_tombstones_belong_to_their_records() -> None:
     """A value of just the bound is whole; its tombstone follows the last part."""
     encoded = delivery_of((b"a", b"12345"), (b"b", b"123456"), (b"c", b"")).encoded
-    made = messages_of(replace(encoded, tombstones=[1]), chunk_bytes=5, is_chunked=lambda _: True)
+    made = messages_of(
+        replace(encoded, tombstones=[1]),
+        topic_of=str,
+        chunk_bytes=5,
+        is_chunked=lambda _: True,
+    )
 
     assert [b"12345", b"12345", b"6", None, b""] == list(made.values)
     assert [0, 1, 1, 1, 2] == [made.owner(number) for number in range(5)]
@@ -36,7 +41,7 @@ def test_other_tables_are_left_whole() -> None:
     encoded = delivery_of((b"a", b"123456")).encoded
 
     assert [b"123456"] == list(
-        messages_of(encoded, chunk_bytes=5, is_chunked=lambda _: False).values
+        messages_of(encoded, topic_of=str, chunk_bytes=5, is_chunked=lambda _: False).values
     )
 
 

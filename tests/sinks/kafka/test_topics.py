@@ -1,10 +1,11 @@
 """Where a table's records go."""
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError
 
 from headrace.plugins import ConfigError, Delivery, EncodedRecords, parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink
+from headrace.sinks.kafka.clients import new_client
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from headrace.sinks.kafka.failures import BrokerUnreachableError, TopicMissingError
 from headrace.sinks.kafka.topics import Topics
@@ -64,9 +65,9 @@ def test_a_wrong_pattern_is_refused(topic: str) -> None:
     assert ["topic"] == [problem.key for problem in caught.value.problems]
 
 
-def test_records_go_to_the_topics_of_their_tables(broker: EmbeddedBroker) -> None:
+def test_records_go_to_the_topics_of_their_tables(broker: EmbeddedBroker, way: str) -> None:
     """One delivery may hold several tables; each record's message is in its table's topic."""
-    given = {"bootstrap.servers": broker.bootstrap_servers, "topic": "by.{table}"}
+    given = {"bootstrap.servers": broker.bootstrap_servers, "topic": f"{way}.{{table}}"}
     writer = KafkaSink(parse_config(KafkaConfig, given), context()).open()
     tables = ["ks.one", "ks.two", "ks.one", "ks.two", "ks.two"]
     plain = delivery_of(*((b"k", str(n).encode()) for n in range(len(tables)))).encoded
@@ -78,10 +79,11 @@ def test_records_go_to_the_topics_of_their_tables(broker: EmbeddedBroker) -> Non
     assert drained(writer)
     assert [(range(5), [])] == results.all
     servers = broker.bootstrap_servers
-    assert [b"0", b"2"] == [m.value() for m in consume(servers, "by.one")]
-    assert [b"1", b"3", b"4"] == [m.value() for m in consume(servers, "by.two")]
+    assert [b"0", b"2"] == [m.value() for m in consume(servers, f"{way}.one")]
+    assert [b"1", b"3", b"4"] == [m.value() for m in consume(servers, f"{way}.two")]
 
 
+@pytest.mark.usefixtures("way")
 def test_missing_topics_are_made_as_asked() -> None:
     """Partitions, replication and settings are as asked; dead letters have their own."""
     given = {
@@ -95,15 +97,15 @@ def test_missing_topics_are_made_as_asked() -> None:
     }
     with KafkaNode() as node:
         config = parse_config(KafkaConfig, given | {"bootstrap.servers": node.bootstrap_servers})
-        producer = Producer(config.producer_config())
-        Topics(config, SystemClock(), "here").make_ready(
-            ["changes", "dead"], producer, lambda: None
-        )
+        client = new_client(config.producer_config(), lambda _error: None, place="here")
+        Topics(config, SystemClock(), "here").make_ready(["changes", "dead"], client, lambda: None)
+        client.close()
 
     settings = {"retention.ms": "77"}
     assert {"changes": Ordered(3, 2, settings), "dead": Ordered(3, 5, settings)} == node.ordered
 
 
+@pytest.mark.usefixtures("way")
 def test_topics_are_not_made_unasked() -> None:
     """A topic that is missing is waited for, so long as a connection may take."""
     given = {"topic": "changes", "connect.timeout.ms": "300"}
@@ -115,6 +117,7 @@ def test_topics_are_not_made_unasked() -> None:
     assert {} == node.ordered
 
 
+@pytest.mark.usefixtures("way")
 def test_a_topic_without_a_leader_is_not_called_missing() -> None:
     """It is there: what helps is its brokers, and not to create it."""
     given = {"topic": "changes", "connect.timeout.ms": "300", "topic.creation.enable": "true"}

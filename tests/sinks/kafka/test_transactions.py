@@ -16,6 +16,8 @@ from headrace.sinks.kafka.failures import TransactionsRefusedError
 from helpers.jobs.deliveries import context
 from helpers.servers.kafka_node import KafkaNode
 
+pytestmark = pytest.mark.usefixtures("way")
+
 OFFSETS = "could not be read yet: no answer yet from the brokers about topic headrace-offsets"
 
 

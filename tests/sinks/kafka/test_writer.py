@@ -4,14 +4,12 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError
 
 from headrace.plugins import Delivery, Disposition, Failure, parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink, KafkaWriter
-from headrace.sinks.kafka import writer as writer_module
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from headrace.sinks.kafka.failures import BrokerUnreachableError, QueueFullError, WriterClosedError
 from headrace.sinks.kafka.messages import messages_of
@@ -26,6 +24,9 @@ from helpers.jobs.deliveries import (
     delivery_of,
     drained,
 )
+from helpers.servers.kafka_clients import faulty
+
+pytestmark = pytest.mark.usefixtures("way")
 
 # Murmur2 as Kafka's own Java tests pin it.
 JAVA_HASHES = {
@@ -77,9 +78,13 @@ def writer_of(bootstrap_servers: str, **librdkafka: object) -> KafkaWriter:
     return KafkaWriter(config_of(bootstrap_servers, **librdkafka), context())
 
 
-def test_every_message_arrives_with_its_key_value_and_headers(broker: EmbeddedBroker) -> None:
+def test_every_message_arrives_with_its_key_value_and_headers(
+    broker: EmbeddedBroker, way: str
+) -> None:
     """A message is the encoded key, the encoded value and the delivery's headers."""
-    writer = KafkaSink(config_of(broker.bootstrap_servers, topic="arrives"), context()).open()
+    writer = KafkaSink(
+        config_of(broker.bootstrap_servers, topic=f"arrives-{way}"), context()
+    ).open()
     results = Results()
     headers = (("schemaId", bytes(range(16))), ("part", b"\x00"))
 
@@ -87,26 +92,28 @@ def test_every_message_arrives_with_its_key_value_and_headers(broker: EmbeddedBr
 
     assert drained(writer)
     assert [(range(3), [])] == results.all
-    found = consume(broker.bootstrap_servers, "arrives")
+    found = consume(broker.bootstrap_servers, f"arrives-{way}")
     assert {(b"a", b"1"), (b"b", b""), (None, b"3")} == {(m.key(), m.value()) for m in found}
     assert all(list(headers) == message.headers() for message in found)
 
 
-def test_keys_go_where_java_producers_put_them(broker: EmbeddedBroker) -> None:
+def test_keys_go_where_java_producers_put_them(broker: EmbeddedBroker, way: str) -> None:
     """A key's partition is its positive murmur2 modulo the number of partitions."""
-    writer = KafkaSink(config_of(broker.bootstrap_servers, topic="placed"), context()).open()
+    writer = KafkaSink(config_of(broker.bootstrap_servers, topic=f"placed-{way}"), context()).open()
 
     writer.submit(delivery_of(*((key, b"") for key in JAVA_HASHES)), Results())
 
     assert drained(writer)
-    found = consume(broker.bootstrap_servers, "placed")
+    found = consume(broker.bootstrap_servers, f"placed-{way}")
     expected = {key: (hashed & 0x7FFFFFFF) % 4 for key, hashed in JAVA_HASHES.items()}
     assert expected == {message.key(): message.partition() for message in found}
 
 
-def test_records_of_a_key_arrive_in_order(broker: EmbeddedBroker) -> None:
+def test_records_of_a_key_arrive_in_order(broker: EmbeddedBroker, way: str) -> None:
     """One key's messages keep the order of submission across deliveries (I4)."""
-    writer = KafkaSink(config_of(broker.bootstrap_servers, topic="ordered"), context()).open()
+    writer = KafkaSink(
+        config_of(broker.bootstrap_servers, topic=f"ordered-{way}"), context()
+    ).open()
     results = Results()
     values = [str(number).encode() for number in range(3_000)]
 
@@ -116,7 +123,7 @@ def test_records_of_a_key_arrive_in_order(broker: EmbeddedBroker) -> None:
 
     assert drained(writer)
     assert [(range(100), [])] * 30 == results.all
-    assert values == [m.value() for m in consume(broker.bootstrap_servers, "ordered")]
+    assert values == [m.value() for m in consume(broker.bootstrap_servers, f"ordered-{way}")]
 
 
 def test_a_record_too_large_is_rejected_alone(broker: EmbeddedBroker) -> None:
@@ -134,9 +141,9 @@ def test_a_record_too_large_is_rejected_alone(broker: EmbeddedBroker) -> None:
     ]
 
 
-def test_a_tombstone_follows_its_record(broker: EmbeddedBroker) -> None:
+def test_a_tombstone_follows_its_record(broker: EmbeddedBroker, way: str) -> None:
     """It has the key and no value, comes next, and is not a record of its own in the result."""
-    writer = KafkaSink(config_of(broker.bootstrap_servers, topic="buried"), context()).open()
+    writer = KafkaSink(config_of(broker.bootstrap_servers, topic=f"buried-{way}"), context()).open()
     results = Results()
     plain = delivery_of((b"a", b"1"), (b"a", b"2"), (b"a", b"3"))
     encoded = replace(plain.encoded, tombstones=(0, 2))
@@ -145,7 +152,7 @@ def test_a_tombstone_follows_its_record(broker: EmbeddedBroker) -> None:
 
     assert drained(writer)
     assert [(range(3), [])] == results.all
-    found = consume(broker.bootstrap_servers, "buried")
+    found = consume(broker.bootstrap_servers, f"buried-{way}")
     assert [b"1", None, b"2", b"3", None] == [message.value() for message in found]
     assert {b"a"} == {message.key() for message in found}
 
@@ -175,27 +182,16 @@ def test_a_record_and_its_tombstone_fail_once() -> None:
     ],
     ids=["one skipped", "all skipped", "one for another", "a tombstone skipped"],
 )
-def test_a_message_that_is_not_reported_once_did_not_arrive(
+def test_a_message_that_is_not_reported_once_did_not_arrive(  # noqa: PLR0913, PLR0917 (parameters)
     broker: EmbeddedBroker,
     monkeypatch: pytest.MonkeyPatch,
+    way: str,
     skipped: set[bytes | None],
     twice: set[bytes | None],
     arrived: set[int],
 ) -> None:
     """Its record is in no result, which is there as soon as the client has no message left."""
-
-    class Faulty(Producer):
-        def produce(self, *message: Any, **_: Any) -> None:  # noqa: ANN401 (the client's own)
-            topic, value, key, partition, report, *more = message
-
-            def reports(error: KafkaError | None, message: Message) -> None:
-                for _ in range(2 if value in twice else 1):
-                    report(error, message)
-
-            if value not in skipped:
-                super().produce(topic, value, key, partition, reports, *more)
-
-    monkeypatch.setattr(writer_module, "Producer", Faulty)
+    faulty(way, monkeypatch, skipped=skipped, twice=twice)
     writer, results = writer_of(broker.bootstrap_servers, topic="faulty"), Results()
     plain = delivery_of((b"a", b"1"), (b"b", b"2"), (b"c", b"3"))
     encoded = replace(plain.encoded, tombstones=(0,) if None in skipped else ())
@@ -315,6 +311,7 @@ def test_a_batch_refused_as_too_large_is_tried_one_by_one(
     outstanding = Outstanding(
         messages_of(
             delivery_of((b"a", b"1"), (b"b", b"2")).encoded,
+            topic_of=str,
             chunk_bytes=100,
             is_chunked=lambda _table: False,
         ),
@@ -322,16 +319,16 @@ def test_a_batch_refused_as_too_large_is_tried_one_by_one(
         singly=singly,
     )
 
-    first, second = outstanding.reports()
-    first(None, Message(topic="t"))
-    second(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), Message(topic="t"))
+    outstanding.times[:] = (1, 1)
+    outstanding.reported(1, [])
+    outstanding.reported(1, [(1, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))])
 
     assert [[(1, expected)]] == [[(f.index, f.disposition) for f in found] for found in results]
 
 
-def test_a_value_beyond_the_bound_is_a_dead_letter(broker: EmbeddedBroker) -> None:
+def test_a_value_beyond_the_bound_is_a_dead_letter(broker: EmbeddedBroker, way: str) -> None:
     """Also where the brokers would take it; its neighbours continue."""
-    config = config_of(broker.bootstrap_servers, topic="bounded", large_bytes=1_000)
+    config = config_of(broker.bootstrap_servers, topic=f"bounded-{way}", large_bytes=1_000)
     writer = KafkaSink(config, context()).open()
     results = Results()
 
@@ -341,4 +338,4 @@ def test_a_value_beyond_the_bound_is_a_dead_letter(broker: EmbeddedBroker) -> No
     ((delivered, (failure,)),) = results.all
     assert ({0, 2}, 1, Disposition.REJECT) == (delivered, failure.index, failure.disposition)
     assert "kafka_msg_size_too_large" == failure.code
-    assert {b"a", b"c"} == {m.key() for m in consume(broker.bootstrap_servers, "bounded")}
+    assert {b"a", b"c"} == {m.key() for m in consume(broker.bootstrap_servers, f"bounded-{way}")}
