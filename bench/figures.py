@@ -311,8 +311,8 @@ def _workers(read: "_Reading") -> Sequence[Figure]:
             "µs",
             read.above_start("kafka"),
             {"bare produce": median(produce)},
-            goal=5.5,
-            alarm=8,
+            goal=3,
+            alarm=6,
         ),
         Figure(
             "the same with a field masked, of its CPU",

@@ -7,6 +7,7 @@ from confluent_kafka import KafkaException
 
 from headrace.plugins import CheckResult, ConfigError, Encoding, Finding, Problem, Sink, Stored
 from headrace.sinks.kafka.bounds import TopicBounds
+from headrace.sinks.kafka.clients import why_not_direct
 from headrace.sinks.kafka.config import KafkaConfig
 from headrace.sinks.kafka.failures import EgressError, check_hosts
 from headrace.sinks.kafka.topics import Topics
@@ -22,6 +23,7 @@ class KafkaSink(Sink):
     config_class = KafkaConfig
     config: KafkaConfig
     heeds_topics = True
+    _reported = False
 
     def encoding(self) -> Encoding:
         """Ask for what the options say."""
@@ -67,6 +69,7 @@ class KafkaSink(Sink):
 
         """
         check_hosts(self.config.hosts)  # Before librdkafka connects, which it does at once.
+        self._report_client()
         writer = KafkaWriter(self.config, self.context, self._watch)
         try:
             writer.connect()
@@ -89,7 +92,15 @@ class KafkaSink(Sink):
 
         """
         check_hosts(self.config.hosts)
+        self._report_client()
         return KafkaTransactions(self.config, self.context, split, self._watch, self._bounds)
+
+    def _report_client(self) -> None:
+        """Log, once, that producing takes more CPU than it could."""
+        reason = why_not_direct()
+        if reason and not self._reported:
+            self._reported = True
+            self.context.log.info("kafka_client_slower", reason=reason)
 
     @cached_property
     def _watch(self) -> TopicWatch:

@@ -2,8 +2,11 @@
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
+import structlog
+from structlog.testing import LogCapture
 
 from headrace.connector.serde import Encoder
 from headrace.plugins import Batch, CheckResult, EncodedRecords, hosts, parse_config
@@ -82,3 +85,21 @@ def test_brokers_that_the_cluster_tells_of(
     KafkaDriver(broker.bootstrap_servers).sink().open().close()
 
     assert ["127.0.0.1"] == judged
+
+
+@pytest.mark.parametrize(("reason", "times"), [("no compiler", 1), ("", 0)])
+def test_what_makes_producing_slower_is_logged_once(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, reason: str, times: int
+) -> None:
+    """However many writers a sink opens."""
+    monkeypatch.setattr("headrace.sinks.kafka.sink.why_not_direct", lambda: reason)
+    given = {"bootstrap.servers": broker.bootstrap_servers, "topic": "slower"}
+    capture = LogCapture()
+    log = structlog.wrap_logger(None, processors=[capture])
+    sink = KafkaSink(parse_config(KafkaConfig, given), replace(context(), log=log))
+
+    for _ in range(2):
+        sink.open().close()
+
+    expected = {"event": "kafka_client_slower", "reason": reason, "log_level": "info"}
+    assert [expected] * times == capture.entries
