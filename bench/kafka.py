@@ -73,6 +73,9 @@ def measured(
             found = {
                 "run": jobs.probe("run", job=job),
                 "start": jobs.probe("run", job=jobs.write(recording, recording.empty_nodes, sink)),
+                "confluent": jobs.probe(
+                    "run", job=jobs.write(recording, recording.nodes, sink), by_confluent=True
+                ),
                 "null": jobs.probe("run", job=jobs.write(recording, recording.nodes, null)),
                 "bare": jobs.probe("produce", job=jobs.write(recording, recording.nodes, sink)),
             }
@@ -101,6 +104,9 @@ def figures_of(
             cpu,
             {
                 "bare produce": min(bare),
+                "by confluent-kafka": min(
+                    _per_change_us(s["confluent"], s["start"]) for s in found
+                ),
                 "null sink": min(_per_change_us(s["null"], s["start"]) for s in found),
                 "changes/s": 1e6 / min(times),
             },

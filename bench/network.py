@@ -48,29 +48,30 @@ def through_agents(job: Path) -> Iterator[FarJob]:
     nodes = document["source"]["nodes"]
     certificate, key = _certificate(job.parent)
     with ExitStack() as stack:
-        agents = {n: stack.enter_context(_agent(p, certificate, key)) for n, p in nodes.items()}
-        document["source"]["nodes"] = {n: {"url": url} for n, (_, url) in agents.items()}
+        tls = ("--tls-certificate", str(certificate), "--tls-key", str(key))
+        agents = {node: stack.enter_context(agent(path, *tls)) for node, path in nodes.items()}
+        document["source"]["nodes"] = {node: {"url": url} for node, (url, _) in agents.items()}
         document["source"]["agent_ca"] = str(certificate)
         far = job.with_name("far.yaml")
         far.write_text(yaml.safe_dump(document))
-        yield FarJob(far, [pid for pid, _ in agents.values()])
+        yield FarJob(far, [pid for _, pid in agents.values()])
 
 
 @contextmanager
-def _agent(folder: str, certificate: Path, key: Path) -> Iterator[tuple[int, str]]:
-    """Provide the process of an agent, and its address."""
+def agent(folder: str, *options: str) -> Iterator[tuple[str, int]]:
+    """Serve the log in *folder* with an agent; give its URL and its process."""
+    scheme = "https" if "--tls-certificate" in options else "http"
     with subprocess.Popen(  # noqa: S603 (headrace itself)
         [
             *(sys.executable, "-c", _AGENT, "agent", "--cdc-raw", folder),
-            *("--listen", f"{_HOST}:0"),
-            *("--tls-certificate", str(certificate), "--tls-key", str(key)),
+            *("--listen", f"{_HOST}:0", *options),
         ],
         stderr=subprocess.PIPE,
         text=True,
     ) as child:
         try:
             started = json.loads(ready_line(child, "stderr", "agent_started"))
-            yield child.pid, f"https://{_HOST}:{started['port']}"
+            yield f"{scheme}://{_HOST}:{started['port']}", child.pid
         finally:
             child.terminate()
 

@@ -83,7 +83,7 @@ def prepare(  # noqa: PLR0913 (what a recording is made of)
     for number in forged:
         node = f"node{number}"
         nodes[node] = folder / "forged" / node
-        order = entries if number == 1 else _shuffled(entries, seed=number)
+        order = entries if number == 1 else shuffled(entries, seed=number)
         write_log(nodes[node], order, first_id=_FIRST_ID + 1_000 * number)
     empty_nodes = {node: folder / "empty" / node for node in nodes}
     for number, path in enumerate(empty_nodes.values()):
@@ -157,7 +157,7 @@ def _write_lz4(folder: Path, entries: Sequence[bytes]) -> None:
     write_segment(folder, writer.forged().content, segment_id=_FIRST_ID)
 
 
-def _shuffled(entries: Sequence[bytes], *, seed: int) -> list[bytes]:
+def shuffled(entries: Sequence[bytes], *, seed: int) -> list[bytes]:
     """Return *entries* in another order, no entry more than SHUFFLE_WINDOW places from its own."""
     places = random.Random(seed)  # noqa: S311 (the same order in every run, not a secret)
     order = sorted(range(len(entries)), key=lambda place: place + places.random() * SHUFFLE_WINDOW)
