@@ -62,9 +62,10 @@ effects: .venv/ready .venv/native  ## Run the test of each option while the opti
 	@# An option without effect keeps tests waiting: of four minutes of two workers, 75 s are CPU.
 	HEADRACE_EFFECTS=1 HEADRACE_NATIVE=require $(BIN)/pytest -n 8 --dist worksteal tests/test_effects.py
 
-soak: .venv/ready .venv/native  ## Run the tests of rings, schedules and kills for many SEEDS (1..10); takes about an hour.
+soak: .venv/ready .venv/native  ## Run the tests of rings, schedules and kills for many SEEDS (1..10), an hour; with MINUTES then a worker for so long, with Java.
 	HEADRACE_SEEDS=$(SEEDS) HEADRACE_MODEL_EXAMPLES=100 HEADRACE_KILLS=1000 HEADRACE_NATIVE=require \
 		$(BIN)/pytest $(SHARED_OUT) -m "soak and not real"
+	$(if $(MINUTES),PYTHONPATH=tests $(BIN)/python -m bench.soak --minutes $(MINUTES))
 
 check: .venv/ready  ## Lint, format, words, types, imports, known vulnerabilities.
 	$(BIN)/ruff check .
