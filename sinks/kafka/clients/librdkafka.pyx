@@ -32,7 +32,7 @@ cdef enum:
 
 VERSION_MIN = 0x02000000
 VERSION_END = 0x03000000
-_QUEUE_FULL = -184
+_INVALID_ARGUMENT = -186  # RD_KAFKA_RESP_ERR_...
 _FATAL = -150
 
 ctypedef void Client
@@ -250,7 +250,7 @@ cdef class Handle:
             name, value = key.encode(), given.encode()
             if lib.conf_set(conf, name, value, text, sizeof(text)):
                 lib.conf_destroy(conf)
-                raise CallError(-186, text.decode(errors="replace"), False, False, False)
+                raise CallError(_INVALID_ARGUMENT, text.decode(errors="replace"), False, False, False)
         lib.conf_set_dr_msg_cb(conf, _on_report)
         lib.conf_set_error_cb(conf, _on_error)
         lib.conf_set_opaque(conf, &self.heard)
@@ -333,6 +333,7 @@ cdef class Handle:
                         lib.headers_destroy(template)
                         template = NULL
                     template = _headers_of(given)
+                # Nothing of the values is copied here: `call` keeps them until they are reported.
                 _point(&arguments[3].u.mem, call.values[number - begin])
                 _point(&arguments[4].u.mem, keys[number])
                 arguments[5].u.ptr = <void *>(<uint64_t>self.last << 32 | <uint64_t>number)
