@@ -12,10 +12,13 @@ from cassandra.policies import WhiteListRoundRobinPolicy
 from pyspark.sql import SparkSession
 
 from headrace.connector.replay.session import session as spark_session
+from helpers.servers.kafka_clients import way
 from real.servers.cassandra import Cassandra
 from real.servers.kafka import Kafka
 from real.servers.ring import Ring
 from real.shell.guarded import guarded_node
+
+__all__ = ["way"]
 
 _APART = {
     "ring",

@@ -147,6 +147,7 @@ class KafkaDriver(TransactionalDriver):
         return replace(context(), job=self._topic, clock=self._clock)
 
 
+@pytest.mark.usefixtures("way")
 class TestKafkaTransactions(TransactionalSuite):
     """The suite, against a real broker: the embedded one shows what was aborted."""
 
@@ -328,6 +329,7 @@ def test_one_of_a_hundred_is_too_large_for_the_topic(
     assert FILES == stream.job.log().count("split_started")
 
 
+@pytest.mark.usefixtures("way")
 def test_only_the_invalid_record_of_a_batch_is_rejected(
     bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,6 +370,7 @@ def test_only_the_invalid_record_of_a_batch_is_rejected(
     assert [True] * 4 == ["batch.num.messages" not in options for options in made]
 
 
+@pytest.mark.usefixtures("way")
 def test_a_record_without_a_key_for_a_compacted_topic_is_never_sent(
     bootstrap_servers: str,
 ) -> None:
@@ -386,6 +389,7 @@ def test_a_record_without_a_key_for_a_compacted_topic_is_never_sent(
     assert [b"1", b"3"] == sorted(driver.seen())
 
 
+@pytest.mark.usefixtures("way")
 def test_a_bound_that_was_lowered_condemns_no_batch(bootstrap_servers: str) -> None:
     """What fitted the bound that was asked for is sent record by record when it is refused."""
     topic = f"lowered-{uuid4().hex}"
