@@ -25,6 +25,7 @@ from bench.recordings import Recording, prepare
 
 RUNS: Final = 3
 TIMES: Final = 3  # So often as many mutations as the recordings have: the start counts less.
+TIMES_MIN: Final = 2  # A log that was recorded, and not forged, has a replication of its own.
 _NS_PER_US: Final = 1_000
 _GOALS_US: Final = {"wide": 3.0, "narrow": 2.2}  # At 250,000 changes a second, at the least.
 _ALARMS_US: Final = {"wide": 5.5, "narrow": 4.0}
@@ -133,6 +134,8 @@ def main() -> int:
     parser.add_argument("--goals", action="store_true", help="fail for goals that are missed, too")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where raw JSON is kept")
     given = parser.parse_args()
+    if given.times < TIMES_MIN:
+        parser.error(f"--times: at least {TIMES_MIN}")
     samples: dict[Way, list[Mapping[str, Sample]]] = defaultdict(list)
     with brokers(given) as (servers, folder):
         recordings = {
