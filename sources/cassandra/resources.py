@@ -30,6 +30,7 @@ from headrace.sources.cassandra.errors import (
 )
 from headrace.sources.cassandra.keystore.keys import Keys
 from headrace.sources.cassandra.logs.directory import LogDirectory, identity
+from headrace.sources.cassandra.logs.folder_watch import FolderWatch, Inotify
 from headrace.sources.cassandra.logs.index_files import FlawsTold
 from headrace.sources.cassandra.logs.pins import HoldDeniedError
 from headrace.sources.cassandra.logs.reread import Copies
@@ -73,6 +74,7 @@ class Parts:
         self.reading: Reading | None = None
         """What reads the logs; None until something is read."""
         self._logs: dict[str, LogDirectory | RemoteLog] = {}
+        self._inotify = Inotify()
         self._ring: Nodes | None = None
         self.cdc_bytes_max: int | None = None
         """The maximum size of each node's `cdc_raw`, if a node reported it."""
@@ -216,7 +218,11 @@ class Parts:
                     for key in ("path", "commitlog", "hold")
                 )
                 logs[name] = LogDirectory(
-                    path or Path(), commitlog, hold=hold, may_be_gone=name in self.config.absent
+                    path or Path(),
+                    commitlog,
+                    hold=hold,
+                    may_be_gone=name in self.config.absent,
+                    watch=FolderWatch(self._inotify, self.context.clock.monotonic_ms),
                 )
             owner = owners.setdefault(place, name)
             if owner != name:  # One copy would count as two.
@@ -515,6 +521,7 @@ class Parts:
             self._ring.close()
         for log in self._logs.values():
             log.close()
+        self._inotify.close()
 
 
 @dataclass(frozen=True, slots=True)

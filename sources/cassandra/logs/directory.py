@@ -30,6 +30,7 @@ from headrace.sources.cassandra.errors import (
     SegmentError,
 )
 from headrace.sources.cassandra.logs import last_seen, pins, rescued_copies
+from headrace.sources.cassandra.logs.folder_watch import CONTENT, NAMES, FolderWatch
 from headrace.sources.cassandra.logs.index_files import INDEX_BYTES_MAX, IndexFiles
 from headrace.sources.cassandra.logs.pins import FOLDER, HoldError
 from headrace.sources.cassandra.logs.regular import flaw_of, open_regular, read_regular
@@ -170,12 +171,14 @@ class LogDirectory:
         *,
         hold: Path | None = None,
         may_be_gone: bool = False,
+        watch: FolderWatch | None = None,
     ) -> None:
         """Look at *path* when segments are listed, and at the node's *commitlog* directory.
 
         The latter says earlier that a segment is final which a crash left without COMPLETED. In
         *hold* there are links of segments that are no longer in *path*. A directory that
-        *may_be_gone* may be missing at first.
+        *may_be_gone* may be missing at first. While *watch* says that nothing changed, the last
+        listing counts.
         """
         self.path = path
         self.hold = hold
@@ -194,10 +197,17 @@ class LogDirectory:
         self._listed = False
         self._may_be_gone = may_be_gone
         self._until: tuple[int, int] | None = None
+        self._watch = watch
+        self._watched = dict.fromkeys(self.folders, CONTENT)
+        if commitlog is not None:
+            self._watched[commitlog] = NAMES
+        # What was listed last, and the manifest's numbers then.
+        self._last: tuple[Sequence[SegmentInfo], object] | None = None
 
     def end_at(self, segment_id: int, offset: int) -> None:
         """List nothing behind this place: bulk work ends where it was planned to."""
         self._until = (segment_id, offset)
+        self._last = None
 
     def segments(self) -> Sequence[SegmentInfo]:
         """Return the segments that have an index file, by ascending number.
@@ -209,6 +219,22 @@ class LogDirectory:
             NotCdcDirectoryError: the path is not a directory, or has only other things.
 
         """
+        last, watch = self._last, self._watch
+        if last is None or watch is None:  # One that is listed once is not watched.
+            self._last = self._list(), None
+            return self._last[0]
+        is_known = last[1] is self.manifest.stored()
+        if is_known and not self._indexes.unsettled and watch.is_still():
+            return last[0]
+        self._last = None
+        watch.begin(self._watched)
+        found = self._list()
+        is_same = found == last[0]
+        watch.end(is_same=is_same or not is_known)
+        self._last = (last[0] if is_same else found), self.manifest.stored()
+        return self._last[0]
+
+    def _list(self) -> Sequence[SegmentInfo]:
         names = self._names()
         indexed = indexed_segments(names)
         numbers = self.manifest.note(indexed.keys())

@@ -43,6 +43,11 @@ class IndexFiles:
         """What stayed nonsense, of each file that does now."""
         return [file.flaw for file in self._files.values() if file.flaw is not None]
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether a file holds nonsense now: the next look may report it."""
+        return any(file.looks for file in self._files.values())
+
     def keep(self, numbers: Collection[int]) -> None:
         """Forget all others."""
         self._files = {number: self._files[number] for number in numbers if number in self._files}

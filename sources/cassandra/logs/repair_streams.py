@@ -50,7 +50,8 @@ def streams_in(file: Path) -> Sequence[Stream]:
 
     """
     try:
-        content = file.read_bytes()
+        with open(file, "rb") as opened:  # noqa: PTH123 (each listing comes here)
+            content = opened.read()
     except FileNotFoundError:
         return ()
     return msgspec.json.decode(content, type=list[Stream])

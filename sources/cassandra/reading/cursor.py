@@ -138,8 +138,10 @@ class LogCursor:
             LogGapError: the segment that is being read was deleted before its end (I10).
 
         """
-        self._listed = self._reader.segments()
-        self.fetched_ms = now_ms
+        listed, before = self._reader.segments(), self._listed
+        self._listed, self.fetched_ms = listed, now_ms
+        if listed is before and self.at_end and self.marker >= self.end:
+            return  # All of it was read.
         found = [s.segment_id for s in self._listed if not s.missing]
         self._unread = {n for n in {*self._unread, *found} if n > self.marker.segment_id}
         if any(n <= self.marker.segment_id for n in found):

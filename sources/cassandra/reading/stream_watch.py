@@ -1,6 +1,7 @@
 """Watches the streams received by nodes whose logs are read. For one thread."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
@@ -42,12 +43,16 @@ def follower(
 
 
 def _streams_of(node: str, log: Log, cursors: Mapping[str, LogCursor], context: Context) -> Streams:
-    def told() -> Sequence[Stream]:
-        if isinstance(log, LogDirectory):
-            return streams_in(log.path / FOLDER / FILE)
-        return log.told.streams
+    if isinstance(log, LogDirectory):
+        told = partial(streams_in, log.path / FOLDER / FILE)
+    else:
+        told = partial(_told_by, log)
 
     def table_of(table_id: UUID) -> TableSchema | None:
         return cursors[node].tables.epoch.schema.tables.get(table_id)
 
     return Streams(told, node, context, table_of)
+
+
+def _told_by(log: "RemoteLog") -> Sequence[Stream]:
+    return log.told.streams

@@ -1,0 +1,147 @@
+"""Whether anything in a folder changed since it was listed: by inotify, where there is one.
+
+A listing costs more than what there mostly is to see in it. Events only spare listings: now and
+then a folder is listed without one, and where that shows a change that caused no event, as on a
+file system of other machines, it is listed each time. For one thread.
+"""
+
+import ctypes
+import os
+import struct
+import weakref
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+CHECKED_MS: Final = 1_000  # After a listing: the next one is made without an event.
+MISSES_MAX: Final = 1  # A change and its event are not one step: so many may be seen in between.
+_READ_BYTES: Final = 16 * 1024
+_HEAD: Final = struct.Struct("iIII")
+_MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED, _CREATE, _DELETE = 0x2, 0x4, 0x8, 0xC0, 0x100, 0x200
+_DELETE_SELF, _MOVE_SELF, _ONLYDIR = 0x400, 0x800, 0x0100_0000
+NAMES: Final = _MOVED | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF | _ONLYDIR
+CONTENT: Final = NAMES | _MODIFY | _ATTRIB | _CLOSE_WRITE
+_IGNORED: Final = 0x8000  # The kernel ended the watch.
+_ENDED: Final = _IGNORED | _DELETE_SELF | _MOVE_SELF  # The path may lead elsewhere from now on.
+
+
+@cache
+def _libc() -> ctypes.CDLL | None:
+    libc = ctypes.CDLL(None)
+    return libc if hasattr(libc, "inotify_init1") else None
+
+
+class Inotify:
+    """The events of any number of folders; none where the system has no inotify, or no more."""
+
+    def __init__(self) -> None:
+        """Open it when a folder is watched."""
+        self._descriptor: int | None = None
+        # Also where nobody closes it: a user has a bounded number of them.
+        self._closing: weakref.finalize[..., Inotify] | None = None
+        self._watched: dict[int, weakref.WeakSet[FolderWatch]] = {}
+
+    def watch(self, path: Path, what: int, by: "FolderWatch") -> int | None:
+        """Tell *by* when *what* changes in *path*; return what it is known by, if it is watched."""
+        libc = _libc()
+        if libc is None:
+            return None
+        if self._descriptor is None:
+            opened = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+            if opened < 0:
+                return None
+            self._descriptor = opened
+            self._closing = weakref.finalize(self, os.close, opened)
+        known_by = int(libc.inotify_add_watch(self._descriptor, os.fsencode(path), what))
+        if known_by < 0:
+            return None
+        self._watched.setdefault(known_by, weakref.WeakSet()).add(by)
+        return known_by
+
+    def drain(self) -> None:
+        """Take the events that came; tell those who watch."""
+        while self._descriptor is not None:
+            try:
+                events = os.read(self._descriptor, _READ_BYTES)
+            except BlockingIOError:
+                return
+            at = 0
+            while at < len(events):
+                known_by, mask, _, length = _HEAD.unpack_from(events, at)
+                at += _HEAD.size + length
+                if known_by < 0:  # So many came that some are lost.
+                    told = [each for watching in self._watched.values() for each in watching]
+                else:
+                    told = list(self._watched.get(known_by, ()))
+                for each in told:
+                    each.tell(known_by if mask & _ENDED else None)
+                if mask & _ENDED:
+                    self._leave(known_by)
+
+    def _leave(self, known_by: int) -> None:
+        self._watched.pop(known_by, None)
+        libc = _libc()
+        if libc is not None:  # It fails where the kernel ended it.
+            libc.inotify_rm_watch(self._descriptor, known_by)
+
+    def close(self) -> None:
+        """Watch nothing, until a folder is watched again. Safe to call twice."""
+        watched, self._watched = self._watched, {}
+        for known_by, watching in watched.items():
+            for each in watching:
+                each.tell(known_by)
+        if self._closing is not None:
+            self._closing()
+        self._descriptor = self._closing = None
+
+
+class FolderWatch:
+    """Whether the folders that one reader lists are as they were."""
+
+    def __init__(self, inotify: Inotify, now_ms: Callable[[], int]) -> None:
+        """Watch nothing yet."""
+        self._inotify = inotify
+        self._now_ms = now_ms
+        self._folders: dict[Path, int] = {}
+        self._is_told = True  # That something may have changed.
+        self._is_whole = False  # Whether all folders are watched.
+        self._was_told = True  # The same before the listing.
+        self._misses = 0
+        self._check_ms = 0
+
+    def tell(self, ended: int | None) -> None:
+        """Note an event; *ended* is a folder that is not watched any more."""
+        self._is_told = True
+        if ended is not None:
+            self._folders = {path: by for path, by in self._folders.items() if by != ended}
+
+    def is_still(self) -> bool:
+        """Return whether a listing would be as the last one was."""
+        if not self._is_whole:
+            return False
+        self._inotify.drain()
+        return not self._is_told and self._now_ms() < self._check_ms
+
+    def begin(self, folders: Mapping[Path, int]) -> None:
+        """Watch the names or the content of *folders*, which are listed next."""
+        if self._misses > MISSES_MAX:
+            return
+        for path, what in folders.items():
+            if path not in self._folders:
+                known_by = self._inotify.watch(path, what, self)
+                if known_by is not None:
+                    self._folders[path] = known_by
+        self._inotify.drain()
+        self._was_told, self._is_told = self._is_told, False
+        self._is_whole = len(self._folders) == len(folders)
+
+    def end(self, *, is_same: bool) -> None:
+        """Note that they were listed; *is_same*: as before."""
+        if not self._is_whole:
+            return
+        self._check_ms = self._now_ms() + CHECKED_MS
+        if not is_same and not self._was_told:
+            self._inotify.drain()
+            self._misses += not self._is_told
+            self._is_whole = self._misses <= MISSES_MAX
