@@ -132,21 +132,30 @@ class Resplitting(Capability):
         """Forget these splits of the job: others have their positions. Safe to repeat."""
 
 
-class SharedReading(Capability):
-    """Its readers share what is read: one look tells whether any of them has something new.
+@dataclass(frozen=True, slots=True)
+class News:
+    """Of which splits the readers may have something to return; `more` can be read at once."""
 
-    While all splits are idle the framework looks once a tick, instead of asking each reader.
+    splits: Collection[str]
+    more: bool = False
+
+
+class SharedReading(Capability):
+    """Its readers share what is read: one look tells which of them have something new.
+
+    The framework looks once a tick. It asks the readers of these splits, and all of them before a
+    commit.
     """
 
     refusal = Problem("source", "cannot look for all splits at once")
 
     @abstractmethod
-    def look(self, demand: Demand) -> bool:
-        """Read what is new; return whether a reader may have something to return.
+    def look(self, demand: Demand) -> News:
+        """Read what is new; return which readers may have something to return.
 
-        Called while all readers are idle, and not when a commit is due: then each reader is asked.
-        False: all of them would return Idle again. What was read is returned by the next reads.
-        Raises as `Reader.read` does.
+        Each other one would return Idle, asked with `end_may_wait`. What was read is returned by
+        the next reads. A split stays among the news until its reader was asked. Raises as
+        `Reader.read` does.
         """
 
 

@@ -36,8 +36,9 @@ class Demand:
 
     With `commit_due` the reader also returns a batch if only the time in its position changed.
     Without `position_due` a batch with `more` may have no end; it is committed with a later batch.
-    A reader returns an end before it returns Idle or Done. The framework may ask a reader for the
-    missing end alone, with `records_max` 0.
+    A reader returns an end before it returns Idle or Done, unless `end_may_wait`: then no batch
+    needs one, and a reader whose position alone moved may return Idle. The framework asks with
+    `position_due` before each commit. It may ask for the missing end alone, with `records_max` 0.
     """
 
     records_max: int = 5_000
@@ -45,6 +46,7 @@ class Demand:
     linger_ms: int = 100
     commit_due: bool = True
     position_due: bool = True
+    end_may_wait: bool = False
 
 
 @dataclass(frozen=True, slots=True)

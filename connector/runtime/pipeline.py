@@ -5,7 +5,7 @@ calls are caught here and nowhere else: a split that fails stops alone (I8).
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -42,6 +42,7 @@ from headrace.plugins import (
     FatalError,
     HeadraceError,
     LeaseLostError,
+    News,
     RetriableError,
     SharedReading,
 )
@@ -49,7 +50,8 @@ from headrace.plugins import (
 T = TypeVar("T")
 
 SINK_WAIT_MS: Final = 10
-POSITIONS_MS: Final = 250  # How long before a commit batches have positions; sinks mostly settle.
+POSITIONS_MS: Final = 100  # How long before a commit positions are asked for: sinks mostly settle.
+POSITIONS_MAX: Final = 64  # Of splits without changes, so many are asked for a position each time.
 ENDS_BYTES_MAX: Final = 1 << 20  # Of ends that wait for a commit: more than its `fsync` is worth.
 PULSE_EVERY_MS: Final = 500
 PROGRESS_EVERY_MS: Final = 10_000
@@ -102,13 +104,17 @@ class Pipeline:
         self._pulse = pulse
         self._pulse_ms = 0
         self._quiet_passes = 0
-        self._rests = False
-        """Whether nothing was left to do in the last pass."""
-        self._rested_ms = 0  # When that was so last, for all splits.
+        self._awake: dict[str, SplitRun] = {}
+        """The splits that have something to do, whatever the source has."""
+        self._owing: dict[str, SplitRun] = {}  # Those with batches after their last position.
+        self._turn = 0  # Which of the others are asked for a position next.
+        self._looked_ms = 0  # When the source said last which splits have something new.
         # What all splits have that is not settled: summed up once a pass, then kept.
         self._held_records = self._held_bytes = 0
         self._uncommitted: dict[str, int] = {}  # Bytes of splits that ended with work uncommitted.
         self._committed_ms = 0
+        self._positions_ms: int | None = None  # When they were asked for, for the next commit.
+        self._ends_bytes = 0  # Of positions that were settled since the last commit.
         self._commit_begun = False  # Of some splits, in this pass: the others follow at its end.
         self._store_retry = Retry(limits.retry_ms_max)
         self._store_not_before_ms = 0
@@ -163,36 +169,35 @@ class Pipeline:
         self._around.store.close()
 
     def run_pass(self) -> None:
-        """Give every split one step, commit what is due, and wait if there is time."""
+        """Give every split that has something to do a step, commit what is due, and wait."""
         self.pass_ms = started_ms = self._around.clock.monotonic_ms()
         self._take_commands()
-        due = self._until_idle or self._is_commit_due(started_ms)
-        if self._rests and not due and self._has_no_news():
-            self._rested_ms = started_ms
-            self._count_quiet(still=True)
-            self._tell()
-            self._wait_for_tick(started_ms + self._limits.tick_ms)
-            return
-        self._rests = False
-        runs = list(self._runs.values())
-        for run in runs:
+        for run in list(self._awake.values()):
             self.split_last = run.split
             self._guard(run, run.begin)
         self._held_records = self._held_bytes = 0
-        for run in runs:
+        for run in self._awake.values():
             self._hold(run)
-        near = self._is_commit_due(started_ms, ahead_ms=POSITIONS_MS)
-        progress = [self._step(run, commit_due=due, position_due=near) for run in runs]
+        due = self._is_position_due(started_ms)
+        news = self._news()
+        runs = self._asked(news, due=due)
+        reads = None if news is None or due else news.splits
+        progress = [self._step(run, due=due, reads=reads) for run in runs]
         self._take_results()
-        self._note_movement(progress)
+        self._note_steps(runs, progress)
         quiet = all(p is Progress.QUIET for p in progress) and not self._sent()
-        self._commit_if_due(started_ms, at_once=quiet and self._until_idle)
-        self._dead_letters.step([run.split for run in self._runs.values() if not run.closing])
+        window = self._limits.commit_bytes_max
+        is_full = any(run.ledger.settled_bytes * 2 >= window for run in runs)
+        at_once = is_full or (quiet and self._until_idle)
+        self._commit_if_due(started_ms, at_once=at_once, asked=due)
+        if not self._dead_letters.idle:
+            self._dead_letters.step([s for s, run in self._runs.items() if not run.closing])
         self._release()
         self._close_finished()
         self._note_idle(quiet=quiet)
         self._tell()
-        if Progress.MORE in progress or (self._stopping and not self._runs):
+        has_more = Progress.MORE in progress or (news is not None and news.more)
+        if has_more or (self._stopping and not self._runs):
             return
         fetching = Progress.FETCHING in progress
         if (fetching or Progress.BLOCKED in progress) and self._sent():
@@ -201,6 +206,53 @@ class Pipeline:
             self._wake.wait(SINK_WAIT_MS)
         elif not (self._until_idle and (Progress.MOVED in progress or self._quiet_passes == 1)):
             self._wait_for_tick(started_ms + self._limits.tick_ms)
+
+    # Which splits are asked.
+
+    def _news(self) -> News | None:
+        """Look once for all splits; None: each is to be asked. An error is that of the first."""
+        source, now_ms = self._around.source, self._around.clock.monotonic_ms()
+        if self._until_idle or not isinstance(source, SharedReading):
+            return None
+        ready = (r for r in self._runs.values() if r.is_open and now_ms >= r.not_before_ms)
+        run, demand = next(ready, None), self._demand(0, due=False)
+        if run is None or demand.records_max <= 0 or demand.bytes_max <= 0:
+            return News(())
+        found = self._guard(run, partial(source.look, demand))
+        if found is not None:
+            self._looked_ms = now_ms
+        return found
+
+    def _asked(self, news: News | None, *, due: bool) -> Sequence[SplitRun]:
+        """Return the splits that get a step: when positions are *due*, more of them."""
+        if news is None:
+            return list(self._runs.values())
+        asked = dict(self._awake)
+        asked |= {split: self._runs[split] for split in news.splits if split in self._runs}
+        if due:
+            asked |= self._owing
+            every = list(self._runs.values())
+            self._turn %= max(1, len(every))
+            turn = [*every, *every][self._turn : self._turn + min(POSITIONS_MAX, len(every))]
+            asked |= {run.split: run for run in turn}
+            self._turn += POSITIONS_MAX
+        return list(asked.values())
+
+    def _note_steps(self, runs: Sequence[SplitRun], progress: Sequence[Progress]) -> None:
+        """Note which splits moved, and which have something to do in the next pass."""
+        now_ms = self._around.clock.monotonic_ms()
+        for run, came_to in zip(runs, progress, strict=True):
+            idle = came_to is Progress.QUIET and run.drained()
+            if idle or came_to in (Progress.MOVED, Progress.MORE):
+                run.moved_ms = now_ms
+            if run.ledger.needs_end:
+                self._owing[run.split] = run
+            else:
+                self._owing.pop(run.split, None)
+            if run.rests(now_ms):
+                self._awake.pop(run.split, None)
+            else:
+                self._awake[run.split] = run
 
     # Commands and results.
 
@@ -212,11 +264,11 @@ class Pipeline:
                 return
             self._commands_done += 1
             self._quiet_passes, self._idled = 0, False
-            self._rests = False
             match command:
                 case Gain(lease):
                     left = self._uncommitted.pop(lease.split, 0)
-                    self._runs[lease.split] = SplitRun(lease, self._around, again_bytes=left)
+                    run = SplitRun(lease, self._around, again_bytes=left)
+                    self._runs[lease.split] = self._awake[lease.split] = run
                 case Lose(split) if split in self._runs:
                     self._begin_close(self._runs[split], CloseReason.LEASE_LOST)
                     self._close_finished()  # Before the next command, which may start it again.
@@ -243,20 +295,25 @@ class Pipeline:
 
     # One split.
 
-    def _step(self, run: SplitRun, *, commit_due: bool, position_due: bool) -> Progress:
+    def _step(self, run: SplitRun, *, due: bool, reads: Collection[str] | None) -> Progress:
+        """Give a split its step; it reads if it is one of *reads*, which is None for all."""
         if run.closing is CloseReason.FAILED:
             return Progress.WAITING
         self.split_last = run.split
-        demand = self._demand(run, commit_due=commit_due, position_due=position_due)
+        demand = None
+        if reads is None or run.split in reads:
+            demand = self._demand(run.ledger.uncommitted_bytes, due=due)
+        ends_bytes = run.end_bytes
         self._hold(run, -1)
         progress = self._guard(run, partial(run.step, demand))
         self._hold(run)
         self._take_results()
-        if run.end_bytes:
+        if run.end_bytes > ends_bytes:
+            self._ends_bytes += run.end_bytes - ends_bytes
             self._commit_if_large()
         return progress or Progress.WAITING
 
-    def _demand(self, run: SplitRun, *, commit_due: bool, position_due: bool) -> Demand:
+    def _demand(self, uncommitted_bytes: int, *, due: bool) -> Demand:
         limits = self._limits
         return Demand(
             records_max=min(
@@ -265,22 +322,14 @@ class Pipeline:
             ),
             bytes_max=min(
                 limits.batch_bytes_max,
-                limits.commit_bytes_max - run.ledger.uncommitted_bytes,  # I7: one window.
+                limits.commit_bytes_max - uncommitted_bytes,  # I7: one window.
                 limits.outstanding_bytes_max - self._held_bytes,
             ),
             linger_ms=limits.tick_ms,
-            commit_due=commit_due,
-            position_due=position_due,
+            commit_due=due or self._until_idle,
+            position_due=due,
+            end_may_wait=not (due or self._until_idle),
         )
-
-    def _has_no_news(self) -> bool:
-        """Look once for all splits, which rest; an error is that of the first one."""
-        source = self._around.source
-        run = next(iter(self._runs.values()), None)
-        if run is None or self._results or not isinstance(source, SharedReading):
-            return False
-        demand = self._demand(run, commit_due=False, position_due=False)
-        return self._guard(run, partial(source.look, demand)) is False
 
     def _hold(self, run: SplitRun, times: int = 1) -> None:
         """Add what *run* has that is not settled to that of all, or take it away."""
@@ -299,6 +348,7 @@ class Pipeline:
 
     def _handle(self, run: SplitRun, error: Exception) -> None:
         """Handle an error by its kind (R11)."""
+        self._awake[run.split] = run
         self.stats.errors[kind_of(error)] += 1
         if isinstance(error, LeaseLostError):
             self._log(run, "split_lost", error)
@@ -336,6 +386,7 @@ class Pipeline:
         self._begin_close(run, CloseReason.FAILED)
 
     def _begin_close(self, run: SplitRun, reason: CloseReason) -> None:
+        self._awake[run.split] = run
         if run.closing is None:
             run.close_by_ms = self._around.clock.monotonic_ms() + self._limits.stop_ms_max
         if run.closing is not CloseReason.LEASE_LOST:  # Which is final; a failure outranks a stop.
@@ -343,7 +394,7 @@ class Pipeline:
             run.closing = run.closing or reason if handing_over else reason
 
     def _close_finished(self) -> None:
-        for run in list(self._runs.values()):
+        for run in list(self._awake.values()):
             if run.closing is None:
                 continue
             late = self._around.clock.monotonic_ms() >= run.close_by_ms
@@ -352,6 +403,8 @@ class Pipeline:
 
     def _close(self, run: SplitRun, reason: CloseReason) -> None:
         del self._runs[run.split]
+        self._awake.pop(run.split, None)
+        self._owing.pop(run.split, None)
         self._uncommitted[run.split] = run.ledger.uncommitted_bytes
         self._around.log.info("split_stopped", split=run.split, reason=reason.value)
         try:
@@ -371,25 +424,28 @@ class Pipeline:
     # All splits together.
 
     def _sent(self) -> bool:
-        if self._rests:
-            return False
-        return self._dead_letters.sent or any(run.ledger.sent for run in self._runs.values())
+        return self._dead_letters.sent or any(run.ledger.sent for run in self._awake.values())
 
-    def _commit_if_due(self, started_ms: int, *, at_once: bool) -> None:
-        """Commit what is settled; the pass started at *started_ms*, from which the next is due."""
+    def _commit_if_due(self, started_ms: int, *, at_once: bool, asked: bool) -> None:
+        """Commit what is settled; the pass started at *started_ms*, from which the next is due.
+
+        *asked* says that it asked for positions.
+        """
         now_ms = self._around.clock.monotonic_ms()
+        if asked:
+            self._positions_ms = now_ms
         if now_ms < self._store_not_before_ms:
             return
-        runs = self._leased()
-        window = self._limits.commit_bytes_max
         due = (
             at_once
             or self._commit_begun
-            or self._is_commit_due(now_ms)
-            or any(r.closing or r.ledger.settled_bytes * 2 >= window for r in runs)
+            or self._is_commit_due(now_ms, asked=asked)
+            or any(run.closing for run in self._awake.values())
         )
+        runs = self._leased() if due or self._around.writers.transactional else ()
         if due:
             self._committed_ms, self._commit_begun = started_ms, False
+            self._positions_ms = None
             for run in runs:
                 run.hold_for_commit()
         if due or any(r.commit_due for r in runs):
@@ -397,19 +453,40 @@ class Pipeline:
 
     def _commit_if_large(self) -> None:
         """Begin the commit where the ends that wait for it take much memory, and let it go."""
-        runs, now_ms = self._leased(), self._around.clock.monotonic_ms()
-        if now_ms < self._store_not_before_ms:
+        if self._ends_bytes <= ENDS_BYTES_MAX:
             return
-        if sum(run.end_bytes for run in runs) > ENDS_BYTES_MAX:
+        if self._around.clock.monotonic_ms() >= self._store_not_before_ms:
             self._commit_begun = True
-            self._commit(runs)
+            self._commit(self._leased())
             self._release()
 
     def _leased(self) -> Sequence[SplitRun]:
         """Return the splits whose work may still be committed."""
         return [r for r in self._runs.values() if r.closing is not CloseReason.LEASE_LOST]
 
-    def _is_commit_due(self, now_ms: int, *, ahead_ms: int = 0) -> bool:
+    def _is_position_due(self, now_ms: int) -> bool:
+        """Say whether splits are to return positions, for a commit that is due soon."""
+        if self._positions_ms is not None:
+            return False
+        if self._around.writers.transactional:  # Each batch has one.
+            return self._is_time(now_ms)
+        return self._is_time(now_ms, ahead_ms=POSITIONS_MS)
+
+    def _is_commit_due(self, now_ms: int, *, asked: bool) -> bool:
+        """Say whether to commit: once positions are settled, or if that takes long, without some.
+
+        *asked*: the positions were asked for just now.
+        """
+        if self._around.writers.transactional:
+            return self._is_time(now_ms)
+        if self._positions_ms is None:
+            return False
+        if not any(run.ledger.awaits_end for run in self._awake.values()):
+            return True
+        waited = not asked and now_ms - self._positions_ms >= POSITIONS_MS
+        return waited and self._is_time(now_ms)
+
+    def _is_time(self, now_ms: int, *, ahead_ms: int = 0) -> bool:
         """Say whether a commit is due in *ahead_ms*, or in half the time between two of them."""
         bound_ms = self._around.writers.window_ms()
         limit_ms = self._limits.commit_ms_max
@@ -417,6 +494,7 @@ class Pipeline:
         return now_ms - self._committed_ms >= most_ms - min(ahead_ms, most_ms // 2)
 
     def _commit(self, runs: Sequence[SplitRun]) -> None:
+        self._ends_bytes = 0
         if any(run.commit_due and run.ledger.sent for run in runs):
             self._wait_for_sink(self._around.clock.monotonic_ms() + SINK_WAIT_MS)
         offers = [(r, offer) for r in runs if (offer := self._guard(r, r.offer))]
@@ -435,6 +513,7 @@ class Pipeline:
             refusal = refused.get(run.split)
             if refusal is None:
                 run.committed(offer)
+                self._awake[run.split] = run  # It releases.
                 run.moved_ms = self._around.clock.monotonic_ms()
                 if offer.settled.losses:
                     self._dead_letters.more()
@@ -457,7 +536,7 @@ class Pipeline:
 
     def _release(self) -> None:
         """Tell the sources what they may forget: after the commit (R1), until it succeeds (R2)."""
-        for run in self._runs.values():
+        for run in list(self._awake.values()):
             now_ms = self._around.clock.monotonic_ms()
             if run.release_due is None or now_ms < run.release_not_before_ms:
                 continue
@@ -503,35 +582,29 @@ class Pipeline:
             self._wake.wait(SINK_WAIT_MS)  # A writer that does not wait must not make us spin.
 
     def _note_idle(self, *, quiet: bool) -> None:
-        runs = self._runs.values()
-        still = quiet and self._dead_letters.idle and all(run.drained() for run in runs)
-        self._count_quiet(still=still)
-        self._rests = still and all(run.release_due is None for run in runs)
-
-    def _count_quiet(self, *, still: bool) -> None:
+        still = quiet and self._dead_letters.idle and all(r.drained() for r in self._awake.values())
         self._quiet_passes = self._quiet_passes + 1 if still else 0
         # Twice: what one split's read took from the logs may belong to a split asked before it.
-        idle = self._quiet_passes > 1 or not self._runs
+        idle = (self._quiet_passes > 1 and not self._owing) or not self._runs
         if idle and not self._idled:
             runs = self._runs.values()
             done = bool(runs) and all(run.done for run in runs)
             self._tell_control(Idled(self._commands_done, for_ever=done))
         self._idled = idle
 
-    def _note_movement(self, progress: Sequence[Progress]) -> None:
-        now_ms = self._around.clock.monotonic_ms()
-        for run, came_to in zip(self._runs.values(), progress, strict=True):
-            idle = came_to is Progress.QUIET and run.drained()
-            if idle or came_to in (Progress.MOVED, Progress.MORE):
-                run.moved_ms = now_ms
-
     def _tell(self) -> None:
         now_ms = self._around.clock.monotonic_ms()
         if self._pulse is not None and now_ms - self._pulse_ms >= PULSE_EVERY_MS:
             self._pulse_ms = now_ms
             runs = self._runs.values()
-            moved_ms = {run.split: max(run.moved_ms, self._rested_ms) for run in runs}
-            reasons = {run.split: run.held_up(now_ms) for run in runs}
+            awake = self._awake
+            moved_ms = {
+                run.split: run.moved_ms
+                if run.split in awake
+                else max(run.moved_ms, self._looked_ms)
+                for run in runs
+            }
+            reasons = {run.split: run.held_up(now_ms) for run in awake.values()}
             self._pulse(Pulse(moved_ms, reasons, self._paused))
         if now_ms - self._told_ms >= PROGRESS_EVERY_MS:
             self._told_ms = now_ms

@@ -144,11 +144,11 @@ class MemoryReader(Reader):
                 break
             size_bytes += size
             taken.append(mutation)
-        if not (taken or self._owes_end):
+        if not (taken or (self._owes_end and not demand.end_may_wait)):
             return Done() if config.bounded else Idle()
         self._done += len(taken)
         more = len(taken) < len(waiting)
-        self._owes_end = more and not demand.position_due
+        self._owes_end = (more or demand.end_may_wait) and not demand.position_due
         return RecordBatch(
             split=self._split,
             end=NumberPosition(self._done),

@@ -39,6 +39,8 @@ from headrace.sources.cassandra.state.gaps import GapBook, is_assumed, notice_of
 from headrace.sources.cassandra.state.unavailable_logs import Absence
 
 _RELEASE_MS: Final = 10_000  # Split time after which `release` looks for segments.
+_AGED_MS: Final = 30_000  # Line 32: by how much split time alone grows before that is committed.
+_CHECK_MS: Final = 60_000  # Split time after which a split is asked in any case.
 _WAITED_MS: Final = 60_000  # How long a log is unreadable before that is committed.
 _NEVER: Final = Absence(0, 0)
 _LEAVE_MS: Final = 60_000  # Between two checks for logs that can be left.
@@ -89,8 +91,9 @@ class CassandraReader(Reader):
         self._batches_made = 0
         self._handed_out = 0  # The sum of the checksums of all batches.
         self._owes_end = False
-        # As of the last pass: see `_is_still`.
+        # As of the last read: see `_is_still`.
         self._changes, self._ring = -1, parts.replicas.current
+        self._moves, self._checked_ms = -1, 0  # As of the last position; of the last whole read.
         self._short, self._alarm_ms = (0, 0), 0
         # Logs that are no longer read, until a state says so.
         self._left = set(resume.markers).difference(resume.hosts) if resume else set()
@@ -105,7 +108,15 @@ class CassandraReader(Reader):
         self._gaps = GapBook(config.gaps, met, expiry_ms=self._expiry_ms)
         parts.know(resume)
         compared = self._memory.comparison
-        self._pump.own(number, self._agreement, resume, self._log_slots, compared, self._judge)
+        self._pump.own(
+            number,
+            self._agreement,
+            resume,
+            self._log_slots,
+            compared,
+            self._judge,
+            self._due_ms,
+        )
         stored = resume.topologies if resume else ()
         self._versions = SplitVersions(
             parts.replicas, number, stored, self._split_time_ms, self._log_slots
@@ -130,15 +141,16 @@ class CassandraReader(Reader):
             raise self._gaps.stopped_by
         pump = self._pump
         pump.check(self._number)
-        pump.note_asked(self._number)
-        if self._passes == pump.passes or pump.is_stale:
+        if self._passes == pump.passes:
             self._parts.follow()
             self._passes = pump.passes + 1  # Also if the pass fails: the next call starts another.
             self._parts.run_pass(demand)
         self._passes = pump.passes
+        pump.bring_time()
         if self._is_still(demand):
             return self._idle()
-        changes, ring = pump.changes, self._parts.replicas.current
+        changes, moves, ring = pump.changes, pump.moves, self._parts.replicas.current
+        self._checked_ms = self._agreement.split_time_ms
         nodes = self._log_slots.names  # Before slots change: agreed mutations have these numbers.
         if self._versions.follow(
             self._agreement.split_time_ms, self._retire_ms, self._unread_since
@@ -158,46 +170,72 @@ class CassandraReader(Reader):
         agreed = self._parts.part.keep(taken)
         markers = pump.markers(self._number)
         notices = self._notices(markers)
-        aged = demand.commit_due and self._agreement.split_time_ms > self._split_time_ms  # Line 32.
+        aged = self._has_aged(demand)
         settled = settled or self._agreement.reencoded > reencoded
         moved = agreed.count > 0 or markers != self._markers
         absences = pump.absences(self._number)
         told = lost or notices or aged or settled or self._has_waited(absences)
         self._changes, self._ring = changes, ring
-        if not (moved or told or self._owes_end):
+        if not moved:
+            self._moves = moves
+        may_wait = demand.end_may_wait and not told
+        if not (moved or told or self._owes_end) or (may_wait and not agreed.count):
             pump.intake.give_back(agreed)
             return self._idle()
         self._markers, self._split_time_ms = markers, self._agreement.split_time_ms
         self._absences = absences
         # Making a state costs a third of what reading costs.
-        self._owes_end = moved and pump.more and not (demand.position_due or told)
-        end = None if self._owes_end else self._state(markers)
+        is_owed = moved and (pump.more or may_wait) and not (demand.position_due or told)
+        end = None if is_owed else self._state(markers)
         batch = self._batch(agreed, end, lost, notices, nodes)
+        self._owes_end = is_owed
+        if not is_owed:
+            self._moves = moves
         self._leave_logs()
+        pump.note_read(self._number, changes)
         return batch
 
     def _idle(self) -> Idle:
-        """Return that there is nothing, and tell the pump when this split must be asked again."""
-        agreement = self._agreement
-        is_settled = agreement.live <= self._records_max and self._stored_tables == self._tables
-        due_ms = self._memory.due_ms if is_settled else agreement.split_time_ms
-        self._pump.note_idle(self._number, (self._changes, self._ring), due_ms)
+        """Return that there is nothing, and tell the pump so."""
+        self._pump.note_read(self._number, self._changes)
         return Idle(more=self._pump.more)
 
-    def _is_still(self, demand: Demand) -> bool:
-        """Return whether a pass over this split would find nothing new.
+    def _due_ms(self) -> int | None:
+        """See `split_feed.Due`."""
+        split_time_ms = self._agreement.split_time_ms
+        if not self._is_settled() or split_time_ms >= self._checked_ms + _CHECK_MS:
+            return None
+        return None if self._memory.is_due() else self._memory.due_ms
 
-        Time alone is a reason for a pass if records are due, or a commit.
+    def _is_settled(self) -> bool:
+        """Return whether records and tables need no further read."""
+        return self._agreement.live <= self._records_max and self._stored_tables == self._tables
+
+    def _has_aged(self, demand: Demand) -> bool:
+        """Return whether split time has grown by so much that it is committed (line 32)."""
+        # Asked for an end alone, it is the last; bulk work sets the time.
+        is_last = not demand.records_max or self._parts.elapsed_ms is not None
+        least_ms = 1 if is_last else _AGED_MS
+        grown_ms = self._agreement.split_time_ms - self._split_time_ms
+        return demand.commit_due and grown_ms >= least_ms
+
+    def _is_still(self, demand: Demand) -> bool:
+        """Return whether a read would find nothing new.
+
+        Time alone is a reason for it if records are due, or a commit.
         """
-        agreement = self._agreement
-        ages = demand.commit_due and agreement.split_time_ms > self._split_time_ms
+        pump = self._pump
         return (
-            self._changes == self._pump.changes
+            self._changes == pump.changes
             and self._ring is self._parts.replicas.current
-            and agreement.split_time_ms < self._memory.due_ms
-            and agreement.live <= self._records_max
-            and self._stored_tables == self._tables
-            and not (ages or self._owes_end)
+            and self._number not in pump.intake.fresh
+            and self._agreement.split_time_ms < self._memory.due_ms
+            and self._agreement.split_time_ms < self._checked_ms + _CHECK_MS
+            and self._is_settled()
+            and (
+                demand.end_may_wait
+                or not (self._owes_end or self._moves != pump.moves or self._has_aged(demand))
+            )
         )
 
     def _read_assigned(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from headrace.plugins import ConfigError, Context, Demand, HeadraceError, Problem, Quarantined
+from headrace.plugins import ConfigError, Context, Demand, HeadraceError, News, Problem, Quarantined
 from headrace.sources.cassandra.agreement.intake import Intake
 from headrace.sources.cassandra.batch import MutationBatch
 from headrace.sources.cassandra.commitlog.manifest import Manifest
@@ -83,6 +83,7 @@ class Parts:
         self._unreachable: set[str] = set()
         self._absent: frozenset[str] = frozenset()
         self._reported_ring: Topology | None = None
+        self._looked_ring: Topology | None = None
         self._told_ring: frozenset[str] = frozenset()
         self._told_coverage: tuple[Topology | None, Mapping[str, Coverage | None]] = (None, {})
         self._told_flaws: dict[str, Sequence[HeadraceError]] = dict.fromkeys(config.nodes, ())
@@ -393,12 +394,18 @@ class Parts:
         self.built().pump.run_pass(self._bounded(demand))
         self.report()
 
-    def look(self, demand: Demand) -> bool:
-        """Read the logs; return whether a split may have something new."""
+    def look(self, demand: Demand) -> News:
+        """Read the logs; return which splits may have something new."""
         self.follow()
-        idle = self.built().pump.look(self._bounded(demand))
+        pump = self.built().pump
+        if self._looked_ring is not self.replicas.current:
+            self._looked_ring = self.replicas.current
+            pump.wake_all()
+        moves = pump.moves
+        numbers = pump.look(self._bounded(demand))
         self.report()
-        return idle is None or idle[1] is not self.replicas.current
+        is_read = pump.moves != moves  # Else more of it waits for room.
+        return News([self.splits[number] for number in numbers], more=pump.more and is_read)
 
     def _bounded(self, demand: Demand) -> Demand:
         if self.built().lists is None:

@@ -18,6 +18,7 @@ from headrace.plugins import (
     LogSearch,
     MicroBatches,
     Nearness,
+    News,
     PartialReading,
     Position,
     Problem,
@@ -163,7 +164,7 @@ class CassandraSource(
         is_small = len(self.config.nodes) <= LOG_SLOTS_MAX  # Then the ring is not queried.
         return least if is_small else self._parts.replicas.fitting(least)
 
-    def look(self, demand: Demand) -> bool:
+    def look(self, demand: Demand) -> News:
         """Run a pass over the logs for all splits."""
         return self._parts.look(demand)
 

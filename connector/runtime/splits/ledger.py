@@ -134,6 +134,7 @@ class Ledger:
         self._prefix: Settled | None = None
         self._beyond: Settled | None = None  # Settled too, but without an end.
         self._sent = 0
+        self._ends = 0  # Of shipments.
         self.miscount = ""
         """Why the last result was invalid."""
         self._retrying = False
@@ -174,6 +175,11 @@ class Ledger:
         """Whether something must be sent again and nothing is on its way any more."""
         return self._retrying and not self._sent
 
+    @property
+    def awaits_end(self) -> bool:
+        """Whether a batch with an end is not settled, or waits for one that is not."""
+        return self._ends > 0
+
     def oldest_sent_ms(self) -> int | None:
         """Return when the oldest unsettled shipment was sent, or None."""
         return min((s.sent_ms for s in self._shipments if s.state is State.SENT), default=None)
@@ -203,6 +209,7 @@ class Ledger:
             sum_so_far=batch.checksum_so_far,
         )
         self._shipments.append(shipment)
+        self._ends += batch.has_end
         self.needs_end = not batch.has_end
         self.outstanding_bytes += size_bytes
         self.outstanding_records += shipment.records
@@ -336,6 +343,7 @@ class Ledger:
             self._check(front)
             self._shipments.popleft()
             end = front.batch.end if front.batch.has_end else None
+            self._ends -= front.batch.has_end
             losses = tuple(front.losses)
             run = Settled(front.seq, end, front.counters, losses, front.size_bytes)
             run = self._beyond.then(run) if self._beyond else run

@@ -52,6 +52,7 @@ from headrace.plugins import (
     Position,
     Reader,
     RetriableError,
+    SharedReading,
     Source,
     Split,
 )
@@ -149,6 +150,7 @@ class SplitRun:
         self._reader: Reader | None = None
         self.ledger = Ledger(lease.split, last_seq=0)
         self._offer: Offer | None = None
+        self._was_asked_last = False  # For its last position, before it is closed.
         self._plan = self._seq = 0
         self._stored: tuple[bytes, frozenset[str]] | None = None  # Head, and names of chunks.
         self._restarting = False
@@ -173,6 +175,11 @@ class SplitRun:
         settled = None if self._transactional else self.ledger.settled
         return 0 if settled is None or settled.end is None else settled.end.size_bytes
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it has a reader, and continues to read."""
+        return self._reader is not None and self.closing is None
+
     def begin(self) -> None:
         """Open the reader if there is none and it may be opened. Raises as `step`.
 
@@ -188,8 +195,8 @@ class SplitRun:
         if self._reader is None and not self.closing:
             self._reader = self._open()
 
-    def step(self, demand: Demand) -> Progress:
-        """Send what waits, then read one batch, if that is allowed now.
+    def step(self, demand: Demand | None) -> Progress:
+        """Send what waits, then read one batch, if that is allowed now; without *demand* read none.
 
         Raises what the plugins and the store raise: the pipeline decides.
         """
@@ -202,17 +209,45 @@ class SplitRun:
             return Progress.WAITING
         if self.ledger.retry_due:
             self.ledger.resend()
-        needs_end = self.ledger.needs_end and self.closing is not CloseReason.FAILED
+        return self._go_on(reader, demand, now_ms)
+
+    def _go_on(self, reader: Reader, demand: Demand | None, now_ms: int) -> Progress:
+        owes = self.ledger.needs_end or self._owes_last(now_ms)
+        needs_end = owes and self.closing is not CloseReason.FAILED
         if not self.commit_due and (not self._send() or (self.closing and not needs_end)):
             return Progress.WAITING
+        if demand is None and self.read_last is None and not self.closing:
+            return Progress.BLOCKED if self.commit_due else Progress.QUIET
+        demand = demand or _END_ONLY
         room = self.read_last is not None or (demand.records_max > 0 and demand.bytes_max > 0)
         if needs_end and (self.closing or not room):
+            self._was_asked_last = self.closing is not None
             return self._read(reader, _END_ONLY)
         if self.commit_due or not room:
             return Progress.BLOCKED
         if self._owes_end(demand) and not demand.position_due:
-            demand = replace(demand, position_due=True)
+            demand = replace(demand, position_due=True, end_may_wait=False)
         return self._read(reader, demand)
+
+    def _owes_last(self, now_ms: int) -> bool:
+        """Say whether it ends, and its position may have moved since it was asked for one."""
+        if self.closing is not CloseReason.HANDED_OVER or self._reader is None or self._restarting:
+            return False
+        is_asked = self._was_asked_last or self._transactional or now_ms < self.not_before_ms
+        return not is_asked and isinstance(self._around.source, SharedReading)
+
+    def rests(self, now_ms: int) -> bool:
+        """Say whether there is nothing to do for it, unless the source has something new."""
+        return (
+            self.ledger.empty
+            and self.read_last is None
+            and self.release_due is None
+            and self._offer is None
+            and self.closing is None
+            and self._reader is not None
+            and not self._restarting
+            and now_ms >= self.not_before_ms
+        )
 
     def _owes_end(self, demand: Demand) -> bool:
         """Say whether the next batch must have an end, so that it can be committed in time."""
@@ -334,6 +369,8 @@ class SplitRun:
         """Whether nothing is left to settle or to commit."""
         lost = self._transactional and (self._restarting or self.ledger.retrying)
         if self._offer is not None or (self.ledger.settled is not None and not lost):
+            return False
+        if self._owes_last(self._around.clock.monotonic_ms()):
             return False
         given_up = self._restarting or self.closing is CloseReason.FAILED
         return not self.ledger.sent if given_up else self.ledger.empty and not self.ledger.needs_end

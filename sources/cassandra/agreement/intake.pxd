@@ -63,6 +63,8 @@ cdef class Intake:
     cdef int64_t newest
     cdef readonly uint64_t sequence
     cdef readonly Py_ssize_t fullest
+    cdef readonly set fresh
+    cdef public int liveliest
     cdef int waiting
     cdef int64_t[::1] notes
     cdef uint64_t[::1] digests

@@ -186,6 +186,8 @@ class Intake:
         self.agreed = [AgreedMutations()] * splits
         self.sequence = 0
         self.fullest = 0  # Mutations in the fullest `AgreedMutations`.
+        self.fresh: set[int] = set()  # Splits whose `AgreedMutations` has any.
+        self.liveliest = 0  # The most records of a split, of those fed since the pump set it.
         self.waiting = 0
         self.notes = memoryview(array("q", bytes(8 * constants.NOTE_WORDS * _GROUP)))
         self.digests = memoryview(array("Q", bytes(16 * _GROUP)))
@@ -276,6 +278,7 @@ class Intake:
             self.held -= self.agreed[split].size
         self.clear_places(split)
         self.agreed[split] = AgreedMutations()
+        self.fresh.discard(split)
         self.comparers[split] = None
         self.read_further(split, None)
         if agreement is not None:
@@ -293,7 +296,9 @@ class Intake:
         agreed = self.agreed[split]
         self.held -= agreed.size
         self.agreed[split] = self.spare.pop() if self.spare else AgreedMutations()
-        self.fullest = max([other.count for other in self.agreed])
+        self.fresh.discard(split)
+        if agreed.count == self.fullest:
+            self.fullest = max([self.agreed[other].count for other in self.fresh], default=0)
         return agreed
 
     def give_back(self, agreed: AgreedMutations) -> None:
@@ -525,6 +530,7 @@ class Intake:
             position,
             end - start,
         )
+        self.liveliest = max(self.liveliest, agreement.live)
         if copies == constants.SUSPECT:
             copies = self._compare_content(framer, log_slot, split, agreement, i)
         self.sequence = agreement.number
@@ -539,12 +545,14 @@ class Intake:
                 copies,
                 framer.messaging,
                 self.routes.epoch,
-                self.digests[2 * i],
-                self.digests[2 * i + 1],
+                agreement.named0,
+                agreement.named1,
             )
             ops.copy(agreed.data, at, framer.window, start, end)
             self.held += end - start
             self.fullest = max(self.fullest, agreed.count)
+            if agreed.count == 1:
+                self.fresh.add(split)
 
     def _compare_content(
         self, framer: Framer, log_slot: int, split: int, agreement: Agreement, i: int

@@ -36,6 +36,7 @@ cdef class Agreement:
 
     cdef uint64_t[::1] scratch
     cdef readonly uint64_t touched
+    cdef readonly uint64_t named0, named1
     cdef readonly int suspect
     cdef public bint streamed
     cdef uint64_t given_sum, counted_sum
@@ -80,6 +81,9 @@ cdef class Agreement:
     cpdef int copies(self, int slot) noexcept
     @cython.locals(slot=int)
     cpdef list due(self, uint64_t wait)
+    @cython.locals(slot=int, kind=int, age=uint64_t, is_complete=bint)
+    cpdef bint has_due(self, uint64_t canonical, uint64_t expiry, uint64_t memory, uint64_t complete) noexcept
+    cdef inline bint _outlived(self, int slot, uint64_t kept, bint is_complete) noexcept
     @cython.locals(slot=int)
     cpdef list ready(self)
     @cython.locals(copies=int)

@@ -67,6 +67,8 @@ class Agreement:
         self.assumes = 0  # Words of it.
         self.agreed = 0
         self.emitted = memoryview(array("Q", [0, 0]))  # The sum of the digests: `take_emitted`.
+        # The digest of the record that was published last: a copy may have completed another one.
+        self.named0 = self.named1 = 0
         # Sums of the first halves of digests: of what it was given, added by the caller of
         # `observe`, and of the records under which it was counted, from these records.
         self.given_sum = self.counted_sum = 0
@@ -319,6 +321,32 @@ class Agreement:
             if self.split_time_ms >= self._field(slot, constants.BORN) + wait
         ]
 
+    def has_due(self, canonical: int, expiry: int, memory: int, complete: int) -> bool:
+        """Return whether time alone changes a record now, or a level is met that was not.
+
+        The ages, in ms of split time, are those of `unchecked`, `due` and `forget_old`.
+        """
+        for slot in range(self.used if self.live else 0):
+            kind = self._kind(slot)
+            if kind == constants.FREE:
+                continue
+            if kind == constants.PENDING:
+                age = self.split_time_ms - self._field(slot, constants.BORN)
+                if age >= expiry or self.is_ready(slot):
+                    return True
+                if age >= canonical and self._is_unchecked(slot):
+                    return True
+            elif not self._leads_on(slot):
+                is_complete = kind != constants.EXPIRED_DROPPED and self._complete(slot)
+                if self._outlived(slot, complete if is_complete else memory, is_complete):
+                    return True
+        return False
+
+    def _outlived(self, slot: int, kept: int, is_complete: int) -> int:
+        """Return whether a record is so old that it is forgotten (line 23)."""
+        since = self._field(slot, constants.LAST if is_complete else constants.SINCE)
+        return 1 if self.split_time_ms >= since + kept else 0
+
     def ready(self) -> list[int]:
         """Return the slots of pending records whose level is met, as after a load (line 18)."""
         return [slot for slot in self.oldest_pending(self.pending) if self.is_ready(slot)]
@@ -455,10 +483,10 @@ class Agreement:
             if kind in (constants.FREE, constants.PENDING) or self._leads_on(slot):
                 continue
             if kind != constants.EXPIRED_DROPPED and self._complete(slot):
-                if self.split_time_ms >= self._field(slot, constants.LAST) + complete:
+                if self._outlived(slot, complete, 1):
                     self._free(slot)
                     dropped += 1
-            elif self.split_time_ms >= self._field(slot, constants.SINCE) + memory:
+            elif self._outlived(slot, memory, 0):
                 self.forgotten_incomplete += kind != constants.EXPIRED_DROPPED
                 self._free(slot)
                 dropped += 1
@@ -794,6 +822,8 @@ class Agreement:
         self._add_flags(slot, host << constants.HOST_SHIFT)
         self._set_field(slot, constants.BORN, segment)
         self._set_field(slot, constants.LOCATIONS, position << 32 | length)
+        self.named0 = self._field(slot, constants.D0)
+        self.named1 = self._field(slot, constants.D1)
         ops.add_digest(self.emitted, 0, self.words, slot * constants.RECORD_WORDS + constants.D0)
 
     def take_emitted(self, split: str) -> int:

@@ -131,8 +131,8 @@ class LogCursor:
         behind = (n for n in self._unread if n > marker.segment_id)
         return tuple(heapq.nsmallest(UNREAD_MAX, behind))
 
-    def refresh(self, now_ms: int) -> None:
-        """List the segments again.
+    def refresh(self, now_ms: int) -> bool:
+        """List the segments again; return False if all that is listed was read before.
 
         Raises:
             LogGapError: the segment that is being read was deleted before its end (I10).
@@ -141,7 +141,7 @@ class LogCursor:
         listed, before = self._reader.segments(), self._listed
         self._listed, self.fetched_ms = listed, now_ms
         if listed is before and self.at_end and self.marker >= self.end:
-            return  # All of it was read.
+            return False
         found = [s.segment_id for s in self._listed if not s.missing]
         self._unread = {n for n in {*self._unread, *found} if n > self.marker.segment_id}
         if any(n <= self.marker.segment_id for n in found):
@@ -149,6 +149,7 @@ class LogCursor:
         if self._current is not None:
             self._follow(self._current)
         self.at_end = False
+        return True
 
     def _allow(self, segment: SegmentInfo) -> None:
         """Let the open segment be read as far as it is durable and within the limit."""

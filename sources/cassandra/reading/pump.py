@@ -4,8 +4,8 @@ The log furthest behind is read next, so that copies of a mutation meet soon and
 wait for them stay few. For one thread; blocking file I/O. Rules cite docs/agreement.md by line.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from heapq import heapify, heappop, heapreplace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
 from operator import attrgetter
 from typing import Final
 
@@ -22,7 +22,13 @@ from headrace.sources.cassandra.reading.comparison import Comparison
 from headrace.sources.cassandra.reading.cursor import LogCursor, Spared
 from headrace.sources.cassandra.reading.damage import Losses, Lost
 from headrace.sources.cassandra.reading.log_tables import LogTables
-from headrace.sources.cassandra.reading.split_feed import FurtherRead, Judge, OwnedSplit, pair_of
+from headrace.sources.cassandra.reading.split_feed import (
+    Due,
+    FurtherRead,
+    Judge,
+    OwnedSplit,
+    pair_of,
+)
 from headrace.sources.cassandra.ring.log_slots import LogSlots
 from headrace.sources.cassandra.ring.splits import arcs_of
 from headrace.sources.cassandra.state.cdc_state import (
@@ -46,15 +52,12 @@ FETCHED_MS_MAX: Final = 10_000  # Line 8.
 _LIVE: Final = attrgetter("live")
 
 
-# `changes` of the pump when a split was asked, and the ring by which it was.
-Standing = tuple[int, object]
-
-
 class Pump:
     """All logs, all owned splits. `passes` counts the passes over the logs.
 
-    `changes` changes when something was read for a split, when a split came, went or met a gap, and
-    when other logs can be read. While it stays the same, only time may have passed.
+    `moves` changes when a log was read further. `changes` changes when a split came, went or met a
+    gap, and when other logs can be read: all splits are asked then. Otherwise `look` says which
+    have something new.
 
     `damage` has the damaged places met so far, `unreachable` the logs that cannot be read now: the
     others are read, and split time stops until the log counts as absent (line 8). Nothing is read
@@ -96,14 +99,15 @@ class Pump:
         self.damage = self._losses.damage
         self.unreachable: dict[str, LogUnreadableError] = {}
         self.passes = 0
-        self.is_stale = False
-        """Whether the last pass found nothing for any split, so that the next read begins one."""
-        self.changes = 0
-        # Of splits that returned nothing: as of when, and until when on the clock `_grown_ms`.
-        self._idle: dict[int, tuple[Standing, int]] = {}
-        self._idle_since: tuple[Standing, int] | None = None  # The same for all splits.
-        self._grown_ms = 0  # By how much the time of splits that are caught up has grown.
+        self.changes = self.moves = 0
+        self._looked_at = 0  # `changes` as of the last look.
+        self._awake: set[int] = set()  # Splits that were not asked since they had something new.
+        self._due_ms: dict[int, int] = {}  # When time alone may bring a split something.
+        self._dues: list[tuple[int, int]] = []  # The same as a heap, with former ones.
+        # By how much split time has grown, and how much of that the splits have not got yet.
+        self._grown_ms = self._owed_ms = 0
         self._standing: object = None  # What `_note_changes` compared last.
+        self._places: object = None  # The same.
         self.read_ms = 0
         """How long the logs were read, with framing, digests and agreement."""
         self.more = False
@@ -124,6 +128,7 @@ class Pump:
         self._owned: dict[int, OwnedSplit] = {}
         self._caught_up_ms: int | None = None
         self._looked_ms: int | None = None
+        self._missed_at = -1  # `changes` as of which the next is known.
         self._any_missed = False  # Whether a log could not be read for a while, by some split.
         self._fresh_until_ms = 0  # Line 8: until then the listing is complete.
         self._torn: dict[int, Exception] = {}
@@ -136,11 +141,14 @@ class Pump:
         log_slots: LogSlots,
         comparer: Comparison,
         judge: Judge,
+        due_ms: Due,
     ) -> None:
         """Start to feed split *number* after *resume* from the logs that have *log_slots*.
 
-        *comparer* compares its copies that differ, *judge* decides what damage means to it.
+        *comparer* compares its copies that differ, *judge* decides what damage means to it,
+        *due_ms* when it must be asked although nothing was read.
         """
+        self.bring_time()
         if not self._owned:
             self.unreachable.clear()
         self.changes += 1
@@ -149,7 +157,7 @@ class Pump:
         absences = Absences(self._unavailable_policy, resume.absences if resume else {})
         markers, schemas = (resume.markers, resume.schemas) if resume else ({}, {})
         owned = OwnedSplit(
-            number, agreement, dict(markers), dict(schemas), absences, log_slots, judge
+            number, agreement, dict(markers), dict(schemas), absences, log_slots, judge, due_ms
         )
         self._owned[number] = owned
         self._torn.pop(number, None)
@@ -167,6 +175,7 @@ class Pump:
 
     def reassign(self, number: int) -> None:
         """Start to read the logs that have log slots of split *number*; stop reading the others."""
+        self.bring_time()
         self.changes += 1
         owned = self._owned[number]
         here = owned.log_slots.nodes
@@ -282,9 +291,10 @@ class Pump:
 
     def disown(self, number: int) -> None:
         """Stop feeding split *number*."""
+        self.bring_time()
         self.changes += 1
-        self._idle.pop(number, None)
-        self._idle_since = None
+        self._awake.discard(number)
+        self._due_ms.pop(number, None)
         if self._owned.pop(number, None) is not None:
             self.intake.own(number, None)
         self.take_lost(number)
@@ -349,42 +359,53 @@ class Pump:
         if number in self._torn:
             raise self._torn[number]
 
-    def note_asked(self, number: int) -> None:
-        """Note that split *number* is asked: it is not idle until it says so again."""
-        if self._idle.pop(number, None) is not None:
-            self._idle_since = None
+    def note_read(self, number: int, changes: int) -> None:
+        """Note that split *number* took all there was as of *changes*."""
+        if changes == self.changes:
+            self._awake.discard(number)
+        self._schedule(number)
 
-    def note_idle(self, number: int, standing: Standing, due_ms: int) -> None:
-        """Note that split *number* has nothing new as of *standing*, until *due_ms* of its time."""
-        split_time_ms = self._owned[number].agreement.split_time_ms
-        self._idle[number] = standing, self._grown_ms + due_ms - split_time_ms
-        self._idle_since = None
+    def _schedule(self, number: int) -> None:
+        """Let a split be asked when time alone may bring something."""
+        owned = self._owned[number]
+        due_ms = owned.due_ms()
+        if due_ms is None:
+            self._awake.add(number)
+            return
+        at_ms = self._grown_ms + due_ms - owned.agreement.split_time_ms
+        if self._due_ms.get(number) != at_ms:
+            self._due_ms[number] = at_ms
+            heappush(self._dues, (at_ms, number))
 
-    def _all_idle(self) -> tuple[Standing, int]:
-        """Return as of when all splits are idle, and until when; changes -1 if they are not.
-
-        The one that was asked first is the one after which most may have changed.
-        """
-        if len(self._idle) < len(self._owned) or not self._idle:
-            return (-1, None), 0
-        standing, _ = next(iter(self._idle.values()))
-        return standing, min(until_ms for _, until_ms in self._idle.values())
-
-    def look(self, demand: Demand) -> Standing | None:
-        """Run a pass; return as of when no split has anything new, None if one may have."""
+    def look(self, demand: Demand) -> Collection[int]:
+        """Run a pass; return the splits that may have something new."""
         self.run_pass(demand)
-        if self._idle_since is None:
-            self._idle_since = self._all_idle()
-        standing, due_ms = self._idle_since
-        if standing[0] != self.changes or self._grown_ms >= due_ms:
-            return None
-        self.is_stale = True
-        return standing
+        if self._looked_at != self.changes:
+            self._looked_at = self.changes
+            self._awake.update(self._owned)
+        self._awake |= self.intake.fresh
+        if self._dues and self._dues[0][0] <= self._grown_ms:
+            self.bring_time()
+        while self._dues and self._dues[0][0] <= self._grown_ms:
+            at_ms, number = heappop(self._dues)
+            if self._due_ms.get(number) == at_ms:
+                self._schedule(number)
+        return self._awake
+
+    def wake_all(self) -> None:
+        """Let each split be asked."""
+        self.changes += 1
+
+    def bring_time(self) -> None:
+        """Give the splits the time that has grown; done before one of them needs it."""
+        if self._owed_ms:
+            for owned in self._owned.values():
+                owned.agreement.split_time_ms += self._owed_ms
+            self._owed_ms = 0
 
     def run_pass(self, demand: Demand) -> None:
         """Read until *demand* is met, a limit is reached, or everything durable is read."""
         self.passes += 1
-        self.is_stale = False
         try:
             self._read_on(demand)
         finally:  # What was read before an error can be taken too.
@@ -395,16 +416,19 @@ class Pump:
         self._look(started_ms)
         budget, intake, progress = PASS_BYTES_MAX, self.intake, memoryview(self.intake.progress)
         logs = [(cursor, self.hosts[cursor.node]) for cursor in self.cursors]
-        agreements = [owned.agreement for owned in self._owned.values()]
         most = self._segments_max
         ready = [(progress[host], at) for at, (c, host) in enumerate(logs) if c.may_go_on(most)]
         heapify(ready)
+        if ready:
+            self.bring_time()
+            agreements = (owned.agreement for owned in self._owned.values())
+            intake.liveliest = max(map(_LIVE, agreements), default=0)
         while (
             ready
             and budget > 0
             and self.stopped_by is None
             # A split with too many records must first drop some.
-            and max(map(_LIVE, agreements), default=0) <= self._records_max
+            and intake.liveliest <= self._records_max
             and intake.held + self._losses.bytes < demand.bytes_max
             and intake.fullest < demand.records_max
         ):
@@ -440,9 +464,12 @@ class Pump:
         self._grow_time()
 
     def _note_changes(self) -> None:
-        """Increment `changes` if the pass changed anything."""
+        """Increment `moves` if logs were read further, `changes` if something else changed."""
         places = [(cursor.marker, cursor.read_bytes) for cursor in self.cursors]
-        standing = (places, self.more, self.stopped_by, [*self.unreachable], self._losses.bytes)
+        if places != self._places:
+            self._places = places
+            self.moves += 1
+        standing = (self.more, self.stopped_by, [*self.unreachable], self._losses.bytes)
         if standing != self._standing:
             self._standing = standing
             self.changes += 1
@@ -451,16 +478,19 @@ class Pump:
         """List what may be read, for the needed tokens."""
         if not self._is_narrowed:
             self._narrow()
-        self._any_missed = any(owned.absences.stored for owned in self._owned.values())
+        if self._missed_at != self.changes:  # They change where it does.
+            self._missed_at = self.changes
+            self._any_missed = any(owned.absences.stored for owned in self._owned.values())
+        if self._any_missed:
+            self.bring_time()
         for cursor in self.cursors:
             cursor.begin_pass()
             if cursor.at_end or not cursor.fetched_ms:
                 self._refresh(cursor, now_ms)
-                self._listed(cursor.node)
 
     def _refresh(self, cursor: LogCursor, now_ms: int) -> None:
         try:
-            cursor.refresh(now_ms)
+            is_new = cursor.refresh(now_ms)
         except LogGapError as error:
             self._meet(cursor, error)
         except self._bears as error:
@@ -469,6 +499,9 @@ class Pump:
         else:
             if self._any_missed:
                 self._meet_again(cursor)
+            if not is_new:
+                return
+        self._listed(cursor.node)
 
     def _leave(self, cursor: LogCursor, error: LogUnreadableError) -> None:
         """Read nothing of a log until it can be listed again."""
@@ -558,9 +591,10 @@ class Pump:
         now_ms = self._now_ms()
         passed_ms = 0 if self._looked_ms is None else min(now_ms - self._looked_ms, FETCHED_MS_MAX)
         self._looked_ms = now_ms
-        if not (self.unreachable or any(o.absences.stored for o in self._owned.values())):
+        if not (self.unreachable or self._any_missed):
             return
         self.changes += 1
+        self.bring_time()
         for owned in self._owned.values():
             for cursor in self._cursors(owned):
                 if cursor.node in self.unreachable:
@@ -600,8 +634,7 @@ class Pump:
         Of a time without passes, as when the machine slept, only the first seconds count. Bulk work
         sets the time: reading again gives the same result.
         """
-        # Mostly all are, or none.
-        caught_up: Sequence[int] = tuple(self._owned)
+        caught_up: Collection[int] = self._owned  # Mostly all are, or none.
         if self.more or self.stopped_by is not None or self.unreachable:
             caught_up = [n for n in self._owned if self.is_caught_up(n)]
         if self._elapsed_ms is not None:
@@ -619,7 +652,10 @@ class Pump:
             self._grow(min(now_ms, self._fresh_until_ms) - self._caught_up_ms, caught_up)
         self._caught_up_ms, self._fresh_until_ms = now_ms, fresh_until_ms
 
-    def _grow(self, grown_ms: int, numbers: Sequence[int]) -> None:
+    def _grow(self, grown_ms: int, numbers: Collection[int]) -> None:
         self._grown_ms += grown_ms
+        if numbers is self._owned:
+            self._owed_ms += grown_ms
+            return
         for number in numbers:
             self._owned[number].agreement.split_time_ms += grown_ms

@@ -66,6 +66,19 @@ class Memory:
         self._was_caught_up = False
         self.comparison = Comparison(agreement, self._find, epoch_of)
 
+    def is_due(self) -> bool:
+        """Return whether `keep` would do anything now, with nothing new; if not, ask later."""
+        agreement, ages = self._agreement, self._ages
+        if agreement.split_time_ms < self.due_ms:
+            return False
+        is_due = self.due_ms == 0 or agreement.has_due(
+            CANONICAL_MS, ages.expiry_ms, ages.memory_ms, ages.complete_ms
+        )
+        if not is_due:
+            self._copies.close()
+            self.due_ms = agreement.split_time_ms + SWEEP_MS
+        return is_due
+
     def keep(
         self, agreed: AgreedMutations, *, caught_up: bool, any_absent: bool = False
     ) -> list[Quarantined]:

@@ -22,6 +22,8 @@ from headrace.sources.cassandra.state.unavailable_logs import Absences
 
 # Returns the state of damage that a split meets, by its gaps so far and those not taken yet.
 Judge = Callable[[StoredGap, Sequence[StoredGap]], str]
+# Returns the split time from which time alone may bring a split something; None: it has now.
+Due = Callable[[], int | None]
 
 
 @dataclass(slots=True)
@@ -35,6 +37,7 @@ class OwnedSplit:
     absences: Absences
     log_slots: LogSlots
     judge: Judge
+    due_ms: Due
     logs: set[str] = field(default_factory=set)  # The logs that are read for it.
     gaps: list[StoredGap] = field(default_factory=list)  # Met and not yet taken.
     ahead: tuple[Ahead, ...] = ()  # Tokens of which more was read before than `resumed` says.

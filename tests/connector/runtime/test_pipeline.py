@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.connector.runtime import pipeline
 from headrace.connector.runtime.messages import Closed, HandOver, Idled, Lose, Stop
-from headrace.connector.runtime.pipeline import ENDS_BYTES_MAX
+from headrace.connector.runtime.pipeline import ENDS_BYTES_MAX, POSITIONS_MS
 from headrace.connector.stores import Commit, StoreUnavailableError
 from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.plugins import (
@@ -21,6 +22,7 @@ from headrace.plugins import (
     FatalError,
     HeadraceError,
     Idle,
+    News,
     NumberPosition,
     Position,
     RetriableError,
@@ -128,7 +130,7 @@ def test_commits_at_most_every_commit_max_seconds(rig: Rig) -> None:
     """What is settled waits for the next commit; a commit that says nothing new is not made."""
     rig.open({"a": 1})
     rig.gain()
-    rig.passes(COMMIT_MS // TICK_MS)
+    rig.passes((COMMIT_MS - POSITIONS_MS) // TICK_MS)
     assert 0 == rig.committed()
     rig.passes(1)
     assert 1 == rig.committed()
@@ -158,9 +160,9 @@ def test_large_ends_are_committed_before_the_pass_is_over(
     splits = list("abcdef")
     rig.open(dict.fromkeys(splits, 5))
     rig.gain()
+    rig.passes((COMMIT_MS - POSITIONS_MS) // TICK_MS)
+    assert [] == seen
     rig.passes(1)
-    assert (together < 6) is (5 == rig.committed("f"))
-    rig.until(lambda: 5 == rig.committed("f"))
 
     assert [splits[:together], splits[together:]] == (seen if together < 6 else [*seen, []])
     assert {split: [5] for split in splits} == rig.source.released
@@ -182,15 +184,16 @@ def test_large_ends_wait_for_a_store_that_failed(rig: Rig, monkeypatch: pytest.M
     monkeypatch.setattr(SqliteStore, "commit", commit)
     rig.open(dict.fromkeys("abc", 5))
     rig.gain()
-    rig.passes(1)
+    rig.passes((COMMIT_MS - POSITIONS_MS) // TICK_MS + 1)
     assert 1 == tried
     rig.until(lambda: [5] * 3 == [rig.committed(split) for split in "abc"])
 
     assert 3 * [expected(5)[0]] == [v for v in rig.written() if v == expected(5)[0]]
 
 
+@pytest.mark.parametrize("until_idle", [False, True])
 def test_ends_are_asked_for_when_a_commit_is_near(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, *, until_idle: bool
 ) -> None:
     """While there is more, a batch has an end only shortly before a commit: it may be dear."""
     ends: list[tuple[int, bool]] = []
@@ -204,13 +207,12 @@ def test_ends_are_asked_for_when_a_commit_is_near(
         return found
 
     monkeypatch.setattr(MemoryReader, "read", read_)
-    rig.open({"a": 200})
+    rig.open({"a": 200}, until_idle=until_idle)
     begun_ms = rig.clock.monotonic_ms()
     rig.gain()
     rig.passes(12)
 
-    near = {begun_ms + COMMIT_MS - TICK_MS * n for n in (1, 2)}
-    assert near == {now_ms for now_ms, has_end in ends if has_end}
+    assert {begun_ms + COMMIT_MS - POSITIONS_MS} == {now_ms for now_ms, has_end in ends if has_end}
     assert 100 == rig.committed()
     rig.until(lambda: 200 == rig.committed())
 
@@ -473,7 +475,7 @@ def test_resumes_where_it_was(rig: Rig) -> None:
 
 
 class WatchedSource(MemorySource, SharedReading):
-    """A memory source that tells whether there is more; its calls are in `calls`."""
+    """A memory source that says which splits have more; its calls are in `calls`."""
 
     def __init__(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
         """Hold two splits without records."""
@@ -481,7 +483,7 @@ class WatchedSource(MemorySource, SharedReading):
         config = MemoryConfig(splits=rig.splits, faults=rig.faults)
         super().__init__(config, context(rig.clock))
         self.calls: list[str] = []
-        self.news: list[bool | Exception] = []
+        self.news: list[str | Exception] = []
         read = MemoryReader.read
 
         def noted(reader: MemoryReader, demand: Demand) -> Batch | Idle | Done:
@@ -490,14 +492,14 @@ class WatchedSource(MemorySource, SharedReading):
 
         monkeypatch.setattr(MemoryReader, "read", noted)
 
-    def look(self, demand: Demand) -> bool:
-        """Return or raise the next of `news`; without one, False."""
-        assert not demand.commit_due
+    def look(self, demand: Demand) -> News:
+        """Return or raise the next of `news`, the letters of splits; without one, none."""
+        assert demand.records_max > 0
         self.calls.append("look")
-        found = self.news.pop(0) if self.news else False
+        found = self.news.pop(0) if self.news else ""
         if isinstance(found, Exception):
             raise found
-        return found
+        return News(found)
 
     def seen(self) -> list[str]:
         """Return the calls since the last time."""
@@ -512,30 +514,81 @@ BOTH = ["read a", "read b"]
 def watched(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> WatchedSource:
     """Return a source whose splits have just returned that there is nothing."""
     source = WatchedSource(rig, monkeypatch)
+    source.news = ["ab"]
     rig.open({"a": 0, "b": 0}, source=source)
     rig.gain()
     rig.passes(1)
-    assert BOTH == source.seen()
+    assert ["look", *BOTH] == source.seen()
     return source
 
 
-def test_idle_splits_are_not_asked(rig: Rig, watched: WatchedSource) -> None:
-    """A tick costs one look, until there is something new, or a commit is due."""
+def test_only_splits_with_news_are_asked(rig: Rig, watched: WatchedSource) -> None:
+    """A tick costs one look; the others are asked once before a commit, for their positions."""
     rig.passes(3)
     assert ["look"] * 3 == watched.seen()
     assert [Idled(2, for_ever=False)] == [told for told in rig.told if isinstance(told, Idled)]
 
-    watched.news = [False, True]
+    watched.news = ["", "b"]
     rig.splits["b"] += [[record] for record in sample_records(3)]
     rig.passes(2)
-    assert ["look", "look", *BOTH] == watched.seen()
+    assert ["look", "look", "read b"] == watched.seen()
     rig.until(lambda: 3 == rig.committed("b"))
     assert expected(3) == rig.written()
 
     watched.seen()
     rig.passes(2 * COMMIT_MS // TICK_MS)
     calls = Counter(watched.seen())
-    assert {"read a": 2, "read b": 2, "look": 2 * COMMIT_MS // TICK_MS - 2} == calls
+    assert {"read a": 2, "read b": 2, "look": 2 * COMMIT_MS // TICK_MS} == calls
+
+
+def test_what_was_read_is_committed_in_time(rig: Rig, watched: WatchedSource) -> None:
+    """Its position is asked for before the commit, also if nothing comes after it."""
+    rig.splits["b"] += [[record] for record in sample_records(3)]
+    watched.news = ["b"]
+    rig.passes(COMMIT_MS // TICK_MS)
+
+    assert 3 == rig.committed("b")
+
+
+@pytest.mark.usefixtures("watched")
+def test_more_is_read_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that says so is followed by the next, although no split has news."""
+    monkeypatch.setattr(WatchedSource, "look", lambda *_: News((), more=True))
+    before = rig.clock.monotonic_ms()
+    rig.passes(4)
+
+    assert before == rig.clock.monotonic_ms()
+
+
+def test_only_some_splits_without_news_are_asked(
+    rig: Rig, watched: WatchedSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For each commit it is the turn of others; those that had changes are always asked."""
+    monkeypatch.setattr(pipeline, "POSITIONS_MAX", 1)
+    asked = []
+    for _ in range(4):
+        rig.passes(COMMIT_MS // TICK_MS)
+        asked.append([call for call in watched.seen() if call != "look"])
+    assert [["read a"], ["read b"], ["read a"], ["read b"]] == asked
+
+    rig.splits["a"] += [[record] for record in sample_records(3)]
+    watched.news = ["a"]
+    rig.passes(COMMIT_MS // TICK_MS)  # It is the turn of the other one twice, with this one's.
+    rig.splits["b"] += [[record] for record in sample_records(3)]
+    watched.news = ["b"]
+    rig.passes(COMMIT_MS // TICK_MS)
+    assert [3, 3] == [rig.committed("a"), rig.committed("b")]
+
+
+def test_a_split_that_is_handed_over_is_asked_for_its_position(
+    rig: Rig, watched: WatchedSource
+) -> None:
+    """Also if it is idle: it may have moved without changes."""
+    rig.splits["b"] += [[record] for record in sample_records(3)]
+    rig.pipeline.command(HandOver("b"))
+    rig.until(lambda: bool(rig.closed()))
+
+    assert 1 == watched.seen().count("read b")
 
 
 def test_each_tick_takes_its_time_while_splits_are_idle(rig: Rig, watched: WatchedSource) -> None:
@@ -548,17 +601,18 @@ def test_each_tick_takes_its_time_while_splits_are_idle(rig: Rig, watched: Watch
 
 
 def test_an_error_of_a_look_pauses_a_split(rig: Rig, watched: WatchedSource) -> None:
-    """The first one, and the others are asked; no pass looks again before it is over."""
-    watched.news = [RetriableError("the log cannot be listed")]
+    """The first one that does not pause, and the others are asked."""
+    watched.news = [RetriableError("the log cannot be listed")] * 2
     rig.passes(1)
     assert ["look", "read b"] == watched.seen()
-    rig.passes(1)
-    assert "look" not in watched.seen()
+    first, second = rig.pipeline.runs
+    assert ("a", 0) == (first.split, second.not_before_ms)
+    assert first.not_before_ms > 0
 
-    rig.until(lambda: "look" in watched.calls)
-    (first, *_) = rig.pipeline.runs
-    assert "a" == first.split
-    assert first.not_before_ms <= rig.clock.monotonic_ms()
+    rig.passes(1)  # The pause is over: it is the first again.
+    assert ["look", "read b"] == watched.seen()
+    rig.passes(1)
+    assert ["look"] == watched.seen()
 
 
 def test_splits_do_not_rest_before_the_source_may_forget(
@@ -575,21 +629,21 @@ def test_splits_do_not_rest_before_the_source_may_forget(
         release(reader, position)
 
     monkeypatch.setattr(MemoryReader, "release", once)
-    watched.news = [True]
+    watched.news = ["b"]
     rig.splits["b"] += [[record] for record in sample_records(3)]
     rig.until(lambda: bool(failed))
-    watched.seen()
+    committed_ms = rig.clock.monotonic_ms()
     rig.until(lambda: [3] == watched.released["b"])
 
-    assert "look" not in watched.seen()
+    assert rig.clock.monotonic_ms() - committed_ms < COMMIT_MS // 2
 
 
 def test_a_command_ends_the_rest(rig: Rig, watched: WatchedSource) -> None:
-    """A split that is handed over is closed, and those that stay are asked."""
+    """A split that is handed over is closed."""
     rig.pipeline.command(HandOver("a"))
     rig.passes(1)
 
-    assert "read b" in watched.seen()
+    assert ["look", "read a"] == watched.seen()
     assert ["a"] == [told.split for told in rig.closed()]
 
 

@@ -44,6 +44,7 @@ from headrace.plugins import (
     Failure,
     HeadraceError,
     Idle,
+    News,
     Position,
     Reader,
     Settle,
@@ -223,6 +224,11 @@ class WatchedSource(CassandraSource):
         head = head_of(resume.encode()) if resume else None
         line = self.process.world.checks.opened(split.split_id, head)
         return WatchedReader(self.process, super().open(split, resume), line)
+
+    def look(self, demand: Demand) -> News:
+        """Look for all splits."""
+        self.process.look()
+        return super().look(demand)
 
 
 class HeldSink(Sink, Writer):

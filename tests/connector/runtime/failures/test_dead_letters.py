@@ -193,7 +193,8 @@ def test_intolerance_stops_before_the_record(rig: Rig) -> None:
 
 def test_a_spent_budget_stops_the_split(rig: Rig) -> None:
     """Dead letters until then are kept with the commit that covers them."""
-    rig.errors = replace(rig.errors, budget_records=1)
+    rig.errors = replace(rig.errors, budget_records=1, topic="")
+    rig.limits = replace(rig.limits, commit_ms_max=0)
     rig.open({"a": 30})
     rig.script.extend([Fate.REJECT_FIRST, Fate.DELIVER, Fate.REJECT_FIRST])
     rig.gain()

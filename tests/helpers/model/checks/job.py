@@ -253,7 +253,7 @@ class JobChecks(AbsenceChecks):
 
     def _check_told(self, line: Line, flight: Flight) -> None:
         """I10: what became of a gap is reported once."""
-        line.told = {(c.place, c.state) for c in flight.changes if c.row < 0}
+        line.told = {(c.place, c.until, c.state) for c in flight.changes if c.row < 0}
         before = {each for other in list(line.back())[1:] for each in other.told}
         self.check(not line.told & before, f"I10: {line.told & before} was told before")
 

@@ -34,6 +34,7 @@ class Known:
     seen: frozenset[str]
     places: frozenset[tuple[str, int]]
     times: tuple[int, ...]
+    number: int
 
     def ages(self, split_time_ms: int) -> tuple[int, ...]:
         """Return the ages that follow from its times."""
@@ -121,7 +122,7 @@ class Line:
     damaged: Counter[str] = field(default_factory=Counter)
     lost: list[tuple[str, Copy]] = field(default_factory=list)
     said: list[Mutation] = field(default_factory=list)
-    told: set[tuple[Place, str]] = field(default_factory=set)
+    told: set[tuple[Place, At, str]] = field(default_factory=set)
     set_aside: set[frozenset[int]] = field(default_factory=set)
     said_before: frozenset[int] = frozenset()  # Rows, by the plans before.
     flights: list["Flight"] = field(default_factory=list)
@@ -227,6 +228,7 @@ class Change:
     arrived: bool = False
     rejected: bool = False
     state: str = ""
+    until: At = NOWHERE
 
 
 @dataclass(eq=False)
@@ -248,10 +250,11 @@ def change_of(value: bytes) -> Change:
     """Return the change of a value that the sink was given."""
     told = json.loads(value)
     if "control" in told:
-        begin = told["from"]
-        number = number_in(begin.get(GENERATION, 0), begin["segment_id"])
-        place = told["node"], number, begin["position"]
-        return Change(-1, place, 0, -1, state=told["state"])
+        begin, until = (
+            (number_in(end.get(GENERATION, 0), end["segment_id"]), end["position"])
+            for end in (told["from"], told["to"])
+        )
+        return Change(-1, (told["node"], *begin), 0, -1, state=told["state"], until=until)
     place = told["node"], told["segment"], told["position"]
     return Change(told["clustering"]["c"], place, told["copies"], told["key"]["k"])
 
@@ -336,5 +339,6 @@ def rows_of(rows: bytes, hosts: Sequence[str]) -> Iterator[tuple[Digest, Known]]
                 places.add((hosts[words[at]], words[at + 1]))
                 at += constants.LOCATION_WORDS - 1
         seen = (host for i, host in enumerate(hosts) if row[constants.SEEN] >> i & 1)
-        known = Known(kind, frozenset(seen), frozenset(places), tuple(times))
+        number = row[constants.NUMBER]
+        known = Known(kind, frozenset(seen), frozenset(places), tuple(times), number)
         yield (row[constants.D0], row[constants.D1]), known

@@ -235,7 +235,8 @@ class RecordChecks:
         return {
             row
             for name, record in (line.parent.records.items() if line.parent else ())
-            if record.kind in PUBLISHED and name in line.records and not record.places & gone
+            if record.kind in PUBLISHED and not record.places & gone
+            if name in line.records and line.records[name].number == record.number
             for row in self.mutation(name).rows
         }
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from headrace.plugins import ConfigError, Reader, parse_config
+from headrace.plugins import Batch, ConfigError, Demand, Reader, parse_config
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.agent.client import Agent, AgentRefusedError, RemoteHold, RemoteLog
 from headrace.sources.cassandra.agent.command import AgentConfig
@@ -517,13 +517,21 @@ def test_a_node_that_is_down_holds_nobody_up(tmp_path: Path) -> None:
     for _ in range(3):
         clock.advance(TAU_MS)
         assert [] == list(batches(readers.values()))
+        assert 0 == aged(readers)
 
     clock.advance(TAU_MS)
     with serving(tmp_path / "n3", port=port):
         assert 1 == count(readers)
         clock.advance(TAU_MS)
-        assert 2 == len(list(batches(readers.values())))
+        assert [] == list(batches(readers.values()))
+        assert 2 == aged(readers)
         made.close()
+
+
+def aged(readers: Mapping[str, Reader]) -> int:
+    """Return how many readers, asked for an end alone, have one with a new time."""
+    end_only = Demand(records_max=0, bytes_max=0, linger_ms=1 << 30)
+    return sum(isinstance(reader.read(end_only), Batch) for reader in readers.values())
 
 
 def count(readers: Mapping[str, Reader]) -> int:

@@ -95,7 +95,12 @@ class Run:
         """Let split time pass in both, and sweep."""
         self.model.split_time_ms += ms
         self.agreement.split_time_ms += ms
-        assert self.model.sweep() == sweep(self.agreement)
+        agreement = self.agreement
+        waited = agreement.due(WAIT) or agreement.ready() or agreement.unchecked(WAIT)
+        is_due = agreement.has_due(WAIT, WAIT, MEMORY, COMPLETE)
+        dropped = sweep(agreement)
+        assert is_due is bool(waited or dropped)
+        assert self.model.sweep() == dropped
 
     def end_batch(self) -> None:
         """Store what changed; all that is stored is then what the model has."""
@@ -381,6 +386,7 @@ def test_copies_in_other_bytes_count_also_for_one_that_expired() -> None:
     assert (1, 1) == (agreement.expired, agreement.reencoded)
 
     assert -2 == agreement.observe(1, 2, 2, 0, 5, 1, 9, 100)
+    assert (1, 1) == (agreement.named0, agreement.named1)  # What is published is the first.
     assert 0 == agreement.observe(2, 2, 2, 0, 5, 1, 10, 100)
 
     assert (0, 1) == (agreement.expired, agreement.agreed)

@@ -182,6 +182,9 @@ def test_a_report_is_read_when_its_log_is_listed(
     assert len(NODES) == len(read)
 
     assert 2 == sum(1 for batch in batches([reader]) for _ in batch.records())
+    new = segment([[insert(b"new", b"1")]], segment_id=SEGMENT_ID + 1)
+    write_segment(tmp_path / NODES[0], new.content, segment_id=SEGMENT_ID + 1)
+    assert 1 == sum(1 for batch in batches([reader]) for _ in batch.records())
     assert len(NODES) < len(read)
 
 

@@ -1,7 +1,7 @@
 """Reading all logs: gaps, damage and growth, seen through the source's readers."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.errors import UnsupportedSegmentError
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 from headrace.sources.cassandra.reading.cursor import LogCursor
+from headrace.sources.cassandra.source import CassandraSource
 from headrace.sources.cassandra.state.cdc_state import CdcState, Marker
 from headrace.sources.cassandra.state.gaps import LogGapError
 from helpers.jobs.rig import TICK_MS, Rig
@@ -20,6 +21,7 @@ from helpers.logs.node_logs import batches, forged_nodes, open_all, source
 from helpers.settings.filled import filled
 
 DEMAND = Demand(linger_ms=1 << 30)
+LATER = replace(DEMAND, commit_due=False, position_due=False, end_may_wait=True)
 NODES = ("node1", "node2", "node3")
 WHOLE = "1\nCOMPLETED"
 READS_MAX = 9
@@ -222,6 +224,14 @@ def test_no_split_reads_on_in_a_version_it_cannot_read(tmp_path: Path) -> None:
         assert 0 == told["node1"]["position"]
 
 
+def last_position(reader: Reader) -> Position:
+    """Return the position of a reader that has read everything, with the time."""
+    assert isinstance(reader.read(DEMAND), Idle)
+    found = reader.read(replace(DEMAND, records_max=0, bytes_max=0))
+    assert isinstance(found, Batch)
+    return found.end
+
+
 def read_on(reader: Reader, ends: list[Position]) -> None:
     """Read some times and add where the batches end."""
     for _ in range(READS_MAX):
@@ -268,37 +278,51 @@ def test_time_passes_only_while_all_is_read(tmp_path: Path) -> None:
 
 
 def test_time_alone_is_told_when_a_commit_is_due(tmp_path: Path) -> None:
-    """Line 32: between commits no state is asked for in which only split time has grown."""
+    """Line 32: a state in which only split time has grown is made for a commit, each 30 s."""
     clock = DrivenClock()
     (reader,) = open_all(source(options_of(tmp_path, splits=1), clock)).values()
     taus = []
-    for turn in range(12):
-        found = reader.read(replace(DEMAND, commit_due=turn % 4 == 0))
+    for turn in range(120):
+        found = reader.read(replace(DEMAND, commit_due=turn % 4 == 1))
         if isinstance(found, Batch):
             assert isinstance(found.end, CdcState)
             taus.append(found.end.split_time_ms)
-        clock.advance(300)
+        clock.advance(700)
 
-    assert [0, 1_200, 2_400] == taus
+    assert [0, 31_500, 62_300] == taus
+
+
+def test_the_last_position_has_the_time(tmp_path: Path) -> None:
+    """Line 32: a split that is asked for an end alone has it, however little time has passed."""
+    clock = DrivenClock()
+    (reader,) = open_all(source(options_of(tmp_path, splits=1), clock)).values()
+    assert isinstance(reader.read(DEMAND), Batch)
+    clock.advance(300)
+    assert isinstance(reader.read(DEMAND), Idle)
+
+    found = reader.read(replace(DEMAND, records_max=0, bytes_max=0))
+    assert isinstance(found, Batch)
+    assert isinstance(found.end, CdcState)
+    assert 300 == found.end.split_time_ms
 
 
 @pytest.mark.parametrize("seconds", [1, 5])
 def test_split_time_is_committed_with_every_commit(tmp_path: Path, seconds: int) -> None:
-    """Line 32: without new data the state on disk is a commit and a tick old, and no older."""
+    """Line 32: without new data the state on disk is 30 s and a commit old, and no older."""
     rig = Rig(tmp_path / "state.db", commit_ms_max=1_000 * seconds)
     quiet = source(options_of(tmp_path, splits=2), rig.clock)
     rig.open({split.split_id: 0 for split in quiet.plan()}, source=quiet)
     rig.gain()
     began_ms = rig.clock.monotonic_ms()
     behind_ms = []
-    for _ in range(30_000 // TICK_MS):
+    for _ in range(120_000 // TICK_MS):
         rig.passes(1)
         states = (quiet.decode_position(s.position) for s in rig.store.states() if s.position)
         taus = [state.split_time_ms for state in states if isinstance(state, CdcState)] or [0]
         behind_ms.append(rig.clock.monotonic_ms() - began_ms - min(taus))
 
-    assert max(behind_ms) <= 1_000 * seconds + 2 * TICK_MS
-    assert rig.pipeline.stats.commits in {30 // seconds - 1, 30 // seconds}
+    assert 30_000 <= max(behind_ms) <= 30_000 + 1_000 * seconds + 2 * TICK_MS
+    assert rig.pipeline.stats.commits in {3, 4}
 
 
 def test_of_a_sleep_ten_seconds_count(tmp_path: Path) -> None:
@@ -309,7 +333,7 @@ def test_of_a_sleep_ten_seconds_count(tmp_path: Path) -> None:
     readers = open_all(source(options, clock))
     before = positions(readers)["1-of-1"]
     clock.advance(4 * 3_600_000)
-    after = positions(readers)["1-of-1"]
+    after = last_position(readers["1-of-1"])
     assert isinstance(before, CdcState)
     assert isinstance(after, CdcState)
 
@@ -497,76 +521,105 @@ def all_idle(readers: Mapping[str, Reader]) -> bool:
     return all(isinstance(each, Idle) for each in found)
 
 
-def test_a_look_tells_whether_a_split_has_something(tmp_path: Path) -> None:
-    """Not while the logs rest; once when one has grown, and what it read is then returned."""
+def looked(made: CassandraSource) -> Sequence[str]:
+    """Return the splits that a look has news of."""
+    return sorted(made.look(LATER).splits)
+
+
+def test_a_look_says_which_splits_have_something(tmp_path: Path) -> None:
+    """None while the logs rest; those of what was read until they returned it."""
     made = source(options_of(tmp_path), DrivenClock())
     readers = open_all(made)
-    write(tmp_path, "node1", 0, range(3))
+    write(tmp_path, "node1", 0, range(1))
     assert [] == all_of(readers)
+    assert sorted(readers) == looked(made)
     assert all_idle(readers)
+    assert [[], []] == [looked(made) for _ in range(2)]
 
-    assert [False, False] == [made.look(DEMAND) for _ in range(2)]
-    write(tmp_path, "node2", 0, range(3))
-    assert made.look(DEMAND)
+    write(tmp_path, "node2", 0, range(1))
+    (split,) = looked(made)
+    assert [split] == looked(made)
     passes = made._parts.built().pump.passes  # noqa: SLF001 (how often the logs are read)
-    assert values(0, 3) == all_of(readers)
-    assert passes < made._parts.built().pump.passes  # noqa: SLF001
-    assert all_idle(readers)
-    assert not made.look(DEMAND)
+    found = readers[split].read(LATER)
+    assert isinstance(found, Batch)
+    assert (False, values(0, 1)) == (found.has_end, published(found))
+    assert passes == made._parts.built().pump.passes  # noqa: SLF001
+    assert [] == looked(made)
 
 
-def test_a_read_after_a_look_without_news_reads_the_logs(tmp_path: Path) -> None:
-    """What was written meanwhile is found by the first reader, without another look."""
+def test_an_end_that_may_wait_comes_when_it_is_due(tmp_path: Path) -> None:
+    """Of a split that had changes, and of one whose position moved without any."""
     made = source(options_of(tmp_path), DrivenClock())
     readers = open_all(made)
     assert [] == all_of(readers)
+    assert sorted(readers) == looked(made)
     assert all_idle(readers)
-    assert not made.look(DEMAND)
     for node in NODES[:2]:
-        write(tmp_path, node, 0, range(3))
+        write(tmp_path, node, 0, range(1))
+    (split,) = looked(made)
+    assert isinstance(readers[split].read(LATER), Batch)
+    later = [reader.read(LATER) for reader in readers.values()]
+    due = [reader.read(DEMAND) for reader in readers.values()]
 
-    assert values(0, 3) == all_of(readers)
+    assert [True, True] == [isinstance(each, Idle) for each in later]
+    assert [True, True] == [isinstance(each, Batch) and each.has_end for each in due]
 
 
-def test_a_look_has_news_when_time_is_a_reason(tmp_path: Path) -> None:
-    """Records are looked through once a second of split time, though nothing is read."""
-    clock = DrivenClock()
-    made = source(options_of(tmp_path), clock)
+def test_a_look_says_that_there_is_more(tmp_path: Path) -> None:
+    """While what it read is not all there is, and it could read on."""
+    made = source(options_of(tmp_path), DrivenClock())
     readers = open_all(made)
-    write(tmp_path, "node1", 0, range(3))
     assert [] == all_of(readers)
-    assert all_idle(readers)
-    assert not made.look(DEMAND)
+    for node in NODES[:2]:
+        write(tmp_path, node, 0, range(9))
+    demand = replace(LATER, records_max=1)
 
-    looks = []
-    for _ in range(12):
-        clock.advance(100)
-        looks.append(made.look(DEMAND))
-        if looks[-1]:
-            assert all_idle(readers)
-    assert 1 <= sum(looks) <= 2
+    full = made.look(demand)
+    held = made.look(demand)
+    assert (True, False) == (full.more, held.more)
+    assert full.splits
+    assert values(0, 9) == all_of(readers)
+    assert not made.look(demand).more
 
 
-def test_a_look_has_news_for_a_split_that_is_not_idle(tmp_path: Path) -> None:
-    """One that has just been opened, or has returned a batch, has not said that it is idle."""
+def test_a_look_has_news_when_a_record_is_due(tmp_path: Path) -> None:
+    """Nothing is read: a pending record expires. Until then no split is asked for its sake."""
     clock = DrivenClock()
-    made = source(options_of(tmp_path), clock)
+    ages = {"expiry_seconds": 60, "dedup_window_seconds": 60}
+    made = source(options_of(tmp_path, expired="publish", **ages), clock)
+    readers = open_all(made)
+    write(tmp_path, "node1", 0, range(1))
+    assert [] == all_of(readers)
+    assert sorted(readers) == looked(made)
+    assert all_idle(readers)
+
+    looks, seen = [], []
+    for _ in range(55):
+        clock.advance(1_100)
+        looks.append(looked(made))
+        for split in looks[-1]:
+            found = readers[split].read(LATER)
+            seen += published(found) if isinstance(found, Batch) else []
+    assert [54] == [number for number, splits in enumerate(looks) if splits]
+    assert values(0, 1) == seen
+
+
+def test_a_look_has_news_for_a_split_that_is_new(tmp_path: Path) -> None:
+    """One that has just been opened, and those that share its logs."""
+    made = source(options_of(tmp_path), DrivenClock())
     first, second = made.plan()
     readers = {first.split_id: made.open(first, None)}
     assert [] == all_of(readers)
     assert all_idle(readers)
-    assert not made.look(DEMAND)
+    assert [first.split_id] == looked(made)
+    assert all_idle(readers)
+    assert [] == looked(made)
 
     readers[second.split_id] = made.open(second, None)
-    assert made.look(DEMAND)
+    assert sorted(readers) == looked(made)
     assert [] == all_of(readers)
     assert all_idle(readers)
-    assert not made.look(DEMAND)
-
-    clock.advance(10)  # A position with a new time is due.
-    assert not made.look(DEMAND)
-    assert isinstance(readers[first.split_id].read(DEMAND), Batch)
-    assert made.look(DEMAND)
+    assert [] == looked(made)
 
 
 def test_a_look_has_news_when_the_ring_changes(tmp_path: Path) -> None:
@@ -574,9 +627,10 @@ def test_a_look_has_news_when_the_ring_changes(tmp_path: Path) -> None:
     made = source(options_of(tmp_path), DrivenClock())
     readers = open_all(made)
     assert [] == all_of(readers)
+    assert sorted(readers) == looked(made)
     assert all_idle(readers)
-    assert not made.look(DEMAND)
+    assert [] == looked(made)
 
     replicas = made._parts.replicas  # noqa: SLF001 (what a watch of the ring changes)
     replicas.current = replace(replicas.current)
-    assert made.look(DEMAND)
+    assert sorted(readers) == looked(made)

@@ -27,6 +27,7 @@ from helpers.model.world import World
 from helpers.servers.agents import TOKEN, serving
 from helpers.settings.filled import filled
 
+AGED_S: Final = 30  # Line 32: so old the time of a state may be where nothing else changed.
 AFTER_S: Final = 200
 _UNTIL: Final = f"nothing expires before absent_after_seconds ({AFTER_S}) are over"
 POLICY: Final = LogUnavailablePolicy(100, 1_000, ("named",))
@@ -277,7 +278,8 @@ def test_no_time_passes_for_a_split_without_a_readable_log(
     reads = {split: state.hosts for split, state in job.positions.items()}
     assert {"1-of-4": ("a",), "2-of-4": ("a",), "3-of-4": ("b",), "4-of-4": ("c",)} == reads
     passed_s = [job.positions[split].split_time_ms // 1_000 for split in sorted(reads)]
-    assert [AFTER_S + EXPIRY_S, AFTER_S + EXPIRY_S, 0, AFTER_S + EXPIRY_S] == passed_s
+    assert 0 == passed_s.pop(2)
+    assert all(AFTER_S + EXPIRY_S - AGED_S <= each <= AFTER_S + EXPIRY_S for each in passed_s)
 
 
 def test_time_without_attempts_is_no_part_of_a_wait(tmp_path: Path) -> None:
@@ -308,9 +310,9 @@ def test_nothing_to_read_at_all_is_an_error(tmp_path: Path) -> None:
         job.read()
     for node in ("a", "b", "c"):
         show(job, node)
-    job.wait(10)
+    job.wait(AGED_S + 5)
 
-    assert times(job) <= {5, 10}
+    assert times(job) <= {AGED_S, AGED_S + 5}
 
 
 def test_a_missing_directory_is_not_created(tmp_path: Path) -> None:
@@ -427,7 +429,7 @@ def test_a_worker_continues_without_a_directory(tmp_path: Path) -> None:
     world.options["absent"] = (gone,)
     for _ in range(2):
         world.ring.write(KEYS[0], 2, world.ring.replicas(KEYS[0])[:2])
-        rest(world, 60, but=gone)
+        rest(world, 60 + AGED_S, but=gone)
         for process in list(world.running.values()):
             process.kill(arrives=False)
         world.start()
