@@ -66,7 +66,7 @@ def figures_of(samples: Samples, recordings: Mapping[str, Recording]) -> Sequenc
     read = _Reading(samples, recordings)
     machine = _machine(read)
     slower = max(1.0, machine.least / MD5_NS)
-    figures = (_hot_path, _encoding, _workers, _network, _bulk, _memory)
+    figures = (_hot_path, _encoding, _workers, _tails, _network, _bulk, _memory)
     return [machine, *(each.where(slower) for made in figures for each in made(read))]
 
 
@@ -336,6 +336,27 @@ def _workers(read: "_Reading") -> Sequence[Figure]:
             alarm=10,
         ),
     ]
+
+
+def _tails(read: "_Reading") -> Sequence[Figure]:
+    """Return what a worker takes while nodes write little, or nothing; its tick is the default."""
+    figures = []
+    for rate, goal, alarm in ((1_000, 15, 60), (5_000, 8, 20)):
+        figures.append(
+            Figure(
+                f"a change while three nodes log {rate:,} a second, 8 splits, null sink",
+                "µs",
+                read.per_change(f"tail.{rate}.8"),
+                {"from a backlog": median(read.above_start("wide"))},
+                goal=goal,
+                alarm=alarm,
+            )
+        )
+    for name, splits, goal, alarm in (("tail.1000.8", 8, 1, 3), ("tail.10.1024", 1_024, 2, 10)):
+        idle = read.numbers(name, lambda s: _PERCENT * s["idle_cpu_ns"] / s["idle_ns"])
+        title = f"idle: three logs, {splits:,} splits"
+        figures.append(Figure(title, "% of a core", idle, {}, goal=goal, alarm=alarm))
+    return figures
 
 
 def _network(read: "_Reading") -> Sequence[Figure]:

@@ -28,6 +28,8 @@ RECORDS: Final = (100_000, 1_000_000)  # Remembered while agreement is timed.
 WORKERS: Final = 8  # That share the agents of a ring.
 PENDING: Final = 400_000  # Among which one is looked up.
 PROBE_SECONDS_MAX: Final = 300
+TAILS: Final = ((1_000, 8), (5_000, 8), (10, 1_024))  # Mutations a second, and splits.
+TAIL_SECONDS: Final = 6.0
 _DELIVERIES: Final = 3  # In each run: the sink adds a small difference of two large figures.
 _MASK: Final = {
     "transforms": "mask",
@@ -70,6 +72,8 @@ def measure(
             warm_up = 0 if mutations_max else wide.mutations
             measured = _complete(long, run_probe("readers", job=job, warm_up=warm_up))
             samples["long.readers"].append(measured)
+            for name, measured in _tails(wide, Path(logs, f"tails{number}"), run_probe):
+                samples[name].append(measured)
     return samples, {"wide": wide, "narrow": narrow}
 
 
@@ -215,6 +219,19 @@ def _through_agents(
     yield f"{name}.network", _complete(recording, measured)
     job = jobs.write(recording, recording.empty_nodes, null)
     yield f"{name}.network_start", jobs.probe("network", job=job, workers=workers)
+
+
+def _tails(
+    recording: Recording, folder: Path, run_probe: Probe
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Measure a worker while the logs are written, and while they are not."""
+    seconds = TAIL_SECONDS if recording.mutations >= min(RECORDS) else 3.0
+    for rate, splits in TAILS:
+        schema, place = str(recording.schema), str(folder / f"{rate}-{splits}")
+        found = run_probe(
+            "tail", schema=schema, folder=place, rate=rate, seconds=seconds, splits=splits
+        )
+        yield f"tail.{rate}.{splits}", found
 
 
 def _worker(

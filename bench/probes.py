@@ -23,6 +23,7 @@ import structlog
 from bench.agreed import look_up_ns, per_entry_ns
 from bench.logs import bare, frame, identify, intake
 from bench.network import through_agents
+from bench.tail import tail
 from bench.wide import wide_ddl, wide_updates
 from headrace.connector.commands.run import run_main
 from headrace.connector.control.jobs import read_job
@@ -400,7 +401,7 @@ PROBES: Final[Mapping[str, Callable[..., Measured]]] = {
             run,
             imports,
         ),
-        *(rows, produce, deliver, arrow, shards),
+        *(rows, produce, deliver, arrow, shards, tail),
     )
 }
 

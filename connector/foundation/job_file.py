@@ -22,7 +22,7 @@ class RuntimeConfig:
     tick_min_ms: int = option(
         "The shortest time between the starts of two passes over all splits, unless there"
         " is more to read.",
-        default=100,
+        default=20,
         minimum=1,
         maximum=60_000,
     )

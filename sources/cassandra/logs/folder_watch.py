@@ -38,7 +38,7 @@ class Inotify:
     def __init__(self) -> None:
         """Open it when a folder is watched."""
         self._descriptor: int | None = None
-        # Also where nobody closes it: a user has a bounded number of them.
+        # Also where `close` was not called: a user has a bounded number of them.
         self._closing: weakref.finalize[..., Inotify] | None = None
         self._watched: dict[int, weakref.WeakSet[FolderWatch]] = {}
 

@@ -27,7 +27,7 @@ from helpers.model.world import World
 from helpers.servers.agents import TOKEN, serving
 from helpers.settings.filled import filled
 
-AGED_S: Final = 30  # Line 32: so old the time of a state may be where nothing else changed.
+AGED_S: Final = 30  # Line 32: the time of a state may be that old where nothing else changed.
 AFTER_S: Final = 200
 _UNTIL: Final = f"nothing expires before absent_after_seconds ({AFTER_S}) are over"
 POLICY: Final = LogUnavailablePolicy(100, 1_000, ("named",))

@@ -1,0 +1,212 @@
+"""What a worker costs while nodes write: `tail` of `bench.probes`.
+
+Another process writes live segments as nodes do: at each sync their entries, then the index file.
+The worker is a process of its own, with a sink that takes everything.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from bench.errors import ProbeFailedError
+from bench.recordings import mutations_of
+from bench.starting import ready_line
+from headrace.connector.stores.sqlite.store import SqliteStore
+from headrace.sources.cassandra.commitlog.segment import index_name
+from headrace.sources.cassandra.forge.segments import SEGMENT_BYTES, SegmentWriter, write_segment
+
+_HEADRACE: Final = "import sys; from headrace.connector.commands.cli import main; sys.exit(main())"
+_ROOT: Final = Path(__file__).parents[1]
+SYNC_SECONDS: Final = 0.1  # `commitlog_sync: periodic`, as often as this.
+LOGS: Final = 3
+SPLITS: Final = 8
+WARM_SECONDS: Final = 1.0  # Written before anything is measured: what is made once is there then.
+_FIRST_ID: Final = 1_800_000_000_000
+_SECONDS_MAX: Final = 120
+_POLL_SECONDS: Final = 0.1
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_NS: Final = 1_000_000_000
+_KEY_AT: Final = 18  # Behind the count of updates, the table's id and the key's length.
+
+
+@dataclass(frozen=True)
+class _Log:
+    """A live segment that is written section by section."""
+
+    path: Path
+    content: bytes
+    file_ends: Sequence[int]
+    section_ends: Sequence[int]
+
+    def sync(self, number: int) -> None:
+        """Write section *number*, and how far the segment is durable."""
+        begin = self.file_ends[number - 1] if number else 0
+        with self.path.open("r+b") as file:
+            file.seek(begin)
+            file.write(self.content[begin : self.file_ends[number]])
+        (self.path.parent / index_name(self.path.name)).write_text(f"{self.section_ends[number]}")
+
+
+def _logs(schema: Path, folders: Sequence[Path], *, each: int, syncs: int) -> Sequence[_Log]:
+    """Prepare a segment for each folder: *syncs* sections of *each* mutations, all different."""
+    recorded = mutations_of(schema)
+    made = []
+    for place, folder in enumerate(folders):
+        writer = SegmentWriter(segment_id=_FIRST_ID + 1_000_000 * place)
+        for number in range(syncs * each):
+            writer.add(_other(recorded[number % len(recorded)], number // len(recorded)))
+            if number % each == each - 1:
+                writer.sync()
+        forged = writer.forged()
+        path = write_segment(
+            folder, forged.content[: forged.header_bytes], segment_id=writer.segment_id, index="0"
+        )
+        os.truncate(path, max(SEGMENT_BYTES, len(forged.content)))
+        made.append(_Log(path, forged.content, forged.file_ends, forged.section_ends))
+    return made
+
+
+def _other(entry: bytes, number: int) -> bytes:
+    """Return *entry* with a key of its own."""
+    end = _KEY_AT + entry[_KEY_AT - 1]
+    key = int.from_bytes(entry[_KEY_AT:end], "big") ^ number
+    return entry[:_KEY_AT] + key.to_bytes(end - _KEY_AT, "big") + entry[end:]
+
+
+def write(schema: str, folders: Sequence[str], each: int, syncs: int) -> None:
+    """Write the logs; print a line when they are prepared, and begin after one has come.
+
+    The nodes sync one after another, as nodes do that know nothing of each other.
+    """
+    logs = _logs(Path(schema), [Path(f) for f in folders], each=each, syncs=syncs)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    began = time.monotonic()
+    for number in range(syncs):
+        for place, log in enumerate(logs):
+            due = began + SYNC_SECONDS * (number + place / len(logs))
+            time.sleep(max(0.0, due - time.monotonic()))
+            log.sync(number)
+
+
+def tail(
+    schema: str, folder: str, rate: int, seconds: float, splits: int = SPLITS
+) -> Mapping[str, object]:
+    """Write *rate* mutations a second into each of three logs; return the worker's CPU meanwhile.
+
+    Before that it is measured for as long without writes. *folder* is made.
+    """
+    place = Path(folder)
+    folders = [place / f"node{number}" for number in range(LOGS)]
+    each = max(1, round(rate * SYNC_SECONDS))
+    warm = round(WARM_SECONDS / SYNC_SECONDS)
+    syncs = warm + max(1, round(seconds / SYNC_SECONDS))
+    with _writer(schema, folders, each, syncs) as writer:
+        job = _job(place, schema, folders, splits)
+        with _worker(job) as worker, closing(SqliteStore.open(_state(job), "tail")) as store:
+            _until(lambda: all(state.position for state in store.states()))
+            time.sleep(WARM_SECONDS)
+            before = _cpu(worker.pid)
+            time.sleep(seconds)
+            idle = _cpu(worker.pid) - before
+            writer()
+            _until(lambda: _delivered(store) >= warm * each)
+            before, delivered = _cpu(worker.pid), _delivered(store)
+            _until(lambda: _delivered(store) >= syncs * each)
+            cpu = _cpu(worker.pid) - before
+    return {
+        "changes": syncs * each - delivered,
+        "cpu_ns": round(cpu * _NS),
+        "idle_cpu_ns": round(idle * _NS),
+        "idle_ns": round(seconds * _NS),
+    }
+
+
+def _job(place: Path, schema: str, folders: Sequence[Path], splits: int) -> Path:
+    """Write a job that reads the logs in *folders*; return its path."""
+    source = {
+        "plugin": "cassandra",
+        "schema": schema,
+        "consistency": "QUORUM",
+        "nodes": {folder.name: str(folder) for folder in folders},
+        "splits": splits,
+    }
+    job = {"job": "tail", "state": "state.db", "source": source, "sink": {"plugin": "null"}}
+    path = place / "job.yaml"
+    path.write_text(yaml.safe_dump(job))
+    return path
+
+
+def _state(job: Path) -> Path:
+    return job.with_name("state.db")
+
+
+@contextmanager
+def _writer(
+    schema: str, folders: Sequence[Path], each: int, syncs: int
+) -> Iterator[Callable[[], None]]:
+    """Prepare the logs in another process; give what lets it write them."""
+    arguments = json.dumps([schema, [str(folder) for folder in folders], each, syncs])
+    with subprocess.Popen(  # noqa: S603 (our own module)
+        [sys.executable, "-m", "bench.tail", arguments],
+        cwd=_ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        ready_line(child, "stdout", "ready")
+
+        def begin() -> None:
+            assert child.stdin is not None  # noqa: S101 (it is a pipe)
+            child.stdin.write("\n")
+            child.stdin.flush()
+
+        try:
+            yield begin
+        finally:
+            child.kill()
+
+
+def _cpu(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _delivered(store: SqliteStore) -> int:
+    return sum(c.delivered for state in store.states() for c in state.counters.values())
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _SECONDS_MAX
+    while not condition():
+        if time.monotonic() > deadline:
+            raise ProbeFailedError("the worker did not come so far")
+        time.sleep(_POLL_SECONDS)
+
+
+@contextmanager
+def _worker(job: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(  # noqa: S603 (headrace itself)
+        [sys.executable, "-c", _HEADRACE, "--log-level", "error", "run", str(job)]
+    ) as child:
+        try:
+            _until(_state(job).exists)
+            yield child
+        finally:
+            child.send_signal(signal.SIGTERM)
+            child.wait(_SECONDS_MAX)
+
+
+if __name__ == "__main__":
+    write(*json.loads(sys.argv[1]))
