@@ -78,7 +78,10 @@ def is_stale(name: str) -> bool:
 
 
 def _origin(name: str) -> str:
-    spec = find_spec(name)
+    try:
+        spec = find_spec(name)
+    except ModuleNotFoundError:  # A binding, where machine code is skipped.
+        return ""
     return str(spec.origin) if spec else ""
 
 
