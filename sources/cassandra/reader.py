@@ -67,20 +67,7 @@ class CassandraReader(Reader):
         config = parts.config
         self._records_max = parts.split_records_max
         self._expiry_ms = config.expiry_seconds * _MS
-        self._memory = Memory(
-            self._agreement,
-            self._log_slots,
-            self._made.copies,
-            Ages(
-                self._expiry_ms,
-                config.dedup_window_seconds * _MS,
-                config.complete_seconds * _MS,
-            ),
-            self._records_max,
-            publish_expired=config.expired == "publish",
-            suppress_streamed=config.streamed == "suppress",
-            epoch_of=self._epoch_of,
-        )
+        self._memory = self._new_memory()
         self._split_time_ms = resume.split_time_ms if resume else 0
         self._absences = resume.absences if resume else {}
         self._unread_since = partial(self._pump.unread_since, number)
@@ -129,6 +116,23 @@ class CassandraReader(Reader):
         self._reading: Sequence[str] = ()
         self._manifests = resume.manifests if resume else {}
         self._read_assigned()
+
+    def _new_memory(self) -> Memory:
+        config = self._parts.config
+        return Memory(
+            self._agreement,
+            self._log_slots,
+            self._made.copies,
+            Ages(
+                self._expiry_ms,
+                config.dedup_window_seconds * _MS,
+                config.complete_seconds * _MS,
+            ),
+            self._records_max,
+            publish_expired=config.expired == "publish",
+            suppress_streamed=config.streamed == "suppress",
+            epoch_of=self._epoch_of,
+        )
 
     def read(self, demand: Demand) -> Batch | Idle:
         """Let the pump read if this split has nothing new, and take what reached agreement.

@@ -75,7 +75,7 @@ def test_schema(capsys: pytest.CaptureFixture[str]) -> None:
     """A section's options are a JSON Schema."""
     assert 0 == main(["runtime", "--format", "json-schema"])
     schema = json.loads(capsys.readouterr().out)
-    assert 100 == schema["properties"]["tick_min_ms"]["default"]
+    assert 20 == schema["properties"]["tick_min_ms"]["default"]
     assert not schema["additionalProperties"]
 
 
