@@ -155,7 +155,8 @@ class Jobs:
             "nodes": {node: str(path) for node, path in nodes.items()},
         }
         job = {
-            "job": f"bench-{folder.name}",
+            # Logs have notes of the jobs that read them, so each run has jobs of its own.
+            "job": f"bench-{self.folder.name}-{folder.name}",
             "state": "state.db",
             "source": source,
             "sink": dict(sink),
