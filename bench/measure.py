@@ -20,10 +20,9 @@ import yaml
 from bench.errors import ProbeFailedError
 from bench.recordings import Recording, prepare
 from bench.row_kinds import write_kinds
-from bench.starting import ready_line
+from bench.starting import HEADRACE, ready_line
 
 ROOT: Final = Path(__file__).parents[1]
-HEADRACE: Final = "import sys; from headrace.connector.commands.cli import main; sys.exit(main())"
 RECORDS: Final = (100_000, 1_000_000)  # Remembered while agreement is timed.
 WORKERS: Final = 8  # That share the agents of a ring.
 PENDING: Final = 400_000  # Among which one is looked up.

@@ -17,9 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from bench.starting import ready_line
+from bench.starting import HEADRACE, ready_line
 
-_AGENT: Final = "import sys; from headrace.connector.commands.cli import main; sys.exit(main())"
 _HOST: Final = "127.0.0.1"
 
 
@@ -63,7 +62,7 @@ def agent(folder: str, *options: str) -> Iterator[tuple[str, int]]:
     scheme = "https" if "--tls-certificate" in options else "http"
     with subprocess.Popen(  # noqa: S603 (headrace itself)
         [
-            *(sys.executable, "-c", _AGENT, "agent", "--cdc-raw", folder),
+            *(sys.executable, "-c", HEADRACE, "agent", "--cdc-raw", folder),
             *("--listen", f"{_HOST}:0", *options),
         ],
         stderr=subprocess.PIPE,

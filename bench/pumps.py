@@ -22,8 +22,8 @@ from typing import Final
 import yaml
 
 from bench.errors import ProbeFailedError
-from bench.measure import HEADRACE
 from bench.recordings import mutations_of, prepare
+from bench.starting import HEADRACE
 from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.sources.cassandra.forge.segments import write_log
 

@@ -30,6 +30,7 @@ LZ4_SECTION_BYTES: Final = 4 * 1024 * 1024
 _NO_KEYS: Final = Keys(KeyOptions())
 _WORKSPACE: Final = Workspace()
 _KEY_AT: Final = 18  # Behind the count of updates, the table's id and the key's length.
+_KEY_END: Final = _KEY_AT + 4  # Of the part that differs.
 _FIRST_ID: Final = 1_790_000_000_000
 _FACTOR: Final = re.compile(r"('replication_factor': )\d+")
 
@@ -77,7 +78,7 @@ def prepare(  # noqa: PLR0913 (what a recording is made of)
     (schema,) = (folder / "unpacked").rglob("schema.cql")
     schema.write_text(_FACTOR.sub(rf"\g<1>{replicas}", schema.read_text()))
     recorded = mutations_of(schema)[:mutations_max]
-    entries = [_with_key(each, number) for number in range(times) for each in recorded]
+    entries = [with_key(each, number) for number in range(times) for each in recorded]
     forged = range(1 if mutations_max or times > 1 else 2, replicas + 1)
     nodes = {"node1": schema.parent / "segments" / "node1"}
     for number in forged:
@@ -139,11 +140,13 @@ def mutations_of(schema: Path) -> list[bytes]:
     return found
 
 
-def _with_key(entry: bytes, number: int) -> bytes:
-    """Return *entry* with a key of its own; 0 leaves it as it is."""
-    if not number:
-        return entry
-    return b"".join((entry[:_KEY_AT], bytes([entry[_KEY_AT] ^ number]), entry[_KEY_AT + 1 :]))
+def with_key(entry: bytes, number: int) -> bytes:
+    """Return *entry* with a key of its own, for each *number* of 32 bits; 0 leaves it as it is.
+
+    The first bytes of the key differ: the last ones of recorded keys count up.
+    """
+    key = int.from_bytes(entry[_KEY_AT:_KEY_END], "big") ^ number
+    return entry[:_KEY_AT] + key.to_bytes(_KEY_END - _KEY_AT, "big") + entry[_KEY_END:]
 
 
 def _write_lz4(folder: Path, entries: Sequence[bytes]) -> None:

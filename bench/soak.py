@@ -24,17 +24,15 @@ from bench.__main__ import RESULTS
 from bench.brokers import broker_parser, brokers
 from bench.errors import ProbeFailedError
 from bench.machine import machine_facts
-from bench.measure import HEADRACE
 from bench.network import agent
-from bench.recordings import Recording, mutations_of, prepare, segments, shuffled
+from bench.recordings import Recording, mutations_of, prepare, segments, shuffled, with_key
+from bench.starting import HEADRACE
 from headrace.sources.cassandra.commitlog.segment import parse_name
 from headrace.sources.cassandra.forge.segments import write_log
 
 MINUTES: Final = 30.0
 LOOK_SECONDS: Final = 5.0
 WRITE_SECONDS: Final = 5.0
-_KEY_AT: Final = 18  # Behind the count of updates, the table's id and the key's length.
-_KEY_BYTES: Final = 4  # Of the key, that differ each time.
 _FIRST_ID: Final = 1_790_000_000_000
 _WINDOW_SECONDS: Final = 30  # So long digests are kept, in memory and in the state.
 _SECONDS_MAX: Final = 600
@@ -72,9 +70,7 @@ class Ring:
 
     def _mutation(self, number: int) -> bytes:
         round_number, place = divmod(number, len(self.mutations))
-        entry = self.mutations[place]
-        key = int.from_bytes(entry[_KEY_AT : _KEY_AT + _KEY_BYTES], "big") ^ round_number
-        return entry[:_KEY_AT] + key.to_bytes(_KEY_BYTES, "big") + entry[_KEY_AT + _KEY_BYTES :]
+        return with_key(self.mutations[place], round_number)
 
 
 class Look(NamedTuple):

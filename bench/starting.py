@@ -1,4 +1,4 @@
-"""Waiting for a child process to say that it is ready, for a bounded time."""
+"""Starting headrace as a child process, and waiting for it, for a bounded time."""
 
 import subprocess
 import threading
@@ -7,6 +7,7 @@ from typing import Final
 from bench.errors import ProbeFailedError
 
 START_SECONDS_MAX: Final = 120
+HEADRACE: Final = "import sys; from headrace.connector.commands.cli import main; sys.exit(main())"
 
 
 def ready_line(

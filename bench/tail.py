@@ -19,13 +19,12 @@ from typing import Final
 import yaml
 
 from bench.errors import ProbeFailedError
-from bench.recordings import mutations_of
-from bench.starting import ready_line
+from bench.recordings import mutations_of, with_key
+from bench.starting import HEADRACE, ready_line
 from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.sources.cassandra.commitlog.segment import index_name
 from headrace.sources.cassandra.forge.segments import SEGMENT_BYTES, SegmentWriter, write_segment
 
-_HEADRACE: Final = "import sys; from headrace.connector.commands.cli import main; sys.exit(main())"
 _ROOT: Final = Path(__file__).parents[1]
 SYNC_SECONDS: Final = 0.1  # `commitlog_sync: periodic`, as often as this.
 LOGS: Final = 3
@@ -36,7 +35,6 @@ _SECONDS_MAX: Final = 120
 _POLL_SECONDS: Final = 0.1
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _NS: Final = 1_000_000_000
-_KEY_AT: Final = 18  # Behind the count of updates, the table's id and the key's length.
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def _logs(schema: Path, folders: Sequence[Path], *, each: int, syncs: int) -> Se
     for place, folder in enumerate(folders):
         writer = SegmentWriter(segment_id=_FIRST_ID + 1_000_000 * place)
         for number in range(syncs * each):
-            writer.add(_other(recorded[number % len(recorded)], number // len(recorded)))
+            writer.add(with_key(recorded[number % len(recorded)], number // len(recorded)))
             if number % each == each - 1:
                 writer.sync()
         forged = writer.forged()
@@ -74,13 +72,6 @@ def _logs(schema: Path, folders: Sequence[Path], *, each: int, syncs: int) -> Se
         os.truncate(path, max(SEGMENT_BYTES, len(forged.content)))
         made.append(_Log(path, forged.content, forged.file_ends, forged.section_ends))
     return made
-
-
-def _other(entry: bytes, number: int) -> bytes:
-    """Return *entry* with a key of its own."""
-    end = _KEY_AT + entry[_KEY_AT - 1]
-    key = int.from_bytes(entry[_KEY_AT:end], "big") ^ number
-    return entry[:_KEY_AT] + key.to_bytes(end - _KEY_AT, "big") + entry[end:]
 
 
 def write(schema: str, folders: Sequence[str], each: int, syncs: int) -> None:
@@ -198,7 +189,7 @@ def _until(condition: Callable[[], bool]) -> None:
 @contextmanager
 def _worker(job: Path) -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(  # noqa: S603 (headrace itself)
-        [sys.executable, "-c", _HEADRACE, "--log-level", "error", "run", str(job)]
+        [sys.executable, "-c", HEADRACE, "--log-level", "error", "run", str(job)]
     ) as child:
         try:
             _until(_state(job).exists)
