@@ -285,13 +285,28 @@ def decimal_text(unscaled: int, scale: int) -> str:
     if scale <= 0:
         digits = whole_text(unscaled)
         return f"{digits}E{-scale}" if scale else digits
-    digits = whole_text(abs(unscaled)).rjust(scale + 1, "0") if scale < _DIGITS_MAX else ""
+    digits = whole_text(abs(unscaled)).rjust(scale + 1, "0") if scale < DIGITS_MAX else ""
     if not digits:
         return f"{whole_text(unscaled)}E-{scale}"
     return f"{'-' if unscaled < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
 
 
-_DIGITS_MAX: Final = 1_000  # A scale beyond it is written as an exponent.
+DIGITS_MAX: Final = 1_000  # A scale beyond it is written as an exponent.
+
+
+def wrapped(number: int, bits: int) -> int:
+    """Keep the lower bits, as a cast in Java does."""
+    half = 1 << bits - 1
+    return (number + half) % (1 << bits) - half
+
+
+def whole_decimal(unscaled: int, scale: int) -> int:
+    """Return a decimal without its fraction; 0 for one with an extreme scale."""
+    if abs(scale) > DIGITS_MAX:
+        return 0
+    power: int = 10 ** abs(scale)
+    size = abs(unscaled) // power if scale > 0 else abs(unscaled) * power
+    return -size if unscaled < 0 else size
 
 
 def duration_text(months: int, days: int, nanoseconds: int) -> str:
@@ -327,27 +342,17 @@ def _numbers(raw: bytes) -> tuple[int, int, int]:
 
 
 def _wrapped_varint(raw: bytes) -> bytes:
-    return octets.long_bytes(_wrapped(_varint(raw), _LONG_BITS // 2))
+    return octets.long_bytes(wrapped(_varint(raw), _LONG_BITS // 2))
 
 
 def _whole_decimal(raw: bytes) -> bytes:
-    unscaled, scale = _decimal(raw)
-    if abs(scale) > _DIGITS_MAX:
-        return octets.long_bytes(0)
-    size = abs(unscaled) // 10**scale if scale > 0 else abs(unscaled) * 10**-scale
-    return octets.long_bytes(_wrapped(-size if unscaled < 0 else size, _LONG_BITS))
+    return octets.long_bytes(wrapped(whole_decimal(*_decimal(raw)), _LONG_BITS))
 
 
 def _nanoseconds(raw: bytes) -> bytes:
     months, days, nanoseconds = _numbers(raw)
     whole = (months * _MONTH_DAYS + days) * _DAY_NS + nanoseconds
-    return octets.long_bytes(_wrapped(whole, _LONG_BITS))
-
-
-def _wrapped(number: int, bits: int) -> int:
-    """Keep the lower bits, as a cast in Java does."""
-    half = 1 << bits - 1
-    return (number + half) % (1 << bits) - half
+    return octets.long_bytes(wrapped(whole, _LONG_BITS))
 
 
 def _replaced(record: AvroType, converted: Mapping[str, Converted]) -> Converted:

@@ -17,7 +17,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from headrace.connector.serde.avro_types import AvroType, definitions
-from headrace.connector.serde.conversion import decimal_text, whole_text
+from headrace.connector.serde.conversion import (
+    DIGITS_MAX,
+    decimal_text,
+    whole_decimal,
+    whole_text,
+    wrapped,
+)
 from headrace.connector.serde.transcode import octets
 from headrace.connector.serde.transforms.fields import edited, edited_schema, field_at
 from headrace.connector.serde.transforms.parts import PartTransform, TransformError
@@ -52,7 +58,6 @@ _CONVERSIONS: Final = {
     ("string", "string"): octets.SAME,
     ("Decimal", "string"): octets.DECIMAL,
 }
-_SCALE_MAX: Final = 1_000  # Of a decimal: beyond it, what is whole of it counts as 0.
 _FLOAT: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
 
@@ -193,18 +198,9 @@ class _Scaled(NamedTuple):
     unscaled: int
     scale: int
 
-    def whole(self) -> int:
-        """Return it without its fraction; 0 for one with an extreme scale."""
-        if abs(self.scale) > _SCALE_MAX:
-            return 0
-        power: int = 10 ** abs(self.scale)
-        size = abs(self.unscaled)
-        size = size // power if self.scale > 0 else size * power
-        return -size if self.unscaled < 0 else size
-
     def real(self) -> float:
         """Return the nearest double."""
-        if 0 <= self.scale <= _SCALE_MAX:
+        if 0 <= self.scale <= DIGITS_MAX:
             real: float = self.unscaled / 10**self.scale
             return real
         sign, digits, _ = Decimal(self.unscaled).as_tuple()
@@ -222,9 +218,8 @@ def _whole(path: str, bits: int, value: Datum) -> int:
         most = (1 << max(bits, 32) - 1) - 1
         value = 0 if math.isnan(value) else max(min(value, most), -most - 1)
     elif isinstance(value, _Scaled):
-        value = value.whole()
-    number = int(value)
-    return (number + half) % (2 * half) - half
+        value = whole_decimal(*value)
+    return wrapped(int(value), bits)
 
 
 def _real(path: str, target: str, value: Datum) -> float:
