@@ -10,11 +10,10 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Final
 
 from headrace.sources.cassandra.agent.entry_columns import EntryColumns
-from headrace.sources.cassandra.agent.stretches import Asked, Gathering, Stretch, covering
+from headrace.sources.cassandra.agent.stretches import BEGIN, Asked, Gathering, Stretch, covering
 from headrace.sources.cassandra.commitlog.framer import Framer
 from headrace.sources.cassandra.commitlog.opening import open_segment
 from headrace.sources.cassandra.errors import CorruptSegmentError, UnsupportedSegmentError
@@ -28,7 +27,6 @@ STRETCH_BYTES: Final = 1024 * 1024
 STRETCHES_BYTES_MAX: Final = 32 * 1024 * 1024
 STRETCHES_MAX: Final = 1024
 FAR: Final = 1 << 62  # Behind the end of any segment.
-_BEGIN: Final = attrgetter("begin")
 
 
 @dataclass(frozen=True)
@@ -153,7 +151,7 @@ class FramingSessions:
         if found is not None:
             self._kept.move_to_end((mark, found.begin))
             return found
-        after = bisect_right(here, at, key=_BEGIN)
+        after = bisect_right(here, at, key=BEGIN)
         until = min([at + STRETCH_BYTES, *(each.begin for each in here[after : after + 1])])
         if not info.final:
             until = min(until, info.limit)
@@ -204,7 +202,7 @@ class FramingSessions:
 
     def _keep(self, mark: str, stretch: Stretch) -> None:
         here = self._by_file.setdefault(mark, [])
-        here.insert(bisect_right(here, stretch.begin, key=_BEGIN), stretch)
+        here.insert(bisect_right(here, stretch.begin, key=BEGIN), stretch)
         self._kept[mark, stretch.begin] = stretch
         self.kept_bytes += stretch.memory_bytes
         while len(self._kept) > 1 and (

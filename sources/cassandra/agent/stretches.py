@@ -7,6 +7,7 @@ table and its token. Separate so that it can be compiled.
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from headrace.sources.cassandra.agent.entry_columns import EntryColumns
 from headrace.sources.cassandra.commitlog.framer import Framer
@@ -22,6 +23,7 @@ _GROUP = 64  # Digests that are made side by side.
 _DIGEST_MAX = 32 * 1024 * 1024  # What is longer is sent as it is: no one asks for it by its place.
 _FIRST_ENTRIES = 64
 _PLACE_NUMBERS = 2
+BEGIN = attrgetter("begin")  # The order of stretches in a file.
 # Returns how the entries of a table are treated, by its id: those of one update, and the others.
 Treatment = Callable[[bytes], tuple[int, int]]
 
@@ -273,9 +275,5 @@ class Gathering:
 
 def covering(stretches: Sequence[Stretch], at: int) -> Stretch | None:
     """Return the one of ascending *stretches* that has the byte *at* of their file."""
-    number = bisect_right(stretches, at, key=_begin_of) - 1
+    number = bisect_right(stretches, at, key=BEGIN) - 1
     return stretches[number] if number >= 0 and at < stretches[number].end else None
-
-
-def _begin_of(stretch: Stretch) -> int:
-    return stretch.begin

@@ -91,7 +91,7 @@ cdef class Transcoder:
     cdef int _change(self, TablePlan plan, int operation, int64_t timestamp, Py_ssize_t row, Py_ssize_t ended) except -1
     @cython.locals(changes=ChangeOutput, wanted=int)
     cdef int _hand_over(self, TablePlan plan, int operation, int64_t timestamp, Py_ssize_t row, Py_ssize_t ended) except -1
-    @cython.locals(out=AvroBytes, is_row=bint, flags=int64_t, is_static=bint, ttl=int64_t, expires=int64_t, at=Py_ssize_t, fields=bytes, row_of_key=Py_ssize_t)
+    @cython.locals(out=AvroBytes, is_row=bint, flags=int64_t, is_static=bint, ttl=int64_t, expires=int64_t, at=Py_ssize_t, shown_static=int, row_of_key=Py_ssize_t)
     cdef int _write(self, TablePlan plan, int operation, int64_t timestamp, Py_ssize_t row, Py_ssize_t ended) except -1
     @cython.locals(ends=int64_t[::1])
     cdef int _grow_ends(self) except -1
@@ -112,8 +112,7 @@ cdef class Transcoder:
     @cython.locals(cutter=Cutter, table=int)
     cdef inline int _up_to_columns(self, Py_ssize_t at, Py_ssize_t end, int messaging) except -1
     cdef inline Py_ssize_t _behind(self, Py_ssize_t at) noexcept
-    @cython.locals(cutter=Cutter)
-    cdef inline Py_ssize_t _put_facts(self, Header header, Py_ssize_t at) noexcept
+    cdef inline Py_ssize_t _put_facts(self, Py_ssize_t at, int is_static, int64_t ttl, int64_t expires, bytes fields) noexcept
     @cython.locals(out=AvroBytes, cutter=Cutter, value=ValuePlan, at=Py_ssize_t, i=int, base=Py_ssize_t, start=Py_ssize_t)
     cdef int _plain_row(self, TablePlan plan, Header header) except -1
     @cython.locals(cutter=Cutter, column=int, end=Py_ssize_t)

@@ -498,11 +498,8 @@ class Transcoder:
             at = ops.put_long(out.out, at, timestamp)
             out.out[at] = operation << 1
             at = ops.put_bytes(out.out, at + 1, plan.constant)
-        out.out[at] = 1 if is_static and operation != constants.OP_DELETE else 0
-        at = self._union(at + 1, ttl, expires >= 0)
-        at = self._union(at, expires, expires >= 0)
-        fields = self._fields(plan)
-        out.size = ops.put_bytes(out.out, at, fields)
+        shown_static = 1 if is_static and operation != constants.OP_DELETE else 0
+        out.size = self._put_facts(at, shown_static, ttl, expires, self._fields(plan))
         if self.flat:
             out.byte(0)  # Nothing is truncated.
         else:
@@ -713,7 +710,7 @@ class Transcoder:
             at = ops.put_long(out.out, 0, cutter.row_timestamp)
             out.out[at] = self.operation << 1
             at = ops.put_bytes(out.out, at + 1, plan.constant)
-            at = self._put_facts(header, at)
+            at = self._put_facts(at, 0, cutter.row_ttl, cutter.row_ldt, header.fields)
         at = self.clustering = self._payload_parts(plan, at)
         for i in range(plan.key_count, plan.first_cell):
             base = (i - plan.key_count) * constants.WIDTH
@@ -729,20 +726,19 @@ class Transcoder:
             out.reserve(self.room + len(header.fields))
             out.out[at] = self.operation << 1
             at = ops.put_long(out.out, at + 1, cutter.row_timestamp)
-            at = self._put_facts(header, at)
+            at = self._put_facts(at, 0, cutter.row_ttl, cutter.row_ldt, header.fields)
             out.out[at] = 0  # Nothing is truncated.
             at += 1
         out.out[at] = out.out[at + 1] = 0  # Neither notes nor a range.
         out.size = at + 2
         return 1
 
-    def _put_facts(self, header: Header, at: int) -> int:
-        """Write that the row is not static, its TTL, its expiry, and its updateFields."""
-        cutter = self.reader.cutter
-        self.out.out[at] = 0
-        at = self._union(at + 1, cutter.row_ttl, cutter.row_ldt >= 0)
-        at = self._union(at, cutter.row_ldt, cutter.row_ldt >= 0)
-        return ops.put_bytes(self.out.out, at, header.fields)
+    def _put_facts(self, at: int, is_static: int, ttl: int, expires: int, fields: bytes) -> int:
+        """Write whether the row is static, its TTL and expiry, -1 for never, and updateFields."""
+        self.out.out[at] = is_static
+        at = self._union(at + 1, ttl, expires >= 0)
+        at = self._union(at, expires, expires >= 0)
+        return ops.put_bytes(self.out.out, at, fields)
 
     def _plain_cells(self, plan: TablePlan, header: Header, at: int) -> int:
         """Write all columns outside the key; return where they end, -1 if not all are plain.
