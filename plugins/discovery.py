@@ -4,11 +4,13 @@ import difflib
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.plugins.errors import ConfigError, MissingRequirementError, Problem
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUPS_MAX: Final = 32  # Remembered; there are fewer.
 
@@ -45,7 +47,7 @@ def load(group: str, name: str, *, key: str = "plugin") -> Any:  # noqa: ANN401 
         ) from error
 
 
-def entries(group: str) -> Sequence[EntryPoint]:
+def entries(group: str) -> Sequence["EntryPoint"]:
     """Return the entry points of `headrace.<group>`, without importing any of them."""
     return _installed(group, _places())
 
@@ -62,7 +64,10 @@ def _places() -> tuple[tuple[str, int], ...]:
 
 
 @lru_cache(maxsize=GROUPS_MAX)
-def _installed(group: str, places: tuple[tuple[str, int], ...]) -> Sequence[EntryPoint]:
+def _installed(group: str, places: tuple[tuple[str, int], ...]) -> Sequence["EntryPoint"]:
     """Look through all distributions, which takes tens of milliseconds."""
+    # Only here: its imports would delay each command, also those that look for no plugin.
+    from importlib.metadata import entry_points  # noqa: PLC0415
+
     del places
     return tuple(entry_points(group=f"headrace.{group}"))

@@ -19,7 +19,7 @@ from headrace.connector.language.errors import StatementSyntaxError
 from headrace.connector.language.parser import parse_script
 from headrace.connector.language.rendering import FORMATS, Rendering
 from headrace.connector.language.statements import CreateSink, CreateSource
-from headrace.connector.shell.remote import BEARER_VARIABLE, LOGIN_VARIABLE, Executes, remote
+from headrace.connector.shell.executing import BEARER_VARIABLE, LOGIN_VARIABLE, Executes
 from headrace.connector.shell.session import decoded, read_script
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins import ConfigError, Problem
@@ -49,6 +49,9 @@ def main(argv: Sequence[str]) -> int:
 @contextlib.contextmanager
 def _service(arguments: argparse.Namespace, origin: str, text: str) -> Iterator[Executes]:
     if arguments.rest:
+        # Only here: HTTP and TLS are a tenth of what is imported for a statement.
+        from headrace.connector.shell.remote import remote  # noqa: PLC0415
+
         yield remote(arguments.rest, username=arguments.username)
     else:
         place = Path(arguments.state)

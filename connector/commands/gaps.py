@@ -11,11 +11,11 @@ from headrace.connector.control.commands import Commands
 from headrace.connector.control.gaps import Acceptance, JobGap
 from headrace.connector.control.jobs import read_source
 from headrace.connector.control.status import time_text
+from headrace.connector.runtime.books.summary import OPEN_STATUS
 from headrace.connector.stores.job import state_of
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins import ConfigError, Problem
 
-OPEN_STATUS: Final = 4
 POLICIES: Final = ("expire", "assume")
 
 

@@ -14,7 +14,6 @@ from typing import Final
 
 import structlog
 
-from headrace.connector.commands.gaps import OPEN_STATUS
 from headrace.connector.commands.job_parser import job_parser
 from headrace.connector.control.jobs import read_job
 from headrace.connector.foundation.states import Desired
@@ -22,6 +21,7 @@ from headrace.connector.hosting.host import Host
 from headrace.connector.hosting.supervisor import parent_gone
 from headrace.connector.runtime.books.equations import SplitBooks
 from headrace.connector.runtime.books.summary import (
+    OPEN_STATUS,
     books_differences,
     books_text,
     dead_letters_text,

@@ -26,8 +26,9 @@ from headrace.connector.language.rendering import COLOURS, MONOCHROME
 from headrace.connector.language.statements import TableName
 from headrace.connector.shell import terminal
 from headrace.connector.shell.commands import SHELL_COMMANDS
+from headrace.connector.shell.executing import Executes
 from headrace.connector.shell.options import ShellOptions, read_options
-from headrace.connector.shell.remote import Executes, password_is_known, remote
+from headrace.connector.shell.remote import password_is_known, remote
 from headrace.connector.shell.session import (
     LeaveShell,
     Screen,

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from headrace.connector.commands.gaps import OPEN_STATUS
 from headrace.connector.commands.job_parser import job_parser
 from headrace.connector.commands.run import BooksDifferError, enter
 from headrace.connector.replay.errors import bad_option
@@ -19,6 +18,7 @@ from headrace.connector.runtime.books.committed import books_of, committed_books
 from headrace.connector.runtime.books.equations import SplitBooks, total
 from headrace.connector.runtime.books.sink_contents import SinkContent, content_of
 from headrace.connector.runtime.books.summary import (
+    OPEN_STATUS,
     books_differences,
     books_summary,
     books_text,

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from headrace.connector.foundation.confinement import ROOTS_KEY
 from headrace.plugins import ConfigError, Problem, option, parse_config
-from headrace.plugins.config.yaml_text import parse_yaml
 
 EARLIEST: Final = "earliest"
 FILE_SUFFIXES: Final = (".yaml", ".yml")
@@ -149,6 +148,9 @@ def _document(path: Path) -> Mapping[str, Any]:
         raise ConfigError([problem], place=place) from error
     if len(content) > JOB_FILE_BYTES_MAX:
         raise ConfigError([Problem("", f"has more than {JOB_FILE_BYTES_MAX} bytes")], place=place)
+    # Only here: statements on a state file read no YAML.
+    from headrace.plugins.config.yaml_text import parse_yaml  # noqa: PLC0415
+
     document = parse_yaml(content, place=place)
     if not isinstance(document, Mapping):
         kind = type(document).__name__

@@ -24,7 +24,7 @@ from headrace.connector.language.statements import (
     TableName,
 )
 from headrace.connector.shell.completion import Known
-from headrace.connector.shell.remote import Executes
+from headrace.connector.shell.executing import Executes
 from headrace.plugins import HeadraceError
 
 KNOWN_SECONDS: Final = 2.0  # For so long an answer is good enough for completion.

@@ -12,7 +12,7 @@ import ssl
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final
 
 from headrace.connector.control.access.permission import UnauthorizedError
 from headrace.connector.control.errors import StatementError
@@ -20,13 +20,12 @@ from headrace.connector.language.errors import ShellError
 from headrace.connector.language.formatting import format_statement
 from headrace.connector.language.rendering import ResultTable, StatementWarning
 from headrace.connector.language.statements import Statement
+from headrace.connector.shell.executing import BEARER_VARIABLE, LOGIN_VARIABLE
 from headrace.plugins import ConfigError, HeadraceError, Problem
 
 PATH: Final = "/api/v1/statements"
 SECONDS_MAX: Final = 40.0  # A plugin may take 30 to answer there.
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
-LOGIN_VARIABLE: Final = "HEADRACE_REST_PASSWORD"
-BEARER_VARIABLE: Final = "HEADRACE_REST_TOKEN"
 
 _ERRORS: Final = {known.code: known for known in StatementError.__subclasses__()}
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
@@ -39,13 +38,6 @@ class RemoteError(HeadraceError):
 
     code: ClassVar[str] = "rest_unreachable"
     exit_status: ClassVar[int] = 1
-
-
-class Executes(Protocol):
-    """Whatever executes statements: the service of this machine, or of another."""
-
-    def execute(self, statement: Statement) -> ResultTable:
-        """Execute *statement* and return its answer. Raises HeadraceError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ from headrace.connector.language.statements import (
     Statement,
     TableName,
 )
-from headrace.connector.shell.remote import Executes
+from headrace.connector.shell.executing import Executes
 from headrace.connector.shell.scanning import Kind, Unit, units
 from headrace.plugins import ConfigError, HeadraceError
 

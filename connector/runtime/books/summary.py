@@ -19,6 +19,8 @@ from headrace.plugins.stores.control_store import Observed, Seen
 
 Json = Mapping[str, object]
 
+OPEN_STATUS: Final = 4  # The exit status of a command that finds open gaps.
+
 # Why changes may be in the sink twice. The source declares its own causes.
 _CAUSES: Final = {
     "window": "a worker died, or a split restarted, before it committed what it sent",

@@ -1,6 +1,8 @@
 """The command line: commands found by name, errors in one form, exit statuses."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,11 @@ from headrace import __version__
 from headrace.connector.commands.cli import COMMANDS, main
 from headrace.plugins.discovery import names
 from helpers.jobs.line_jobs import JOB, write_line_job
+
+# What takes long to import, and is needed neither for a statement nor for a job of files.
+SLOW = {"aiohttp", "asyncio", "cassandra.cluster", "confluent_kafka", "rich"}
+# What statements on a state file do not need either.
+UNUSED = {"email", "fastavro", "http.client", "importlib.metadata", "ssl", "yaml"}
 
 
 @pytest.fixture
@@ -69,6 +76,30 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
         main([command, "--help"])
 
     assert f"usage: headrace {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unused"),
+    [
+        (["exec", "--state", "state.db", "-e", "SHOW STATUS"], SLOW | UNUSED),
+        (["run", "job.yaml", "--until-idle"], SLOW),
+    ],
+)
+def test_a_command_imports_what_it_needs(
+    folder: Path, arguments: list[str], unused: set[str]
+) -> None:
+    """A statement, and a job of files, start without packages that take long to import."""
+    program = (
+        "import sys; from headrace.connector.commands.cli import main\n"
+        f"print(main({arguments!r}), [name for name in {sorted(unused)} if name in sys.modules])"
+    )
+    assert 0 == run(folder)
+
+    child = subprocess.run(  # noqa: S603 (our own interpreter)
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, cwd=folder
+    )
+
+    assert "0 []" == child.stdout.splitlines()[-1], child.stderr
 
 
 def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
