@@ -171,9 +171,10 @@ class Copies:
 
     def at(self, node: str, segment: int, position: int, length: int) -> Rescued | None:
         """Return what lies at a place, whatever it is; None where nothing does."""
-        found = self._logs[node].fetch(segment, position, length)
-        if found is not None:
-            return found
+        if (node, segment) not in self._opened:  # What is open has all that was rescued of it.
+            found = self._logs[node].fetch(segment, position, length)
+            if found is not None:
+                return found
         opened = self._segment(node, segment)
         raw = None if opened is None else opened.mutation(position, length)
         return None if opened is None or raw is None else Rescued(raw, opened.messaging)
