@@ -101,11 +101,11 @@ class _Parser:
         ):
             self._skip_statement()
             return
-        if cursor.accept("materialized", "view"):
-            kind = "view"
-        elif kind in _KINDS:
+        if kind in _KINDS:
             cursor.advance()
             kind = _KINDS[kind]
+        elif cursor.accept("materialized", "view"):
+            kind = "view"
         actions = {
             ("create", "keyspace"): self._create_keyspace,
             ("alter", "keyspace"): self._alter_keyspace,
@@ -281,12 +281,12 @@ class _Parser:
             cursor.fail("a second PRIMARY KEY")
         cursor.expect("(")
         if cursor.accept("("):
-            table.partition_key.extend(self._names())
+            table.partition_key.extend(self._cursor.names("a column"))
             cursor.expect(")")
         else:
             table.partition_key.append(cursor.name("a column"))
         if cursor.accept(","):
-            table.clustering.extend(self._names())
+            table.clustering.extend(self._cursor.names("a column"))
         cursor.expect(")")
 
     def _add_table(
@@ -363,7 +363,7 @@ class _Parser:
         missing_allowed = cursor.accept("if", "exists")
         in_brackets = cursor.accept("(")
         token = cursor.token
-        names = self._names()
+        names = self._cursor.names("a column")
         if in_brackets:
             cursor.expect(")")
         dropped_us = None
@@ -396,7 +396,7 @@ class _Parser:
         token = cursor.token
         keyspace, name = self._qualified("a view")
         cursor.expect("as", "select")
-        selected = [] if cursor.accept("*") else self._names()
+        selected = [] if cursor.accept("*") else self._cursor.names("a column")
         cursor.expect("from")
         base_token = cursor.token
         base = self._history.tables.get(self._qualified("a table"))
@@ -439,12 +439,6 @@ class _Parser:
     def _type(self, keyspace: str) -> CqlType:
         return TypeReader(self._cursor, keyspace, self._history.udt).read()
 
-    def _names(self) -> list[str]:
-        names = [self._cursor.name("a column")]
-        while self._cursor.accept(","):
-            names.append(self._cursor.name("a column"))
-        return names
-
     def _renames(self) -> list[tuple[str, str]]:
         cursor = self._cursor
         cursor.accept("if", "exists")
@@ -464,14 +458,14 @@ class _Parser:
         elif not cursor.accept("with"):
             return options
         while True:
-            if cursor.accept("compact", "storage"):
+            name = cursor.name("an option")
+            if name == "compact" and cursor.accept("storage"):
                 options.compact = True
-            elif cursor.accept("clustering", "order", "by"):
+            elif name == "clustering" and cursor.accept("order", "by"):
                 self._clustering_order(options)
             else:
-                name = cursor.name("an option")
                 cursor.expect("=")
-                options.values[name] = self._map() if cursor.accept("{") else self._simple()
+                options.values[name] = cursor.value()
             if not cursor.accept("and"):
                 return options
 
@@ -487,19 +481,3 @@ class _Parser:
             if not cursor.accept(","):
                 break
         cursor.expect(")")
-
-    def _map(self) -> dict[str, str]:
-        cursor = self._cursor
-        entries = {}
-        while not cursor.accept("}"):
-            key = self._simple()
-            cursor.expect(":")
-            entries[key] = self._simple()
-            if cursor.token.keyword != "}":
-                cursor.expect(",")
-        return entries
-
-    def _simple(self) -> str:
-        if self._cursor.token.kind in (TokenKind.SYMBOL, TokenKind.END):
-            self._cursor.fail("expected a value")
-        return self._cursor.advance().folded
