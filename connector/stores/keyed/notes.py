@@ -90,7 +90,10 @@ class Notes:
         """Take the version that is among *rows*."""
         key = self._version_key
         entry = rows.get(key)
-        self._last = (entry.stamp, unpack(int, key, entry, self._values)) if entry else (None, 0)
+        if entry is None:
+            self._last = (None, 0)
+        elif entry.stamp != self._last[0]:  # Each write has a stamp of its own.
+            self._last = (entry.stamp, unpack(int, key, entry, self._values))
         return self._last[1]
 
     def grouped(self) -> AbstractContextManager[None]:
