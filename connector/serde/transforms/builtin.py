@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from headrace.connector.serde.transforms.fields import (
     value_at,
     without,
 )
-from headrace.connector.serde.transforms.masking import mask_at
+from headrace.connector.serde.transforms.masking import Mask, mask_at
 from headrace.connector.serde.transforms.names import check_headers, check_names
 from headrace.connector.serde.transforms.parts import PartTransform, TransformError
 from headrace.connector.serde.transforms.predicates import check_pattern
@@ -150,20 +150,24 @@ class MaskField(PartTransform):
     def __init__(self, config: MaskFieldConfig, part: str) -> None:
         """Prepare a cache of masks, by schema."""
         super().__init__(config, part)
-        self._known: dict[bytes, Mapping[str, Document]] = {}
+        self._known: dict[bytes, Sequence[tuple[Sequence[str], Mask]]] = {}
 
     def part_data(self, data: Document, record: Record) -> Document:
         """Mask the fields; null stays null."""
-        schema = record.schema.key if self.part == "key" else record.schema.value
-        known = self._known.get(record.schema.schema_id)
-        if known is None:
-            known = self._known[record.schema.schema_id] = definitions(schema)
-        for name in self.config.fields:
-            path = name.split(".")
-            mask = mask_at(schema, path, known, self.config.replacement)
-            if mask is not None:
-                data = edited(data, path, mask)
+        masks = self._known.get(record.schema.schema_id)
+        if masks is None:
+            schema = record.schema.key if self.part == "key" else record.schema.value
+            masks = self._known[record.schema.schema_id] = self._masks(schema)
+        for path, mask in masks:
+            data = edited(data, path, mask)
         return data
+
+    def _masks(self, schema: Document) -> Sequence[tuple[Sequence[str], Mask]]:
+        """Return the masks of those fields that there are, each with its path."""
+        known, text = definitions(schema), self.config.replacement
+        paths = [name.split(".") for name in self.config.fields]
+        masks = [(path, mask_at(schema, path, known, text)) for path in paths]
+        return [(path, mask) for path, mask in masks if mask is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

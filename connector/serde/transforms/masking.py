@@ -8,6 +8,8 @@ from headrace.connector.serde.transforms.fields import field_at, record_in
 from headrace.connector.serde.transforms.parts import TransformError
 from headrace.plugins import Document
 
+Mask = Callable[[Any], Any]  # Any: a field's value, and one of the same type.
+
 _NIL: Final = str(uuid.UUID(int=0))
 _EMPTY: Final[Mapping[str, object]] = {
     "null": None,
@@ -24,7 +26,7 @@ NUMBER_IN_BYTES: Final = ("Decimal", "unscaled")  # CQL's decimal: the record, a
 
 def mask_at(
     schema: Document, path: Sequence[str], known: Mapping[str, Document], text: str | None
-) -> Callable[[Any], Any] | None:
+) -> Mask | None:
     """Return the mask of the field at *path* of a record's *schema*; None: there is no such field.
 
     The other parameters are as for `masked`.
