@@ -29,6 +29,7 @@ PENDING: Final = 400_000  # Among which one is looked up.
 PROBE_SECONDS_MAX: Final = 300
 TAILS: Final = ((1_000, 8), (5_000, 8), (10, 1_024))  # Mutations a second, and splits.
 TAIL_SECONDS: Final = 6.0
+TAIL_SECONDS_QUICK: Final = 0.5
 _DELIVERIES: Final = 3  # In each run: the sink adds a small difference of two large figures.
 _MASK: Final = {
     "transforms": "mask",
@@ -225,7 +226,7 @@ def _tails(
     recording: Recording, folder: Path, run_probe: Probe
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Measure a worker while the logs are written, and while they are not."""
-    seconds = TAIL_SECONDS if recording.mutations >= min(RECORDS) else 3.0
+    seconds = TAIL_SECONDS if recording.mutations >= min(RECORDS) else TAIL_SECONDS_QUICK
     for rate, splits in TAILS:
         schema, place = str(recording.schema), str(folder / f"{rate}-{splits}")
         found = run_probe(
