@@ -1,7 +1,6 @@
 """What Java programs make of our messages: Kafka's own console consumer, as it comes."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,15 +15,8 @@ pytestmark = pytest.mark.real
 FILES, LINES = 2, 50
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """Run a broker whose tools can be run, too."""
-    with Kafka(tmp_path_factory.mktemp("java") / "broker") as running:
-        yield running
-
-
 @pytest.mark.parametrize("exactly_once", [False, True])
-def test_the_console_consumer(kafka: Kafka, tmp_path: Path, *, exactly_once: bool) -> None:
+def test_the_console_consumer(broker: Kafka, tmp_path: Path, *, exactly_once: bool) -> None:
     """It prints keys, headers and values as they were sent; transactions included."""
     topic = f"console-{uuid4().hex}"
     job = lines_job(tmp_path, files=FILES, lines=LINES)
@@ -34,7 +26,7 @@ def test_the_console_consumer(kafka: Kafka, tmp_path: Path, *, exactly_once: boo
         "source": {"plugin": "files", "path": "in*.jsonl"},
         "sink": {
             "plugin": "kafka",
-            "bootstrap.servers": kafka.bootstrap_servers,
+            "bootstrap.servers": broker.bootstrap_servers,
             "topic": topic,
             "format": "json",
             "headers": ["table", "token"],
@@ -43,11 +35,11 @@ def test_the_console_consumer(kafka: Kafka, tmp_path: Path, *, exactly_once: boo
     }
     (tmp_path / "job.yaml").write_text(json.dumps(document))
     assert 0 == job.finish(), job.log()
-    count = len(committed(kafka.bootstrap_servers, topic))
+    count = len(committed(broker.bootstrap_servers, topic))
 
-    printed = kafka.tool(
+    printed = broker.tool(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
-        *("--bootstrap-server", kafka.bootstrap_servers, "--topic", topic, "--from-beginning"),
+        *("--bootstrap-server", broker.bootstrap_servers, "--topic", topic, "--from-beginning"),
         *("--max-messages", str(count), "--timeout-ms", "60000"),
         *("--isolation-level", "read_committed", "--property", "print.headers=true"),
     )
