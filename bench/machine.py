@@ -32,3 +32,10 @@ def machine_facts() -> dict[str, object]:
         "compiled": compiled(),
         "libraries": {name: version(name) for name in _LIBRARIES},
     }
+
+
+def memory_bytes_max() -> int:
+    """Return the most that was resident; getrusage would count the process that started us."""
+    status = Path("/proc/self/status").read_text()
+    (kilobytes,) = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(kilobytes) * 1024

@@ -9,7 +9,6 @@ import importlib
 import io
 import itertools
 import json
-import re
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -22,6 +21,8 @@ import structlog
 
 from bench.agreed import look_up_ns, per_entry_ns
 from bench.logs import bare, frame, identify, intake
+from bench.machine import memory_bytes_max
+from bench.many import rings, splits, tables
 from bench.network import through_agents
 from bench.tail import tail
 from bench.wide import wide_ddl, wide_updates
@@ -186,7 +187,7 @@ def run(job: str, by_confluent: bool = False) -> Measured:  # noqa: FBT001, FBT0
         "batches": made["batches"],
         "wall_s": made["wall_seconds"],
         "cpu_ns": cpu_ns,
-        "memory_bytes": _memory_bytes_max(),
+        "memory_bytes": memory_bytes_max(),
         "modules": sorted(sys.modules),
     }
 
@@ -196,7 +197,7 @@ def imports(modules: Sequence[str]) -> Measured:
     for name in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    return {"memory_bytes": _memory_bytes_max()}
+    return {"memory_bytes": memory_bytes_max()}
 
 
 def produce(job: str) -> Measured:
@@ -377,13 +378,6 @@ def _context(job: Job) -> Context:
     return Context(job=job.name, clock=SystemClock(), job_key=_KEY, log=log)
 
 
-def _memory_bytes_max() -> int:
-    """Return the most that was resident; getrusage would count the process that started us."""
-    status = Path("/proc/self/status").read_text()
-    (kilobytes,) = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-    return int(kilobytes) * 1024
-
-
 PROBES: Final[Mapping[str, Callable[..., Measured]]] = {
     p.__name__: p
     for p in (
@@ -402,6 +396,7 @@ PROBES: Final[Mapping[str, Callable[..., Measured]]] = {
             imports,
         ),
         *(rows, produce, deliver, arrow, shards, tail),
+        *(splits, tables, rings),
     )
 }
 
