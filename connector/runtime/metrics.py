@@ -53,7 +53,7 @@ class JobMeasures:
     def all(self) -> Iterator[Measure]:
         """Return all metrics as they are now."""
         runs = self._pipeline.runs
-        yield from _flow(runs, self._clock)
+        yield from _flow(self._pipeline, runs, self._clock)
         yield from _times(self._pipeline.stats)
         yield from book_measures(
             [
@@ -109,7 +109,7 @@ class JobMeasures:
             self._backlogs = ()  # The reader reports why.
 
 
-def _flow(runs: Sequence[SplitRun], clock: Clock) -> Iterator[Measure]:
+def _flow(pipeline: Pipeline, runs: Sequence[SplitRun], clock: Clock) -> Iterator[Measure]:
     now_ms = clock.monotonic_ms()
     amounts: Mapping[str, tuple[str, Callable[[SplitRun], float]]] = {
         "headrace_split_token": ("The fencing token of the lease.", lambda r: r.lease.token),
@@ -127,7 +127,7 @@ def _flow(runs: Sequence[SplitRun], clock: Clock) -> Iterator[Measure]:
         ),
         "headrace_still_seconds": (
             "Since something was last read or settled, or there was nothing to read.",
-            lambda r: (now_ms - r.moved_ms) / 1000,
+            lambda r: (now_ms - pipeline.moved_ms(r)) / 1000,
         ),
     }
     for name, (doc, amount) in amounts.items():

@@ -134,6 +134,10 @@ class Pipeline:
         """The splits as they are now, to be read only. Any thread may ask."""
         return list(self._runs.values())
 
+    def moved_ms(self, run: SplitRun) -> int:
+        """Return when something of a split moved, or there was nothing. Any thread may ask."""
+        return run.moved_ms if run.split in self._awake else max(run.moved_ms, self._looked_ms)
+
     def command(self, command: Command) -> None:
         """Have *command* carried out by the data thread."""
         self._commands.put(command)
@@ -595,17 +599,13 @@ class Pipeline:
     def _tell(self) -> None:
         now_ms = self._around.clock.monotonic_ms()
         if self._pulse is not None and now_ms - self._pulse_ms >= PULSE_EVERY_MS:
+            # Where the source was not asked what is new, all splits are told.
+            looked_ms = self._looked_ms if self._looked_ms > self._pulse_ms else None
             self._pulse_ms = now_ms
-            runs = self._runs.values()
-            awake = self._awake
-            moved_ms = {
-                run.split: run.moved_ms
-                if run.split in awake
-                else max(run.moved_ms, self._looked_ms)
-                for run in runs
-            }
-            reasons = {run.split: run.held_up(now_ms) for run in awake.values()}
-            self._pulse(Pulse(moved_ms, reasons, self._paused))
+            told = self._runs if looked_ms is None else self._awake
+            moved_ms = {run.split: self.moved_ms(run) for run in told.values()}
+            reasons = {run.split: run.held_up(now_ms) for run in self._awake.values()}
+            self._pulse(Pulse(moved_ms, reasons, self._paused, looked_ms))
         if now_ms - self._told_ms >= PROGRESS_EVERY_MS:
             self._told_ms = now_ms
             self._around.log.info(

@@ -6,6 +6,7 @@ carry them out.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, takewhile
 from typing import Final
 
 from headrace.connector.foundation.states import Event, Observed, follows
@@ -16,6 +17,7 @@ RESTART_PAUSE_MS_MAX: Final = 600_000
 AWAIT_PAUSE_MS_MAX: Final = 30_000
 HEALTHY_MS: Final = 600_000  # A split that ran for so long has its whole budget of restarts again.
 REFRESH_MS: Final = 5_000
+REFRESHED_MAX: Final = 64  # So many rows that did not change are returned at a time.
 _DOUBLINGS_MAX: Final = 16
 
 
@@ -23,12 +25,15 @@ _DOUBLINGS_MAX: Final = 16
 class Pulse:
     """The progress of the pipeline: when each split moved last, and what has held it up since.
 
-    A split moves when something of it is read or settled, and when there is nothing to read.
+    A split moves when something of it is read or settled, and when there is nothing to read. At
+    `looked_ms` the source was asked what is new, and had nothing of the splits that are not in
+    `moved_ms`; None: all are in it.
     """
 
     moved_ms: Mapping[str, int]
     reasons: Mapping[str, str]
     paused: bool
+    looked_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +103,14 @@ class SplitWatch:
         self._stall_ms = stall_ms
         self._restarts = Restarts(policy)
         self._rows: dict[str, Seen] = {}
-        self._told: dict[str, Seen] = {}
-        self._told_ms: int | None = None
+        self._odd: set[str] = set()  # The splits that do not run, or are stalled.
+        self._untold: dict[str, None] = {}  # Those whose rows changed, in their order.
+        self._told_ms: dict[str, int] = {}  # When the others were told, by that time.
 
     @property
     def waiting(self) -> Sequence[str]:
         """The splits that are to be retried."""
-        return [s for s, row in self._rows.items() if row.state is Observed.RESTARTING]
+        return [s for s in self._odd if self._rows[s].state is Observed.RESTARTING]
 
     def states(self) -> Mapping[str, Observed]:
         """Return in what state each split is seen. Any thread may ask."""
@@ -134,14 +140,22 @@ class SplitWatch:
     def pulse(self, pulse: Pulse, now_ms: int) -> None:
         """Take over what the pipeline reports about its splits."""
         for split, moved_ms in pulse.moved_ms.items():
-            if pulse.paused:
-                self._happens(split, Event.PAUSED)
-            elif now_ms - moved_ms >= self._stall_ms:
-                still = f"{(now_ms - moved_ms) // 1000} s without progress"
-                reason = f"{still}: {pulse.reasons.get(split, 'nothing was read')}"
-                self._happens(split, Event.HELD_UP, reason=reason)
-            else:
-                self._happens(split, Event.MOVED)
+            self._pulsed(split, moved_ms, pulse, now_ms)
+        if pulse.looked_ms is not None:  # Of the others only those change that did not run.
+            others = list(self._rows) if pulse.paused else list(self._odd)
+            for split in others:
+                if split not in pulse.moved_ms:
+                    self._pulsed(split, pulse.looked_ms, pulse, now_ms)
+
+    def _pulsed(self, split: str, moved_ms: int, pulse: Pulse, now_ms: int) -> None:
+        if pulse.paused:
+            self._happens(split, Event.PAUSED)
+        elif now_ms - moved_ms >= self._stall_ms:
+            still = f"{(now_ms - moved_ms) // 1000} s without progress"
+            reason = f"{still}: {pulse.reasons.get(split, 'nothing was read')}"
+            self._happens(split, Event.HELD_UP, reason=reason)
+        else:
+            self._happens(split, Event.MOVED)
 
     def silent(self, silent_ms: int, place: str) -> None:
         """Note that the pipeline has not answered for *silent_ms*: a call of a plugin hangs."""
@@ -153,26 +167,30 @@ class SplitWatch:
                 self._happens(split, Event.HELD_UP, reason=reason)
 
     def changed_rows(self, now_ms: int) -> Sequence[Seen]:
-        """Return the rows that differ from those returned before; periodically, all.
+        """Return the rows that changed since they were returned, and some others, in turns.
 
         The row of a split that was given away is returned once: its next owner reports what
         follows.
         """
-        if self._told_ms is None or now_ms - self._told_ms >= REFRESH_MS:
-            self._told_ms, self._told = now_ms, {}
-        changed = [row for split, row in self._rows.items() if self._told.get(split) != row]
-        self._told |= {row.split: row for row in changed}
-        for row in changed:
+        old = takewhile(lambda s: now_ms - self._told_ms[s] >= REFRESH_MS, self._told_ms)
+        splits = [*self._untold, *islice(old, REFRESHED_MAX)]
+        rows = [self._rows[split] for split in splits]
+        self._untold.clear()
+        for row in rows:
+            self._told_ms.pop(row.split, None)
             if row.state is Observed.UNASSIGNED:
-                del self._rows[row.split], self._told[row.split]
-        return changed
+                del self._rows[row.split]
+                self._odd.discard(row.split)
+            else:
+                self._told_ms[row.split] = now_ms
+        return rows
 
     def _happens(
         self, split: str, event: Event, *, reason: str = "", next_ms: int | None = None
     ) -> None:
         before = self._rows.get(split)
         if before is None:
-            before = self._rows[split] = Seen(
+            before = Seen(
                 split=split,
                 state=Observed.UNASSIGNED,
                 generation=self._generation,
@@ -180,13 +198,23 @@ class SplitWatch:
             )
         if event in (Event.MOVED, Event.PAUSED, Event.HELD_UP) and not _owned(before.state):
             return  # A pulse from before it was given back.
+        state, attempt = follows(before.state, event), self._restarts.count(split)
+        now = (state, reason, attempt, next_ms)
+        if split in self._rows and now == _standing(before):
+            return
         self._rows[split] = replace(
-            before,
-            state=follows(before.state, event),
-            reason=reason,
-            attempt=self._restarts.count(split),
-            next_attempt_ms=next_ms,
+            before, state=state, reason=reason, attempt=attempt, next_attempt_ms=next_ms
         )
+        self._untold[split] = None
+        self._told_ms.pop(split, None)
+        if state is Observed.RUNNING:
+            self._odd.discard(split)
+        else:
+            self._odd.add(split)
+
+
+def _standing(row: Seen) -> tuple[Observed, str, int, int | None]:
+    return row.state, row.reason, row.attempt, row.next_attempt_ms
 
 
 def _owned(state: Observed) -> bool:

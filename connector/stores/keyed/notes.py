@@ -182,15 +182,14 @@ def _queued(each: Publication, now_us: int, row: PublicationRow | None) -> Publi
 def see(rows: JobRows, told: Sequence[Seen], owners: Mapping[str, str | None]) -> None:
     """Do what `Store.see` promises; *owners* have the splits that a worker may own."""
     now_ms = time.time_ns() // 1_000_000
-    before = seen(rows)
+    ours = [row for row in told if owners.get(row.split) in {None, row.worker}]
+    keys = [Key(rows.seen, _SPLIT + row.split) for row in ours]
+    before = rows.values.read(keys)
     found: dict[Key, bytes | None] = {}
-    for each in told:
-        if (owners.get(each.split) or each.worker) != each.worker:
-            continue
-        last = before.get(each.split)
+    for key, each in zip(keys, ours, strict=True):
+        last = rows.unpack(Seen, key, before[key]) if key in before else None
         since_ms = last.since_ms if last is not None and last.state is each.state else now_ms
-        row = replace(each, since_ms=since_ms, seen_ms=now_ms)
-        found[Key(rows.seen, _SPLIT + each.split)] = pack(row)
+        found[key] = pack(replace(each, since_ms=since_ms, seen_ms=now_ms))
     if found:
         rows.values.put(found)
 

@@ -6,6 +6,7 @@ from headrace.connector.foundation.states import Observed
 from headrace.connector.runtime.splits.watch import (
     HEALTHY_MS,
     REFRESH_MS,
+    REFRESHED_MAX,
     Pulse,
     RestartPolicy,
     Restarts,
@@ -59,14 +60,44 @@ def test_failing_twice_under_one_claim() -> None:
 
 
 def test_only_changes_are_told() -> None:
-    """Rows are reported once, and all of them periodically."""
+    """Rows are reported once, and again after a time."""
     made = watch()
 
     assert 2 == len(shown(made))
     assert {} == shown(made, 1)
     made.pulse(pulse(0, 0, paused=True), 1)
     assert 2 == len(shown(made, 2))
-    assert 2 == len(shown(made, REFRESH_MS))
+    made.pulse(pulse(0, 0, paused=True), 3)
+    assert {} == shown(made, 1 + REFRESH_MS)
+    assert 2 == len(shown(made, 2 + REFRESH_MS))
+
+
+def test_many_rows_are_told_again_in_turns() -> None:
+    """Of rows that did not change those come first that were told longest ago."""
+    made, splits = watch(), [f"s{number:03}" for number in range(2 * REFRESHED_MAX)]
+    made.released("a")
+    made.released("b")
+    made.claimed(splits)
+    shown(made)
+    made.failed(splits[0], NEVER, now_ms=0, wall_ms=0)
+
+    assert [splits[0]] == list(shown(made, 1))
+    assert splits[1 : REFRESHED_MAX + 1] == list(shown(made, REFRESH_MS))
+    assert splits[REFRESHED_MAX + 1 :] == list(shown(made, REFRESH_MS))
+    assert [splits[0]] == list(shown(made, 1 + REFRESH_MS))
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_what_has_nothing_is_not_in_a_pulse(*, paused: bool) -> None:
+    """A split that is not in it moved when the source was asked; its state follows."""
+    made = watch()
+    made.silent(STALL_MS, "split a")
+    shown(made)
+    made.pulse(Pulse({"a": 0}, {}, paused, looked_ms=STALL_MS), STALL_MS + 1)
+
+    a = "1 s without progress: nothing was read"
+    still = {"a": (Observed.STALLED, a), "b": (Observed.RUNNING, "")}
+    assert (dict.fromkeys("ab", (Observed.PAUSED, "")) if paused else still) == shown(made)
 
 
 def test_what_was_given_away_is_told_once() -> None:
