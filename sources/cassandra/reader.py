@@ -36,12 +36,11 @@ from headrace.sources.cassandra.state.cdc_state import CdcState, Marker, StoredG
 from headrace.sources.cassandra.state.chunks import RecordChunks
 from headrace.sources.cassandra.state.forking import opened, without_keyspaces
 from headrace.sources.cassandra.state.gaps import GapBook, is_assumed, notice_of
-from headrace.sources.cassandra.state.unavailable_logs import Absence
+from headrace.sources.cassandra.state.unavailable_logs import WAITED_MS, Absence
 
 _RELEASE_MS: Final = 10_000  # Split time after which `release` looks for segments.
 _AGED_MS: Final = 30_000  # Line 32: by how much split time alone grows before that is committed.
 _CHECK_MS: Final = 60_000  # Split time after which a split is asked in any case.
-_WAITED_MS: Final = 60_000  # How long a log is unreadable before that is committed.
 _NEVER: Final = Absence(0, 0)
 _LEAVE_MS: Final = 60_000  # Between two checks for logs that can be left.
 _MS: Final = 1_000  # In a second.
@@ -150,7 +149,7 @@ class CassandraReader(Reader):
             self._passes = pump.passes + 1  # Also if the pass fails: the next call starts another.
             self._parts.run_pass(demand)
         self._passes = pump.passes
-        pump.bring_time()
+        pump.bring_time(self._number)
         if self._is_still(demand):
             return self._idle()
         changes, moves, ring = pump.changes, pump.moves, self._parts.replicas.current
@@ -209,7 +208,9 @@ class CassandraReader(Reader):
         split_time_ms = self._agreement.split_time_ms
         if not self._is_settled() or split_time_ms >= self._checked_ms + _CHECK_MS:
             return None
-        return None if self._memory.is_due() else self._memory.due_ms
+        if self._memory.is_due():
+            return None
+        return min(self._memory.due_ms, self._checked_ms + _CHECK_MS)
 
     def _is_settled(self) -> bool:
         """Return whether records and tables need no further read."""
@@ -304,7 +305,7 @@ class CassandraReader(Reader):
     def _has_waited(self, absences: Mapping[str, Absence]) -> bool:
         """Return whether logs were unreadable for so long that it must be committed."""
         return any(
-            each.unread_ms >= self._absences.get(node, _NEVER).unread_ms + _WAITED_MS
+            each.unread_ms >= self._absences.get(node, _NEVER).unread_ms + WAITED_MS
             for node, each in absences.items()
         )
 

@@ -81,8 +81,10 @@ cdef class Agreement:
     cpdef int copies(self, int slot) noexcept
     @cython.locals(slot=int)
     cpdef list due(self, uint64_t wait)
-    @cython.locals(slot=int, kind=int, age=uint64_t, is_complete=bint)
-    cpdef bint has_due(self, uint64_t canonical, uint64_t expiry, uint64_t memory, uint64_t complete) noexcept
+    @cython.locals(
+        slot=int, kind=int, age=uint64_t, is_complete=bint, kept=uint64_t, ends=uint64_t, left=uint64_t
+    )
+    cpdef uint64_t due_in(self, uint64_t canonical, uint64_t expiry, uint64_t memory, uint64_t complete) noexcept
     cdef inline bint _outlived(self, int slot, uint64_t kept, bint is_complete) noexcept
     @cython.locals(slot=int)
     cpdef list ready(self)

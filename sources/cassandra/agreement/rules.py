@@ -321,11 +321,16 @@ class Agreement:
             if self.split_time_ms >= self._field(slot, constants.BORN) + wait
         ]
 
-    def has_due(self, canonical: int, expiry: int, memory: int, complete: int) -> bool:
-        """Return whether time alone changes a record now, or a level is met that was not.
+    def due_in(self, canonical: int, expiry: int, memory: int, complete: int) -> int:
+        """Return for how many ms of split time no record changes by time alone; 0: one does now.
 
-        The ages, in ms of split time, are those of `unchecked`, `due` and `forget_old`.
+        So it is too if entries come meanwhile: a new record is not old before. While records are
+        pending it is 1, because an entry may let one be due at once. The ages, in ms of split time,
+        are those of `unchecked`, `due` and `forget_old`.
         """
+        left = min(canonical, expiry, memory, complete)
+        if self.pending or left < 1:
+            left = 1
         for slot in range(self.used if self.live else 0):
             kind = self._kind(slot)
             if kind == constants.FREE:
@@ -333,14 +338,17 @@ class Agreement:
             if kind == constants.PENDING:
                 age = self.split_time_ms - self._field(slot, constants.BORN)
                 if age >= expiry or self.is_ready(slot):
-                    return True
+                    return 0
                 if age >= canonical and self._is_unchecked(slot):
-                    return True
+                    return 0
             elif not self._leads_on(slot):
                 is_complete = kind != constants.EXPIRED_DROPPED and self._complete(slot)
-                if self._outlived(slot, complete if is_complete else memory, is_complete):
-                    return True
-        return False
+                kept = complete if is_complete else memory
+                if self._outlived(slot, kept, is_complete):
+                    return 0
+                ends = kept + self._field(slot, constants.LAST if is_complete else constants.SINCE)
+                left = min(left, ends - self.split_time_ms)
+        return left
 
     def _outlived(self, slot: int, kept: int, is_complete: int) -> int:
         """Return whether a record is so old that it is forgotten (line 23)."""

@@ -4,6 +4,7 @@ The log furthest behind is read next, so that copies of a mutation meet soon and
 wait for them stay few. For one thread; blocking file I/O. Rules cite docs/agreement.md by line.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from operator import attrgetter
@@ -41,6 +42,7 @@ from headrace.sources.cassandra.state.cdc_state import (
 )
 from headrace.sources.cassandra.state.gaps import FAIL, RETURNED, START, LogGapError, error_of
 from headrace.sources.cassandra.state.unavailable_logs import (
+    WAITED_MS,
     Absence,
     Absences,
     LogUnavailablePolicy,
@@ -104,8 +106,8 @@ class Pump:
         self._awake: set[int] = set()  # Splits that were not asked since they had something new.
         self._due_ms: dict[int, int] = {}  # When time alone may bring a split something.
         self._dues: list[tuple[int, int]] = []  # The same as a heap, with former ones.
-        # By how much split time has grown, and how much of that the splits have not got yet.
-        self._grown_ms = self._owed_ms = 0
+        self._grown_ms = 0  # By how much split time has grown.
+        self._shared_ms = 0  # The same, of that which each split gets before it needs it.
         self._standing: object = None  # What `_note_changes` compared last.
         self._places: object = None  # The same.
         self.read_ms = 0
@@ -129,7 +131,12 @@ class Pump:
         self._caught_up_ms: int | None = None
         self._looked_ms: int | None = None
         self._missed_at = -1  # `changes` as of which the next is known.
-        self._any_missed = False  # Whether a log could not be read for a while, by some split.
+        self._missed: Collection[str] = ()  # The logs that some split did not read to their ends.
+        self._unread_ms: Counter[str] = Counter()  # By log, since all splits were counted.
+        self._uncounted_ms = self._count_again_ms = 0  # The same; and when they are counted again.
+        self._counted_at: object = None  # As of what they were.
+        self._caught_up: Collection[int] = ()
+        self._caught_up_at: object = None  # As of what that is known.
         self._fresh_until_ms = 0  # Line 8: until then the listing is complete.
         self._torn: dict[int, Exception] = {}
 
@@ -148,7 +155,6 @@ class Pump:
         *comparer* compares its copies that differ, *judge* decides what damage means to it,
         *due_ms* when it must be asked although nothing was read.
         """
-        self.bring_time()
         if not self._owned:
             self.unreachable.clear()
         self.changes += 1
@@ -159,6 +165,7 @@ class Pump:
         owned = OwnedSplit(
             number, agreement, dict(markers), dict(schemas), absences, log_slots, judge, due_ms
         )
+        owned.grown_ms, owned.counted_ms = self._shared_ms, dict(self._unread_ms)
         self._owned[number] = owned
         self._torn.pop(number, None)
         # Another owner may have counted the time before.
@@ -175,7 +182,7 @@ class Pump:
 
     def reassign(self, number: int) -> None:
         """Start to read the logs that have log slots of split *number*; stop reading the others."""
-        self.bring_time()
+        self.bring_time(number)
         self.changes += 1
         owned = self._owned[number]
         here = owned.log_slots.nodes
@@ -291,7 +298,6 @@ class Pump:
 
     def disown(self, number: int) -> None:
         """Stop feeding split *number*."""
-        self.bring_time()
         self.changes += 1
         self._awake.discard(number)
         self._due_ms.pop(number, None)
@@ -384,11 +390,10 @@ class Pump:
             self._looked_at = self.changes
             self._awake.update(self._owned)
         self._awake |= self.intake.fresh
-        if self._dues and self._dues[0][0] <= self._grown_ms:
-            self.bring_time()
         while self._dues and self._dues[0][0] <= self._grown_ms:
             at_ms, number = heappop(self._dues)
             if self._due_ms.get(number) == at_ms:
+                self.bring_time(number)
                 self._schedule(number)
         return self._awake
 
@@ -396,12 +401,13 @@ class Pump:
         """Let each split be asked."""
         self.changes += 1
 
-    def bring_time(self) -> None:
-        """Give the splits the time that has grown; done before one of them needs it."""
-        if self._owed_ms:
-            for owned in self._owned.values():
-                owned.agreement.split_time_ms += self._owed_ms
-            self._owed_ms = 0
+    def bring_time(self, number: int | None = None) -> None:
+        """Give split *number*, or all, the time that has grown; done before one needs it."""
+        splits = self._owned.values() if number is None else (self._owned[number],)
+        for owned in splits:
+            if owned.grown_ms != self._shared_ms:
+                owned.agreement.split_time_ms += self._shared_ms - owned.grown_ms
+                owned.grown_ms = self._shared_ms
 
     def run_pass(self, demand: Demand) -> None:
         """Read until *demand* is met, a limit is reached, or everything durable is read."""
@@ -480,9 +486,8 @@ class Pump:
             self._narrow()
         if self._missed_at != self.changes:  # They change where it does.
             self._missed_at = self.changes
-            self._any_missed = any(owned.absences.stored for owned in self._owned.values())
-        if self._any_missed:
-            self.bring_time()
+            stored = [owned.absences.stored for owned in self._owned.values()]
+            self._missed = {node for nodes in stored for node in nodes}
         for cursor in self.cursors:
             cursor.begin_pass()
             if cursor.at_end or not cursor.fetched_ms:
@@ -497,7 +502,7 @@ class Pump:
             cursor.seek(cursor.marker)  # If it comes back, it may have other files.
             self._leave(cursor, error)
         else:
-            if self._any_missed:
+            if cursor.node in self._missed:
                 self._meet_again(cursor)
             if not is_new:
                 return
@@ -527,8 +532,8 @@ class Pump:
             self.intake.resume_at(owned.number, self.hosts[cursor.node], *pair_of(gap.end))
             self._pass_over(gap)
 
-    @staticmethod
-    def _is_late(owned: OwnedSplit, node: str) -> bool:
+    def _is_late(self, owned: OwnedSplit, node: str) -> bool:
+        self.bring_time(owned.number)
         return owned.absences.is_late(node, owned.agreement.split_time_ms)
 
     def _meet(self, cursor: LogCursor, error: LogGapError) -> None:
@@ -591,18 +596,45 @@ class Pump:
         now_ms = self._now_ms()
         passed_ms = 0 if self._looked_ms is None else min(now_ms - self._looked_ms, FETCHED_MS_MAX)
         self._looked_ms = now_ms
-        if not (self.unreachable or self._any_missed):
+        if not (self.unreachable or self._missed):
+            return
+        self._unread_ms.update(dict.fromkeys(self.unreachable, passed_ms))
+        self._uncounted_ms += passed_ms
+        if self._counted_at == self._standing_of_logs() and (
+            self._uncounted_ms < self._count_again_ms
+        ):
             return
         self.changes += 1
-        self.bring_time()
+        self._count_again_ms = WAITED_MS
         for owned in self._owned.values():
-            for cursor in self._cursors(owned):
-                if cursor.node in self.unreachable:
-                    owned.absences.missed(cursor.node, passed_ms, owned.agreement.split_time_ms)
-                elif cursor.at_end and self.stopped_by is None:
-                    owned.absences.read(cursor.node)
-                else:
-                    owned.absences.found(cursor.node)
+            self._count(owned)
+            owned.counted_ms.clear()
+            away = owned.logs.intersection(self.unreachable)
+            quiet_ms = min(map(owned.absences.quiet_ms, away), default=WAITED_MS)
+            self._count_again_ms = min(self._count_again_ms, quiet_ms)
+        self._unread_ms.clear()
+        self._uncounted_ms = 0
+        missed = {node for owned in self._owned.values() for node in owned.absences.stored}
+        # A log that came back is looked at in each pass, until it was read to its end.
+        is_all = missed <= self.unreachable.keys()
+        self._counted_at = self._standing_of_logs() if is_all else None
+
+    def _standing_of_logs(self) -> object:
+        return self.changes, [*self.unreachable]
+
+    def _count(self, owned: OwnedSplit) -> None:
+        """Count for a split how long each of its logs could not be read."""
+        self.bring_time(owned.number)
+        for cursor in self._cursors(owned):
+            node = cursor.node
+            if node in self.unreachable:
+                passed_ms = self._unread_ms[node] - owned.counted_ms.get(node, 0)
+                owned.counted_ms[node] = self._unread_ms[node]
+                owned.absences.missed(node, passed_ms, owned.agreement.split_time_ms)
+            elif cursor.at_end and self.stopped_by is None:
+                owned.absences.read(node)
+            else:
+                owned.absences.found(node)
 
     def is_caught_up(self, number: int) -> bool:
         """Return whether all logs that split *number* waits for were read to their ends."""
@@ -614,7 +646,10 @@ class Pump:
 
     def absences(self, number: int) -> Mapping[str, Absence]:
         """Return the logs that split *number* could not read to their ends."""
-        return dict(self._owned[number].absences.stored)
+        owned = self._owned[number]
+        if self._unread_ms:
+            self._count(owned)
+        return dict(owned.absences.stored)
 
     def absent(self, number: int | None = None) -> frozenset[str]:
         """Return the logs that split *number*, or any split, does not wait for. For any thread."""
@@ -634,9 +669,7 @@ class Pump:
         Of a time without passes, as when the machine slept, only the first seconds count. Bulk work
         sets the time: reading again gives the same result.
         """
-        caught_up: Collection[int] = self._owned  # Mostly all are, or none.
-        if self.more or self.stopped_by is not None or self.unreachable:
-            caught_up = [n for n in self._owned if self.is_caught_up(n)]
+        caught_up = self._splits_caught_up()
         if self._elapsed_ms is not None:
             if caught_up:
                 self._grow(self._elapsed_ms, caught_up)
@@ -652,10 +685,21 @@ class Pump:
             self._grow(min(now_ms, self._fresh_until_ms) - self._caught_up_ms, caught_up)
         self._caught_up_ms, self._fresh_until_ms = now_ms, fresh_until_ms
 
+    def _splits_caught_up(self) -> Collection[int]:
+        if self.more or self.stopped_by is not None:
+            return ()
+        if not self.unreachable:
+            return self._owned
+        if self._caught_up_at != self._standing_of_logs():
+            self._caught_up_at = self._standing_of_logs()
+            found = [n for n in self._owned if self.is_caught_up(n)]
+            self._caught_up = self._owned if len(found) == len(self._owned) else found
+        return self._caught_up
+
     def _grow(self, grown_ms: int, numbers: Collection[int]) -> None:
         self._grown_ms += grown_ms
         if numbers is self._owned:
-            self._owed_ms += grown_ms
+            self._shared_ms += grown_ms
             return
         for number in numbers:
             self._owned[number].agreement.split_time_ms += grown_ms

@@ -71,13 +71,13 @@ class Memory:
         agreement, ages = self._agreement, self._ages
         if agreement.split_time_ms < self.due_ms:
             return False
-        is_due = self.due_ms == 0 or agreement.has_due(
-            CANONICAL_MS, ages.expiry_ms, ages.memory_ms, ages.complete_ms
-        )
-        if not is_due:
+        if self.due_ms == 0:
+            return True
+        left_ms = agreement.due_in(CANONICAL_MS, ages.expiry_ms, ages.memory_ms, ages.complete_ms)
+        if left_ms:
             self._copies.close()
-            self.due_ms = agreement.split_time_ms + SWEEP_MS
-        return is_due
+            self.due_ms = agreement.split_time_ms + max(SWEEP_MS, left_ms)
+        return left_ms == 0
 
     def keep(
         self, agreed: AgreedMutations, *, caught_up: bool, any_absent: bool = False

@@ -38,6 +38,9 @@ class OwnedSplit:
     log_slots: LogSlots
     judge: Judge
     due_ms: Due
+    grown_ms: int = 0  # By how much the split time of all had grown when it got the time.
+    # How long its logs could not be read, by log, of what the pump did not count for all splits.
+    counted_ms: dict[str, int] = field(default_factory=dict)
     logs: set[str] = field(default_factory=set)  # The logs that are read for it.
     gaps: list[StoredGap] = field(default_factory=list)  # Met and not yet taken.
     ahead: tuple[Ahead, ...] = ()  # Tokens of which more was read before than `resumed` says.

@@ -11,6 +11,7 @@ import msgspec
 
 GAP: Final = "gap"
 PUBLISH: Final = "publish"
+WAITED_MS: Final = 60_000  # How long a log is unreadable before that is committed.
 RETURNS: Final = (GAP, PUBLISH)
 
 
@@ -65,6 +66,18 @@ class Absences:
         known = self.stored.get(node)
         waited_ms = -1 if known is None else known.unread_ms
         return node in self._policy.named or waited_ms >= self._policy.after_ms
+
+    def quiet_ms(self, node: str) -> int:
+        """Return for how long nothing becomes of it that a log cannot be read.
+
+        That is until it is not waited for any more, or until a wait is to be committed.
+        """
+        known = self.stored.get(node)
+        unread_ms = known.unread_ms if known else 0
+        quiet_ms = WAITED_MS - unread_ms % WAITED_MS
+        return (
+            quiet_ms if self.is_absent(node) else min(quiet_ms, self._policy.after_ms - unread_ms)
+        )
 
     def is_late(self, node: str, split_time_ms: int) -> bool:
         """Return whether a log may hold copies of forgotten records."""

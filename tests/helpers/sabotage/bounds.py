@@ -76,9 +76,9 @@ def counts_time_twice(patch: Patch) -> None:
 
     def grow(self: pump.Pump) -> None:
         before = {number: split.agreement.split_time_ms for number, split in self._owned.items()}
-        owed_ms = self._owed_ms
+        shared_ms = self._shared_ms
         real(self)
-        self._owed_ms += self._owed_ms - owed_ms
+        self._shared_ms += self._shared_ms - shared_ms
         for number, split in self._owned.items():
             split.agreement.split_time_ms += split.agreement.split_time_ms - before[number]
 

@@ -82,6 +82,7 @@ class Run:
     expired: int = 0
     not_replica: int = 0
     position: int = 0
+    still_until_ms: int = 0  # Before that nothing is due, whatever comes.
 
     def entry(self, host: int, digest: Digest) -> int:
         """Feed one entry to both; return the result."""
@@ -97,9 +98,12 @@ class Run:
         self.agreement.split_time_ms += ms
         agreement = self.agreement
         waited = agreement.due(WAIT) or agreement.ready() or agreement.unchecked(WAIT)
-        is_due = agreement.has_due(WAIT, WAIT, MEMORY, COMPLETE)
+        left_ms = agreement.due_in(WAIT, WAIT, MEMORY, COMPLETE)
         dropped = sweep(agreement)
-        assert is_due is bool(waited or dropped)
+        assert bool(waited or dropped) is (left_ms == 0)
+        assert left_ms > 0 or agreement.split_time_ms >= self.still_until_ms
+        left_ms = agreement.due_in(WAIT, WAIT, MEMORY, COMPLETE)
+        self.still_until_ms = agreement.split_time_ms + left_ms
         assert self.model.sweep() == dropped
 
     def end_batch(self) -> None:
