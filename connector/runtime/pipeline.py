@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 SINK_WAIT_MS: Final = 10
 POSITIONS_MS: Final = 100  # How long before a commit positions are asked for: sinks mostly settle.
-POSITIONS_MAX: Final = 64  # Of splits without changes, so many are asked for a position each time.
+POSITIONS_MAX: Final = 16  # Of splits without changes, so many are asked for a position each time.
 ENDS_BYTES_MAX: Final = 1 << 20  # Of ends that wait for a commit: more than its `fsync` is worth.
 PULSE_EVERY_MS: Final = 500
 PROGRESS_EVERY_MS: Final = 10_000
@@ -106,6 +106,7 @@ class Pipeline:
         self._quiet_passes = 0
         self._awake: dict[str, SplitRun] = {}
         """The splits that have something to do, whatever the source has."""
+        self._unsaved: dict[str, SplitRun] = {}  # Those that may have something to commit.
         self._owing: dict[str, SplitRun] = {}  # Those with batches after their last position.
         self._turn = 0  # Which of the others are asked for a position next.
         self._looked_ms = 0  # When the source said last which splits have something new.
@@ -255,6 +256,8 @@ class Pipeline:
                 self._owing.pop(run.split, None)
             if run.rests(now_ms):
                 self._awake.pop(run.split, None)
+                if run.ledger.settled is None:
+                    self._unsaved.pop(run.split, None)
             else:
                 self._awake[run.split] = run
 
@@ -304,6 +307,7 @@ class Pipeline:
         if run.closing is CloseReason.FAILED:
             return Progress.WAITING
         self.split_last = run.split
+        self._unsaved[run.split] = run
         demand = None
         if reads is None or run.split in reads:
             demand = self._demand(run.ledger.uncommitted_bytes, due=due)
@@ -409,6 +413,7 @@ class Pipeline:
         del self._runs[run.split]
         self._awake.pop(run.split, None)
         self._owing.pop(run.split, None)
+        self._unsaved.pop(run.split, None)
         self._uncommitted[run.split] = run.ledger.uncommitted_bytes
         self._around.log.info("split_stopped", split=run.split, reason=reason.value)
         try:
@@ -465,8 +470,8 @@ class Pipeline:
             self._release()
 
     def _leased(self) -> Sequence[SplitRun]:
-        """Return the splits whose work may still be committed."""
-        return [r for r in self._runs.values() if r.closing is not CloseReason.LEASE_LOST]
+        """Return the splits whose work may still be committed; others have none."""
+        return [r for r in self._unsaved.values() if r.closing is not CloseReason.LEASE_LOST]
 
     def _is_position_due(self, now_ms: int) -> bool:
         """Say whether splits are to return positions, for a commit that is due soon."""

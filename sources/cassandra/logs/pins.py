@@ -116,13 +116,19 @@ def write(folder: Path, name: str, content: bytes) -> None:
 
     Not the directory that it is in: where a disk is gone, nothing is to look like one.
     """
-    folder.mkdir(exist_ok=True)
-    temporary = folder / f".{name}.{os.getpid()}"
+    temporary = f"{folder}/.{name}.{os.getpid()}"
     try:
-        temporary.write_bytes(content)
-        temporary.replace(folder / name)
+        try:
+            file = open(temporary, "wb", buffering=0)  # noqa: PTH123, SIM115 (closed below)
+        except FileNotFoundError:
+            folder.mkdir(exist_ok=True)
+            file = open(temporary, "wb", buffering=0)  # noqa: PTH123, SIM115 (as above)
+        with file:
+            file.write(content)
+        os.replace(temporary, f"{folder}/{name}")  # noqa: PTH105 (a split has one for each log)
     except OSError:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)  # noqa: PTH108 (as above)
         raise
 
 

@@ -128,6 +128,7 @@ class Pump:
         self._now_ms = now_ms
         self._segments_max = segments_per_batch_max
         self._owned: dict[int, OwnedSplit] = {}
+        self._readers: Counter[str] = Counter()  # How many of them read each log.
         self._caught_up_ms: int | None = None
         self._looked_ms: int | None = None
         self._missed_at = -1  # `changes` as of which the next is known.
@@ -188,6 +189,7 @@ class Pump:
         here = owned.log_slots.nodes
         for node in owned.logs.difference(here):
             owned.logs.discard(node)
+            self._readers[node] -= 1
             self._by_node[node].unread_by.discard(number)
             owned.absences.read(node)
             self.intake.unassign(number, self.hosts[node])
@@ -200,16 +202,18 @@ class Pump:
     def _begin(self, owned: OwnedSplit, node: str, unread: Sequence[int], *, is_new: bool) -> None:
         """Let a split read a log from its marker in it, if it has one."""
         cursor, host = self._cursor(node), self.hosts[node]
-        others = [each for each in self._owned.values() if node in each.logs]
+        is_shared = self._readers[node] > 0
         marker = owned.resumed.get(node, START)
-        owned.logs.add(node)
         cursor.unread_by.discard(owned.number)
         if is_new:
             cursor.unread_by.add(owned.number)
         self.intake.assign(owned.number, host, owned.log_slots.of(node))
         self.intake.resume_at(owned.number, host, *pair_of(marker))
         cursor.expect(unread)
-        if others and marker >= cursor.marker:
+        others = () if marker >= cursor.marker else self._reading(node)
+        owned.logs.add(node)
+        self._readers[node] += 1
+        if is_shared and marker >= cursor.marker:
             self._stop_before_gap(owned, cursor)
             return
         # The cursor goes back: splits skip what they have already seen (line 11).
@@ -248,7 +252,7 @@ class Pump:
         """Close the logs that no split reads."""
         self._is_narrowed = False
         for cursor in self.cursors:
-            if not self._reading(cursor.node):
+            if not self._readers[cursor.node]:
                 cursor.close()
                 del self._by_node[cursor.node]
                 if self._owned:  # Else unread logs are reported at the end.
@@ -301,8 +305,10 @@ class Pump:
         self.changes += 1
         self._awake.discard(number)
         self._due_ms.pop(number, None)
-        if self._owned.pop(number, None) is not None:
+        owned = self._owned.pop(number, None)
+        if owned is not None:
             self.intake.own(number, None)
+            self._readers.subtract(owned.logs)
         self.take_lost(number)
         if not self._owned:
             self.stopped_by = None

@@ -9,7 +9,7 @@ from headrace.plugins.positions import OPEN
 from headrace.sources.cassandra.agreement.rules import Agreement
 from headrace.sources.cassandra.reading.cursor import LogCursor
 from headrace.sources.cassandra.ring.log_slots import LogSlots
-from headrace.sources.cassandra.ring.splits import arc_of, names, place_of, without
+from headrace.sources.cassandra.ring.splits import arc_of, name_of, place_of, without
 from headrace.sources.cassandra.state.cdc_state import (
     Ahead,
     Marker,
@@ -63,7 +63,7 @@ class OwnedSplit:
         """Return *gap* as this split, one of *splits*, meets it: it may have read more."""
         gap = msgspec.structs.replace(gap, begin=max(gap.begin, self.marker(cursor)))
         spared = [e.arc for e in self.ahead if e.markers.get(gap.node, START) >= gap.end]
-        arc = arc_of(names(splits)[self.number])
+        arc = arc_of(name_of(self.number, splits))
         if not spared or arc is None:
             return gap
         return msgspec.structs.replace(gap, arcs=without(arc, spared))

@@ -14,7 +14,7 @@ import msgspec
 from headrace.sources.cassandra.errors import SplitTooWideError
 from headrace.sources.cassandra.ring.log_slots import LOG_SLOTS_MAX, LOG_SLOTS_WANTED, LogSlots
 from headrace.sources.cassandra.ring.replica_groups import Groups
-from headrace.sources.cassandra.ring.splits import SPLITS_MAX, names, number_of, tokens_of
+from headrace.sources.cassandra.ring.splits import SPLITS_MAX, name_of, number_of, tokens_of
 from headrace.sources.cassandra.ring.topology import (
     WHOLE,
     Node,
@@ -101,7 +101,7 @@ class Replicas:
             SplitTooWideError: there are more nodes than log slots.
 
         """
-        name = names(self._count)[split]
+        name = name_of(split, self._count)
         made = LogSlots(name, self.hosts, resume.hosts if resume else ())
         stored = resume.topologies if resume else ()
         needed = self.needed(split, [self.current, *(self.version_in(v.chunk) for v in stored)])

@@ -38,7 +38,12 @@ def names(count: int) -> Sequence[str]:
 
     Each says of how many it is one: other parts are other splits, never the same ones moved.
     """
-    return [f"{number}-of-{count}" for number in range(1, count + 1)]
+    return [name_of(number, count) for number in range(count)]
+
+
+def name_of(number: int, count: int) -> str:
+    """Return the name of split *number*, counted from 0, of so many."""
+    return f"{number + 1}-of-{count}"
 
 
 def parts_of(name: str, parts: int) -> Sequence[str]:

@@ -5,11 +5,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from headrace.connector.runtime import pipeline
-from headrace.connector.runtime.messages import Closed, HandOver, Idled, Lose, Stop
+from headrace.connector.runtime.messages import Closed, HandOver, Idled, Lose, Pause, Stop
 from headrace.connector.runtime.pipeline import ENDS_BYTES_MAX, POSITIONS_MS
 from headrace.connector.stores import Commit, StoreUnavailableError
 from headrace.connector.stores.sqlite.store import SqliteStore
@@ -38,6 +39,10 @@ from headrace.plugins.testing.doubles import (
     sample_records,
 )
 from helpers.jobs.rig import COMMIT_MS, LEASE_MS, RECORD_BYTES, TICK_MS, Rig, expected
+from helpers.settings.filled import filled
+
+if TYPE_CHECKING:
+    from headrace.connector.runtime.splits.watch import Pulse
 
 
 @pytest.fixture
@@ -649,10 +654,27 @@ def test_a_command_ends_the_rest(rig: Rig, watched: WatchedSource) -> None:
 
 def test_idle_splits_count_as_moving(rig: Rig, watched: WatchedSource) -> None:
     """A split that rests is not stuck: its time in the pulse is new."""
-    moved: list[Mapping[str, int]] = []
-    rig.pipeline._pulse = lambda pulse: moved.append(pulse.moved_ms)  # noqa: SLF001 (a worker's)
+    pulses: list[Pulse] = []
+    rig.pipeline._pulse = pulses.append  # noqa: SLF001 (a worker's)
     rig.passes(9)
 
     assert watched.seen()
-    late_ms = [rig.clock.monotonic_ms() - moved_ms for moved_ms in moved[-1].values()]
-    assert max(late_ms) <= 5 * TICK_MS
+    now_ms, last = rig.clock.monotonic_ms(), pulses[-1]
+    assert last.looked_ms is not None
+    assert {} == last.moved_ms
+    assert now_ms - last.looked_ms <= 5 * TICK_MS
+    assert all(now_ms - rig.pipeline.moved_ms(r) <= 5 * TICK_MS for r in filled(rig.pipeline.runs))
+
+
+def test_splits_that_were_not_asked_are_in_the_pulse(rig: Rig, watched: WatchedSource) -> None:
+    """While a job is paused its source is not asked, so each split says when it moved."""
+    pulses: list[Pulse] = []
+    rig.pipeline.command(Pause(paused=True))
+    rig.passes(1)
+    watched.seen()
+    rig.pipeline._pulse = pulses.append  # noqa: SLF001 (a worker's)
+    rig.passes(9)
+
+    assert [] == watched.seen()
+    splits = {run.split for run in filled(rig.pipeline.runs)}
+    assert (None, splits) == (pulses[-1].looked_ms, set(pulses[-1].moved_ms))
