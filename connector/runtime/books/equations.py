@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from headrace.connector.stores import Counters, TableCounts, add_counters
+from headrace.connector.stores import Counters, TableCounts
 from headrace.plugins import NO_COUNTERS, Bookkeeping, CounterGroup, Gap
 
 Books = Mapping[str, int]
@@ -38,12 +38,13 @@ class SplitBooks:
 def total(splits: Iterable[SplitBooks]) -> SplitBooks:
     """Add up all splits, which are of one source."""
     books: Counter[str] = Counter()
-    counters: Counters = {}
+    counters: dict[str, TableCounts] = {}
     keeping = NO_COUNTERS
     for split in splits:
         keeping = split.keeping
         books.update(split.books)
-        counters = add_counters(counters, split.counters)
+        for table, counts in split.counters.items():
+            counters[table] = counters[table] + counts if table in counters else counts
     return SplitBooks("", dict(books), counters, keeping)
 
 

@@ -41,6 +41,7 @@ _NATIVE_TYPES: Final[Mapping[str, Value]] = {
     "varint": {"type": "bytes", "cqlType": "varint"},
 }
 # The payload's properties that list its columns by kind.
+_OPERATIONS: Final = tuple(operation.value for operation in Operation)
 _ROLES: Final = {
     "partitionKey": ColumnKind.PARTITION_KEY,
     "clustering": ColumnKind.CLUSTERING,
@@ -116,10 +117,11 @@ class _SchemaBuilder:
         return self._record("Key", fields) | {"namespace": self._namespace}
 
     def value(self) -> Json:
-        operations = [operation.value for operation in Operation]
         fields = [
             _field("timestampMicros", "long"),
-            _field("operationType", self._named("enum", "OperationType", symbols=operations)),
+            _field(
+                "operationType", self._named("enum", "OperationType", symbols=[*_OPERATIONS])
+            ),
             _field("sourceKeyspace", "string"),
             _field("sourceTable", "string"),
             _field("schemaUuid", self._named("fixed", "SchemaUuid", size=16)),

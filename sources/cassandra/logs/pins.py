@@ -5,6 +5,7 @@ here: `hold` writes for a job, `disposal` reads those of all jobs. Blocking file
 """
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +29,7 @@ from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.state.cdc_state import Marker
 
 FOLDER: Final = ".headrace"
+_REPLACED: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 COPIES_MAX: Final = 64  # Of one split in one segment; where there are more, all of it is needed.
 
 # Segments behind the marker, and where in them copies lie: position and length; no place means
@@ -119,12 +121,15 @@ def write(folder: Path, name: str, content: bytes) -> None:
     temporary = f"{folder}/.{name}.{os.getpid()}"
     try:
         try:
-            file = open(temporary, "wb", buffering=0)  # noqa: PTH123, SIM115 (closed below)
+            file = os.open(temporary, _REPLACED, 0o666)
         except FileNotFoundError:
             folder.mkdir(exist_ok=True)
-            file = open(temporary, "wb", buffering=0)  # noqa: PTH123, SIM115 (as above)
-        with file:
-            file.write(content)
+            file = os.open(temporary, _REPLACED, 0o666)
+        try:
+            if os.write(file, content) != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), temporary)
+        finally:
+            os.close(file)
         os.replace(temporary, f"{folder}/{name}")  # noqa: PTH105 (a split has one for each log)
     except OSError:
         with contextlib.suppress(OSError):

@@ -6,6 +6,7 @@ so or not, so two spellings of one type are equal. Values are not decoded here.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 from headrace.plugins.cql_text import TokenKind, quote_name
@@ -156,11 +157,18 @@ def parse_type(text: str, keyspace: str = "", lookup: UdtLookup | None = None) -
         SchemaTextError: not a type, an unknown UDT, or more than TYPE_DEPTH_MAX levels.
 
     """
+    if text in NATIVE_NAMES:
+        return _native(text)
     cursor = Cursor(text)
     result = TypeReader(cursor, keyspace, lookup or (lambda _keyspace, _name: None)).read()
     if not cursor.at_end:
         cursor.fail("expected the end of the type")
     return result
+
+
+@cache
+def _native(name: str) -> CqlType:
+    return CqlType(name)
 
 
 class TypeReader:
@@ -187,7 +195,7 @@ class TypeReader:
                 return self._generic(name, depth)
             native = _SYNONYMS.get(name, name)
             if native in NATIVE_NAMES and cursor.token.keyword != ".":
-                return CqlType(native)
+                return _native(native)
         return self._udt(name)
 
     def _generic(self, name: str, depth: int) -> CqlType:

@@ -11,7 +11,7 @@ Values: `SchemaRows` never changes, `apply` gives another one. No I/O.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import md5
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import UUID
 
 import msgspec
@@ -170,6 +170,7 @@ class _Edit:
 
     def __init__(self, groups: Groups) -> None:
         self.groups: dict[Group, Rows] = dict(groups)
+        self._copied: set[Group] = set()
         self.changed = False
         self.touched: set[tuple[str, str]] = set()
         self.types_touched: set[str] = set()
@@ -317,7 +318,10 @@ class _Edit:
         if rows.get(name) == row:
             return
         self.changed = True
-        self.groups[group] = {**rows, name: row}
+        if group not in self._copied:  # Those of `groups` as it was belong to another version.
+            self._copied.add(group)
+            self.groups[group] = rows = dict(rows)
+        cast("dict[str, Stored]", rows)[name] = row
         if group.kind == "types":
             self.types_touched.add(group.keyspace)
         self.touched.add((group.keyspace, group.table or name))
