@@ -32,6 +32,7 @@ from headrace.sources.cassandra.schema.ddl import parse_schema
 
 LOGS: Final = 3  # The replicas of each key.
 WATCHED_SECONDS: Final = 5.0  # So long an idle worker is watched, from when its splits are open.
+TICK_SECONDS: Final = 0.02  # The default of `tick_min_ms`.
 AWAY_PASSES: Final = 100  # Made while one log cannot be read.
 _SECONDS_MAX: Final = 120
 _FIRST_ID: Final = 1_790_000_000_000
@@ -53,8 +54,8 @@ def splits(schema: str, folder: str, splits: int) -> Mapping[str, object]:
         "opening_ns": watched.opening_ns,
         "idle_cpu_ns": watched.idle_cpu_ns,
         "idle_ns": watched.idle_ns,
-        "pass_ns": statistics.median(watched.passes_ns),
-        "away_pass_ns": statistics.median(watched.away_ns),
+        "tick_ns": statistics.median(watched.ticks_ns),
+        "away_tick_ns": statistics.median(watched.away_ns),
         "pins": sum(1 for _ in place.glob("*/.headrace/*")),
     }
 
@@ -70,8 +71,8 @@ class _Watched:
         self._opened: tuple[int, int] | None = None
         self._away = False
         self.opening_ns = self.idle_cpu_ns = self.idle_ns = 0
-        self.passes_ns: list[int] = []
-        self.away_ns: list[int] = []
+        self.ticks_ns: list[float] = []
+        self.away_ns: list[float] = []
 
     def run(self) -> None:
         """Run the worker until all was seen."""
@@ -80,9 +81,10 @@ class _Watched:
         began_ns, until = time.process_time_ns(), time.monotonic() + _SECONDS_MAX
 
         def watched(pipeline: Pipeline) -> None:
-            before_ns = time.thread_time_ns()
+            before_ns, began = time.thread_time_ns(), time.monotonic()
             run_pass(pipeline)
-            self._see(pipeline, time.thread_time_ns() - before_ns, began_ns)
+            ticks = max(1, round((time.monotonic() - began) / TICK_SECONDS))
+            self._see(pipeline, (time.thread_time_ns() - before_ns) / ticks, began_ns)
             if time.monotonic() > until:
                 self._host.stop()
 
@@ -91,7 +93,7 @@ class _Watched:
         if len(self.away_ns) < AWAY_PASSES:
             raise ProbeFailedError("the worker did not come so far")
 
-    def _see(self, pipeline: Pipeline, pass_ns: int, began_ns: int) -> None:
+    def _see(self, pipeline: Pipeline, tick_ns: float, began_ns: int) -> None:
         if self._opened is None:
             runs = pipeline.runs
             if len(runs) == self._splits and all(run.is_open for run in runs):
@@ -100,11 +102,11 @@ class _Watched:
             return
         cpu_ns, opened_ns = self._opened
         if self._away:
-            self.away_ns.append(pass_ns)
+            self.away_ns.append(tick_ns)
             if len(self.away_ns) == AWAY_PASSES:
                 self._host.stop()
             return
-        self.passes_ns.append(pass_ns)
+        self.ticks_ns.append(tick_ns)
         passed_ns = time.monotonic_ns() - opened_ns
         if passed_ns >= WATCHED_SECONDS * 1_000_000_000:
             self.idle_cpu_ns, self.idle_ns = time.process_time_ns() - cpu_ns, passed_ns

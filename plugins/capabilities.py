@@ -5,7 +5,7 @@ source is an instance of that class. `of` is for what a user asked for: it raise
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -134,10 +134,15 @@ class Resplitting(Capability):
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Of which splits the readers may have something to return; `more` can be read at once."""
+    """Of which splits the readers may have something to return; `more` can be read at once.
+
+    `is_still` says without much work whether another look would find nothing new; where there is
+    one, and it says so, the source is asked at longer intervals. It may fail.
+    """
 
     splits: Collection[str]
     more: bool = False
+    is_still: Callable[[], bool] | None = None
 
 
 class SharedReading(Capability):

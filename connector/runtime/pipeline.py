@@ -54,6 +54,7 @@ POSITIONS_MS: Final = 100  # How long before a commit positions are asked for: s
 POSITIONS_MAX: Final = 16  # Of splits without changes, so many are asked for a position each time.
 ENDS_BYTES_MAX: Final = 1 << 20  # Of ends that wait for a commit: more than its `fsync` is worth.
 PULSE_EVERY_MS: Final = 500
+REST_MS: Final = 500  # A source that is still is looked at so often.
 PROGRESS_EVERY_MS: Final = 10_000
 
 
@@ -195,11 +196,12 @@ class Pipeline:
         is_full = any(run.ledger.settled_bytes * 2 >= window for run in runs)
         at_once = is_full or (quiet and self._until_idle)
         self._commit_if_due(started_ms, at_once=at_once, asked=due)
-        if not self._dead_letters.idle:
+        letters_rest = self._dead_letters.idle
+        if not letters_rest:
             self._dead_letters.step([s for s, run in self._runs.items() if not run.closing])
         self._release()
         self._close_finished()
-        self._note_idle(quiet=quiet)
+        self._note_idle(quiet=quiet and letters_rest)
         self._tell()
         has_more = Progress.MORE in progress or (news is not None and news.more)
         if has_more or (self._stopping and not self._runs):
@@ -211,6 +213,8 @@ class Pipeline:
             self._wake.wait(SINK_WAIT_MS)
         elif not (self._until_idle and (Progress.MOVED in progress or self._quiet_passes == 1)):
             self._wait_for_tick(started_ms + self._limits.tick_ms)
+            if news is not None and news.is_still is not None and letters_rest:
+                self._rest(started_ms + REST_MS, news.is_still)
 
     # Which splits are asked.
 
@@ -575,6 +579,21 @@ class Pipeline:
             if self._until_idle:
                 return
 
+    def _rest(self, until_ms: int, is_still: Callable[[], bool]) -> None:
+        """Let ticks pass while there is nothing to do: a pass costs more than to see that."""
+        clock = self._around.clock
+        while self._commands.empty() and not self._awake:
+            now_ms = clock.monotonic_ms()
+            if now_ms >= until_ms or self._is_position_due(now_ms):
+                return
+            try:
+                if not is_still():
+                    return
+            except Exception:  # noqa: BLE001 (a plugin call: the next look meets the error)
+                return
+            self.pass_ms = self._looked_ms = now_ms
+            self._wake.wait(self._limits.tick_ms)
+
     def _wait_for_sink(self, until_ms: int) -> None:
         """Wait until all is settled, or *until_ms*; no longer than that."""
         before_ms = self._around.clock.monotonic_ms()
@@ -591,7 +610,7 @@ class Pipeline:
             self._wake.wait(SINK_WAIT_MS)  # A writer that does not wait must not make us spin.
 
     def _note_idle(self, *, quiet: bool) -> None:
-        still = quiet and self._dead_letters.idle and all(r.drained() for r in self._awake.values())
+        still = quiet and all(r.drained() for r in self._awake.values())
         self._quiet_passes = self._quiet_passes + 1 if still else 0
         # Twice: what one split's read took from the logs may belong to a split asked before it.
         idle = (self._quiet_passes > 1 and not self._owing) or not self._runs

@@ -405,7 +405,8 @@ class Parts:
         numbers = pump.look(self._bounded(demand))
         self.report()
         is_read = pump.moves != moves  # Else more of it waits for room.
-        return News([self.splits[number] for number in numbers], more=pump.more and is_read)
+        news = [self.splits[number] for number in numbers]
+        return News(news, more=pump.more and is_read, is_still=pump.is_still)
 
     def _bounded(self, demand: Demand) -> Demand:
         if self.built().lists is None:

@@ -381,6 +381,10 @@ class RemoteLog:
         self._opened = RemoteSegment(self, segment)
         return self._opened
 
+    def is_still(self) -> bool:
+        """Return False: only its agent knows."""
+        return False
+
     def narrow(self, passed: Collection[bytes], kept: Collection[bytes], arcs: Arcs) -> bool:
         """Ask for no more than this from now on; see `LogReader.narrow`."""
         narrowed = frozenset(passed), frozenset(kept), tuple(arcs)

@@ -119,9 +119,7 @@ class _SchemaBuilder:
     def value(self) -> Json:
         fields = [
             _field("timestampMicros", "long"),
-            _field(
-                "operationType", self._named("enum", "OperationType", symbols=[*_OPERATIONS])
-            ),
+            _field("operationType", self._named("enum", "OperationType", symbols=[*_OPERATIONS])),
             _field("sourceKeyspace", "string"),
             _field("sourceTable", "string"),
             _field("schemaUuid", self._named("fixed", "SchemaUuid", size=16)),

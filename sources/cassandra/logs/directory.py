@@ -88,6 +88,9 @@ class LogReader(Protocol):
     def segments(self) -> Sequence[SegmentInfo]:
         """Return the segments that hold CDC data now, by ascending number."""
 
+    def is_still(self) -> bool:
+        """Return whether `segments` would return the same; False where that takes a listing."""
+
     def open(self, segment: SegmentInfo) -> SegmentBytes:
         """Open a listed segment. Raises FileNotFoundError when it has vanished."""
 
@@ -197,6 +200,7 @@ class LogDirectory:
         self._listed = False
         self._may_be_gone = may_be_gone
         self._until: tuple[int, int] | None = None
+        self._is_settled = False  # Whether only an event can change what is listed.
         self._watch = watch
         self._watched = dict.fromkeys(self.folders, CONTENT)
         if commitlog is not None:
@@ -225,7 +229,9 @@ class LogDirectory:
             return self._last[0]
         is_known = last[1] is self.manifest.stored()
         if is_known and not self._indexes.unsettled and watch.is_still():
+            self._is_settled = True
             return last[0]
+        self._is_settled = False
         self._last = None
         watch.begin(self._watched)
         found = self._list()
@@ -233,6 +239,10 @@ class LogDirectory:
         watch.end(is_same=is_same or not is_known)
         self._last = (last[0] if is_same else found), self.manifest.stored()
         return self._last[0]
+
+    def is_still(self) -> bool:
+        """See `LogReader.is_still`."""
+        return self._is_settled and self._watch is not None and self._watch.is_still()
 
     def _list(self) -> Sequence[SegmentInfo]:
         names = self._names()

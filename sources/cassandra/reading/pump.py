@@ -403,6 +403,12 @@ class Pump:
                 self._schedule(number)
         return self._awake
 
+    def is_still(self) -> bool:
+        """Return whether `look` would find nothing new, as far as that shows without a listing."""
+        if self._awake or self.more or self._missed or self.unreachable or self.stopped_by:
+            return False
+        return all(self._logs[node].is_still() for node in self._by_node)
+
     def wake_all(self) -> None:
         """Let each split be asked."""
         self.changes += 1

@@ -2,8 +2,9 @@
 
 import gc
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import pytest
 
 from headrace.connector.runtime import pipeline
 from headrace.connector.runtime.messages import Closed, HandOver, Idled, Lose, Pause, Stop
-from headrace.connector.runtime.pipeline import ENDS_BYTES_MAX, POSITIONS_MS
+from headrace.connector.runtime.pipeline import ENDS_BYTES_MAX, POSITIONS_MS, REST_MS
 from headrace.connector.stores import Commit, StoreUnavailableError
 from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.plugins import (
@@ -488,6 +489,7 @@ class WatchedSource(MemorySource, SharedReading):
         config = MemoryConfig(splits=rig.splits, faults=rig.faults)
         super().__init__(config, context(rig.clock))
         self.calls: list[str] = []
+        self.is_still: Callable[[], bool] | None = None
         self.news: list[str | Exception] = []
         read = MemoryReader.read
 
@@ -504,7 +506,7 @@ class WatchedSource(MemorySource, SharedReading):
         found = self.news.pop(0) if self.news else ""
         if isinstance(found, Exception):
             raise found
-        return News(found)
+        return News(found, is_still=self.is_still)
 
     def seen(self) -> list[str]:
         """Return the calls since the last time."""
@@ -641,6 +643,62 @@ def test_splits_do_not_rest_before_the_source_may_forget(
     rig.until(lambda: [3] == watched.released["b"])
 
     assert rig.clock.monotonic_ms() - committed_ms < COMMIT_MS // 2
+
+
+def test_a_still_source_is_looked_at_seldom(rig: Rig, watched: WatchedSource) -> None:
+    """While it says that it is still only time ends the rest; every tick it is asked that."""
+    watched.is_still = lambda: not watched.calls.append("still?")
+    began_ms = rig.clock.monotonic_ms()
+    rig.passes(1)
+
+    assert REST_MS <= rig.clock.monotonic_ms() - began_ms < REST_MS + TICK_MS
+    assert ["look"] + ["still?"] * (REST_MS // TICK_MS - 1) == watched.seen()
+
+
+@pytest.mark.parametrize("answer", [False, OSError("it is gone")])
+def test_a_source_that_is_not_still_is_looked_at(
+    rig: Rig, watched: WatchedSource, *, answer: bool | OSError
+) -> None:
+    """So it is, if it cannot say it."""
+
+    def said() -> bool:
+        watched.calls.append("still?")
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    watched.is_still = said
+    rig.passes(2)
+
+    assert ["look", "still?"] * 2 == watched.seen()
+
+
+def test_a_rest_ends_before_a_commit(rig: Rig, watched: WatchedSource) -> None:
+    """Positions are asked for in time."""
+    watched.is_still = lambda: True
+    asked_ms = []
+    for _ in range(12):
+        rig.passes(1)
+        if BOTH[0] in watched.seen():
+            asked_ms.append(rig.clock.monotonic_ms())
+
+    assert all(b - a <= COMMIT_MS + REST_MS for a, b in pairwise(filled(asked_ms)))
+
+
+def test_a_command_ends_the_rest_of_a_still_source(rig: Rig, watched: WatchedSource) -> None:
+    """It is carried out at the next tick."""
+
+    def said() -> bool:
+        rig.pipeline.command(HandOver("a"))
+        return True
+
+    watched.is_still = said
+    began_ms = rig.clock.monotonic_ms()
+    rig.passes(1)
+    assert rig.clock.monotonic_ms() - began_ms <= 2 * TICK_MS
+    rig.passes(1)
+
+    assert ["a"] == [told.split for told in rig.closed()]
 
 
 def test_a_command_ends_the_rest(rig: Rig, watched: WatchedSource) -> None:
