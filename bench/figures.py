@@ -66,7 +66,7 @@ def figures_of(samples: Samples, recordings: Mapping[str, Recording]) -> Sequenc
     read = _Reading(samples, recordings)
     machine = _machine(read)
     slower = max(1.0, machine.least / MD5_NS)
-    figures = (_hot_path, _encoding, _workers, _tails, _network, _bulk, _memory)
+    figures = (_hot_path, _encoding, _workers, _tails, _many, _network, _bulk, _memory)
     return [machine, *(each.where(slower) for made in figures for each in made(read))]
 
 
@@ -352,11 +352,62 @@ def _tails(read: "_Reading") -> Sequence[Figure]:
                 alarm=alarm,
             )
         )
-    for name, splits, goal, alarm in (("tail.1000.8", 8, 1, 3), ("tail.10.1024", 1_024, 2, 10)):
-        idle = read.numbers(name, lambda s: _PERCENT * s["idle_cpu_ns"] / s["idle_ns"])
-        title = f"idle: three logs, {splits:,} splits"
-        figures.append(Figure(title, "% of a core", idle, {}, goal=goal, alarm=alarm))
+    idle = read.numbers("tail.1000.8", _idle_percent)
+    figures.append(Figure("idle: 3 logs, 8 splits", "% of a core", idle, {}, goal=1, alarm=3))
     return figures
+
+
+def _many(read: "_Reading") -> Sequence[Figure]:
+    """Return what many splits, tables and logs take; beside it what fewer splits and logs do."""
+    return [
+        _splits(read, "idle from the first second: 3 logs, 1,024 splits", _IDLE, goal=2, alarm=8),
+        _splits(read, "the same: a tick of the thread that reads", _TICK, goal=10, alarm=600),
+        _splits(read, "the same while a log is away", _AWAY, goal=None, alarm=1_000),
+        _splits(read, "to open a split, with what a worker starts with", _OPENING, None, 2_500),
+        Figure(
+            "a table, from its schema to its first change",
+            "µs",
+            read.each_table("cpu_ns", _NS_PER_US),
+            {},
+            goal=300,
+            alarm=1_500,
+        ),
+        Figure("the same", "KB", read.each_table("memory_bytes", 1_000), {}, goal=30, alarm=60),
+        Figure(
+            "6,000 changes of 64 logs in 64 splits, whole worker with its start",
+            "% of that of 3 logs",
+            [
+                _PERCENT * many["cpu_ns"] / few["cpu_ns"]
+                for many, few in zip(read.samples["rings.64"], read.samples["rings.3"], strict=True)
+            ],
+            {f"{logs} logs, ms": median(read.numbers(f"rings.{logs}", _ms)) for logs in (3, 64)},
+            goal=300,
+            alarm=700,
+        ),
+    ]
+
+
+def _splits(
+    read: "_Reading", title: str, measured: "_Measured", goal: float | None, alarm: float
+) -> Figure:
+    unit, of = measured
+    beside = {"128 splits": median(read.numbers("splits.128", of))}
+    return Figure(title, unit, read.numbers("splits.1024", of), beside, goal, alarm)
+
+
+def _idle_percent(sample: dict[str, float]) -> float:
+    return _PERCENT * sample["idle_cpu_ns"] / sample["idle_ns"]
+
+
+def _ms(sample: dict[str, float]) -> float:
+    return sample["cpu_ns"] / _NS_PER_US / 1_000
+
+
+_Measured = tuple[str, Callable[[dict[str, float]], float]]
+_IDLE: Final[_Measured] = "% of a core", _idle_percent
+_TICK: Final[_Measured] = "µs", lambda s: s["tick_ns"] / _NS_PER_US
+_AWAY: Final[_Measured] = "µs", lambda s: s["away_tick_ns"] / _NS_PER_US
+_OPENING: Final[_Measured] = "µs", lambda s: s["opening_ns"] / s["splits"] / _NS_PER_US
 
 
 def _network(read: "_Reading") -> Sequence[Figure]:
@@ -525,6 +576,14 @@ class _Reading:
         pairs = zip(self.samples[f"{name}.run"], self.samples[f"{name}.start"], strict=True)
         return [
             (run["cpu_ns"] - start["cpu_ns"]) / run["changes"] / _NS_PER_US for run, start in pairs
+        ]
+
+    def each_table(self, key: str, unit: int) -> Sequence[float]:
+        """Return what one table more takes, of many and of few."""
+        pairs = zip(self.samples["tables.2000"], self.samples["tables.200"], strict=True)
+        return [
+            (many[key] - few[key]) / (many["changes"] - few["changes"]) / unit
+            for many, few in pairs
         ]
 
     def through_agents(self, name: str, key: str) -> Sequence[float]:

@@ -56,7 +56,7 @@ def splits(schema: str, folder: str, splits: int) -> Mapping[str, object]:
         "idle_ns": watched.idle_ns,
         "tick_ns": statistics.median(watched.ticks_ns),
         "away_tick_ns": statistics.median(watched.away_ns),
-        "pins": sum(1 for _ in place.glob("*/.headrace/*")),
+        "splits": splits,
     }
 
 
@@ -203,4 +203,4 @@ def _until_idle(job: Path, changes: int) -> Mapping[str, object]:
     delivered = json.loads(summary.read_text())["run"]["changes"]
     if delivered != changes:
         raise ProbeFailedError(f"{delivered} changes of {changes}")
-    return {"cpu_ns": cpu_ns, "memory_bytes": memory_bytes_max()}
+    return {"changes": changes, "cpu_ns": cpu_ns, "memory_bytes": memory_bytes_max()}

@@ -27,7 +27,11 @@ RECORDS: Final = (100_000, 1_000_000)  # Remembered while agreement is timed.
 WORKERS: Final = 8  # That share the agents of a ring.
 PENDING: Final = 400_000  # Among which one is looked up.
 PROBE_SECONDS_MAX: Final = 300
-TAILS: Final = ((1_000, 8), (5_000, 8), (10, 1_024))  # Mutations a second, and splits.
+TAILS: Final = ((1_000, 8), (5_000, 8))  # Mutations a second, and splits.
+SPLITS: Final = (128, 1_024)  # That one worker owns.
+TABLES: Final = (200, 2_000)
+RINGS: Final = ((3, 64), (64, 64))  # Logs, and splits.
+RING_CHANGES: Final = 6_000
 TAIL_SECONDS: Final = 6.0
 TAIL_SECONDS_QUICK: Final = 0.5
 _DELIVERIES: Final = 3  # In each run: the sink adds a small difference of two large figures.
@@ -73,6 +77,8 @@ def measure(
             measured = _complete(long, run_probe("readers", job=job, warm_up=warm_up))
             samples["long.readers"].append(measured)
             for name, measured in _tails(wide, Path(logs, f"tails{number}"), run_probe):
+                samples[name].append(measured)
+            for name, measured in _many(wide, Path(logs, f"many{number}"), run_probe):
                 samples[name].append(measured)
     return samples, {"wide": wide, "narrow": narrow}
 
@@ -233,6 +239,32 @@ def _tails(
             "tail", schema=schema, folder=place, rate=rate, seconds=seconds, splits=splits
         )
         yield f"tail.{rate}.{splits}", found
+
+
+def _many(
+    recording: Recording, folder: Path, run_probe: Probe
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Measure workers with many splits, with many tables, and with many logs; and with fewer."""
+    schema, few = str(recording.schema), recording.mutations < min(RECORDS)
+    for splits in SPLITS:
+        place = str(folder / f"splits-{splits}")
+        count = splits // 8 if few else splits
+        yield f"splits.{splits}", run_probe("splits", schema=schema, folder=place, splits=count)
+    for tables in TABLES:
+        place, count = str(folder / f"tables-{tables}"), tables // 10 if few else tables
+        yield f"tables.{tables}", run_probe("tables", folder=place, tables=count)
+    for logs, splits in RINGS:
+        yield (
+            f"rings.{logs}",
+            run_probe(
+                "rings",
+                schema=schema,
+                folder=str(folder / f"rings-{logs}"),
+                logs=logs,
+                splits=splits,
+                changes=RING_CHANGES // 10 if few else RING_CHANGES,
+            ),
+        )
 
 
 def _worker(

@@ -623,7 +623,7 @@ class Pipeline:
     def _tell(self) -> None:
         now_ms = self._around.clock.monotonic_ms()
         if self._pulse is not None and now_ms - self._pulse_ms >= PULSE_EVERY_MS:
-            # Where the source was not asked what is new, all splits are told.
+            # Where the source was not asked what is new, all splits are in it.
             looked_ms = self._looked_ms if self._looked_ms > self._pulse_ms else None
             self._pulse_ms = now_ms
             told = self._runs if looked_ms is None else self._awake

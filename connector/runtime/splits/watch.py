@@ -105,7 +105,7 @@ class SplitWatch:
         self._rows: dict[str, Seen] = {}
         self._odd: set[str] = set()  # The splits that do not run, or are stalled.
         self._untold: dict[str, None] = {}  # Those whose rows changed, in their order.
-        self._told_ms: dict[str, int] = {}  # When the others were told, by that time.
+        self._told_ms: dict[str, int] = {}  # When the others were returned, by that time.
 
     @property
     def waiting(self) -> Sequence[str]:

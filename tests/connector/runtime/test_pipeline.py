@@ -647,7 +647,12 @@ def test_splits_do_not_rest_before_the_source_may_forget(
 
 def test_a_still_source_is_looked_at_seldom(rig: Rig, watched: WatchedSource) -> None:
     """While it says that it is still only time ends the rest; every tick it is asked that."""
-    watched.is_still = lambda: not watched.calls.append("still?")
+
+    def said() -> bool:
+        watched.calls.append("still?")
+        return True
+
+    watched.is_still = said
     began_ms = rig.clock.monotonic_ms()
     rig.passes(1)
 

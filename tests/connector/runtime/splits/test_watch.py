@@ -73,7 +73,7 @@ def test_only_changes_are_told() -> None:
 
 
 def test_many_rows_are_told_again_in_turns() -> None:
-    """Of rows that did not change those come first that were told longest ago."""
+    """Of rows that did not change those come first that were reported longest ago."""
     made, splits = watch(), [f"s{number:03}" for number in range(2 * REFRESHED_MAX)]
     made.released("a")
     made.released("b")
