@@ -59,6 +59,31 @@ def test_is_found_by_its_name() -> None:
     assert SqliteStore is load("stores", "sqlite")
 
 
+def test_of_many_leases_only_those_are_renewed_that_were_not_taken(path: Path) -> None:
+    """Those of one partition are replaced together, each if it is as it was (I2)."""
+    splits = [f"s{number:03}" for number in range(200)]
+    stolen = set(splits[::7])
+    with (
+        contextlib.closing(SqliteStore.open(path, "job")) as mine,
+        contextlib.closing(SqliteStore.open(path, "job")) as other,
+    ):
+        mine.register(splits)
+        tokens = mine.claim("w1", mine.leases(), 1_000)
+        assert splits == sorted(tokens)
+        taken = other.claim("w2", [row for row in other.leases() if row.split in stolen], 1_000)
+        assert stolen == taken.keys()
+        before = {row.split: row for row in other.leases()}
+        assert stolen == mine.renew("w1", tokens, {splits[1]: 7})
+        after = {row.split: row for row in other.leases()}
+
+        assert {"w2"} == {after[split].owner for split in stolen}
+        assert all(before[split] == after[split] for split in stolen)
+        kept = [split for split in splits if split not in stolen]
+        assert all(before[split].beat + 1 == after[split].beat for split in kept)
+        assert 7 == after[splits[1]].rate
+        assert frozenset() == mine.renew("w1", {split: tokens[split] for split in kept})
+
+
 class Forgetful(StateConnection):
     """A connection whose COMMIT fails: before it takes effect, or after; its ROLLBACK may, too."""
 

@@ -578,6 +578,29 @@ def test_logs_that_changed_are_not_still(tmp_path: Path) -> None:
     assert not is_still()
 
 
+def test_while_a_log_is_away_splits_are_asked_once_a_minute(tmp_path: Path) -> None:
+    """Also when it is given up; the time that it was away is whole in each position."""
+    clock = DrivenClock()
+    made = source(options_of(tmp_path, absent_after_seconds=90), clock)
+    readers = open_all(made)
+    assert [] == all_of(readers)
+    (tmp_path / NODES[2]).rename(tmp_path / "away")
+    asked_s, began_ms = [], clock.monotonic_ms()
+    for _ in range(200):
+        clock.advance(1_000)
+        found = looked(made)
+        if found:
+            assert sorted(readers) == found
+            for reader in readers.values():
+                reader.read(LATER)
+            asked_s.append((clock.monotonic_ms() - began_ms) // 1_000)
+    away_ms = [clock.monotonic_ms() - began_ms] * len(readers)
+
+    assert [60, 90, 120, 180] == [each for each in asked_s if each > 2]
+    pump = made._parts.built().pump  # noqa: SLF001 (what becomes part of the positions)
+    assert away_ms == [pump.absences(n)[NODES[2]].unread_ms for n in range(len(readers))]
+
+
 def test_an_end_that_may_wait_comes_when_it_is_due(tmp_path: Path) -> None:
     """Of a split that had changes, and of one whose position moved without any."""
     made = source(options_of(tmp_path), DrivenClock())
