@@ -282,6 +282,25 @@ def test_the_oldest_complete_records_go_first() -> None:
     assert len(gone) == agreement.memory_shortened
 
 
+def test_time_is_known_until_which_nothing_is_due() -> None:
+    """Until the first published record is old; at most until a new one may be; not if one waits."""
+    agreement = Agreement(everyone())
+
+    def left(memory: int, complete: int) -> int:
+        return agreement.due_in(1_000, 9_000, memory, complete)
+
+    assert [1_000, 700, 500] == [left(9_000, 9_000), left(700, 9_000), left(9_000, 500)]
+    agreement.split_time_ms = 5_000
+    observe(agreement, 0, 0)
+    assert 1 == left(9_000, 9_000)
+    observe(agreement, 1, 0)  # Published, and not complete.
+    agreement.split_time_ms = 5_600
+    assert [300, 1_000, 0] == [left(900, 9_000), left(9_000, 9_000), left(600, 9_000)]
+    observe(agreement, 2, 0)  # Complete.
+    agreement.split_time_ms = 5_700
+    assert [800, 0] == [left(900, 900), left(900, 100)]
+
+
 def dropped(agreement: Agreement) -> list[int]:
     """Return the numbers of the mutations forgotten since the last call."""
     rows = stored_rows(agreement.changed_rows())
