@@ -108,14 +108,14 @@ def tail(
         with _worker(job) as worker, closing(SqliteStore.open(_state(job), "tail")) as store:
             _until(lambda: all(state.position for state in store.states()))
             time.sleep(WARM_SECONDS)
-            before = _cpu(worker.pid)
+            before = cpu_seconds(worker.pid)
             time.sleep(seconds)
-            idle = _cpu(worker.pid) - before
+            idle = cpu_seconds(worker.pid) - before
             writer()
             _until(lambda: _delivered(store) >= warm * each)
-            before, delivered = _cpu(worker.pid), _delivered(store)
+            before, delivered = cpu_seconds(worker.pid), _delivered(store)
             _until(lambda: _delivered(store) >= syncs * each)
-            cpu = _cpu(worker.pid) - before
+            cpu = cpu_seconds(worker.pid) - before
     return {
         "changes": syncs * each - delivered,
         "cpu_ns": round(cpu * _NS),
@@ -169,7 +169,8 @@ def _writer(
             child.kill()
 
 
-def _cpu(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time that a process has taken so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 

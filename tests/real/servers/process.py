@@ -45,6 +45,11 @@ class ServerProcess:
                 command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
+    @property
+    def pid(self) -> int:
+        """Its id."""
+        return self._process.pid
+
     def wait_until(self, ready: Callable[[], bool]) -> None:
         """Wait for *ready*. Raises ServerError, with the end of the log, if it never is.
 

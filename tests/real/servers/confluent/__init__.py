@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from real.servers.debezium import JAR
 from real.servers.maven import ServerError, artefact, program
 
-# Debezium's connector, in one jar with all that it needs: Confluent's classes are among it.
-_JAR: Final = "io.debezium:debezium-connector-cassandra-5:3.4.1.Final:jar:jar-with-dependencies"
 _PROGRAM: Final = Path(__file__).with_name("ReadMessages.java")
 _SECONDS_MAX: Final = 600
 
@@ -16,7 +15,7 @@ _SECONDS_MAX: Final = 600
 def read_again(registry: str, topic: str, values: Sequence[bytes]) -> Sequence[bytes]:
     """Return what Java makes of framed *values* of *topic*: what it read, as Avro without frame."""
     done = subprocess.run(  # noqa: S603 (Java, on a program of ours)
-        [program("java"), "-Xmx512M", "-cp", str(artefact(_JAR)), str(_PROGRAM), registry],
+        [program("java"), "-Xmx512M", "-cp", str(artefact(JAR)), str(_PROGRAM), registry],
         input="".join(f"{topic} {value.hex()}\n" for value in values),
         capture_output=True,
         text=True,
