@@ -19,7 +19,7 @@ CORES := $(shell nproc 2>/dev/null || echo 1)
 SHARED_OUT := -n $(shell expr $(CORES) + 1) --dist worksteal
 HOT := $(wildcard $(foreach room,connector/serde/transcode sources/cassandra/*,$(room)/*.py $(room)/*.pxd) sources/cassandra/native/c/*.h sinks/kafka/clients/*.pyx)
 
-.PHONY: help demo test test-real real-node real-ring ring fuzz fuzz-compiled fuzz-interpreted soak effects check constraints bench bench-debezium bench-kafka bench-once bench-verify simulate coverage wheel clean
+.PHONY: help demo test test-real real-node real-ring ring fuzz fuzz-compiled fuzz-interpreted soak effects check constraints bench bench-debezium bench-kafka bench-live bench-once bench-verify simulate coverage wheel clean
 .DELETE_ON_ERROR:
 
 help:  ## Show this list.
@@ -91,6 +91,10 @@ bench-debezium: .venv/ready .venv/native  ## Compare the CPU of a change with De
 bench-kafka: .venv/ready .venv/native  ## Measure what a change costs on its way into a real Kafka; needs Java and Maven.
 	@.ci/machine $(PYTHON) java
 	PYTHONPATH=tests $(BIN)/python -m bench.kafka
+
+bench-live: .venv/ready .venv/native  ## Measure the cost and the delay of changes while a real Cassandra is written to; needs Java and Maven.
+	@.ci/machine $(PYTHON) java
+	PYTHONPATH=tests $(BIN)/python -m bench.live
 
 bench-once: .venv/ready .venv/native  ## Measure what exactly once costs, with a real Kafka; needs Java and Maven.
 	@.ci/machine $(PYTHON) java

@@ -48,7 +48,7 @@ def main() -> int:
     raw = {
         "machine": facts,
         "recordings": {n: [r.mutations, r.mutation_bytes] for n, r in recordings.items()},
-        "figures": [_json(figure) for figure in figures],
+        "figures": [as_json(figure) for figure in figures],
         "samples": samples,
     }
     given.results.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,8 @@ def table(figures: Sequence[Figure]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _json(figure: Figure) -> dict[str, object]:
+def as_json(figure: Figure) -> dict[str, object]:
+    """Return a figure as it is kept."""
     return {
         "title": figure.title,
         "unit": figure.unit,

@@ -105,19 +105,19 @@ def tail(
     syncs = warm + max(1, round(seconds / SYNC_SECONDS))
     with _writer(schema, folders, each, syncs) as writer:
         job = _job(place, schema, folders, splits)
-        with _worker(job) as worker, closing(SqliteStore.open(_state(job), "tail")) as store:
-            _until(lambda: all(state.position for state in store.states()))
+        with worker_of(job) as worker, closing(SqliteStore.open(state_of(job), "tail")) as store:
+            until(lambda: all(state.position for state in store.states()))
             time.sleep(WARM_SECONDS)
             before = cpu_seconds(worker.pid)
             time.sleep(seconds)
             idle = cpu_seconds(worker.pid) - before
             writer()
-            _until(lambda: _delivered(store) >= warm * each)
-            before, delivered = cpu_seconds(worker.pid), _delivered(store)
-            _until(lambda: _delivered(store) >= syncs * each)
+            until(lambda: delivered(store) >= warm * each)
+            before, first = cpu_seconds(worker.pid), delivered(store)
+            until(lambda: delivered(store) >= syncs * each)
             cpu = cpu_seconds(worker.pid) - before
     return {
-        "changes": syncs * each - delivered,
+        "changes": syncs * each - first,
         "cpu_ns": round(cpu * _NS),
         "idle_cpu_ns": round(idle * _NS),
         "idle_ns": round(seconds * _NS),
@@ -139,7 +139,8 @@ def _job(place: Path, schema: str, folders: Sequence[Path], splits: int) -> Path
     return path
 
 
-def _state(job: Path) -> Path:
+def state_of(job: Path) -> Path:
+    """Return the state file of a job that names it `state.db`."""
     return job.with_name("state.db")
 
 
@@ -175,11 +176,13 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def _delivered(store: SqliteStore) -> int:
+def delivered(store: SqliteStore) -> int:
+    """Return how many changes a job has delivered."""
     return sum(c.delivered for state in store.states() for c in state.counters.values())
 
 
-def _until(condition: Callable[[], bool]) -> None:
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until a worker has come to *condition*. Raises ProbeFailedError if it does not."""
     deadline = time.monotonic() + _SECONDS_MAX
     while not condition():
         if time.monotonic() > deadline:
@@ -188,12 +191,13 @@ def _until(condition: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def _worker(job: Path) -> Iterator[subprocess.Popen[bytes]]:
+def worker_of(job: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a worker of *job*, and end it as a user would."""
     with subprocess.Popen(  # noqa: S603 (headrace itself)
         [sys.executable, "-c", HEADRACE, "--log-level", "error", "run", str(job)]
     ) as child:
         try:
-            _until(_state(job).exists)
+            until(state_of(job).exists)
             yield child
         finally:
             child.send_signal(signal.SIGTERM)

@@ -1,0 +1,306 @@
+"""What a worker costs and how late it is while a real node is written to: `make bench-live`.
+
+A Cassandra node syncs its commit log each 100 ms. A worker reads its directory in 8 splits and
+writes into a real Kafka. Rows of 13 columns come at a steady pace. A watcher sees when an index
+file says that a row is durable, and a consumer when it is published; each message says where in
+the log its row is. All are on the same processors.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Final, NamedTuple
+from uuid import UUID
+
+import msgspec
+import yaml
+from cassandra.cluster import Cluster
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # Its stubs forget it.
+
+from bench.__main__ import RESULTS, as_json, complaints, table
+from bench.brokers import broker_parser, brokers
+from bench.errors import ProbeFailedError
+from bench.figures import MD5_NS, Figure, md5_ns
+from bench.live_ends import Messages
+from bench.machine import machine_facts
+from bench.measure import ROOT, probe
+from bench.recordings import Recording, prepare
+from bench.starting import ready_line
+from bench.tail import SPLITS, cpu_seconds, delivered, state_of, until, worker_of
+from headrace.connector.serde.codecs.records import reader_of
+from headrace.connector.serde.schemas.lookup import JobSchemas
+from headrace.connector.stores.sqlite.store import SqliteStore
+
+RATES: Final = (1_000, 5_000)
+SECONDS: Final = 60.0
+SETTINGS: Final = {
+    "commitlog_sync_period": "100ms",
+    "commitlog_segment_size": "32MiB",
+    "commitlog_total_space": "1024MiB",
+    "cdc_total_space": "2048MiB",
+}
+_TOPIC: Final = "live"
+_PARTITIONS: Final = 4
+_WARM_RATE: Final = 1_000
+_WARM_SECONDS: Final = 10.0
+_GOALS_US: Final = {1_000: 15, 5_000: 8}
+_ALARMS_US: Final = {1_000: 120, 5_000: 40}
+_IDLE_GOAL, _IDLE_ALARM = 1, 4
+_LATE_GOAL_MS, _LATE_ALARM_MS = 60, 500
+_PERCENT: Final = 100
+_INSERT: Final = (
+    "INSERT INTO bulk.wide (id, seq, customer, email, status, amount, quantity, price, active, "
+    "created, tags, address, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_ROW: Final = (
+    UUID(int=0),
+    3,
+    "customer 249523",
+    "customer.249523@example.com",
+    "returned",
+    Decimal("79532.98"),
+    80,
+    580.8520843500559,
+    False,
+    datetime(2023, 11, 14, tzinfo=UTC),
+    {"tag30", "tag16"},
+    "564 Oak Street, Town 196",
+    bytes(range(48)),
+)
+
+
+class Written(NamedTuple):
+    """Rows that were written at one rate, and what the worker took meanwhile."""
+
+    rate: int
+    rows: int
+    began_us: int
+    ended_us: int
+    cpu_seconds: float
+
+
+class Row(NamedTuple):
+    """When a row was written, became durable, was appended by the broker, and was received: ms.
+
+    The broker's time has whole milliseconds.
+    """
+
+    written: float
+    durable: float
+    appended: float
+    received: float
+
+
+class Node:
+    """A real node, and the statement that is executed on it."""
+
+    def __init__(self, stack: ExitStack, folder: Path, recording: Recording) -> None:
+        """Start it, with the schema of *recording*."""
+        # Found where the tests that need Java are.
+        from real.ring_jobs import directories  # noqa: PLC0415 (with Java only)
+        from real.servers.cassandra import CURRENT, Cassandra, Release  # noqa: PLC0415
+
+        release = Release(CURRENT.version, CURRENT.java, SETTINGS)
+        node = stack.enter_context(Cassandra(folder, release=release))
+        self.cdc_raw, self.port = node.cdc_raw, node.port
+        self.contact_point = f"{node.host}:{node.port}"
+        self.nodes = directories([node])
+        with Cluster([node.host], port=node.port) as cluster:
+            session = cluster.connect()
+            for statement in filter(str.strip, recording.schema.read_text().split(";\n")):
+                session.execute(statement)
+            prepared = session.prepare(_INSERT)
+            self.statement = prepared.query_id.hex()
+            self.values = [value.hex() for value in prepared.bind(_ROW).values]
+
+    def write(self, rate: int, seconds: float) -> Mapping[str, int]:
+        """Write rows; return how many, and from when to when."""
+        given = {"port": self.port, "rate": rate, "seconds": seconds}
+        with _end("write", statement=self.statement, values=self.values, **given) as child:
+            assert child.stdout is not None  # noqa: S101 (it is a pipe)
+            found: Mapping[str, int] = json.loads(child.stdout.readline() or "{}")
+        if not found:
+            raise ProbeFailedError(f"not all of {rate} rows a second were written")
+        return found
+
+
+@contextmanager
+def _end(name: str, **arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """Run one of `bench.live_ends`; in the end let it finish."""
+    with subprocess.Popen(  # noqa: S603 (our own module)
+        [sys.executable, "-m", "bench.live_ends", name, json.dumps(arguments)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        ready_line(child, "stdout", "ready")
+        try:
+            yield child
+        finally:
+            child.send_signal(signal.SIGTERM)
+            child.wait(60)
+
+
+def measured(
+    folder: Path, servers: str, node: Node, *, seconds: float
+) -> tuple[float, Sequence[Written], Sequence[Row]]:
+    """Return the share of a core that an idle worker takes, what it took for rows, and these."""
+    topic = NewTopic(_TOPIC, _PARTITIONS, 1, config={"message.timestamp.type": "LogAppendTime"})
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([topic])[_TOPIC].result(60)
+    job = _job(folder, servers, node)
+    index, received = folder / "durable.txt", folder / "received.msgpack"
+    written = []
+    with (
+        worker_of(job) as worker,
+        closing(SqliteStore.open(state_of(job), "live")) as store,
+        _end("watch", folder=str(node.cdc_raw), out=str(index)),
+        _end("consume", servers=servers, topic=_TOPIC, out=str(received)),
+    ):
+        until(lambda: all(state.position for state in store.states()))
+        count = node.write(_WARM_RATE, min(seconds, _WARM_SECONDS))["rows"]
+        until(lambda: delivered(store) >= count)
+        before = cpu_seconds(worker.pid)
+        time.sleep(seconds)
+        idle = (cpu_seconds(worker.pid) - before) / seconds
+        for rate in RATES:
+            before = cpu_seconds(worker.pid)
+            rows = node.write(rate, seconds)
+            count += rows["rows"]
+            until(lambda total=count: delivered(store) >= total)  # type: ignore[misc]
+            written.append(Written(rate, **rows, cpu_seconds=cpu_seconds(worker.pid) - before))
+    return idle, written, _rows(index, received, state_of(job))
+
+
+def _job(folder: Path, servers: str, node: Node) -> Path:
+    document = {
+        "job": "live",
+        "state": "state.db",
+        "source": {
+            "plugin": "cassandra",
+            "contact_points": [node.contact_point],
+            "topology": "live",
+            "streamed": "publish",
+            "nodes": node.nodes,
+            "tables": ["bulk.wide"],
+            "consistency": "QUORUM",
+            "splits": SPLITS,
+        },
+        "sink": {"plugin": "kafka", "bootstrap.servers": servers, "topic": _TOPIC},
+    }
+    path = folder / "live.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def _rows(index: Path, received: Path, state: Path) -> Sequence[Row]:
+    """Join messages with when their places in the log became durable."""
+    times, offsets = defaultdict[int, list[float]](list), defaultdict[int, list[int]](list)
+    for line in index.read_text().splitlines():
+        at, segment, offset = map(int, line.split())
+        times[segment].append(at / 1e6)
+        offsets[segment].append(offset)
+    got = msgspec.msgpack.decode(received.read_bytes(), type=Messages)
+    with closing(JobSchemas(state)) as schemas:
+        read = reader_of(schemas.get(got.schema_id).value)
+    rows = []
+    for message in got.messages:
+        change = read(message.value)
+        segment, position = change["segment"], change["position"]
+        place = bisect_left(offsets[segment], position)
+        if place == len(offsets[segment]):
+            raise ProbeFailedError(f"{segment}:{position} was not seen to become durable")
+        rows.append(
+            Row(
+                change["timestampMicros"] / 1e3,
+                times[segment][place],
+                message.appended_ms,
+                message.received_ns / 1e6,
+            )
+        )
+    return rows
+
+
+def figures_of(
+    idle: float, written: Sequence[Written], rows: Sequence[Row], md5: float
+) -> Sequence[Figure]:
+    """Return what was found of each rate, and of the idle worker."""
+    slower = max(1.0, md5 / MD5_NS)
+    made = [Figure("this machine: MD5 of 323 bytes", "ns", [md5], {"where goals were set": MD5_NS})]
+    share = _PERCENT * idle
+    title = "an idle worker, a live node"
+    made.append(
+        Figure(title, "% of a core", [share], {}, goal=_IDLE_GOAL, alarm=_IDLE_ALARM).where(slower)
+    )
+    for each in written:
+        own = [row for row in rows if each.began_us <= row.written * 1e3 <= each.ended_us]
+        if len(own) != each.rows:
+            raise ProbeFailedError(f"{len(own)} of {each.rows} rows were received")
+        title = f"{each.rate:,} rows a second: "
+        cost = each.cpu_seconds / each.rows * 1e6
+        goal, alarm = _GOALS_US[each.rate], _ALARMS_US[each.rate]
+        made.append(
+            Figure(f"{title}a change", "µs", [cost], {}, goal=goal, alarm=alarm).where(slower)
+        )
+        goal, alarm = _LATE_GOAL_MS, _LATE_ALARM_MS
+        late = [row.received - row.durable for row in own]
+        published = f"{title}durable → published, p99"
+        made += [
+            _late(f"{title}written → durable, p99", [r.durable - r.written for r in own]),
+            _late(f"{title}durable → in the broker, p99", [r.appended - r.durable for r in own]),
+            _late(published, late, goal=goal, alarm=alarm),
+            _late(f"{title}written → published, p99", [r.received - r.written for r in own]),
+        ]
+    return made
+
+
+def _late(
+    title: str, late: Sequence[float], *, goal: float | None = None, alarm: float | None = None
+) -> Figure:
+    places = sorted(late)
+    p50, p99 = places[len(places) // 2], places[len(places) * 99 // 100]
+    return Figure(title, "ms", [p99], {"p50": p50, "max": places[-1]}, goal=goal, alarm=alarm)
+
+
+def main() -> int:
+    """Return 1 if a figure is beyond its alarm."""
+    parser = broker_parser("bench.live", __doc__, runs=1)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long at each rate")
+    parser.add_argument("--goals", action="store_true", help="fail for goals that are missed, too")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where raw JSON is kept")
+    given = parser.parse_args()
+    with brokers(given) as (servers, folder), ExitStack() as stack:
+        recording = prepare(
+            "wide", folder / "wide", replicas=1, consistency="ONE", mutations_max=None
+        )
+        md5 = md5_ns(probe("bare", log=str(recording.log)))
+        node = Node(stack, folder / "node", recording)
+        idle, written, rows = measured(folder, servers, node, seconds=given.seconds)
+    figures = figures_of(idle, written, rows, md5)
+    sys.stdout.write(table(figures) + "\n")
+    raw = {
+        "machine": machine_facts(),
+        "idle": idle,
+        "written": [each._asdict() for each in written],
+        "figures": [as_json(figure) for figure in figures],
+    }
+    given.results.mkdir(parents=True, exist_ok=True)
+    path = given.results / time.strftime("live-%Y-%m-%dT%H%M%S.json")
+    path.write_text(json.dumps(raw, indent=1) + "\n")
+    sys.stdout.write(f"raw numbers: {path}\n")
+    too_much = [] if given.no_alarm else complaints(figures, goals=given.goals)
+    sys.stderr.write("".join(f"{complaint}\n" for complaint in too_much))
+    return int(bool(too_much))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
