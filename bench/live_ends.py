@@ -84,13 +84,12 @@ class _Answers:
     def wait(self, count: int) -> None:
         """Take what came; wait until there are *count*."""
         deadline = time.monotonic() + _SECONDS_MAX
-        while self._selector.select(1.0 if self._count < count else 0.0):
-            self._buffer += self._connection.recv(1 << 20)
-            self._take()
+        while self._selector.select(1.0 if self._count < count else 0.0) or self._count < count:
             if time.monotonic() > deadline:
-                break
-        if self._count < count:
-            raise ProbeFailedError(f"{self._count} answers of {count}")
+                raise ProbeFailedError(f"{self._count} answers of {count} in {_SECONDS_MAX} s")
+            if self._selector.select(0.0):
+                self._buffer += self._connection.recv(1 << 20)
+                self._take()
 
     def _take(self) -> None:
         at, buffer = 0, self._buffer
