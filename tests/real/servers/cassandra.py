@@ -20,11 +20,15 @@ _JAVA_11, _JAVA_17 = 11, 17
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A release of Cassandra, the Java it runs on, and settings beyond a small node's."""
+    """A release of Cassandra, the Java it runs on, and what differs from a small node's.
+
+    Those are settings, and options of Java.
+    """
 
     version: str
     java: int
     settings: Mapping[str, object] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
 
     def class_path(self) -> str:
         """Return its jars, which are fetched the first time."""
@@ -279,6 +283,7 @@ class Cassandra:
             *("-Dcassandra.superuser_setup_delay_ms=0", "-Dcassandra-foreground=yes"),
             "-Dcassandra.batchlog.replay_timeout_in_ms=2000",
             *self._replacing(),
+            *self.release.options,
             *("-cp", self.release.class_path(), "org.apache.cassandra.service.CassandraDaemon"),
         ]
 
