@@ -90,6 +90,8 @@ class Written(NamedTuple):
     cpu_seconds: float
     busy: float
     """The share of all processors that anything took."""
+    waited: float
+    """The share of the time that threads of the worker waited for a processor."""
 
 
 class Row(NamedTuple):
@@ -178,12 +180,14 @@ def measured(
         idle = (cpu_seconds(worker.pid) - before) / seconds
         for rate in RATES:
             before, machine = cpu_seconds(worker.pid), _ticks()
+            began, waited = time.monotonic(), _waited_seconds(worker.pid)
             rows = node.write(rate, seconds)
             busy, total = (now - then for now, then in zip(_ticks(), machine, strict=True))
             count += rows["rows"]
             until(lambda total=count: delivered(store) >= total)  # type: ignore[misc]
             cpu = cpu_seconds(worker.pid) - before
-            written.append(Written(rate, **rows, cpu_seconds=cpu, busy=busy / total))
+            waited = (_waited_seconds(worker.pid) - waited) / (time.monotonic() - began)
+            written.append(Written(rate, **rows, cpu_seconds=cpu, busy=busy / total, waited=waited))
     return idle, written, _rows(index, received, state_of(job))
 
 
@@ -192,6 +196,12 @@ def _ticks() -> tuple[int, int]:
     fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
     ticks = [int(field) for field in fields]
     return sum(ticks) - ticks[3] - ticks[4], sum(ticks)  # Idle, and waiting for a disk.
+
+
+def _waited_seconds(pid: int) -> float:
+    """Return how long the threads of a process have been ready to run, and did not."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(each.read_text().split()[1]) for each in threads) / 1e9
 
 
 def _job(folder: Path, servers: str, node: Node) -> Path:
@@ -261,7 +271,10 @@ def figures_of(
         title = f"{each.rate:,} rows a second: "
         cost = each.cpu_seconds / each.rows * 1e6
         goal, alarm = _GOALS_US[each.rate], _ALARMS_US[each.rate]
-        busy = {"processors busy, %": _PERCENT * each.busy}
+        busy = {
+            "processors busy, %": _PERCENT * each.busy,
+            "worker waited for one, %": _PERCENT * each.waited,
+        }
         made.append(
             Figure(f"{title}a change", "µs", [cost], busy, goal=goal, alarm=alarm).where(slower)
         )
