@@ -14,7 +14,7 @@ import msgspec
 from headrace.connector.serde.avro_types import is_complex
 from headrace.connector.serde.codecs.records import reader_of
 from headrace.connector.serde.schemas.lookup import SchemaUnknownError
-from headrace.connector.streams.folding import (
+from headrace.connector.rows.folding import (
     TableView,
     add,
     collected,

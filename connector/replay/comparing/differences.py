@@ -8,7 +8,7 @@ from typing import Final
 
 from headrace.connector.replay.comparing.bucket_sums import ChangeRow
 from headrace.connector.replay.comparing.rows import CellState, RowState, Span
-from headrace.connector.streams.folding import NEVER
+from headrace.connector.rows.folding import NEVER
 
 Key = tuple[str, bytes]  # The table, and a message's key.
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
-from headrace.connector.streams.folding import (
+from headrace.connector.rows.folding import (
     NEVER,
     State,
     TableView,

@@ -1,0 +1,1 @@
+"""Folds changes into rows, by the rules of Cassandra, in any order."""
