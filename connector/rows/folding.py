@@ -10,13 +10,15 @@ import re
 import struct
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from ipaddress import ip_address
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
-from headrace.connector.serde.avro_types import AvroType, field_of
+from headrace.connector.serde.avro_types import AvroType, field_of, is_complex
 from headrace.plugins import Document, RecordSchema
+from headrace.plugins.cql_text import quote_name
 
 State = dict[str, Any]  # Any: plain data.
 Value = Any  # Any: what an Avro type has for a value.
@@ -24,6 +26,7 @@ Value = Any  # Any: what an Avro type has for a value.
 NEVER: Final = -(1 << 63)
 _PACK: Final = msgspec.msgpack.Encoder(order="deterministic")
 _ORDER: Final = re.compile(r" WITH CLUSTERING ORDER BY \((.*)\)")
+_INET_KEY: Final = re.compile(r"(set|map)<inet\b")
 _TIME_UUID: Final = 1
 _WRITTEN_BY_CELL: Final = ({"mode", "deletedAt", "cells"}, {"mode", "deletedAt", "fields"})
 
@@ -45,12 +48,18 @@ class TableView:
         found = _ORDER.search(schema.text)
         orders = found[1].split(", ") if found else []
         self.descending = [order.endswith(" DESC") for order in orders]
+        self._addresses = {
+            name for name in self.clustering if _is_inet(schema.text, self.names[name])
+        }
 
     def position(self, values: Iterable[Value], names: Iterable[str]) -> list["_Place"]:
         """Return what sorts as clustering values do in the table."""
         flags = self.descending or [False] * len(self.clustering)
         return [
-            _Place(_sort_key(self.types[name], value), descending=flag)
+            _Place(
+                _address(value) if name in self._addresses else _sort_key(self.types[name], value),
+                descending=flag,
+            )
             for name, value, flag in zip(names, values, flags, strict=False)
         ]
 
@@ -230,6 +239,17 @@ def lives(cell: list[Any], after: int, now_s: int) -> bool:
     return written > after and content is not None and (expires is None or expires > now_s)
 
 
+def readable(view: TableView, row: Document) -> Document:
+    """Return a *row*, by CQL names, with collections in the place of their cells."""
+    return {
+        cql: collected(view, alias, row[cql])
+        if row[cql] is not None and is_complex(view.types[alias])
+        else row[cql]
+        for alias, cql in view.names.items()
+        if cql in row
+    }
+
+
 def collected(view: TableView, name: str, cells: list[list[Value]]) -> Value:
     """Return the cells of a collection as a list or an object, those of a UDT by CQL names."""
     fields = field_of(view.types[name], "fields")
@@ -238,13 +258,31 @@ def collected(view: TableView, name: str, cells: list[list[Value]]) -> Value:
         named = fields["type"]["fields"]
         return {f.get("cqlName", f["name"]): values.get(f["name"]) for f in named}
     kind = str(view.types[name].get("cqlType"))
-    key = field_of(field_of(view.types[name], "cells")["type"]["items"], "key")  # type: ignore[index]
-    ordered = sorted(cells, key=lambda cell: _sort_key(key["type"], cell[0]))  # type: ignore[index]
+    ordered = in_order(view, name, cells)
     if kind.startswith("set<"):
         return [each[0] for each in ordered]
     if kind.startswith("list<"):
         return [each[1] for each in ordered]
     return {each[0] if isinstance(each[0], str) else str(each[0]): each[1] for each in ordered}
+
+
+def in_order(view: TableView, name: str, cells: list[list[Value]]) -> list[list[Value]]:
+    """Return the cells of a collection, each a key and a value, in the order of its keys."""
+    kind = view.types[name]
+    if _INET_KEY.match(kind["cqlType"]):
+        return sorted(cells, key=lambda cell: _address(cell[0]))
+    key = field_of(field_of(kind, "cells")["type"]["items"], "key")  # type: ignore[index]
+    return sorted(cells, key=lambda cell: _sort_key(key["type"], cell[0]))  # type: ignore[index]
+
+
+def _is_inet(text: str, column: str) -> bool:
+    """Say whether the canonical text of a table has *column* as an address: Avro has a string."""
+    return re.search(rf"[(,] ?{re.escape(quote_name(column))} inet[, ]", text) is not None
+
+
+def _address(text: str) -> bytes:
+    """Return the bytes by which Cassandra compares addresses."""
+    return ip_address(text).packed
 
 
 def _stored(value: Value) -> bytes:

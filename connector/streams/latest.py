@@ -11,14 +11,13 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from headrace.connector.serde.avro_types import is_complex
 from headrace.connector.serde.codecs.records import reader_of
 from headrace.connector.serde.schemas.lookup import SchemaUnknownError
 from headrace.connector.rows.folding import (
     TableView,
     add,
-    collected,
     partition_key,
+    readable,
     row_key,
     row_of,
     static_row,
@@ -88,24 +87,14 @@ class LatestRows:
             row = row_of(view, key, _UNPACK.decode(content), found, now_s)
             if row is not None:
                 shown.add(whole_key)
-                yield _readable(view, row)
+                yield readable(view, row)
         for packed, partition, state in alone:
             row = None if packed in shown else static_row(view, partition, state, now_s)
             if row is not None:
-                yield _readable(view, row)
+                yield readable(view, row)
 
     def _reader(self, schema_id: bytes) -> tuple[TableView, Any]:  # Any: as above.
         schema = self._schemas.get(schema_id)
         view = self._views[schema.table] = TableView(schema)
         made = self._readers[schema_id] = view, reader_of(schema.value)
         return made
-
-
-def _readable(view: TableView, row: Document) -> Document:
-    """Return *row* with collections in the place of their cells."""
-    return {
-        cql: collected(view, alias, row[cql])
-        if row[cql] is not None and is_complex(view.types[alias])
-        else row[cql]
-        for alias, cql in view.names.items()
-    }

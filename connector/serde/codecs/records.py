@@ -46,6 +46,18 @@ def reader_of(schema: Document) -> Callable[[bytes], Any]:  # Any: what the sche
     return lambda content: fastavro.schemaless_reader(BytesIO(content), parsed, None)
 
 
+def writer_of(schema: Document) -> Callable[[Any], bytes]:  # Any: what the schema describes.
+    """Return what turns a value of *schema*, as `reader_of` returns it, into bytes."""
+    parsed: Any = fastavro.parse_schema(without_logic(schema), {})
+
+    def write(value: Any) -> bytes:  # noqa: ANN401 (what the schema describes)
+        out = BytesIO()
+        fastavro.schemaless_writer(out, parsed, value)
+        return out.getvalue()
+
+    return write
+
+
 class ShapedSchema:
     """The schema of shaped changes, with readers of their keys and values."""
 

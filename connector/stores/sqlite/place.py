@@ -35,6 +35,15 @@ def network_file_system(path: str, mounts: str) -> str:
     return found if found.removeprefix("fuse.") in NETWORK_FILE_SYSTEMS else ""
 
 
+def remote_file_system(place: Path) -> str:
+    """Return the network file system that *place* lies on, where it can be asked, or nothing."""
+    try:
+        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # Not Linux: nothing to ask.
+        return ""
+    return network_file_system(os.path.realpath(place), mounts)
+
+
 def check_place(place: Path, *, create: bool) -> None:
     """Refuse a place where no state file can be, or where it cannot be used.
 
@@ -63,12 +72,7 @@ def check_place(place: Path, *, create: bool) -> None:
     if not os.access(directory, os.W_OK) or (place.exists() and not os.access(place, os.W_OK)):
         raise StateFileError("is not writable", place=str(place))
     _check_log(place)
-    try:
-        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
-    except OSError:  # Not Linux: nothing to ask.
-        return
-    remote = network_file_system(os.path.realpath(place), mounts)
-    if remote:
+    if remote := remote_file_system(place):
         raise StateFileError(
             f"lies on a network file system ({remote}), where SQLite's locks cannot be trusted",
             place=str(place),

@@ -1,0 +1,42 @@
+"""The arrival of a change: a hybrid logical clock in one number of 64 bits.
+
+The upper 44 bits are ms since 1970, the lower 20 a sequence within the millisecond. Arrivals of a
+history only ascend, also when the clock of the machine is set back: then they count on from the
+last one. One transaction gives them, so an arrival that is committed is never preceded later.
+"""
+
+import datetime as dt
+from typing import Final
+
+SEQUENCE_BITS: Final = 20
+_SEQUENCE: Final = (1 << SEQUENCE_BITS) - 1
+
+
+def first_of(ms: int) -> int:
+    """Return the first arrival of a millisecond."""
+    return ms << SEQUENCE_BITS
+
+
+def ms_of(arrival: int) -> int:
+    """Return the milliseconds since 1970 of an arrival."""
+    return arrival >> SEQUENCE_BITS
+
+
+def sequence_of(arrival: int) -> int:
+    """Return the sequence of an arrival within its millisecond, from 0."""
+    return arrival & _SEQUENCE
+
+
+def next_after(last: int, now_ms: int) -> int:
+    """Return the arrival after *last* at *now_ms*; those behind it are the numbers behind it."""
+    return max(last + 1, first_of(now_ms))
+
+
+def moment(ms: int) -> dt.datetime:
+    """Return the time of milliseconds since 1970, in UTC."""
+    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=ms)
+
+
+def time_text(ms: int) -> str:
+    """Return it as messages and answers show it: ISO 8601, in UTC."""
+    return moment(ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,86 @@
+"""The options of the sink `history`."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from headrace import plugins
+from headrace.connector.history.durations import duration_ms
+
+CHANGE: Final = "change"
+PRE: Final = "pre"
+POST: Final = "post"
+LATEST: Final = "latest"
+SCOPES: Final = (CHANGE, PRE, POST, LATEST)
+BUCKETS_MAX: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryConfig(plugins.SinkOptions):
+    """Options of the history sink; `CREATE CDC` sets `path`, `table` and `include`."""
+
+    path: str = plugins.option(
+        "The file of the history, on a local disk; created if it does not exist.", writes=True
+    )
+    table: str = plugins.option("The table whose changes are kept: keyspace.table.")
+    include: tuple[str, ...] = plugins.option(
+        "What queries return of each change unless they say otherwise: change, and images of its "
+        "row: pre, post, latest. Images are kept from when one of them is first included.",
+        default=(CHANGE,),
+    )
+    buckets: int = plugins.option(
+        "How many buckets the partition keys are divided into; it cannot be changed.",
+        default=8,
+        minimum=1,
+        maximum=BUCKETS_MAX,
+    )
+    retention: str = plugins.option(
+        "How long changes are kept after their arrival: 90s, 15m, 12h, 7d.", default="7d"
+    )
+    seed: str = plugins.option(
+        "What the images know of rows that were there before: `none`, so images have only columns "
+        "that were seen since; `empty`, if the table has no rows when its history begins.",
+        default="none",
+        choices=("none", "empty"),
+    )
+    expand_deletes: bool = plugins.option(
+        "Besides the deletion of a range or a partition, keep a DELETE of each row it removes.",
+        default=False,
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be kept."""
+        plugins.SinkOptions.__post_init__(self)
+        problems = []
+        unknown = [name for name in self.include if name not in SCOPES]
+        if unknown or not self.include:
+            what = f"expected some of {', '.join(SCOPES)}; found {', '.join(self.include)[:64]!r}"
+            problems.append(plugins.Problem("include", what))
+        if not re.fullmatch(r"[^.]+\.[^.]+", self.table):
+            problems.append(plugins.Problem("table", "expected keyspace.table"))
+        if not self.path.strip("/") or self.path.endswith("/"):
+            problems.append(plugins.Problem("path", f"{self.path!r} names no file"))
+        if self.transforms:
+            what = "a history keeps changes as they are, without transforms"
+            problems.append(plugins.Problem("transforms", what))
+        if problems:
+            raise plugins.ConfigError(problems)
+        duration_ms(self.retention, "retention")
+
+    @property
+    def file(self) -> Path:
+        """Return the path of the file."""
+        return Path(self.path).absolute()
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """Return what is kept: each change, and for a pre or a post image all that makes both."""
+        if not {PRE, POST}.isdisjoint(self.include):
+            return frozenset(SCOPES)
+        return frozenset((CHANGE, *self.include))
+
+    @property
+    def retention_ms(self) -> int:
+        """Return how long changes are kept, in ms."""
+        return duration_ms(self.retention, "retention")

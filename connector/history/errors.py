@@ -1,0 +1,45 @@
+"""The errors of the change history."""
+
+from headrace.plugins import ConfigError, FatalError, MissingRequirementError, RetriableError
+
+
+class HistoryFileError(MissingRequirementError):
+    """The file of a history cannot be opened, or is not one."""
+
+    code = "history_file"
+
+
+class HistoryBusyError(RetriableError):
+    """Another process kept the file locked, or it cannot be written now."""
+
+    code = "history_busy"
+
+
+class HistoryMissingError(HistoryFileError):
+    """There is no such file: no worker has opened the sink yet, or it was removed."""
+
+    code = "history_missing"
+
+
+class HistoryTableError(FatalError):
+    """A change of another table was routed to a history, or its row cannot be named."""
+
+    code = "history_table"
+
+
+class HistoryTruncatedError(ConfigError):
+    """A query begins before the oldest change that is kept: its answer would not be complete."""
+
+    code = "history_truncated"
+
+
+class ImageNotKeptError(ConfigError):
+    """A query asks for images of a time in which the history did not keep them."""
+
+    code = "image_not_kept"
+
+
+class QueryError(ConfigError):
+    """A query is not valid for the history's table."""
+
+    code = "history_query"

@@ -1,0 +1,312 @@
+"""The file of a history: a SQLite file with the changes, the state of each row, and the clock.
+
+All writers of a history commit through its lock, one after the other. Each gives its changes their
+arrivals within its transaction, so what a reader has seen is never preceded by what comes later.
+"""
+
+import contextlib
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from headrace.connector.history import arrival
+from headrace.connector.history.errors import (
+    HistoryBusyError,
+    HistoryFileError,
+    HistoryMissingError,
+)
+from headrace.connector.rows.folding import NEVER
+from headrace.connector.stores.sqlite.place import remote_file_system
+from headrace.plugins import HeadraceError, RecordSchema
+
+APPLICATION_ID: Final = 0x68646869  # "hdhi"
+VERSION: Final = 1
+BUSY_TIMEOUT_MS: Final = 5_000
+CACHE_KIB: Final = 16_384
+_PRIMARY: Final = 0xFF  # Of an extended error code.
+_BUSY: Final = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
+
+# A partition's own state has the row x''. `before` is what `images.Images` packs.
+_TABLES: Final = """
+CREATE TABLE about (
+    one INTEGER PRIMARY KEY CHECK (one = 1), table_name TEXT NOT NULL, buckets INTEGER NOT NULL,
+    last INTEGER NOT NULL, floor INTEGER NOT NULL
+) STRICT;
+CREATE TABLE epochs (
+    since INTEGER PRIMARY KEY, scopes TEXT NOT NULL, states_since_us INTEGER
+) STRICT;
+CREATE TABLE schemas (
+    number INTEGER PRIMARY KEY, schema_id BLOB NOT NULL UNIQUE, table_name TEXT NOT NULL,
+    text TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL
+) STRICT;
+CREATE TABLE changes (
+    arrival INTEGER PRIMARY KEY, bucket INTEGER NOT NULL, schema INTEGER NOT NULL,
+    operation INTEGER NOT NULL, written_us INTEGER NOT NULL, key BLOB NOT NULL, row BLOB NOT NULL,
+    change BLOB NOT NULL, before BLOB
+) STRICT;
+CREATE INDEX changes_of_key ON changes (key);
+CREATE TABLE states (
+    key BLOB NOT NULL, row BLOB NOT NULL, state BLOB NOT NULL, PRIMARY KEY (key, row)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE writers (split TEXT PRIMARY KEY, epoch INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE entries (
+    split TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (split, name)
+) STRICT, WITHOUT ROWID;
+"""
+
+
+class Epoch(NamedTuple):
+    """What is kept of changes from the arrival `since` on.
+
+    The states of rows have all that was written since `states_since_us`; None, if none are kept.
+    """
+
+    since: int
+    scopes: frozenset[str]
+    states_since_us: int | None
+
+
+class HistoryFile:
+    """An open file; for one thread at a time."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        """Use `opened` or `made`."""
+        self.path = path
+        self.run = connection.execute
+        self.run_many = connection.executemany
+        self._connection = connection
+        self.table, self.buckets = self.run("SELECT table_name, buckets FROM about").fetchone()
+
+    @classmethod
+    def opened(cls, path: Path) -> "HistoryFile":
+        """Open a file that exists.
+
+        Raises:
+            HistoryMissingError: it does not exist.
+            HistoryFileError: it is not the file of a history, or cannot be used.
+
+        """
+        if not path.exists():
+            raise HistoryMissingError(
+                "there is no history here",
+                place=str(path),
+                hint="a worker makes it when it runs the history's job: `headrace worker`",
+            )
+        with named_errors(path):
+            connection = _connect(path)
+            try:
+                _check(connection, path)
+                return cls(path, connection)
+            except BaseException:
+                connection.close()
+                raise
+
+    @classmethod
+    def made(cls, path: Path, table: str, buckets: int) -> "HistoryFile":
+        """Open the file; make it where there is none. Raises as `opened`."""
+        with named_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        if remote := remote_file_system(path):
+            raise HistoryFileError(
+                f"lies on a network file system ({remote}), where SQLite's locks cannot be trusted",
+                place=str(path),
+                hint="put `path` on a local disk",
+            )
+        with named_errors(path), contextlib.closing(_connect(path)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("BEGIN IMMEDIATE")
+            if not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
+                for statement in _TABLES.split(";\n")[:-1]:
+                    connection.execute(statement)
+                connection.execute("INSERT INTO about VALUES (1, ?, ?, 0, 0)", (table, buckets))
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version = {VERSION}")
+            connection.execute("COMMIT")
+        found = cls.opened(path)
+        if (found.table, found.buckets) != (table, buckets):
+            found.close()
+            raise HistoryFileError(
+                f"is the history of {found.table} in {found.buckets} buckets, expected {table} in "
+                f"{buckets}",
+                place=str(path),
+                hint="neither can be changed: give the history another `path`",
+            )
+        return found
+
+    def close(self) -> None:
+        """Close it. Safe to call twice."""
+        self._connection.close()
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Run the block as one transaction: all of it is durable behind the block, or nothing.
+
+        Raises:
+            HistoryBusyError: nothing was written: the file is locked, or the disk is full.
+
+        """
+        with named_errors(self.path), self._transaction("BEGIN IMMEDIATE"):
+            yield
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Run the block on one snapshot. Raises as `writing`."""
+        with named_errors(self.path), self._transaction("BEGIN"):
+            yield
+
+    @contextlib.contextmanager
+    def _transaction(self, begin: str) -> Iterator[None]:
+        self.run(begin)
+        try:
+            yield
+            self.run("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                with contextlib.suppress(sqlite3.Error):  # The first error is the one to report.
+                    self.run("ROLLBACK")
+            raise
+
+    def last(self) -> int:
+        """Return the last arrival that was given, or promised not to be given any more."""
+        return int(self.run("SELECT last FROM about").fetchone()[0])
+
+    def floor(self) -> int:
+        """Return the first arrival of which all changes are kept."""
+        return int(self.run("SELECT floor FROM about").fetchone()[0])
+
+    def set_last(self, last: int) -> None:
+        """Give only later arrivals from now on. Within `writing`."""
+        self.run("UPDATE about SET last = ?", (last,))
+
+    def settle(self, until_ms: int) -> int:
+        """Promise that no change arrives before *until_ms* any more; durable when it returns.
+
+        Returns the first arrival that may still come; where the file cannot be written, that is
+        behind the last change. Raises as `writing`.
+        """
+        promised = arrival.first_of(until_ms) - 1
+        if self.last() < promised and os.access(self.path, os.W_OK):
+            with self.writing():
+                self.run("UPDATE about SET last = max(last, ?)", (promised,))
+        return self.last() + 1
+
+    def epochs(self) -> list[Epoch]:
+        """Return the epochs, the first first: each ends where the next one begins."""
+        found = self.run("SELECT since, scopes, states_since_us FROM epochs ORDER BY since")
+        return [Epoch(since, frozenset(scopes.split()), at) for since, scopes, at in found]
+
+    def keep_scopes(
+        self, scopes: frozenset[str], now_ms: int, *, states: bool, is_empty: bool
+    ) -> None:
+        """Begin an epoch with these scopes, unless they are those of the last one.
+
+        With *states* those of rows are kept, from now on or from where the last epoch began them;
+        *is_empty* says that the table has no rows before the first epoch. Without *states* those
+        that there are miss what comes now, and are removed. Raises as `writing`.
+        """
+        with self.writing():
+            epochs = self.epochs()
+            last = epochs[-1] if epochs else None
+            if last is not None and last.scopes == scopes:
+                return
+            since = arrival.next_after(self.last(), now_ms) if epochs else 0
+            begun_us = NEVER if is_empty and last is None else now_ms * 1_000
+            if last is not None and last.states_since_us is not None:
+                begun_us = last.states_since_us
+            row = since, " ".join(sorted(scopes)), begun_us if states else None
+            self.run("INSERT OR REPLACE INTO epochs VALUES (?, ?, ?)", row)
+            if not states:
+                self.run("DELETE FROM states")
+
+    def schemas(self) -> dict[int, RecordSchema]:
+        """Return the schemas of all changes, by their numbers."""
+        rows = self.run("SELECT number, table_name, text, schema_id, key, value FROM schemas")
+        return {
+            number: RecordSchema(table, text, schema_id, json.loads(key), json.loads(value))
+            for number, table, text, schema_id, key, value in rows
+        }
+
+    def schema(self, schema_id: bytes) -> RecordSchema | None:
+        """Return a schema that is kept."""
+        return next((s for s in self.schemas().values() if s.schema_id == schema_id), None)
+
+    def schema_number(self, schema: RecordSchema) -> int:
+        """Return the number of a schema, which is kept from now on. Within `writing`."""
+        shapes = json.dumps(schema.key), json.dumps(schema.value)
+        self.run(
+            "INSERT OR IGNORE INTO schemas (schema_id, table_name, text, key, value) "
+            "VALUES (?, ?, ?, ?, ?)",
+            (schema.schema_id, schema.table, schema.text, *shapes),
+        )
+        found = self.run("SELECT number FROM schemas WHERE schema_id = ?", (schema.schema_id,))
+        return int(found.fetchone()[0])
+
+    def remove_before(self, first: int, count_max: int) -> None:
+        """Remove up to *count_max* changes that arrived before *first*. Within `writing`.
+
+        The floor passes all of them, so that no query answers with a part.
+        """
+        oldest = self.run("SELECT min(arrival) FROM changes").fetchone()[0]
+        if oldest is None or oldest >= first:
+            return
+        self.run("UPDATE about SET floor = max(floor, ?)", (first,))
+        self.run(
+            "DELETE FROM changes WHERE arrival IN "
+            "(SELECT arrival FROM changes WHERE arrival < ? ORDER BY arrival LIMIT ?)",
+            (first, count_max),
+        )
+
+
+@contextlib.contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Turn the errors of SQLite and of the file system about *path* into named ones."""
+    try:
+        yield
+    except HeadraceError:
+        raise
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY
+        if code in _BUSY:
+            raise HistoryBusyError(
+                f"another process kept the file locked for {BUSY_TIMEOUT_MS // 1000} s",
+                place=str(path),
+                hint="look for a process that has it open and hangs: `fuser -v` on the file",
+            ) from error
+        if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+            raise HistoryBusyError(
+                f"cannot be written now: {error}", place=str(path), hint="look at disk space"
+            ) from error
+        raise HistoryFileError(
+            f"cannot be used: {error}",
+            place=str(path),
+            hint="`path` names the file that headrace makes: restore it, or give another path",
+        ) from error
+    except OSError as error:
+        raise HistoryFileError(f"cannot be used: {error.strerror}", place=str(path)) from error
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None, check_same_thread=False
+    )
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    return connection
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION_ID:
+        raise HistoryFileError(
+            "is not the file of a history",
+            place=str(path),
+            hint="`path` names the file that headrace makes: give a path of its own",
+        )
+    if version != VERSION:
+        raise HistoryFileError(
+            f"has version {version}, this headrace knows {VERSION}", place=str(path)
+        )

@@ -1,0 +1,127 @@
+"""What can be asked of a history: a range of arrivals, and what of its changes is wanted."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from headrace.connector.history import arrival
+from headrace.connector.history.errors import QueryError
+from headrace.plugins import Document, Operation, Problem
+
+LIMIT_MAX: Final = 10_000
+_TOKEN: Final = re.compile(r"([0-9a-f]{16})([<>])")
+
+# How Phoenix calls what happened, in `event_type`; a deletion of many rows is ours.
+EVENT_TYPES: Final[Mapping[Operation, str]] = {
+    Operation.INSERT: "upsert",
+    Operation.UPDATE: "upsert",
+    Operation.DELETE: "delete",
+    Operation.DELETE_RANGE: "range_delete",
+    Operation.DELETE_PARTITION: "partition_delete",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """Changes that arrived from *from_ms* on and before *to_ms*; without it, until now.
+
+    *scopes* are images, or None for those that the history includes. *key* has values of columns of
+    the primary key, as JSON has them. *operations* and *partitions* are those wanted, all if empty.
+    Written from *written_from_us* on and before *written_to_us*. *after* is the token of a page.
+    With *unsafe* also what arrived in this millisecond is returned.
+    """
+
+    from_ms: int
+    to_ms: int | None = None
+    scopes: frozenset[str] | None = None
+    partitions: frozenset[int] = frozenset()
+    key: Document = field(default_factory=dict)
+    operations: frozenset[Operation] = frozenset()
+    written_from_us: int | None = None
+    written_to_us: int | None = None
+    descending: bool = False
+    limit: int = 100
+    after: str = ""
+    unsafe: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A change as a query returns it; values are as JSON has them (`json_values`).
+
+    `key` has the columns of the primary key that the change names. An image that was not asked for
+    is None, and so is the post image of a deletion. `partial` says that columns of the images may
+    be missing, because the history did not see all of the row's past: a column that is unknown is
+    absent, one that is null is None. `derived` is a row that the deletion of a range or a partition
+    removed. A change that is not `effective` lost against newer ones, whole.
+    """
+
+    arrival: int
+    partition_id: int
+    key: Document
+    operation: Operation
+    written_us: int
+    change: Document | None = None
+    pre: Document | None = None
+    post: Document | None = None
+    latest: Document | None = None
+    partial: bool = False
+    derived: bool = False
+    static: bool = False
+    effective: bool = True
+
+    @property
+    def time_ms(self) -> int:
+        """Return when it arrived: ms since 1970."""
+        return arrival.ms_of(self.arrival)
+
+    @property
+    def sequence(self) -> int:
+        """Return its number among those that arrived in the same millisecond."""
+        return arrival.sequence_of(self.arrival)
+
+    def json_document(self) -> Document:
+        """Return it with Phoenix's names."""
+        images = {
+            "pre_image": self.pre,
+            "change_image": self.change,
+            "post_image": self.post,
+            "latest_image": self.latest,
+        }
+        made = {name: image for name, image in images.items() if image is not None}
+        return {"event_type": EVENT_TYPES[self.operation], **made}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """The events of one answer.
+
+    `token` continues behind the last of them; empty if there is nothing more in the range. No
+    change will arrive before `safe_until_ms` any more.
+    """
+
+    events: list[Event]
+    token: str
+    safe_until_ms: int
+
+
+class Place(NamedTuple):
+    """Behind which arrival a page continues."""
+
+    arrival: int
+    descending: bool
+
+    def token(self) -> str:
+        """Return the text that `of` reads."""
+        return f"{self.arrival:016x}{'<' if self.descending else '>'}"
+
+    @classmethod
+    def of(cls, token: str, *, descending: bool) -> "Place":
+        """Read a token. Raises QueryError."""
+        found = _TOKEN.fullmatch(token)
+        if not found or (found[2] == "<") != descending:
+            what = "is not a token of this query" if found else "is not a token"
+            hint = "give the `next_token` of the page before, and the same ORDER BY"
+            raise QueryError([Problem("after", f"{token[:32]!r} {what}", hint)])
+        return cls(int(found[1], 16), descending)

@@ -1,0 +1,306 @@
+"""Answers queries of a history: the changes of a range of arrivals, in their order.
+
+A change is rendered when it is asked for, from its bytes and the states that it found. What a
+query was told to be final stays final: before it reads, it has the clock of the history pass the
+end of its range, so nothing arrives there any more.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from headrace.connector.history import arrival
+from headrace.connector.history.config import CHANGE, LATEST, POST, PRE
+from headrace.connector.history.errors import HistoryTruncatedError, ImageNotKeptError, QueryError
+from headrace.connector.history.file import HistoryFile
+from headrace.connector.history.images import PARTITION, clustering_of, state_of, unpacked
+from headrace.connector.history.query import Event, Page, Place, Query
+from headrace.connector.history.rendering import Shape, newest_us
+from headrace.connector.rows.folding import NEVER, State, add
+from headrace.plugins import Clock, Document, Operation, Problem
+from headrace.plugins.records.record import OPERATIONS
+
+_COLUMNS: Final = "arrival, bucket, schema, operation, written_us, key, row, change, before"
+_WIDE: Final = frozenset((Operation.DELETE_RANGE, Operation.DELETE_PARTITION))
+_LATER: Final = 1 << 62
+
+
+class History:
+    """A history that is read; for one thread at a time."""
+
+    def __init__(self, file: HistoryFile, include: frozenset[str], clock: Clock) -> None:
+        """Read *file*, which `close` closes; queries get *include* unless they say otherwise."""
+        self.file = file
+        self._include = include
+        self._clock = clock
+        self._shapes: dict[int, Shape] = {}
+
+    def close(self) -> None:
+        """Close the file. Safe to call twice."""
+        self.file.close()
+
+    def select(self, query: Query) -> Page:
+        """Return the first `limit` events of a query, and how to continue.
+
+        Raises:
+            HistoryTruncatedError: changes from the beginning of its range were removed.
+            ImageNotKeptError: it wants images of a time in which they were not kept.
+            QueryError: it does not fit the history's table.
+            HistoryBusyError: another process kept the file locked.
+
+        """
+        now_ms = self._clock.wall_ms()
+        to_ms = now_ms if query.to_ms is None else query.to_ms
+        may_come = self.file.settle(min(to_ms, now_ms))
+        scopes = self._include if query.scopes is None else query.scopes
+        begin, end = arrival.first_of(query.from_ms), arrival.first_of(to_ms)
+        if not query.unsafe:
+            end = min(end, may_come)
+        with self.file.reading():
+            self._check(begin, end, scopes)
+            events, more = self._events(query, scopes, begin, end)
+        token = Place(events[-1].arrival, query.descending).token() if more else ""
+        return Page(events=events, token=token, safe_until_ms=arrival.ms_of(may_come))
+
+    def pages(self, query: Query) -> Iterator[Page]:
+        """Yield all pages of a query. Each is read when it is asked for; raises as `select`."""
+        if query.to_ms is None:
+            query = replace(query, to_ms=self._clock.wall_ms())
+        while True:
+            page = self.select(query)
+            yield page
+            if not page.token:
+                return
+            query = replace(query, after=page.token)
+
+    def _check(self, begin: int, end: int, scopes: frozenset[str]) -> None:
+        """Refuse a range of which changes were removed, or images were not kept."""
+        floor = self.file.floor()
+        if begin < floor and begin < end:
+            first = arrival.time_text(arrival.ms_of(floor))
+            hint = f"begin at {first} or later; ALTER CDC … WITH retention = keeps more from now on"
+            raise HistoryTruncatedError(
+                [Problem("cdc_time", f"changes that arrived before {first} were removed", hint)]
+            )
+        epochs = self.file.epochs()
+        ends = [epoch.since for epoch in epochs[1:]] + [_LATER]
+        for epoch, until in zip(epochs, ends, strict=True):
+            missing = scopes - epoch.scopes
+            if missing and max(begin, epoch.since) < min(end, until):
+                raise ImageNotKeptError([_not_kept(min(missing), epoch.since, until)])
+
+    def _events(
+        self, query: Query, scopes: frozenset[str], begin: int, end: int
+    ) -> tuple[list[Event], bool]:
+        """Return up to `limit` events, and whether there are more."""
+        wanted = self._key(query.key)
+        text, values = self._statement(query, begin, end, wanted)
+        now_s = self._clock.wall_ms() // 1_000
+        found: list[Event] = []
+        for row in self.file.run(text, values):
+            event = self._event(_Stored(*row), scopes, now_s)
+            if any(event.key.get(name) != value for name, value in wanted.values.items()):
+                continue
+            if len(found) == query.limit:
+                return found, True
+            found.append(event)
+        return found, False
+
+    def _statement(
+        self, query: Query, begin: int, end: int, wanted: "_Key"
+    ) -> tuple[str, list[int | bytes]]:
+        """Return the SELECT of the rows that may be events of *query*, and its values."""
+        if query.after:
+            place = Place.of(query.after, descending=query.descending)
+            begin, end = (begin, place.arrival) if place.descending else (place.arrival + 1, end)
+        conditions = ["arrival >= ?", "arrival < ?"]
+        values: list[int | bytes] = [begin, end]
+        for column, numbers in (
+            ("bucket", query.partitions),
+            ("operation", {OPERATIONS.index(each) for each in query.operations}),
+        ):
+            if numbers:
+                conditions.append(f"{column} IN ({', '.join('?' * len(numbers))})")
+                values += sorted(numbers)
+        for sign, bound in ((">=", query.written_from_us), ("<", query.written_to_us)):
+            if bound is not None:
+                conditions.append(f"written_us {sign} ?")
+                values.append(bound)
+        by_key = ""
+        if wanted.content is not None:
+            by_key = " INDEXED BY changes_of_key"
+            conditions.append("key = ?")
+            values.append(wanted.content)
+        order = "DESC" if query.descending else "ASC"
+        where = " AND ".join(conditions)
+        table = f"changes{by_key} WHERE {where} ORDER BY arrival {order}"
+        return f"SELECT {_COLUMNS} FROM {table}", values  # noqa: S608 (all parts are ours)
+
+    def _key(self, values: Document) -> "_Key":
+        """Return what changes of this key have. Raises QueryError."""
+        schemas = self.file.schemas()
+        if not values or not schemas:
+            return _Key(values, None)
+        shape = self._shape(max(schemas))
+        names = [shape.view.names[n] for n in (*shape.view.key, *shape.view.clustering)]
+        unknown = [name for name in values if name not in names]
+        if unknown:
+            hint = f"columns of the primary key are {', '.join(names)}"
+            raise QueryError([Problem(name, "cannot be compared", hint) for name in unknown])
+        return _Key(values, shape.key_bytes(values))
+
+    def _shape(self, number: int) -> Shape:
+        if number not in self._shapes:
+            self._shapes |= {n: Shape(schema) for n, schema in self.file.schemas().items()}
+        return self._shapes[number]
+
+    def _event(self, stored: "_Stored", scopes: frozenset[str], now_s: int) -> Event:
+        shape = self._shape(stored.schema)
+        value = shape.read(stored.change)
+        operation = OPERATIONS[stored.operation]
+        partition = [value["payload"][name] for name in shape.view.key]
+        derived = operation is Operation.DELETE and value["operationType"] != operation
+        row_level = operation not in _WIDE and not value["isStatic"]
+        clustering: list[Any] = []
+        if row_level:
+            payload = value["payload"]
+            names = shape.view.clustering
+            clustering = clustering_of(stored.row) if derived else [payload[n] for n in names]
+        change = None if derived else shape.change(value)
+        event = Event(
+            arrival=stored.arrival,
+            partition_id=stored.bucket,
+            key=shape.key(partition, clustering),
+            operation=operation,
+            written_us=stored.written_us,
+            change=change if CHANGE in scopes else None,
+            derived=derived,
+            static=value["isStatic"],
+        )
+        if operation in _WIDE or scopes.isdisjoint((PRE, POST, LATEST)):
+            return event  # What a deletion of many rows removed are events of their own.
+        row = _Row(shape, partition, clustering, stored.row)
+        if not scopes.isdisjoint((PRE, POST)):
+            event = self._with_past(event, stored, row, None if derived else value, scopes)
+        if LATEST in scopes:
+            event = self._with_latest(event, stored, row, now_s)
+        return event
+
+    def _with_past(
+        self,
+        event: Event,
+        stored: "_Stored",
+        row: "_Row",
+        value: Document | None,
+        scopes: frozenset[str],
+    ) -> Event:
+        """Return *event* with the images before it and behind it; *value* is what it wrote."""
+        assert stored.before is not None  # noqa: S101 (`_check` has looked)
+        found, partition = map(state_of, unpacked(stored.before))
+        at_s, since_us = event.time_ms // 1_000, self._since_us(stored.arrival)
+        pre, is_whole = row.image(found, partition, at_s, since_us)
+        post, effective = None, True
+        if value is not None:
+            after = add(state_of(unpacked(stored.before)[0]), value)
+            effective = row.wins(value, found, after, partition)
+            if event.operation is not Operation.DELETE:
+                post, is_whole = row.image(after, partition, at_s, since_us)
+        return replace(
+            event,
+            pre=pre if PRE in scopes else None,
+            post=post if POST in scopes else None,
+            effective=effective,
+            partial=not is_whole,
+        )
+
+    def _with_latest(self, event: Event, stored: "_Stored", row: "_Row", now_s: int) -> Event:
+        found = self.file.run(
+            "SELECT row, state FROM states WHERE key = ? AND row IN (?, ?)",
+            (stored.key, stored.row, PARTITION),
+        )
+        states = {name: state_of(content) for name, content in found}
+        partition = None if stored.row == PARTITION else states.get(PARTITION)
+        since_us = self._since_us(_LATER)
+        latest, is_whole = row.image(states.get(stored.row), partition, now_s, since_us)
+        return replace(event, latest=latest, partial=event.partial or not is_whole)
+
+    def _since_us(self, at: int) -> int:
+        """Return since when, in µs, the states that a change at *at* found have all changes."""
+        epoch = next(epoch for epoch in reversed(self.file.epochs()) if epoch.since <= at)
+        assert epoch.states_since_us is not None  # noqa: S101 (`_check` has looked)
+        return epoch.states_since_us
+
+
+def _not_kept(scope: str, since: int, until: int) -> Problem:
+    begin = arrival.time_text(arrival.ms_of(since)) if since else "the beginning"
+    end = "now" if until == _LATER else arrival.time_text(arrival.ms_of(until))
+    return Problem(
+        "include",
+        f"the {scope} image was not kept from {begin} to {end}",
+        "ask for another time; or for the change alone: SELECT /*+ CDC_INCLUDE(CHANGE) */",
+    )
+
+
+class _Stored(NamedTuple):
+    """A row of the table `changes`."""
+
+    arrival: int
+    bucket: int
+    schema: int
+    operation: int
+    written_us: int
+    key: bytes
+    row: bytes
+    change: bytes
+    before: bytes | None
+
+
+class _Key(NamedTuple):
+    """The key that a query wants: by names of columns, and the bytes if the partition is whole."""
+
+    values: Document
+    content: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The row, or the static columns of the partition, that a change is about."""
+
+    shape: Shape
+    partition: list[Any]
+    clustering: list[Any]
+    row: bytes
+
+    def image(
+        self, state: State | None, partition: State | None, at_s: int, since_us: int
+    ) -> tuple[Document, bool]:
+        """Return the columns at *at_s*, and whether none can be missing.
+
+        Nothing is missing if the whole row was deleted after *since_us*: all that came later was
+        seen. Otherwise only columns that were seen are in the image.
+        """
+        shape = self.shape
+        if self.row == PARTITION:
+            found = shape.static(self.partition, state, at_s)
+            deleted_us = state["deleted"] if state else NEVER
+        else:
+            found = shape.row((self.partition, self.clustering), state, partition, at_s)
+            deleted_us = shape.deleted_us(self.row, state, partition)
+        if deleted_us >= since_us:
+            return found or {}, True
+        known = shape.known(state)
+        return {name: value for name, value in (found or {}).items() if name in known}, False
+
+    def wins(
+        self, value: Document, found: State | None, after: State, partition: State | None
+    ) -> bool:
+        """Say whether a change that *found* a state, and made it *after*, changed anything."""
+        if after == found:
+            return False
+        covered_us = (
+            after["deleted"]
+            if self.row == PARTITION
+            else self.shape.deleted_us(self.row, after, partition)
+        )
+        is_deletion = value["operationType"] == Operation.DELETE
+        return is_deletion or newest_us(value) > covered_us

@@ -1,0 +1,184 @@
+"""Changes and states of rows as the documents that queries return."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from headrace.connector.history.images import clustering_of
+from headrace.connector.history.json_values import json_key, json_value
+from headrace.connector.rows.folding import (
+    NEVER,
+    State,
+    TableView,
+    deleted_until,
+    in_order,
+    row_of,
+    static_row,
+)
+from headrace.connector.serde.avro_types import AvroType, definitions, field_of, is_complex, opened
+from headrace.connector.serde.codecs.records import reader_of, writer_of
+from headrace.plugins import Document, RecordSchema
+
+Values = list[Any]  # Any: as Avro has them.
+_EMPTY: Final[State] = {"deleted": NEVER, "columns": {}}
+
+
+class Shape:
+    """Renders what one schema describes. Thread-safe: nothing of it changes."""
+
+    def __init__(self, schema: RecordSchema) -> None:
+        """Take the schema apart."""
+        self.schema = schema
+        self.read: Callable[[bytes], Any] = reader_of(schema.value)  # Any: a change.
+        whole = opened(schema.value, definitions(schema.value))
+        self.view = TableView(replace(schema, value=whole))
+        keys = {*self.view.key, *self.view.clustering}
+        self._static = [name for name in self.view.types if name in self.view.static]
+        self._regular = [n for n in self.view.types if n not in keys and n not in self.view.static]
+
+    def key(self, partition: Values, clustering: Values) -> Document:
+        """Return the values of the primary key, as far as they are given, by CQL names."""
+        view, values = self.view, (*partition, *clustering)
+        names = (*view.key, *view.clustering)[: len(values)]
+        return {
+            view.names[n]: json_value(view.types[n], value)
+            for n, value in zip(names, values, strict=True)
+        }
+
+    def key_bytes(self, values: Document) -> bytes | None:
+        """Return the key of messages whose partition key has these values, as JSON has them.
+
+        None, if the partition key is not whole, or a type of it has several forms for a value.
+        """
+        given = {name: values.get(self.view.names[name]) for name in self.view.key}
+        kinds = {name: self.view.types[name] for name in self.view.key}
+        if not all(_is_exact(kinds[name], value) for name, value in given.items()):
+            return None
+        return writer_of(self.schema.key)(given)
+
+    def change(self, value: Document) -> Document | None:
+        """Return what was written, by CQL names; None for a deletion without more."""
+        match value["operationType"]:
+            case "DELETE" | "DELETE_PARTITION":
+                return None
+            case "DELETE_RANGE":
+                bounds = {side: self._bound(value["range"][side]) for side in ("start", "end")}
+                return {"range": bounds}
+        payload = value["payload"]
+        names = self.view.names
+        return {names[n]: self._written(n, payload[n]) for n in value["updateFields"]}
+
+    def row(
+        self, name: tuple[Values, Values], state: State | None, partition: State | None, now_s: int
+    ) -> Document | None:
+        """Return a row's columns besides its key, as SELECT shows them at *now_s*."""
+        found = row_of(self.view, name, state or _EMPTY, partition, now_s)
+        return None if found is None else self._shown(self._regular, found)
+
+    def static(self, partition: Values, state: State | None, now_s: int) -> Document | None:
+        """Return the static columns of a partition at *now_s*."""
+        found = static_row(self.view, partition, state or _EMPTY, now_s)
+        return None if found is None else self._shown(self._static, found)
+
+    def known(self, state: State | None) -> frozenset[str]:
+        """Return the columns, by CQL names, of which *state* knows something."""
+        return frozenset(self.view.names[name] for name in (state or _EMPTY)["columns"])
+
+    def deleted_us(self, row: bytes, state: State | None, partition: State | None) -> int:
+        """Return the newest deletion that covers the whole row; before it nothing is unknown."""
+        return deleted_until(self.view, clustering_of(row), state or _EMPTY, partition)
+
+    def _shown(self, names: Iterable[str], found: Document) -> Document:
+        view = self.view
+        return {view.names[n]: self._json(n, found[view.names[n]]) for n in names}
+
+    def _json(self, name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
+        """Return a column of a row; of a collection or UDT *value* has its cells."""
+        kind = self.view.types[name]
+        if value is None or not is_complex(kind):
+            return json_value(kind, value)
+        return self._cells(name, value)
+
+    def _written(self, name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
+        """Return a column of a change: what was written of a collection or UDT, and how."""
+        kind = self.view.types[name]
+        if value is None or not is_complex(kind):
+            return json_value(kind, value)
+        fields = value.get("fields")
+        if fields is None:
+            cells = [(cell["key"], cell) for cell in value["cells"]]
+            key_type = _cell_field(kind, "key")
+            removed = [json_value(key_type, key) for key, cell in cells if cell["removed"]]
+        else:
+            cells = [(key, cell) for key, cell in fields.items() if cell is not None]
+            removed = [key for key, cell in cells if cell["removed"]]
+        kept = [[key, cell.get("value")] for key, cell in cells if not cell["removed"]]
+        made = {"mode": value["mode"], "value": self._cells(name, kept)}
+        return made | ({"removed": removed} if removed else {})
+
+    def _cells(self, name: str, cells: list[Values]) -> Any:  # noqa: ANN401 (by type)
+        """Return cells, each a key and a value, as the collection or UDT that they are."""
+        kind = self.view.types[name]
+        fields = field_of(kind, "fields")
+        if fields is not None:
+            values = {each[0]: each[1] for each in cells}
+            return {
+                field.get("cqlName", field["name"]): json_value(
+                    _value_type(field), values.get(field["name"])
+                )
+                for field in fields["type"]["fields"]
+            }
+        ordered = in_order(self.view, name, cells)
+        key = _cell_field(kind, "key")
+        if kind["cqlType"].startswith("set<"):
+            return [json_value(key, each) for each, _ in ordered]
+        content = _cell_field(kind, "value")
+        if kind["cqlType"].startswith("list<"):
+            return [json_value(content, each) for _, each in ordered]
+        return {json_key(key, each): json_value(content, value) for each, value in ordered}
+
+    def _bound(self, bound: Document | None) -> Document | None:
+        if bound is None:
+            return None
+        view = self.view
+        names = view.clustering[: bound["count"]]
+        values = {view.names[n]: json_value(view.types[n], bound["values"][n]) for n in names}
+        return {"values": values, "inclusive": bound["inclusive"]}
+
+
+def _cell_field(kind: AvroType, name: str) -> AvroType:
+    """Return the type of a field of the cells of a collection."""
+    cells = field_of(kind, "cells")
+    found = field_of(cells["type"]["items"], name) if cells else None
+    assert found is not None  # noqa: S101 (every collection has both, sets no values)
+    return found["type"]
+
+
+def _value_type(field: Document) -> AvroType:
+    """Return the type of a field of a UDT, of which the cells have the value."""
+    cell = next(each for each in field["type"] if each != "null")
+    found = field_of(cell, "value")
+    assert found is not None  # noqa: S101 (every cell of a UDT has it)
+    return found["type"]
+
+
+def _is_exact(kind: AvroType, value: Any) -> bool:  # noqa: ANN401 (by type)
+    """Say whether a value of JSON is Avro's, and the only one that means it."""
+    name = kind if isinstance(kind, str) else kind.get("cqlType") or kind.get("logicalType")
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    return (name in ("int", "long") and is_int) or (
+        name in ("string", "uuid") and isinstance(value, str)
+    )
+
+
+def newest_us(value: Document) -> int:
+    """Return the newest time at which a part of a change was written, in µs."""
+    times: list[int] = [value["timestampMicros"]]
+    times += [note["timestampMicros"] for note in value["cells"] if note["timestampMicros"]]
+    for name in value["updateFields"]:
+        given = value["payload"][name]
+        if isinstance(given, Mapping) and "mode" in given:
+            cells = given["cells"] if "cells" in given else given["fields"].values()
+            times += [cell["timestampMicros"] for cell in cells if cell is not None]
+            times += [given["deletedAt"]] if given["deletedAt"] is not None else []
+    return max(times)

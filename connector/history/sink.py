@@ -1,0 +1,288 @@
+"""The sink `history`: appends changes to the file of a history, with the images that it keeps.
+
+Each split is written exactly once: its changes and its position are one transaction of the file.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headrace import plugins
+from headrace.connector.history import arrival
+from headrace.connector.history.config import LATEST, PRE, HistoryConfig
+from headrace.connector.history.errors import HistoryBusyError, HistoryTableError
+from headrace.connector.history.file import HistoryFile
+from headrace.connector.history.images import States, clustering_of, packed, row_name, state_of
+from headrace.connector.rows.folding import TableView, row_of
+from headrace.connector.serde.codecs.records import reader_of
+from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
+from headrace.plugins.records.record import OPERATIONS
+
+REMOVED_PER_CHANGE: Final = 4  # Retention removes up to this many for each that is appended,
+REMOVED_MIN: Final = 1_000  # or this many.
+_WINDOW_MS: Final = 86_400_000 * 365  # Nothing is dropped because it is old.
+_OPERATION: Final = {each.value: number for number, each in enumerate(OPERATIONS)}
+_DELETE: Final = _OPERATION["DELETE"]
+_WIDE: Final = frozenset((_OPERATION["DELETE_RANGE"], _OPERATION["DELETE_PARTITION"]))
+
+
+class HistorySink(plugins.Sink):
+    """Writes the changes of one table into one file."""
+
+    schemes = ("history",)
+    config_class = HistoryConfig
+    config: HistoryConfig
+
+    def __init__(self, config: HistoryConfig, context: plugins.Context) -> None:
+        """Keep both."""
+        super().__init__(config, context)
+        self._schemas: dict[bytes, plugins.RecordSchema] = {}  # A source announces each once.
+
+    @classmethod
+    def config_of_uri(cls, host: str, path: str) -> dict[str, str]:
+        """Take three slashes from the root, as `file://` does."""
+        return {"path": host or path} if host or path else {}
+
+    def encoding(self) -> plugins.Encoding:
+        """Ask for changes in the envelope from which rows can be folded."""
+        return plugins.Encoding(codec="avro", envelope="cep44")
+
+    def check(self) -> list[plugins.Finding]:
+        """Say whether the file is one of a history, without making it."""
+        path = self.config.file
+        if not path.exists():
+            return [plugins.Finding("file", plugins.CheckResult.PASSED, f"{path} will be made")]
+        try:
+            HistoryFile.opened(path).close()
+        except plugins.HeadraceError as error:
+            return [plugins.Finding("file", plugins.CheckResult.FAILED, str(error))]
+        return [plugins.Finding("file", plugins.CheckResult.PASSED, f"{path} is a history")]
+
+    def open(self) -> plugins.Writer:
+        """Make the file, and note what it keeps from now on."""
+        made = self._file()
+        try:
+            made.keep_scopes(
+                self.config.scopes,
+                self.context.clock.wall_ms(),
+                states=LATEST in self.config.scopes,
+                is_empty=self.config.seed == "empty",
+            )
+        finally:
+            made.close()
+        return _NoWriter()
+
+    @property
+    def is_transactional(self) -> bool:
+        """Return True: the position of a split is written with its changes."""
+        return True
+
+    def open_split(self, split: str) -> plugins.TransactionalWriter:
+        """Return the writer of one split."""
+        return HistoryWriter(self._file(), split, self.config, self.context.clock, self._schemas)
+
+    def _file(self) -> HistoryFile:
+        return HistoryFile.made(self.config.file, self.config.table, self.config.buckets)
+
+
+_Row = tuple[int, int, int, int, bytes, bytes, bytes, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What a schema says of changes; `number` is its number in the file."""
+
+    number: int
+    read: Callable[[bytes], Any]  # Any: a value of the schema.
+    view: TableView
+
+
+class _NoWriter(plugins.Writer):
+    """What belongs to no split: a history has no place for it."""
+
+    def submit(self, delivery: plugins.Delivery, settle: plugins.Settle) -> None:
+        """Refuse it."""
+        del delivery, settle
+        raise plugins.FatalError("a history takes the changes of splits only")
+
+    def drain(self, deadline_ms: int) -> bool:  # noqa: ARG002 (nothing is ever unsettled)
+        """Return True."""
+        return True
+
+
+class HistoryWriter(plugins.TransactionalWriter):
+    """See `TransactionalWriter`. What was submitted is in memory until it is committed."""
+
+    window_ms = _WINDOW_MS
+
+    def __init__(
+        self,
+        file: HistoryFile,
+        split: str,
+        config: HistoryConfig,
+        clock: plugins.Clock,
+        schemas: dict[bytes, plugins.RecordSchema],
+    ) -> None:
+        """Write to *file*, which it closes. *schemas*, by id, are shared by all splits."""
+        self.place = str(file.path)
+        self._file = file
+        self._split = split
+        self._clock = clock
+        self._retention_ms = config.retention_ms
+        self._keeps_states = LATEST in config.scopes
+        self._keeps_before = PRE in config.scopes
+        self._expands = config.expand_deletes
+        self._epoch = 0
+        self._submitted: list[plugins.EncodedRecords] = []
+        self._schemas = schemas
+        self._shapes: dict[bytes, _Shape] = {}
+
+    def begin(self, deadline_ms: int) -> Mapping[str, bytes] | None:
+        """See `TransactionalWriter.begin`."""
+        del deadline_ms  # SQLite has its own.
+        self._submitted = []
+        try:
+            with self._file.writing():
+                found = self._file.run("SELECT epoch FROM writers WHERE split = ?", (self._split,))
+                epoch = next((one for (one,) in found), 0)
+                if epoch > self._epoch > 0:
+                    raise self._fenced()
+                self._epoch = epoch + 1
+                row = self._split, self._epoch
+                self._file.run("INSERT OR REPLACE INTO writers VALUES (?, ?)", row)
+                entries = self._file.run(
+                    "SELECT name, value FROM entries WHERE split = ?", (self._split,)
+                )
+                return dict(entries.fetchall())
+        except HistoryBusyError:
+            return None
+
+    def submit(self, delivery: plugins.Delivery, settle: plugins.Settle) -> None:
+        """Keep *delivery* until `commit`.
+
+        Raises:
+            HistoryTableError: a record is of another table, or names no schema.
+
+        """
+        encoded = delivery.encoded
+        for schema in delivery.batch.schemas():
+            self._schemas[schema.schema_id] = schema
+        other = {table for table in encoded.tables if table != self._file.table}
+        if other:
+            raise HistoryTableError(
+                f"got a change of {min(other)}, expected {self._file.table}",
+                place=self.place,
+                hint="a history has one table: CREATE CDC makes one for the other",
+            )
+        if len(encoded):
+            self._submitted.append(encoded)
+        settle(range(len(encoded)))
+
+    def drain(self, deadline_ms: int) -> bool:  # noqa: ARG002 (nothing is ever unsettled)
+        """Return True."""
+        return True
+
+    def commit(self, entries: Mapping[str, bytes | None], deadline_ms: int) -> bool:
+        """See `TransactionalWriter.commit`."""
+        del deadline_ms
+        try:
+            with self._file.writing():
+                found = self._file.run("SELECT epoch FROM writers WHERE split = ?", (self._split,))
+                if found.fetchone() != (self._epoch,):
+                    raise self._fenced()
+                self._append()
+                self._keep(entries)
+        except HistoryBusyError as error:
+            self._submitted = []
+            self._shapes = {}  # Numbers that this transaction gave are not kept.
+            raise plugins.AbortedError(error.message, place=error.place, hint=error.hint) from error
+        self._submitted = []
+        return True
+
+    def close(self) -> None:
+        """Close the file; what is uncommitted is gone."""
+        self._submitted = []
+        self._file.close()
+
+    def _fenced(self) -> plugins.FencedError:
+        return plugins.FencedError(
+            f"split {self._split} has a later writer", place=self.place, hint="claim it again"
+        )
+
+    def _keep(self, entries: Mapping[str, bytes | None]) -> None:
+        gone = [(self._split, name) for name, value in entries.items() if value is None]
+        new = [(self._split, name, value) for name, value in entries.items() if value is not None]
+        self._file.run_many("DELETE FROM entries WHERE split = ? AND name = ?", gone)
+        self._file.run_many("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", new)
+
+    def _append(self) -> None:
+        now_ms = self._clock.wall_ms()
+        states = States(self._file)
+        rows = [row for encoded in self._submitted for row in self._rows(encoded, states)]
+        states.save()
+        if rows:
+            first = arrival.next_after(self._file.last(), now_ms)
+            self._file.run_many(
+                "INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                ((number, *row) for number, row in enumerate(rows, first)),
+            )
+            self._file.set_last(first + len(rows) - 1)
+        oldest = arrival.first_of(max(0, now_ms - self._retention_ms))
+        self._file.remove_before(oldest, max(REMOVED_MIN, REMOVED_PER_CHANGE * len(rows)))
+
+    def _rows(self, encoded: plugins.EncodedRecords, states: States) -> Iterator[_Row]:
+        """Yield the rows of the table `changes`, without their arrivals."""
+        buckets = self._file.buckets
+        parts = zip(encoded.keys, encoded.values, encoded.headers, strict=True)
+        for given, content, headers in parts:
+            shape, key = self._shape(headers), given or b""
+            bucket, value = zlib.crc32(key) % buckets, shape.read(content)
+            operation, written_us = _OPERATION[value["operationType"]], value["timestampMicros"]
+            head = bucket, shape.number
+            if not self._keeps_states:
+                yield *head, operation, written_us, key, b"", content, None
+                continue
+            row = row_name(value, shape.view)
+            before = states.apply(key, row, value)
+            kept = packed(before) if self._keeps_before else None
+            yield *head, operation, written_us, key, row, content, kept
+            if self._expands and operation in _WIDE:
+                for removed, found in _removed(shape.view, states, key, before[0], value):
+                    kept = packed((found, before[0])) if self._keeps_before else None
+                    yield *head, _DELETE, written_us, key, removed, content, kept
+
+    def _shape(self, headers: plugins.Headers) -> _Shape:
+        schema_id = dict(headers).get(SCHEMA_ID_HEADER, b"")
+        known = self._shapes.get(schema_id)
+        if known is None:
+            schema = self._schemas.get(schema_id) or self._file.schema(schema_id)
+            if schema is None:
+                raise HistoryTableError(
+                    f"a change names an unknown schema, {schema_id.hex()}", place=self.place
+                )
+            number = self._file.schema_number(schema)
+            known = _Shape(number, reader_of(schema.value), TableView(schema))
+            self._shapes[schema_id] = known
+        return known
+
+
+def _removed(
+    view: TableView,
+    states: States,
+    key: bytes,
+    before: bytes | None,
+    value: plugins.Document,
+) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the rows that a deletion in their partition removed, and their states, by name.
+
+    *before* is the state of the partition as the deletion found it.
+    """
+    partition = [value["payload"][name] for name in view.key]
+    now_s = value["timestampMicros"] // 1_000_000
+    past, present = state_of(before), state_of(states.partition(key))
+    for row, content in states.rows(key):
+        state, name = state_of(content), (partition, clustering_of(row))
+        assert state is not None  # noqa: S101 (it has one)
+        if row_of(view, name, state, past, now_s) and not row_of(view, name, state, present, now_s):
+            yield row, content

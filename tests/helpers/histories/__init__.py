@@ -1,0 +1,1 @@
+"""Histories for tests: made from recordings, or change by change."""

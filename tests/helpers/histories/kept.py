@@ -1,0 +1,72 @@
+"""Histories in files of tests, filled through the sink as a worker does."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headrace.connector.history.config import SCOPES
+from headrace.connector.history.file import HistoryFile
+from headrace.connector.history.reading import History
+from headrace.connector.history.sink import HistorySink, HistoryWriter
+from headrace.connector.serde import Encoder
+from headrace.plugins import Batch, Delivery, EncodedRecords, Encoding, parse_config
+from headrace.plugins.testing.doubles import DrivenClock, context
+
+FOREVER_MS = 1 << 62
+
+
+def settled(*_: object) -> None:
+    """Take a report, and forget it."""
+
+
+class Kept:
+    """The history of one table in a file below *folder*."""
+
+    def __init__(self, folder: Path, table: str, clock: DrivenClock, **options: str) -> None:
+        """Open its sink; *options* are the sink's."""
+        self.clock = clock
+        given = {"path": str(folder / "history.db"), "table": table, "include": ",".join(SCOPES)}
+        config = parse_config(HistorySink.config_class, given | options)
+        self.sink = HistorySink(config, context(clock))
+        self.sink.open().close()
+
+    def writer(self, split: str = "1-of-1") -> HistoryWriter:
+        """Return a writer that has begun."""
+        writer = self.sink.open_split(split)
+        assert isinstance(writer, HistoryWriter)
+        assert writer.begin(FOREVER_MS) is not None
+        return writer
+
+    def history(self) -> History:
+        """Return the history, to be read."""
+        file = HistoryFile.opened(self.sink.config.file)
+        return History(file, frozenset(self.sink.config.include), self.clock)
+
+
+def of_table(batch: Batch, table: str) -> Delivery:
+    """Return what a sink gets of one table's changes in *batch*."""
+    encoded = Encoder(Encoding(codec="avro", envelope="cep44")).encode(batch, token=1)
+    mine = [number for number, name in enumerate(encoded.tables) if name == table]
+    return Delivery(batch, encoded.chosen(mine))
+
+
+def fill(kept: Kept, deliveries: Sequence[Delivery], *, per_commit: int, step_ms: int) -> None:
+    """Write *deliveries*, in commits of so many changes; the clock steps before each commit."""
+    writer = kept.writer()
+    for delivery in deliveries:
+        count = len(delivery.encoded)
+        for begin in range(0, count, per_commit):
+            part = delivery.encoded.chosen(range(begin, min(count, begin + per_commit)))
+            writer.submit(Delivery(delivery.batch, part), settled)
+            kept.clock.advance(step_ms)
+            assert writer.commit({}, FOREVER_MS)
+    writer.close()
+
+
+def joined(parts: Sequence[EncodedRecords]) -> list[tuple[bytes, Mapping[str, Any]]]:
+    """Return values and headers of records."""
+    return [
+        (value, dict(headers))
+        for part in parts
+        for value, headers in zip(part.values, part.headers, strict=True)
+    ]
