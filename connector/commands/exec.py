@@ -18,7 +18,7 @@ from headrace.connector.language.cursor import TEXT_BYTES_MAX
 from headrace.connector.language.errors import StatementSyntaxError
 from headrace.connector.language.parser import parse_script
 from headrace.connector.language.rendering import FORMATS, Rendering
-from headrace.connector.language.statements import CreateSink, CreateSource
+from headrace.connector.language.statements import CreateCdc, CreateSink, CreateSource
 from headrace.connector.shell.executing import BEARER_VARIABLE, LOGIN_VARIABLE, Executes
 from headrace.connector.shell.session import decoded, read_script
 from headrace.connector.stores.open_control_store import open_notes
@@ -70,7 +70,8 @@ def _check_creates(place: Path, origin: str, text: str) -> None:
 
     """
     try:
-        if any(isinstance(p.statement, CreateSink | CreateSource) for p in parse_script(text)):
+        makes = CreateSink | CreateSource | CreateCdc
+        if any(isinstance(parsed.statement, makes) for parsed in parse_script(text)):
             return
     except StatementSyntaxError as error:
         raise _at_line(origin, error) from error
@@ -89,7 +90,7 @@ def _at_line(origin: str, error: StatementSyntaxError) -> _ReportedError:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="headrace exec",
-        description="Execute DATA_SINK and DATA_SOURCE statements on a state file.",
+        description="Execute statements on a state file.",
         epilog="Statements are separated by semicolons; see docs/statements.md.",
     )
     where = parser.add_mutually_exclusive_group(required=True)

@@ -325,6 +325,10 @@ class Commands(SinkCommands):
         return self.status(config[NAME_KEY]).job
 
     @needs(Role.ADMIN)
+    def read_history(self, config: Mapping[str, str]) -> None:
+        """Return if the caller may see what a history keeps of the table that *config* names."""
+
+    @needs(Role.ADMIN)
     def seek(self, name: str, *, dry_run: bool) -> str:
         """Return the job of a source that the caller wants to move to another position.
 

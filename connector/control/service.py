@@ -9,6 +9,7 @@ from headrace.connector.control.commands import Commands
 from headrace.connector.control.connector_config import compile_source
 from headrace.connector.control.entries import NAME_KEY, SinkEntry, SourceEntry
 from headrace.connector.control.errors import NotFoundError
+from headrace.connector.control.histories.commands import Histories, HistoryStatement
 from headrace.connector.control.offsets import Offset, OffsetsChange
 from headrace.connector.control.plugins.probing import Ask, ask
 from headrace.connector.control.running import Running
@@ -25,12 +26,15 @@ from headrace.connector.language.statements import (
     DescribeSources,
     DropSink,
     DropSource,
+    PollCdc,
     PreviewSource,
+    SelectCdc,
     SetPosition,
     Show,
     Statement,
     SteerSource,
     Subject,
+    TailCdc,
     ValidateSink,
     Verb,
 )
@@ -39,10 +43,11 @@ from headrace.connector.stores.open_control_store import open_notes
 
 
 def asks_plugin(statement: Statement) -> bool:
-    """Say whether *statement* needs an answer of a plugin, which can take long."""
+    """Say whether *statement* needs an answer of a plugin or a history, which can take long."""
     if isinstance(statement, Show):
         return statement.subject is Subject.LAG
-    return isinstance(statement, ValidateSink | PreviewSource | SetPosition)
+    waits = SelectCdc | TailCdc | PollCdc
+    return isinstance(statement, ValidateSink | PreviewSource | SetPosition | waits)
 
 
 class ControlService:
@@ -63,6 +68,7 @@ class ControlService:
         self._notes = notes
         self.commands = Commands(notes, guard=guard)
         self._running = Running(notes, self.commands, ask=ask, file=file)
+        self._histories = Histories(notes, self.commands)
 
     @classmethod
     def open(cls, state: Path, *, guard: Guard | None = None, file: Path | None = None) -> Self:
@@ -102,6 +108,8 @@ class ControlService:
                 return self._show(statement)
             case ValidateSink() | PreviewSource() | SetPosition():
                 return self._ask(statement)
+            case _ if isinstance(statement, HistoryStatement):
+                return self._histories.execute(statement)
             case CreateSource() | AlterSource():
                 source = self.change_source(statement)
                 return ResultTable(warnings=self.table_warnings(source) if source else ())

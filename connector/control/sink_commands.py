@@ -1,7 +1,8 @@
 """The verbs about sinks; `commands` has the others."""
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -37,6 +38,12 @@ class SinkCommands:
         self._notes = notes
         self._gate = Gate(notes, guard)
         self._catalogue = Catalogue(notes)
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Run the block so that the verbs in it take effect all together, or not at all."""
+        with self._catalogue.changing():
+            yield
 
     def sinks(self) -> Sequence[SinkEntry]:
         """Return all sinks by name."""

@@ -25,6 +25,7 @@ from headrace.plugins import HeadraceError, RecordSchema
 APPLICATION_ID: Final = 0x68646869  # "hdhi"
 VERSION: Final = 1
 BUSY_TIMEOUT_MS: Final = 5_000
+SETTLE_TIMEOUT_MS: Final = 250
 CACHE_KIB: Final = 16_384
 _PRIMARY: Final = 0xFF  # Of an extended error code.
 _BUSY: Final = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
@@ -108,7 +109,7 @@ class HistoryFile:
     def made(cls, path: Path, table: str, buckets: int) -> "HistoryFile":
         """Open the file; make it where there is none. Raises as `opened`."""
         with named_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if remote := remote_file_system(path):
             raise HistoryFileError(
                 f"lies on a network file system ({remote}), where SQLite's locks cannot be trusted",
@@ -116,6 +117,7 @@ class HistoryFile:
                 hint="put `path` on a local disk",
             )
         with named_errors(path), contextlib.closing(_connect(path)) as connection:
+            path.chmod(0o600)  # It has the values of rows.
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("BEGIN IMMEDIATE")
             if not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
@@ -177,21 +179,39 @@ class HistoryFile:
         """Return the first arrival of which all changes are kept."""
         return int(self.run("SELECT floor FROM about").fetchone()[0])
 
+    def extent(self) -> tuple[int, int, int]:
+        """Return the first and the last arrival that is kept, and the number of changes."""
+        first, last, count = self.run(
+            "SELECT min(arrival), max(arrival), count(*) FROM changes"
+        ).fetchone()
+        return first or 0, last or 0, count
+
     def set_last(self, last: int) -> None:
         """Give only later arrivals from now on. Within `writing`."""
         self.run("UPDATE about SET last = ?", (last,))
 
-    def settle(self, until_ms: int) -> int:
+    def settle(self, until_ms: int) -> None:
         """Promise that no change arrives before *until_ms* any more; durable when it returns.
 
-        Returns the first arrival that may still come; where the file cannot be written, that is
-        behind the last change. Raises as `writing`.
+        Where the file cannot be written, nothing is promised.
+
+        Raises:
+            HistoryBusyError: a commit is under way.
+
         """
         promised = arrival.first_of(until_ms) - 1
-        if self.last() < promised and os.access(self.path, os.W_OK):
+        if self.last() >= promised or not os.access(self.path, os.W_OK):
+            return
+        self.run(f"PRAGMA busy_timeout = {SETTLE_TIMEOUT_MS}")
+        try:
             with self.writing():
                 self.run("UPDATE about SET last = max(last, ?)", (promised,))
-        return self.last() + 1
+        finally:
+            self.run(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+
+    def version(self) -> int:
+        """Return a number that changes when another connection commits."""
+        return int(self.run("PRAGMA data_version").fetchone()[0])
 
     def epochs(self) -> list[Epoch]:
         """Return the epochs, the first first: each ends where the next one begins."""

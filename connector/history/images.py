@@ -12,23 +12,31 @@ import msgspec
 
 from headrace.connector.history.file import HistoryFile
 from headrace.connector.rows.folding import State, TableView, add
-from headrace.plugins import Document
+from headrace.plugins import Document, Operation
 
+WIDE: Final = frozenset((Operation.DELETE_RANGE, Operation.DELETE_PARTITION))
+"""What removes rows that it does not name."""
 PARTITION: Final = b""  # The row that a partition's own state has.
 GC_SECONDS: Final = 864_000  # Cassandra's default of gc_grace_seconds.
 RANGES_MAX: Final = 64  # More are looked through for those that no late write can meet any more.
 
 _PACK: Final = msgspec.msgpack.Encoder()
 _UNPACK: Final = msgspec.msgpack.Decoder()
-_PARTITION_WIDE: Final = ("DELETE_RANGE", "DELETE_PARTITION")
-
 Before = tuple[bytes | None, bytes | None]
 """The states of a row and of its partition, as bytes."""
 
 
+def operation_of(value: Document, view: TableView) -> Operation:
+    """Return what a change does: the partition of a table without clustering columns is a row."""
+    operation = Operation(value["operationType"])
+    if operation is Operation.DELETE_PARTITION and not view.clustering:
+        return Operation.DELETE
+    return operation
+
+
 def row_name(value: Document, view: TableView) -> bytes:
     """Return the name of the row within its partition; PARTITION, where a change is about that."""
-    if value["isStatic"] or value["operationType"] in _PARTITION_WIDE:
+    if value["isStatic"] or operation_of(value, view) in WIDE:
         return PARTITION
     payload = value["payload"]
     return _PACK.encode([payload[name] for name in view.clustering])

@@ -97,13 +97,18 @@ class Event:
 class Page:
     """The events of one answer.
 
-    `token` continues behind the last of them; empty if there is nothing more in the range. No
-    change will arrive before `safe_until_ms` any more.
+    `token` continues behind the last of them; empty if there is nothing more in the range.
+    `may_come` is the first arrival that may still be given to a change.
     """
 
     events: list[Event]
     token: str
-    safe_until_ms: int
+    may_come: int
+
+    @property
+    def safe_until_ms(self) -> int:
+        """Return the time, in ms, before which no change will arrive any more."""
+        return arrival.ms_of(self.may_come)
 
 
 class Place(NamedTuple):

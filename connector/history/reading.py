@@ -5,15 +5,28 @@ query was told to be final stays final: before it reads, it has the clock of the
 end of its range, so nothing arrives there any more.
 """
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from headrace.connector.history import arrival
 from headrace.connector.history.config import CHANGE, LATEST, POST, PRE
-from headrace.connector.history.errors import HistoryTruncatedError, ImageNotKeptError, QueryError
+from headrace.connector.history.errors import (
+    HistoryBusyError,
+    HistoryTruncatedError,
+    ImageNotKeptError,
+    QueryError,
+)
 from headrace.connector.history.file import HistoryFile
-from headrace.connector.history.images import PARTITION, clustering_of, state_of, unpacked
+from headrace.connector.history.images import (
+    PARTITION,
+    WIDE,
+    clustering_of,
+    operation_of,
+    state_of,
+    unpacked,
+)
 from headrace.connector.history.query import Event, Page, Place, Query
 from headrace.connector.history.rendering import Shape, newest_us
 from headrace.connector.rows.folding import NEVER, State, add
@@ -21,7 +34,6 @@ from headrace.plugins import Clock, Document, Operation, Problem
 from headrace.plugins.records.record import OPERATIONS
 
 _COLUMNS: Final = "arrival, bucket, schema, operation, written_us, key, row, change, before"
-_WIDE: Final = frozenset((Operation.DELETE_RANGE, Operation.DELETE_PARTITION))
 _LATER: Final = 1 << 62
 
 
@@ -31,16 +43,27 @@ class History:
     def __init__(self, file: HistoryFile, include: frozenset[str], clock: Clock) -> None:
         """Read *file*, which `close` closes; queries get *include* unless they say otherwise."""
         self.file = file
-        self._include = include
-        self._clock = clock
+        self.include = include
+        self.clock = clock
         self._shapes: dict[int, Shape] = {}
 
     def close(self) -> None:
         """Close the file. Safe to call twice."""
         self.file.close()
 
-    def select(self, query: Query) -> Page:
+    def key_columns(self) -> list[str]:
+        """Return the columns of the primary key; none, as long as there is no change."""
+        schemas = self.file.schemas()
+        if not schemas:
+            return []
+        view = self._shape(max(schemas)).view
+        return [view.names[name] for name in (*view.key, *view.clustering)]
+
+    def select(self, query: Query, *, settles: bool = True) -> Page:
         """Return the first `limit` events of a query, and how to continue.
+
+        Unless it *settles* the range up to now, or where a commit is under way, the answer ends
+        behind the last commit.
 
         Raises:
             HistoryTruncatedError: changes from the beginning of its range were removed.
@@ -49,10 +72,10 @@ class History:
             HistoryBusyError: another process kept the file locked.
 
         """
-        now_ms = self._clock.wall_ms()
+        now_ms = self.clock.wall_ms()
         to_ms = now_ms if query.to_ms is None else query.to_ms
-        may_come = self.file.settle(min(to_ms, now_ms))
-        scopes = self._include if query.scopes is None else query.scopes
+        may_come = self._may_come(min(to_ms, now_ms) if settles else 0)
+        scopes = self.include if query.scopes is None else query.scopes
         begin, end = arrival.first_of(query.from_ms), arrival.first_of(to_ms)
         if not query.unsafe:
             end = min(end, may_come)
@@ -60,18 +83,24 @@ class History:
             self._check(begin, end, scopes)
             events, more = self._events(query, scopes, begin, end)
         token = Place(events[-1].arrival, query.descending).token() if more else ""
-        return Page(events=events, token=token, safe_until_ms=arrival.ms_of(may_come))
+        return Page(events=events, token=token, may_come=may_come)
 
-    def pages(self, query: Query) -> Iterator[Page]:
+    def pages(self, query: Query, *, settles: bool = True) -> Iterator[Page]:
         """Yield all pages of a query. Each is read when it is asked for; raises as `select`."""
         if query.to_ms is None:
-            query = replace(query, to_ms=self._clock.wall_ms())
+            query = replace(query, to_ms=self.clock.wall_ms())
         while True:
-            page = self.select(query)
+            page = self.select(query, settles=settles)
             yield page
             if not page.token:
                 return
             query = replace(query, after=page.token)
+
+    def _may_come(self, until_ms: int) -> int:
+        """Return the first arrival that may still come, if possible none before *until_ms*."""
+        with contextlib.suppress(HistoryBusyError):  # What it commits is not final yet.
+            self.file.settle(until_ms)
+        return self.file.last() + 1
 
     def _check(self, begin: int, end: int, scopes: frozenset[str]) -> None:
         """Refuse a range of which changes were removed, or images were not kept."""
@@ -95,7 +124,7 @@ class History:
         """Return up to `limit` events, and whether there are more."""
         wanted = self._key(query.key)
         text, values = self._statement(query, begin, end, wanted)
-        now_s = self._clock.wall_ms() // 1_000
+        now_s = self.clock.wall_ms() // 1_000
         found: list[Event] = []
         for row in self.file.run(text, values):
             event = self._event(_Stored(*row), scopes, now_s)
@@ -138,16 +167,15 @@ class History:
 
     def _key(self, values: Document) -> "_Key":
         """Return what changes of this key have. Raises QueryError."""
-        schemas = self.file.schemas()
-        if not values or not schemas:
+        schemas = self.file.schemas() if values else {}
+        if not schemas:
             return _Key(values, None)
-        shape = self._shape(max(schemas))
-        names = [shape.view.names[n] for n in (*shape.view.key, *shape.view.clustering)]
+        names = self.key_columns()
         unknown = [name for name in values if name not in names]
         if unknown:
             hint = f"columns of the primary key are {', '.join(names)}"
             raise QueryError([Problem(name, "cannot be compared", hint) for name in unknown])
-        return _Key(values, shape.key_bytes(values))
+        return _Key(values, self._shape(max(schemas)).key_bytes(values))
 
     def _shape(self, number: int) -> Shape:
         if number not in self._shapes:
@@ -159,8 +187,8 @@ class History:
         value = shape.read(stored.change)
         operation = OPERATIONS[stored.operation]
         partition = [value["payload"][name] for name in shape.view.key]
-        derived = operation is Operation.DELETE and value["operationType"] != operation
-        row_level = operation not in _WIDE and not value["isStatic"]
+        derived = operation is not operation_of(value, shape.view)
+        row_level = operation not in WIDE and not value["isStatic"]
         clustering: list[Any] = []
         if row_level:
             payload = value["payload"]
@@ -177,7 +205,7 @@ class History:
             derived=derived,
             static=value["isStatic"],
         )
-        if operation in _WIDE or scopes.isdisjoint((PRE, POST, LATEST)):
+        if operation in WIDE or scopes.isdisjoint((PRE, POST, LATEST)):
             return event  # What a deletion of many rows removed are events of their own.
         row = _Row(shape, partition, clustering, stored.row)
         if not scopes.isdisjoint((PRE, POST)):
@@ -302,5 +330,5 @@ class _Row:
             if self.row == PARTITION
             else self.shape.deleted_us(self.row, after, partition)
         )
-        is_deletion = value["operationType"] == Operation.DELETE
+        is_deletion = operation_of(value, self.shape.view) is Operation.DELETE
         return is_deletion or newest_us(value) > covered_us

@@ -97,7 +97,7 @@ class Shape:
         kind = self.view.types[name]
         if value is None or not is_complex(kind):
             return json_value(kind, value)
-        return self._cells(name, value)
+        return self._cells(name, value, whole=True)
 
     def _written(self, name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
         """Return a column of a change: what was written of a collection or UDT, and how."""
@@ -113,11 +113,16 @@ class Shape:
             cells = [(key, cell) for key, cell in fields.items() if cell is not None]
             removed = [key for key, cell in cells if cell["removed"]]
         kept = [[key, cell.get("value")] for key, cell in cells if not cell["removed"]]
-        made = {"mode": value["mode"], "value": self._cells(name, kept)}
+        is_nothing = not kept and value["mode"] == "replace"
+        shown = None if is_nothing else self._cells(name, kept, whole=False)
+        made = {"mode": value["mode"], "value": shown}
         return made | ({"removed": removed} if removed else {})
 
-    def _cells(self, name: str, cells: list[Values]) -> Any:  # noqa: ANN401 (by type)
-        """Return cells, each a key and a value, as the collection or UDT that they are."""
+    def _cells(self, name: str, cells: list[Values], *, whole: bool) -> Any:  # noqa: ANN401
+        """Return cells, each a key and a value, as the collection or UDT that they are.
+
+        A *whole* UDT has all of its fields, null where there is no cell.
+        """
         kind = self.view.types[name]
         fields = field_of(kind, "fields")
         if fields is not None:
@@ -127,6 +132,7 @@ class Shape:
                     _value_type(field), values.get(field["name"])
                 )
                 for field in fields["type"]["fields"]
+                if whole or field["name"] in values
             }
         ordered = in_order(self.view, name, cells)
         key = _cell_field(kind, "key")

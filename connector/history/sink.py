@@ -13,7 +13,15 @@ from headrace.connector.history import arrival
 from headrace.connector.history.config import LATEST, PRE, HistoryConfig
 from headrace.connector.history.errors import HistoryBusyError, HistoryTableError
 from headrace.connector.history.file import HistoryFile
-from headrace.connector.history.images import States, clustering_of, packed, row_name, state_of
+from headrace.connector.history.images import (
+    WIDE,
+    States,
+    clustering_of,
+    operation_of,
+    packed,
+    row_name,
+    state_of,
+)
 from headrace.connector.rows.folding import TableView, row_of
 from headrace.connector.serde.codecs.records import reader_of
 from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
@@ -22,9 +30,7 @@ from headrace.plugins.records.record import OPERATIONS
 REMOVED_PER_CHANGE: Final = 4  # Retention removes up to this many for each that is appended,
 REMOVED_MIN: Final = 1_000  # or this many.
 _WINDOW_MS: Final = 86_400_000 * 365  # Nothing is dropped because it is old.
-_OPERATION: Final = {each.value: number for number, each in enumerate(OPERATIONS)}
-_DELETE: Final = _OPERATION["DELETE"]
-_WIDE: Final = frozenset((_OPERATION["DELETE_RANGE"], _OPERATION["DELETE_PARTITION"]))
+_DELETE: Final = OPERATIONS.index(plugins.Operation.DELETE)
 
 
 class HistorySink(plugins.Sink):
@@ -238,19 +244,20 @@ class HistoryWriter(plugins.TransactionalWriter):
         for given, content, headers in parts:
             shape, key = self._shape(headers), given or b""
             bucket, value = zlib.crc32(key) % buckets, shape.read(content)
-            operation, written_us = _OPERATION[value["operationType"]], value["timestampMicros"]
-            head = bucket, shape.number
+            operation, written_us = operation_of(value, shape.view), value["timestampMicros"]
+            head = bucket, shape.number, OPERATIONS.index(operation), written_us, key
             if not self._keeps_states:
-                yield *head, operation, written_us, key, b"", content, None
+                yield *head, b"", content, None
                 continue
             row = row_name(value, shape.view)
             before = states.apply(key, row, value)
             kept = packed(before) if self._keeps_before else None
-            yield *head, operation, written_us, key, row, content, kept
-            if self._expands and operation in _WIDE:
+            yield *head, row, content, kept
+            if self._expands and operation in WIDE:
+                head = bucket, shape.number, _DELETE, written_us, key
                 for removed, found in _removed(shape.view, states, key, before[0], value):
                     kept = packed((found, before[0])) if self._keeps_before else None
-                    yield *head, _DELETE, written_us, key, removed, content, kept
+                    yield *head, removed, content, kept
 
     def _shape(self, headers: plugins.Headers) -> _Shape:
         schema_id = dict(headers).get(SCHEMA_ID_HEADER, b"")

@@ -23,7 +23,9 @@ UNSAFE_CHARACTER: Final = re.compile(
     "\ud800-\udfff]"
 )
 
-_SYMBOLS: Final = ";.="
+DURATION: Final = re.compile(r"(?:[0-9]{1,9}(?:ms|s|m|h|d))+")
+
+_SYMBOLS: Final = ";.=,()*<>|-"
 _HINTS: Final = {
     ":": "write a URI in quotes: 'kafka://host:9092?topic=name'",
     ",": "options are joined by AND",
@@ -51,6 +53,8 @@ class Cursor(cql_text.Cursor):
         super().__init__(text)
         self.spans: dict[str, tuple[int, int]] = {}
         self._expected: list[str] = []
+        self.behind = 0
+        """Where the token ends that was stepped over last."""
         self._check_token()
 
     @property
@@ -65,6 +69,7 @@ class Cursor(cql_text.Cursor):
     def advance(self) -> Token:
         """Step over the token and return it."""
         token = super().advance()
+        self.behind = token.end
         self._check_token()
         self._expected.clear()
         return token
@@ -132,7 +137,7 @@ class Cursor(cql_text.Cursor):
             f"found {found}, expected {_either(expected)}",
             (token.start, token.end),
             expected=expected,
-            hint=_meant(token, expected) or hint,
+            hint=_meant(token, expected) or hint or _HINTS.get(token.value, ""),
         )
 
     def error(
@@ -150,7 +155,8 @@ class Cursor(cql_text.Cursor):
 
     def _check_token(self) -> None:
         token, start = self.token, self.token.start
-        if token.kind is TokenKind.NUMBER and not NUMBER.fullmatch(token.value):
+        is_number = NUMBER.fullmatch(token.value) or DURATION.fullmatch(token.value)
+        if token.kind is TokenKind.NUMBER and not is_number:
             hint = "write a text in single quotes"  # It is not repeated: it may be a secret.
             raise self.error("this is not a number", (start, token.end), hint=hint)
         unknown = token.kind is TokenKind.SYMBOL and token.value not in _SYMBOLS

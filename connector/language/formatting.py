@@ -5,24 +5,35 @@ from collections.abc import Sequence
 from typing import Final
 
 from headrace.connector.language.statements import (
+    AlterCdc,
     AlterSink,
     AlterSource,
     Changes,
+    Comparison,
+    Condition,
+    CreateCdc,
     CreateSink,
     CreateSource,
+    DescribeCdc,
     DescribeSink,
     DescribeSinks,
     DescribeSource,
     DescribeSources,
+    DropCdc,
     DropSink,
     DropSource,
+    Literal,
+    Moment,
+    PollCdc,
     PreviewSource,
+    SelectCdc,
     SetPosition,
     Show,
     SourceName,
     Statement,
     SteerSource,
     TableName,
+    TailCdc,
     ValidateSink,
 )
 from headrace.plugins.cql_text import NUMBER, quote_name, quoted_name, quoted_string
@@ -32,7 +43,8 @@ _BARE_OPTION: Final = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*")
 
 def format_statement(statement: Statement) -> str:
     """Return the text of *statement* on one line, with its semicolon."""
-    return f"{_of_sink(statement) or _of_source(statement) or _of_running(statement)};"
+    of_source = _of_source(statement) or _of_running(statement)
+    return f"{_of_sink(statement) or of_source or _of_history(statement)};"
 
 
 def _of_sink(statement: Statement) -> str:
@@ -97,6 +109,90 @@ def _of_running(statement: Statement) -> str:
     return text
 
 
+def _of_history(statement: Statement) -> str:
+    text = ""
+    match statement:
+        case CreateCdc():
+            head = f"CREATE CDC {_if_not_exists(statement)}{quote_name(statement.name)}"
+            on = f"{head} ON {format_table(statement.table)}{_include(statement.include)}"
+            text = f"{on}{_changes([], statement.options) if statement.options else ''}"
+        case AlterCdc():
+            head = f"ALTER CDC {_if_exists(statement)}{quote_name(statement.name)}"
+            changes = _changes([], statement.options) if statement.options else ""
+            text = f"{head}{_include(statement.include)}{changes}"
+        case DropCdc():
+            purge = " PURGE" if statement.purge else ""
+            text = f"DROP CDC {_if_exists(statement)}{quote_name(statement.name)}{purge}"
+        case DescribeCdc(name=None):
+            text = "DESCRIBE CDC"
+        case DescribeCdc(name=str() as name):
+            text = f"DESCRIBE CDC {quote_name(name)}"
+        case SelectCdc():
+            text = _select(statement)
+        case TailCdc() | PollCdc():
+            text = _followed(statement)
+    return text
+
+
+def _include(scopes: Sequence[str]) -> str:
+    return f" INCLUDE ({', '.join(scopes).upper()})" if scopes else ""
+
+
+def _select(statement: SelectCdc) -> str:
+    hint = ""
+    if statement.scopes is not None:
+        hint = f" /*+ CDC_INCLUDE({', '.join(statement.scopes).upper()}) */"
+    columns = ", ".join(map(quote_name, statement.columns)) or "*"
+    head = f"SELECT{hint} {'JSON' if statement.as_json else columns}"
+    where = " AND ".join(map(_condition, statement.where))
+    parts = [
+        f"{head} FROM {quote_name(statement.name)}",
+        f"WHERE {where}" if where else "",
+        "ORDER BY CDC_TIME() DESC" if statement.descending else "",
+        f"LIMIT {statement.limit}" if statement.limit is not None else "",
+        f"AFTER {quoted_string(statement.after)}" if statement.after else "",
+        "INCLUDE UNSAFE" if statement.unsafe else "",
+    ]
+    return " ".join(part for part in parts if part)
+
+
+def _followed(statement: TailCdc | PollCdc) -> str:
+    since = "" if statement.since is None else f"FROM {_literal(statement.since)}"
+    json = "JSON" if statement.as_json else ""
+    name = quote_name(statement.name)
+    if isinstance(statement, PollCdc):
+        pace = f"EVERY {quoted_string(statement.every)} SAFETY {quoted_string(statement.safety)}"
+        parts = ["POLL", name, json, pace, since]
+    else:
+        after = f"AFTER {quoted_string(statement.after)}" if statement.after else ""
+        limit = "" if statement.limit is None else f"LIMIT {statement.limit}"
+        wait = f"WAIT {quoted_string(statement.wait)}" if statement.wait else ""
+        parts = ["TAIL", name, json, since, after, limit, wait]
+    return " ".join(part for part in parts if part)
+
+
+def _condition(condition: Condition) -> str:
+    column = condition.column
+    name = column.upper() if column.endswith("()") else quote_name(column)
+    values = ", ".join(map(_literal, condition.values))
+    if condition.comparison is Comparison.IN:
+        return f"{name} IN ({values})"
+    return f"{name} {condition.comparison} {values}"
+
+
+def _literal(value: Literal) -> str:
+    match value:
+        case Moment(given=None, ago=ago):
+            return f"NOW() - {quoted_string(ago)}" if ago else "NOW()"
+        case Moment(given=given):
+            return f"TO_DATE({quoted_string(str(given))})"
+        case str():
+            return quoted_string(value)
+        case bool():
+            return str(value).lower()
+    return str(value)
+
+
 def format_table(table: TableName) -> str:
     """Return `keyspace.table`, or the table alone where there is no keyspace."""
     name = quote_name(table.name)
@@ -107,11 +203,13 @@ def _target(statement: SourceName) -> str:
     return f"{quote_name(statement.word)} ON TABLE {format_table(statement.table)}"
 
 
-def _if_not_exists(statement: CreateSink | CreateSource) -> str:
+def _if_not_exists(statement: CreateSink | CreateSource | CreateCdc) -> str:
     return "IF NOT EXISTS " if statement.if_not_exists else ""
 
 
-def _if_exists(statement: AlterSink | AlterSource | DropSink | DropSource) -> str:
+def _if_exists(
+    statement: AlterSink | AlterSource | DropSink | DropSource | AlterCdc | DropCdc,
+) -> str:
     return "IF EXISTS " if statement.if_exists else ""
 
 

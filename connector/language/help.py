@@ -50,8 +50,51 @@ STATEMENT_TOPICS: Final[Mapping[str, str]] = {
         DROP DATA_SOURCE [IF EXISTS] {_TARGET};
 
         Forgets a source. What was published stays.""",
+    "CREATE_CDC": """\
+        CREATE CDC [IF NOT EXISTS] name ON keyspace.table [INCLUDE (CHANGE, PRE, POST, LATEST)]
+          [WITH option = value [AND ...]];
+
+        Keeps the history of a table: each change, and images of its row before it (PRE), after it
+        (POST), and now (LATEST). SELECT reads it.
+
+          CREATE CDC orders_hist ON shop.orders INCLUDE (CHANGE, PRE, POST)
+            WITH retention = '7d';""",
+    "ALTER_CDC": """\
+        ALTER CDC [IF EXISTS] name [INCLUDE (...)] [WITH option = value [AND ...]];
+
+        Changes what is kept from now on.
+
+          ALTER CDC orders_hist WITH retention = '3d';""",
+    "DROP_CDC": """\
+        DROP CDC [IF EXISTS] name [PURGE];
+
+        Ends a history. PURGE removes what it has kept.""",
+    "SELECT": """\
+        SELECT [/*+ CDC_INCLUDE(PRE, POST) */] * | JSON | columns FROM name
+          WHERE CDC_TIME() >= time [AND CDC_TIME() < time] [AND PARTITION_ID() IN (...)]
+          [AND key = value] [AND op IN ('insert', ...)] [AND WRITE_TIME() >= time]
+          [ORDER BY CDC_TIME() DESC] [LIMIT number] [AFTER 'token'] [INCLUDE UNSAFE];
+
+        Shows the changes of a history that arrived in a range of time, in their order. A time is
+        '2026-01-31T12:00:00Z', or NOW() - '15m'.
+
+          SELECT * FROM orders_hist WHERE CDC_TIME() >= NOW() - '5m' AND id = 7;""",
+    "TAIL": """\
+        TAIL name [JSON] [FROM time | AFTER 'token'] [LIMIT number] [WAIT 10s];
+
+        Shows changes as they arrive in a history, until Ctrl-C. Nothing is left out: what is shown
+        is final. Outside the interactive shell it gives one answer, and a token for the next.
+
+          TAIL orders_hist;""",
+    "POLL": """\
+        POLL name [JSON] EVERY 500ms SAFETY 1s [FROM time];
+
+        Shows ranges of time, each after its end and the time of safety, as a loop over a table of
+        Phoenix would. A change that is committed later than that is left out; TAIL shows it.
+
+          POLL orders_hist EVERY 500ms SAFETY 1s;""",
     "DESCRIBE": f"""\
-        DESCRIBE DATA_SINKS; DESCRIBE DATA_SOURCES;
+        DESCRIBE DATA_SINKS; DESCRIBE DATA_SOURCES; DESCRIBE CDC [name];
         DESCRIBE DATA_SINK name [AS CONFIG];
         DESCRIBE DATA_SOURCE {_TARGET} [AS CONFIG];
 

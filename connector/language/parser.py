@@ -3,6 +3,7 @@
 It never recurses into itself: nothing in the grammar nests.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,19 +12,29 @@ from headrace.connector.language.cursor import Cursor
 from headrace.connector.language.errors import StatementSyntaxError
 from headrace.connector.language.places import Place, place_of
 from headrace.connector.language.statements import (
+    AlterCdc,
     AlterSink,
     AlterSource,
     Changes,
+    Comparison,
+    Condition,
+    CreateCdc,
     CreateSink,
     CreateSource,
+    DescribeCdc,
     DescribeSink,
     DescribeSinks,
     DescribeSource,
     DescribeSources,
+    DropCdc,
     DropSink,
     DropSource,
+    Literal,
+    Moment,
     Options,
+    PollCdc,
     PreviewSource,
+    SelectCdc,
     SetPosition,
     Show,
     SourceName,
@@ -31,13 +42,30 @@ from headrace.connector.language.statements import (
     SteerSource,
     Subject,
     TableName,
+    TailCdc,
     ValidateSink,
     Verb,
 )
-from headrace.plugins.cql_text import RESERVED_WORDS, Token, TokenKind
+from headrace.plugins.cql_text import NUMBER, RESERVED_WORDS, Token, TokenKind
 
 OPTIONS_MAX: Final = 256
 PREVIEW_MAX: Final = 1000
+SELECT_MAX: Final = 10_000
+
+# What the functions of a SELECT are called, also by Phoenix.
+CDC_TIME: Final = "cdc_time()"
+PARTITION_ID: Final = "partition_id()"
+WRITE_TIME: Final = "write_time()"
+_FUNCTIONS: Final = {
+    "cdc_time": CDC_TIME,
+    "phoenix_row_timestamp": CDC_TIME,
+    "partition_id": PARTITION_ID,
+    "write_time": WRITE_TIME,
+}
+_SCOPES: Final = ("CHANGE", "PRE", "POST", "LATEST", "ALL")
+_HINT: Final = re.compile(r"\s*/\*\+\s*CDC_INCLUDE\s*\(([A-Za-z_,\s]*)\)\s*\*/", re.IGNORECASE)
+_INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
+_TIME_HINT: Final = "write '2026-01-31T12:00:00Z', ms since 1970, or NOW() - '15m'"
 
 _URI_HINT: Final = "write the URI in single quotes: 'kafka://host:9092?topic=name'"
 _POSITION_HINT: Final = "in single quotes: 'earliest', 'latest', a time, or what SHOW OFFSETS shows"
@@ -160,8 +188,10 @@ class _Parser:
                 return self._steer(verb)
         raise self._at.unexpected()
 
-    def create(self) -> CreateSink | CreateSource:
+    def create(self) -> CreateSink | CreateSource | CreateCdc:
         at = self._at
+        if at.accept("CDC"):
+            return self._create_cdc()
         if at.accept("DATA_SINK"):
             if_not_exists = self._has("IF", "NOT", "EXISTS")
             name = at.name("sink")
@@ -182,8 +212,10 @@ class _Parser:
             if_not_exists=if_not_exists,
         )
 
-    def alter(self) -> AlterSink | AlterSource | SetPosition:
+    def alter(self) -> AlterSink | AlterSource | SetPosition | AlterCdc:
         at = self._at
+        if at.accept("CDC"):
+            return self._alter_cdc()
         if at.accept("DATA_SINK"):
             if_exists = self._has("IF", "EXISTS")
             name = at.name("sink")
@@ -232,8 +264,10 @@ class _Parser:
         dry_run = self._has("DRY", "RUN")
         return SetPosition(word=word, table=table, position=position, split=split, dry_run=dry_run)
 
-    def drop(self) -> DropSink | DropSource:
+    def drop(self) -> DropSink | DropSource | DropCdc:
         at = self._at
+        if at.accept("CDC"):
+            return self._drop_cdc()
         if at.accept("DATA_SINK"):
             if_exists = self._has("IF", "EXISTS")
             return DropSink(name=at.name("sink"), if_exists=if_exists)
@@ -248,6 +282,9 @@ class _Parser:
             return DescribeSinks()
         if at.accept("DATA_SOURCES"):
             return DescribeSources()
+        if at.accept("CDC"):
+            named = at.token.kind in (TokenKind.WORD, TokenKind.NAME)
+            return DescribeCdc(name=at.name("cdc") if named else None)
         if at.accept("DATA_SINK"):
             return DescribeSink(name=at.name("sink"), as_config=self._has("AS", "CONFIG"))
         at.expect("DATA_SOURCE")
@@ -282,28 +319,297 @@ class _Parser:
             token = at.accept_kind("number", TokenKind.NUMBER)
             if token is None:
                 raise at.unexpected()
-            limit = self._limit(token)
+            limit = self._limit(token, PREVIEW_MAX)
         return PreviewSource(word=word, table=table, limit=limit)
 
-    def _limit(self, token: Token) -> int:
+    def _limit(self, token: Token, most: int) -> int:
         digits = token.value
-        fits = digits.isdecimal() and len(digits) < len(str(PREVIEW_MAX)) + 1
-        if not fits or not 1 <= int(digits) <= PREVIEW_MAX:
-            message = f"LIMIT is a whole number from 1 to {PREVIEW_MAX}"
+        fits = digits.isdecimal() and len(digits) < len(str(most)) + 1
+        if not fits or not 1 <= int(digits) <= most:
+            message = f"LIMIT is a whole number from 1 to {most}"
             raise self._at.error(message, (token.start, token.end))
         return int(digits)
+
+    # Histories.
+
+    def _create_cdc(self) -> CreateCdc:
+        at = self._at
+        if_not_exists = self._has("IF", "NOT", "EXISTS")
+        name = at.name("cdc")
+        at.expect("ON")
+        at.accept("TABLE")
+        table = self._table()
+        include = self._include()
+        options: dict[str, str] = {}
+        if at.accept("WITH"):
+            name_of_first = self._option_name(options)
+            options[name_of_first] = self._value()
+            while at.accept("AND"):
+                option = self._option_name(options)
+                options[option] = self._value()
+        else:
+            self._phoenix_options(options)
+        return CreateCdc(
+            name=name,
+            table=table,
+            include=include,
+            options=tuple(options.items()),
+            if_not_exists=if_not_exists,
+        )
+
+    def _phoenix_options(self, options: dict[str, str]) -> None:
+        """Read options in Phoenix's spelling: without WITH and AND, a comma at most between."""
+        at = self._at
+        while True:
+            if at.accept("SALT_BUCKETS"):
+                at.expect("=")
+                at.spans["buckets"] = (at.token.start, at.token.end)
+                options["buckets"] = self._value()
+            elif at.accept("INDEX"):  # Both mean the same here: the history has an index.
+                at.expect("=")
+                if not at.accept("GLOBAL") and not at.accept("LOCAL"):
+                    raise at.unexpected()
+            else:
+                return
+            at.accept(",")
+
+    def _alter_cdc(self) -> AlterCdc:
+        at = self._at
+        if_exists = self._has("IF", "EXISTS")
+        name = at.name("cdc")
+        include = self._include()
+        options: Changes = ()
+        if include and not at.accept("WITH"):
+            return AlterCdc(name=name, include=include, if_exists=if_exists)
+        if not include:
+            at.expect("WITH")
+        first = at.word_or_name("option name", reserved=frozenset())
+        options = self._changes(first=first)
+        return AlterCdc(name=name, include=include, options=options, if_exists=if_exists)
+
+    def _drop_cdc(self) -> DropCdc:
+        at = self._at
+        if_exists = self._has("IF", "EXISTS")
+        name = at.name("cdc")
+        if at.accept("ON"):  # Phoenix's form: the name is enough.
+            self._table()
+        return DropCdc(name=name, if_exists=if_exists, purge=at.accept("PURGE"))
+
+    def _include(self) -> tuple[str, ...]:
+        """Read `INCLUDE (…)`; nothing where it is not next."""
+        at = self._at
+        if not at.accept("INCLUDE"):
+            return ()
+        at.expect("(")
+        start = at.token.start
+        found = [self._scope()]
+        while at.accept(",") or at.accept("|"):
+            found.append(self._scope())
+        at.spans["include"] = (start, at.token.start)
+        at.expect(")")
+        return _scopes(found)
+
+    def _scope(self) -> str:
+        for scope in _SCOPES:
+            if self._at.accept(scope):
+                return scope.lower()
+        raise self._at.unexpected()
+
+    def select(self) -> SelectCdc:
+        at = self._at
+        scopes = self._scopes_of_hint()
+        as_json = at.accept("JSON")
+        columns = () if as_json or at.accept("*") else self._columns()
+        at.expect("FROM")
+        name = at.name("cdc")
+        if at.token.keyword == ".":
+            hint = "a SELECT of a table is CQL: give it to cqlsh, or to headrace shell HOST"
+            raise at.error("a CDC has no keyspace", (at.token.start, at.token.end), hint=hint)
+        where = self._where()
+        descending = False
+        if at.accept("ORDER"):
+            at.expect("BY")
+            self._function(CDC_TIME)
+            descending = at.accept("DESC")
+            if not descending:
+                at.accept("ASC")
+        limit = None
+        if at.accept("LIMIT"):
+            token = at.accept_kind("number", TokenKind.NUMBER)
+            if token is None:
+                raise at.unexpected()
+            limit = self._limit(token, SELECT_MAX)
+        after = ""
+        if at.accept("AFTER"):
+            at.spans["after"] = (at.token.start, at.token.end)
+            after = at.string("quoted token", hint="the `next_token` of the page before")
+        return SelectCdc(
+            name=name,
+            columns=columns,
+            as_json=as_json,
+            scopes=scopes,
+            where=where,
+            descending=descending,
+            limit=limit,
+            after=after,
+            unsafe=self._has("INCLUDE", "UNSAFE"),
+        )
+
+    def tail(self) -> TailCdc:
+        at = self._at
+        name = at.name("cdc")
+        as_json = at.accept("JSON")
+        since = self._since()
+        after = ""
+        if since is None and at.accept("AFTER"):
+            at.spans["after"] = (at.token.start, at.token.end)
+            after = at.string("quoted token", hint="the `next_token` of the answer before")
+        limit = None
+        if at.accept("LIMIT"):
+            token = at.accept_kind("number", TokenKind.NUMBER)
+            if token is None:
+                raise at.unexpected()
+            limit = self._limit(token, SELECT_MAX)
+        wait = self._duration("wait") if at.accept("WAIT") else ""
+        return TailCdc(name=name, as_json=as_json, since=since, after=after, limit=limit, wait=wait)
+
+    def poll(self) -> PollCdc:
+        at = self._at
+        name = at.name("cdc")
+        as_json = at.accept("JSON")
+        at.expect("EVERY")
+        every = self._duration("every")
+        at.expect("SAFETY")
+        safety = self._duration("safety")
+        return PollCdc(name=name, every=every, safety=safety, as_json=as_json, since=self._since())
+
+    def _since(self) -> Literal | None:
+        at = self._at
+        if not at.accept("FROM"):
+            return None
+        at.spans["from"] = (at.token.start, at.token.end)
+        return self._literal()
+
+    def _duration(self, key: str) -> str:
+        at = self._at
+        at.spans[key] = (at.token.start, at.token.end)
+        token = at.accept_kind("duration", TokenKind.STRING, TokenKind.NUMBER)
+        if token is None:
+            raise at.unexpected(hint="a number and ms, s, m, h or d: 500ms, 15m")
+        return token.value
+
+    def _scopes_of_hint(self) -> tuple[str, ...] | None:
+        """Return what the hint behind SELECT asks for, which is a comment to the lexer."""
+        at = self._at
+        found = _HINT.search(at.text, at.behind, at.token.start)
+        if found is None:
+            return None
+        named = [word.strip().upper() for word in found[1].split(",")]
+        unknown = [word for word in named if word not in _SCOPES]
+        if unknown:
+            message = f"CDC_INCLUDE has {', '.join(_SCOPES)}, found {unknown[0]!r}"
+            raise at.error(message, found.span(1))
+        return _scopes([word.lower() for word in named])
+
+    def _columns(self) -> tuple[str, ...]:
+        at = self._at
+        found = []
+        while True:
+            first = at.token
+            column = self._column("column name")
+            at.spans[column] = (first.start, first.end)
+            found.append(column.removesuffix("()"))
+            if not at.accept(","):
+                return tuple(found)
+
+    def _column(self, what: str) -> str:
+        """Read the name of a column, or a function without arguments, by our name for it."""
+        at = self._at
+        token = at.word_or_name(what, reserved=RESERVED_WORDS)
+        if token.kind is TokenKind.WORD and at.accept("("):
+            at.expect(")")
+            if token.folded not in _FUNCTIONS:
+                known = ", ".join(f"{name.upper()}()" for name in _FUNCTIONS)
+                span = (token.start, token.end)
+                raise at.error(f"{token.value}() is unknown, there are {known}", span)
+            return _FUNCTIONS[token.folded]
+        return token.folded
+
+    def _function(self, wanted: str) -> None:
+        first = self._at.token
+        if self._column(wanted.upper()) not in (wanted, wanted.removesuffix("()")):
+            message = f"expected {wanted.upper()}: changes have no other order"
+            raise self._at.error(message, (first.start, first.end))
+
+    def _where(self) -> tuple[Condition, ...]:
+        at = self._at
+        if not at.accept("WHERE"):
+            return ()
+        found = [self._condition()]
+        while at.accept("AND"):
+            found.append(self._condition())
+        return tuple(found)
+
+    def _condition(self) -> Condition:
+        at = self._at
+        first = at.token
+        column = self._column("column name")
+        at.spans.setdefault(column.removesuffix("()"), (first.start, first.end))
+        if at.accept("IN"):
+            at.expect("(")
+            values = [self._literal()]
+            while at.accept(","):
+                values.append(self._literal())
+            at.expect(")")
+            return Condition(column, Comparison.IN, tuple(values))
+        for comparison in list(Comparison)[:-1]:  # Their signs; IN was looked for.
+            if at.accept(*comparison):
+                return Condition(column, comparison, (self._literal(),))
+        raise at.unexpected()
+
+    def _literal(self) -> Literal:
+        """Read a value: a string, a number, a boolean, `NOW() - '15m'` or `TO_DATE('…')`."""
+        at = self._at
+        if at.accept("NOW"):
+            at.expect("(", ")")
+            ago = ""
+            if at.accept("-"):
+                ago = self._duration("ago")
+            return Moment(None, ago)
+        if at.accept("TO_DATE"):
+            at.expect("(")
+            given = at.string("quoted time", hint=_TIME_HINT)
+            at.expect(")")
+            return Moment(given)
+        token = at.accept_kind("string", TokenKind.STRING, TokenKind.UUID)
+        if token is not None:
+            return token.value
+        token = at.accept_kind("number", TokenKind.NUMBER)
+        if token is not None:
+            if not NUMBER.fullmatch(token.value):  # A duration.
+                message = f"{token.value} is no value of a column"
+                raise at.error(message, (token.start, token.end), hint="NOW() - 5m is a time")
+            return int(token.value) if _INTEGER.fullmatch(token.value) else float(token.value)
+        for word in ("TRUE", "FALSE"):
+            if at.accept(word):
+                return word == "TRUE"
+        raise at.unexpected()
 
     def _target(self) -> tuple[str, TableName]:
         at = self._at
         word = at.name("source")
         at.expect("ON", "TABLE")
+        return word, self._table()
+
+    def _table(self) -> TableName:
+        at = self._at
         first = at.token
         keyspace, name = None, at.name("table")
         if at.accept("."):
             keyspace, last = name, at.token
             name = at.name("table")
             at.spans["table"] = (first.start, last.end)
-        return word, TableName(keyspace, name)
+        return TableName(keyspace, name)
 
     def _has(self, first: str, *rest: str) -> bool:
         """Step over *first* and the words that must follow it, if it is next; say whether it is."""
@@ -377,4 +683,13 @@ _RULES: Final[Sequence[tuple[str, Callable[[_Parser], Statement]]]] = (
     ("SHOW", _Parser.show),
     ("VALIDATE", _Parser.validate),
     ("PREVIEW", _Parser.preview),
+    ("SELECT", _Parser.select),
+    ("TAIL", _Parser.tail),
+    ("POLL", _Parser.poll),
 )
+
+
+def _scopes(named: Sequence[str]) -> tuple[str, ...]:
+    """Return scopes in one order, each once."""
+    every = [scope.lower() for scope in _SCOPES[:-1]]
+    return tuple(scope for scope in every if scope in named or "all" in named)

@@ -35,13 +35,15 @@ class ResultTable:
     """Named columns and rows of strings; without columns it is the answer of a silent statement.
 
     `styles` names, for each column, the colours of its head and of its cells (`Palette`'s fields);
-    where it is empty they are those of a plain column. `warnings` are shown apart from it.
+    where it is empty they are those of a plain column. `warnings` are shown apart from it. `footer`
+    has what is known of the whole answer, such as how to continue: names and values.
     """
 
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     styles: tuple[tuple[str, str], ...] = ()
     warnings: tuple[StatementWarning, ...] = ()
+    footer: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +111,7 @@ def render_table(result: ResultTable, how: Rendering) -> str:
             for cell, width, (_, style) in zip(row, widths, styles, strict=True)
         )
         lines.append(f" {' | '.join(cells)}")
-    return "\n" + "\n".join(lines) + f"\n\n({len(rows)} rows)\n"
+    return "\n" + "\n".join(lines) + f"\n\n({len(rows)} rows)\n{_footer(result)}"
 
 
 def render_expanded(result: ResultTable, how: Rendering) -> str:
@@ -126,7 +128,7 @@ def render_expanded(result: ResultTable, how: Rendering) -> str:
         for column, cell, (head, style) in zip(columns, row, styles, strict=True):
             padding = " " * (name_width - _width(column))
             text += f" {paint(head, column)}{padding} | {paint(style, cell)}\n"
-    return f"{text}\n({len(rows)} rows)\n"
+    return f"{text}\n({len(rows)} rows)\n{_footer(result)}"
 
 
 def render_json(result: ResultTable) -> str:
@@ -171,6 +173,10 @@ def printable(text: str, *, kept: str = "") -> str:
 def _printable(result: ResultTable) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     columns = [printable(column) for column in result.columns]
     return columns, [[printable(cell) for cell in row] for row in result.rows]
+
+
+def _footer(result: ResultTable) -> str:
+    return "".join(f"{name}: {printable(value)}\n" for name, value in result.footer)
 
 
 def _styles(result: ResultTable) -> Sequence[tuple[str, str]]:

@@ -166,6 +166,125 @@ class Show:
     source: SourceName | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateCdc:
+    """`CREATE CDC`: a history of a table's changes; *include* is empty where it was left out."""
+
+    name: str
+    table: TableName
+    include: tuple[str, ...] = ()
+    options: Options = ()
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterCdc:
+    """`ALTER CDC`; *include* is empty where it stays the same."""
+
+    name: str
+    include: tuple[str, ...] = ()
+    options: Changes = ()
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropCdc:
+    """`DROP CDC`; with *purge* what it has kept goes, too."""
+
+    name: str
+    if_exists: bool = False
+    purge: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeCdc:
+    """`DESCRIBE CDC`, of one or of all."""
+
+    name: str | None = None
+
+
+class Comparison(StrEnum):
+    """How a SELECT compares a column with a value."""
+
+    AT_LEAST = ">="
+    AFTER = ">"
+    AT_MOST = "<="
+    BEFORE = "<"
+    EQUAL = "="
+    IN = "IN"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time in a SELECT: the text in `TO_DATE('…')` or, without it, `NOW()` less *ago*."""
+
+    given: str | None
+    ago: str = ""
+
+
+Literal = str | int | float | bool | Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A part of WHERE. *column* is that of a table, or a function such as `cdc_time()`.
+
+    Only IN has several values.
+    """
+
+    column: str
+    comparison: Comparison
+    values: tuple[Literal, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectCdc:
+    """`SELECT … FROM name`: changes of a history.
+
+    *columns* are all if empty. *scopes* is what a hint asks for; None where there is none. With
+    *as_json* the answer is one document for each change.
+    """
+
+    name: str
+    columns: tuple[str, ...] = ()
+    as_json: bool = False
+    scopes: tuple[str, ...] | None = None
+    where: tuple[Condition, ...] = ()
+    descending: bool = False
+    limit: int | None = None
+    after: str = ""
+    unsafe: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailCdc:
+    """`TAIL`: what arrived since *since* or behind the token *after*, as soon as it is final.
+
+    *wait* is how long an answer waits for something to arrive. A shell repeats it.
+    """
+
+    name: str
+    as_json: bool = False
+    since: Literal | None = None
+    after: str = ""
+    limit: int | None = None
+    wait: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollCdc:
+    """`POLL`: ranges of time up to now, one after the other, each *safety* after its end.
+
+    It is the loop of Phoenix's users; *every* is the pause between two ranges.
+    """
+
+    name: str
+    every: str
+    safety: str
+    as_json: bool = False
+    since: Literal | None = None
+
+
 Statement = (
     CreateSink
     | AlterSink
@@ -182,4 +301,11 @@ Statement = (
     | SteerSource
     | PreviewSource
     | Show
+    | CreateCdc
+    | AlterCdc
+    | DropCdc
+    | DescribeCdc
+    | SelectCdc
+    | TailCdc
+    | PollCdc
 )

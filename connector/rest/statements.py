@@ -25,7 +25,8 @@ _WARNING: Final = an(
 )
 _TABLE: Final = an(
     "The answer: a table of strings, without columns if it is empty.",
-    ("columns", "rows", "warnings"),
+    ("columns", "rows", "warnings", "footer"),
+    footer=array("What is known of the whole answer: a name and a value.", array("Both.", _CELL)),
     warnings=array("Warnings.", _WARNING),
     columns=array("Names.", _CELL),
     rows=array("Rows.", array("Cells.", _CELL)),
@@ -70,6 +71,7 @@ class StatementDoor:
             {
                 "columns": list(found.columns),
                 "rows": [list(row) for row in found.rows],
+                "footer": [list(each) for each in found.footer],
                 "warnings": [dataclasses.asdict(warning) for warning in found.warnings],
             }
         )

@@ -125,6 +125,9 @@ def _of(what: str, head: str, found: Outlook, known: Known) -> Iterator[Suggesti
         yield Suggestion(what)
     elif what == "sink name" and not head.upper().lstrip().startswith("CREATE DATA_SINK"):
         yield from (Suggestion(quote_name(name), meaning=uri) for name, uri in known.sinks.items())
+    elif what == "cdc name" and not head.upper().lstrip().startswith("CREATE CDC"):
+        histories = {n: uri for n, uri in known.sinks.items() if uri.startswith("history:")}
+        yield from (Suggestion(quote_name(name)) for name in histories)
     elif what == "source name":
         yield from map(Suggestion, source_words())
     elif what == "table name":
@@ -157,6 +160,8 @@ def _options(head: str, found: Outlook, known: Known) -> Mapping[str, Option]:
 
     if "source" in found.spans:
         config_class: type | None = RouteOptions
+    elif "cdc" in found.spans:
+        config_class = sink_of_scheme("history")[1].config_class
     else:
         config_class = _sink_class(head, found, known)
     if config_class is None:

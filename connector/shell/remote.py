@@ -85,7 +85,9 @@ class RemoteService:
                 StatementWarning(str(w["code"]), str(w["message"]), str(w["hint"]))
                 for w in document["warnings"]
             )
-            return ResultTable(tuple(map(str, document["columns"])), rows, warnings=warnings)
+            footer = tuple((str(name), str(value)) for name, value in document["footer"])
+            columns = tuple(map(str, document["columns"]))
+            return ResultTable(columns, rows, warnings=warnings, footer=footer)
         message = str(document.get("message", ""))
         if status in (_UNAUTHORIZED, _FORBIDDEN):
             raise UnauthorizedError(message.removeprefix("Unauthorized: "))

@@ -21,8 +21,11 @@ COMMANDS: Final = (
     "?", "CAPTURE", "CLEAR", "CLS", "CONSISTENCY", "EXIT", "EXPAND", "FORMAT", "HELP", "HISTORY",
     "LOGIN", "PAGING", "QUIT", "SET", "SOURCE", "TIMING", "TRACING", "WATCH",
 )  # fmt: skip
-_OUR_VERBS: Final = frozenset({"PAUSE", "RESUME", "STOP", "RESTART", "VALIDATE", "PREVIEW", "SHOW"})
+_OUR_VERBS: Final = frozenset({
+    "PAUSE", "POLL", "PREVIEW", "RESTART", "RESUME", "SHOW", "STOP", "TAIL", "VALIDATE",
+})  # fmt: skip
 _SHARED_VERBS: Final = frozenset({"CREATE", "ALTER", "DROP", "DESCRIBE", "DESC"})
+_HISTORY_TIMES: Final = ("CDC_TIME", "PHOENIX_ROW_TIME")  # As far as words are looked at.
 _SHOWN_BY_SHELL: Final = frozenset({"VERSION", "HOST"})
 _ENDED_BY_LINE: Final = frozenset({"DESCRIBE", "DESC", "SHOW"})  # As they are in cqlsh.
 _WORDS_LOOKED_AT: Final = 2
@@ -39,8 +42,8 @@ _STYLES: Final = {
 }
 _KEYWORDS: Final = frozenset({
     *COMMANDS, *_OUR_VERBS, *_SHARED_VERBS, *Subject, *(word.upper() for word in RESERVED_WORDS),
-    "AS", "CONFIG", "DATA_SINK", "DATA_SINKS", "DATA_SOURCE", "DATA_SOURCES", "DRY", "EXISTS",
-    "FALSE", "FOR", "POSITION", "RUN", "SPLIT", "TRUE", "VALUES",
+    "AS", "CDC", "CONFIG", "DATA_SINK", "DATA_SINKS", "DATA_SOURCE", "DATA_SOURCES", "DRY",
+    "EXISTS", "FALSE", "FOR", "INCLUDE", "POSITION", "PURGE", "RUN", "SPLIT", "TRUE", "VALUES",
 })  # fmt: skip
 
 
@@ -115,6 +118,7 @@ class _Seen:
     last: tuple[str, str] = ("", "")
     lines: int = 0
     quote_open: bool = False
+    of_history: bool = False
 
     def add(self, text: str, token: Token) -> None:
         self.start = token.start if self.start < 0 else self.start
@@ -122,6 +126,7 @@ class _Seen:
         if len(self.first) < _WORDS_LOOKED_AT:
             self.first += (word,)
         self.last = (self.last[1], word)
+        self.of_history |= word in _HISTORY_TIMES
 
     def unit(self, text: str, end: int, *, whole: bool) -> Unit:
         return Unit(self.kind, text[self.start : end].rstrip(), self.start, whole)
@@ -131,7 +136,10 @@ class _Seen:
         first, second = (*self.first, "", "")[:_WORDS_LOOKED_AT]
         if first in COMMANDS or (first == "SHOW" and second in _SHOWN_BY_SHELL):
             return Kind.COMMAND
-        if first in _OUR_VERBS or (first in _SHARED_VERBS and second.startswith("DATA_")):
+        is_ours = second == "CDC" or second.startswith("DATA_")
+        if first in _OUR_VERBS or (first in _SHARED_VERBS and is_ours):
+            return Kind.OURS
+        if first == "SELECT" and self.of_history:  # Every SELECT of a history has a time.
             return Kind.OURS
         return Kind.CQL
 

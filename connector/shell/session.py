@@ -4,6 +4,7 @@ The same for a prompt, a file, a pipe and `-e`. Knows nothing of terminals: the 
 input passes the screen. Belongs to one thread.
 """
 
+import contextlib
 import dataclasses
 import os
 import sys
@@ -26,13 +27,16 @@ from headrace.connector.language.rendering import (
     printable,
 )
 from headrace.connector.language.statements import (
+    DropCdc,
     DropSink,
     DropSource,
+    PollCdc,
     SetPosition,
     Show,
     SourceName,
     Statement,
     TableName,
+    TailCdc,
 )
 from headrace.connector.shell.executing import Executes
 from headrace.connector.shell.scanning import Kind, Unit, units
@@ -238,14 +242,31 @@ class Session:
     def _run_ours(self, unit: Unit) -> None:
         for parsed in parse_script(unit.text):
             statement = self._qualified(parsed.statement)
-            question = isinstance(statement, DropSink | DropSource) or (
+            question = isinstance(statement, DropSink | DropSource | DropCdc) or (
                 isinstance(statement, SetPosition) and not statement.dry_run
             )
             if question and not self._sure(unit.text):
                 return
+            if self.screen.interactive and isinstance(statement, TailCdc | PollCdc):
+                self._follow(parsed, statement)
+                return
             result = self.execute(parsed, statement)
             self.show(result)
             self._warn(result)
+
+    def _follow(self, parsed: ParsedStatement, statement: TailCdc | PollCdc) -> None:
+        """Show one answer after the other, each from where the last one ended, until Ctrl-C."""
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                result = self.execute(parsed, statement)
+                if result.rows:
+                    self.show(dataclasses.replace(result, footer=()))
+                places = dict(result.footer)
+                if isinstance(statement, PollCdc):
+                    statement = dataclasses.replace(statement, since=int(places["next_from"]))
+                else:
+                    after = places["next_token"]
+                    statement = dataclasses.replace(statement, since=None, after=after)
 
     def execute(self, parsed: ParsedStatement, statement: Statement) -> ResultTable:
         """Execute one of our statements; *parsed* is what it was read from."""
@@ -275,6 +296,8 @@ class Session:
                 )
                 return
             list(parse_script(unit.text))  # It may be one of ours, misspelt: that says so.
+            if verb == "SELECT":
+                raise ShellError("not connected; a SELECT of a CDC needs WHERE CDC_TIME() >= …")
             raise ShellError("not connected")
         if verb in _CQL_DESTRUCTIVE and not self._sure(unit.text):
             return

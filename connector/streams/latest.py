@@ -11,8 +11,6 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from headrace.connector.serde.codecs.records import reader_of
-from headrace.connector.serde.schemas.lookup import SchemaUnknownError
 from headrace.connector.rows.folding import (
     TableView,
     add,
@@ -22,6 +20,8 @@ from headrace.connector.rows.folding import (
     row_of,
     static_row,
 )
+from headrace.connector.serde.codecs.records import reader_of
+from headrace.connector.serde.schemas.lookup import SchemaUnknownError
 from headrace.plugins import Document, RecordSchema
 from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
 

@@ -34,6 +34,15 @@ class TransactionalDriver(ABC):
     def deadline_ms(self) -> int:
         """Return a moment of the writers' clock by which everything may be expected."""
 
+    def delivery(self, values: Sequence[bytes]) -> Delivery:
+        """Return what the framework would submit of records that `seen` shows as *values*.
+
+        A driver of a sink that reads its records overrides it.
+        """
+        count = len(values)
+        encoded = EncodedRecords([b"key"] * count, list(values), [()] * count, ["t"] * count)
+        return Delivery(RecordBatch("split", NumberPosition(0), 0, made=()), encoded)
+
 
 class TransactionalSuite:
     """Subclass it, and give it a fixture `driver` that returns a `TransactionalDriver`."""
@@ -116,13 +125,10 @@ def begun(driver: TransactionalDriver, writer: TransactionalWriter) -> Mapping[s
 
 def submit(driver: TransactionalDriver, writer: TransactionalWriter, *values: bytes) -> None:
     """Submit records and wait until they are settled as delivered."""
-    count = len(values)
-    encoded = EncodedRecords([b"key"] * count, list(values), [()] * count, ["t"] * count)
-    batch = RecordBatch("split", NumberPosition(0), 0, made=())
     results = Results()
-    writer.submit(Delivery(batch, encoded), results)
+    writer.submit(driver.delivery(values), results)
     assert writer.drain(driver.deadline_ms())
-    assert (list(range(count)), ()) == results.wait()
+    assert (list(range(len(values))), ()) == results.wait()
 
 
 def commit(

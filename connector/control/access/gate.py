@@ -16,7 +16,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-_OF_TABLES: Final = ("create_source", "preview_source", "put_source", "replace_source")
+_OF_TABLES: Final = (
+    "create_source", "preview_source", "put_source", "read_history", "replace_source",
+)  # fmt: skip
 
 
 class Gate:

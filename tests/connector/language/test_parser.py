@@ -19,17 +19,26 @@ from headrace.connector.language.parser import (
     parse_statement,
 )
 from headrace.connector.language.statements import (
+    AlterCdc,
     AlterSink,
     AlterSource,
+    Comparison,
+    Condition,
+    CreateCdc,
     CreateSink,
     CreateSource,
+    DescribeCdc,
     DescribeSink,
     DescribeSinks,
     DescribeSource,
     DescribeSources,
+    DropCdc,
     DropSink,
     DropSource,
+    Moment,
+    PollCdc,
     PreviewSource,
+    SelectCdc,
     SetPosition,
     Show,
     SourceName,
@@ -37,15 +46,18 @@ from headrace.connector.language.statements import (
     SteerSource,
     Subject,
     TableName,
+    TailCdc,
     ValidateSink,
     Verb,
 )
 from helpers.cost import calls_of
 from helpers.jobs.statements import statements
 
+NO_A = (("a", None),)
 ORDERS = TableName("shop", "orders")
 STARTERS = (
-    "CREATE", "ALTER", "DROP", "DESCRIBE", "DESC", "SHOW", "VALIDATE", "PREVIEW", "PAUSE",
+    "CREATE", "ALTER", "DROP", "DESCRIBE", "DESC", "SHOW", "VALIDATE", "PREVIEW", "SELECT",
+    "TAIL", "POLL", "PAUSE",
     "RESUME", "STOP", "RESTART",
 )  # fmt: skip
 
@@ -152,6 +164,76 @@ STARTERS = (
             "SHOW ERRORS FOR DATA_SOURCE cdc ON TABLE shop.orders",
             Show(subject=Subject.ERRORS, source=SourceName("cdc", ORDERS)),
         ),
+        (
+            """CREATE CDC IF NOT EXISTS h ON shop.orders INCLUDE (CHANGE, pre)
+            WITH buckets = 8 AND retention = 7d AND seed = 'empty'""",
+            CreateCdc(
+                name="h",
+                table=ORDERS,
+                include=("change", "pre"),
+                options=(("buckets", "8"), ("retention", "7d"), ("seed", "empty")),
+                if_not_exists=True,
+            ),
+        ),
+        (
+            "Create CDC h on orders INCLUDE (pre | post | all) INDEX = GLOBAL SALT_BUCKETS=4",
+            CreateCdc(
+                name="h",
+                table=TableName(None, "orders"),
+                include=("change", "pre", "post", "latest"),
+                options=(("buckets", "4"),),
+            ),
+        ),
+        (
+            "ALTER CDC h INCLUDE (POST) WITH retention = '3d'",
+            AlterCdc(name="h", include=("post",), options=(("retention", "3d"),)),
+        ),
+        (
+            "ALTER CDC IF EXISTS h INCLUDE (POST)",
+            AlterCdc(name="h", include=("post",), if_exists=True),
+        ),
+        (
+            "DROP CDC IF EXISTS h ON shop.orders PURGE",
+            DropCdc(name="h", if_exists=True, purge=True),
+        ),
+        ("DESC CDC", DescribeCdc()),
+        ("DESCRIBE CDC h", DescribeCdc(name="h")),
+        (
+            """SELECT /*+ CDC_INCLUDE(PRE, POST) */ JSON FROM h
+            WHERE PHOENIX_ROW_TIMESTAMP() >= TO_DATE('2026-01-01') AND CDC_TIME() < NOW() - 5m
+            AND PARTITION_ID() IN (1, 2) AND id = 7 AND write_time() > 0 AND ok = TRUE
+            ORDER BY CDC_TIME() DESC LIMIT 5 AFTER 'x' INCLUDE UNSAFE""",
+            SelectCdc(
+                name="h",
+                as_json=True,
+                scopes=("pre", "post"),
+                where=(
+                    Condition("cdc_time()", Comparison.AT_LEAST, (Moment("2026-01-01"),)),
+                    Condition("cdc_time()", Comparison.BEFORE, (Moment(None, "5m"),)),
+                    Condition("partition_id()", Comparison.IN, (1, 2)),
+                    Condition("id", Comparison.EQUAL, (7,)),
+                    Condition("write_time()", Comparison.AFTER, (0,)),
+                    Condition("ok", Comparison.EQUAL, (True,)),
+                ),
+                descending=True,
+                limit=5,
+                after="x",
+                unsafe=True,
+            ),
+        ),
+        (
+            'SELECT cdc_time, "CDC JSON", PARTITION_ID() FROM h',
+            SelectCdc(name="h", columns=("cdc_time", "CDC JSON", "partition_id")),
+        ),
+        (
+            "TAIL h JSON FROM NOW() LIMIT 3 WAIT 500ms",
+            TailCdc(name="h", as_json=True, since=Moment(None), limit=3, wait="500ms"),
+        ),
+        ("TAIL h AFTER 'x'", TailCdc(name="h", after="x")),
+        (
+            "POLL h EVERY 500ms SAFETY '1s' FROM 17",
+            PollCdc(name="h", every="500ms", safety="1s", since=17),
+        ),
         ("DROP -- a\n DATA_SINK // b\n /* c */ k", DropSink(name="k")),
         ("DROP DATA_SINK data_sink", DropSink(name="data_sink")),
         ('DROP DATA_SINK "table"', DropSink(name="table")),
@@ -172,24 +254,70 @@ def test_statement(text: str, expected: Statement) -> None:
         (
             "CREATE DATA_SNK k",
             """\
-            SyntaxException: line 1:7 found 'DATA_SNK', expected DATA_SINK or DATA_SOURCE
+            SyntaxException: line 1:7 found 'DATA_SNK', expected CDC, DATA_SINK or DATA_SOURCE
               CREATE DATA_SNK k
                      ^^^^^^^^
             hint: did you mean DATA_SINK?""",
         ),
         (
-            "DROP DATA_SINK k;\n SELECT * FROM t",
+            "DROP DATA_SINK k;\n UPDATE t SET a = 1",
             """\
-            SyntaxException: line 2:1 found 'SELECT', expected CREATE, ALTER, DROP, DESCRIBE, \
-DESC, SHOW, VALIDATE, PREVIEW, PAUSE, RESUME, STOP or RESTART
-               SELECT * FROM t
+            SyntaxException: line 2:1 found 'UPDATE', expected CREATE, ALTER, DROP, DESCRIBE, \
+DESC, SHOW, VALIDATE, PREVIEW, SELECT, TAIL, POLL, PAUSE, RESUME, STOP or RESTART
+               UPDATE t SET a = *
                ^^^^^^
-            hint: SELECT is CQL: give it to cqlsh, or to headrace shell HOST""",
+            hint: UPDATE is CQL: give it to cqlsh, or to headrace shell HOST""",
+        ),
+        (
+            "CREATE DATA_SINK k WITH 'a://b', c = 1",
+            """\
+            SyntaxException: line 1:31 found ',', expected AND or ;
+              CREATE DATA_SINK k WITH 'a://b', c = *
+                                             ^
+            hint: options are joined by AND""",
+        ),
+        (
+            "SELECT * FROM shop.orders",
+            """\
+            SyntaxException: line 1:18 a CDC has no keyspace
+              SELECT * FROM shop.orders
+                                ^
+            hint: a SELECT of a table is CQL: give it to cqlsh, or to headrace shell HOST""",
+        ),
+        (
+            "SELECT /*+ CDC_INCLUDE(PRE, PAST) */ * FROM h",
+            """\
+            SyntaxException: line 1:23 CDC_INCLUDE has CHANGE, PRE, POST, LATEST, ALL, found 'PAST'
+              SELECT /*+ CDC_INCLUDE(PRE, PAST) */ * FROM h
+                                     ^^^^^^^^^""",
+        ),
+        (
+            "SELECT * FROM h WHERE TOKEN() = 1",
+            """\
+            SyntaxException: line 1:22 found 'TOKEN', expected column name
+              SELECT * FROM h WHERE TOKEN() = *
+                                    ^^^^^
+            hint: TOKEN is reserved; as a name it is written "TOKEN\"""",
+        ),
+        (
+            "SELECT * FROM h WHERE TTL() = 1",
+            """\
+            SyntaxException: line 1:22 TTL() is unknown, there are CDC_TIME(), \
+PHOENIX_ROW_TIMESTAMP(), PARTITION_ID(), WRITE_TIME()
+              SELECT * FROM h WHERE TTL() = *
+                                    ^^^""",
+        ),
+        (
+            "SELECT * FROM h ORDER BY id",
+            """\
+            SyntaxException: line 1:25 expected CDC_TIME(): changes have no other order
+              SELECT * FROM h ORDER BY id
+                                       ^^""",
         ),
         (
             "CREATE TABLE t",
             """\
-            SyntaxException: line 1:7 found 'TABLE', expected DATA_SINK or DATA_SOURCE
+            SyntaxException: line 1:7 found 'TABLE', expected CDC, DATA_SINK or DATA_SOURCE
               CREATE TABLE t
                      ^^^^^
             hint: TABLE is CQL's: give it to cqlsh, or to headrace shell HOST""",
@@ -286,8 +414,18 @@ def test_error(text: str, expected: str) -> None:
         ("PAUSE", ("DATA_SOURCE",)),
         ("VALIDATE", ("DATA_SINK",)),
         ("PREVIEW DATA_SOURCE cdc ON TABLE a.b", ("LIMIT", ";")),
-        ("CREATE", ("DATA_SINK", "DATA_SOURCE")),
-        ("DESC", ("DATA_SINKS", "DATA_SOURCES", "DATA_SINK", "DATA_SOURCE")),
+        ("CREATE", ("CDC", "DATA_SINK", "DATA_SOURCE")),
+        ("DESC", ("DATA_SINKS", "DATA_SOURCES", "CDC", "DATA_SINK", "DATA_SOURCE")),
+        ("CREATE CDC h ON", ("TABLE", "table name")),
+        ("CREATE CDC h ON a.b INCLUDE (", ("CHANGE", "PRE", "POST", "LATEST", "ALL")),
+        ("CREATE CDC h ON a.b", ("INCLUDE", "WITH", "SALT_BUCKETS", "INDEX", ";")),
+        ("ALTER CDC h", ("INCLUDE", "WITH")),
+        ("DROP CDC h", ("ON", "PURGE", ";")),
+        ("SELECT *", ("FROM",)),
+        ("SELECT * FROM h", ("WHERE", "ORDER", "LIMIT", "AFTER", "INCLUDE", ";")),
+        ("SELECT * FROM h WHERE a", ("(", "IN", ">", "<", "=")),
+        ("TAIL h", ("JSON", "FROM", "AFTER", "LIMIT", "WAIT", ";")),
+        ("POLL h", ("JSON", "EVERY")),
         ("CREATE DATA_SINK IF", ("NOT",)),
         ("CREATE DATA_SINK IF NOT", ("EXISTS",)),
         ("CREATE DATA_SINK k", ("WITH",)),

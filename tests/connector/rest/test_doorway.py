@@ -99,7 +99,7 @@ def test_statements(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     """A statement's answer carries warnings, which exec and the shell print as they do here."""
     found = client("POST", "/api/v1/statements", {"statement": CREATE})
     warning = {"code": "table_skipped", "message": ORDERS, "hint": HINT}
-    assert {"columns": [], "rows": [], "warnings": [warning]} == found.json
+    assert {"columns": [], "rows": [], "warnings": [warning], "footer": []} == found.json
     place = ["--rest", f"http://127.0.0.1:{client.port}"]
     for main in (exec_main, shell_main):
         client("DELETE", "/connectors/cdc.shop.orders")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from headrace.connector.rows.folding import is_live, lives
 from headrace.connector.serde import Encoder
 from headrace.connector.serde.schemas.lookup import SchemaUnknownError
-from headrace.connector.rows.folding import is_live, lives
 from headrace.connector.streams.latest import LatestRows
 from headrace.plugins import Encoding, RecordSchema
 from headrace.sources.cassandra.mutation.changes import Change

@@ -67,7 +67,7 @@ def offered(before: str) -> list[str]:
         ("SHOW LAG ", ["FOR", ";"]),
         ("EXPAND ", ["ON", "OFF"]),
         ("format j", ["json", "jsonl"]),
-        ("HELP CREATE", ["CREATE_DATA_SINK", "CREATE_DATA_SOURCE"]),
+        ("HELP CREATE", ["CREATE_CDC", "CREATE_DATA_SINK", "CREATE_DATA_SOURCE"]),
         ("EXPAND ON\nDESC DATA_SINKS", []),
         ("SELECT * FROM ", []),
         ("CREATE DATA_SNK ", []),

@@ -105,7 +105,8 @@ def test_keyspace(seen: Seen) -> None:
 
 def test_not_connected(seen: Seen) -> None:
     """CQL without a connection says what it needs."""
-    assert "hint: SELECT is CQL" in seen.run("SELECT * FROM t;")
+    assert "hint: UPDATE is CQL" in seen.run("UPDATE t SET a = 1;")
+    assert "of a CDC needs WHERE CDC_TIME() >=" in seen.run("SELECT * FROM t;")
     assert "hint: TABLE is CQL's" in seen.run("CREATE TABLE t (a int PRIMARY KEY);")
 
 

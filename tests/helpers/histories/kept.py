@@ -1,31 +1,32 @@
 """Histories in files of tests, filled through the sink as a worker does."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from headrace.connector.history.config import SCOPES
 from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.reading import History
 from headrace.connector.history.sink import HistorySink, HistoryWriter
 from headrace.connector.serde import Encoder
-from headrace.plugins import Batch, Delivery, EncodedRecords, Encoding, parse_config
+from headrace.plugins import Batch, Delivery, Encoding, Failure, parse_config
 from headrace.plugins.testing.doubles import DrivenClock, context
 
 FOREVER_MS = 1 << 62
 
 
-def settled(*_: object) -> None:
+def settled(delivered: Collection[int], failures: Sequence[Failure] = ()) -> None:
     """Take a report, and forget it."""
+    del delivered
+    assert not failures
 
 
 class Kept:
     """The history of one table in a file below *folder*."""
 
-    def __init__(self, folder: Path, table: str, clock: DrivenClock, **options: str) -> None:
-        """Open its sink; *options* are the sink's."""
+    def __init__(self, folder: Path, clock: DrivenClock, **options: str) -> None:
+        """Open its sink; *options* are the sink's, of which `table` has no default."""
         self.clock = clock
-        given = {"path": str(folder / "history.db"), "table": table, "include": ",".join(SCOPES)}
+        given = {"path": str(folder / "history.db"), "include": ",".join(SCOPES)}
         config = parse_config(HistorySink.config_class, given | options)
         self.sink = HistorySink(config, context(clock))
         self.sink.open().close()
@@ -61,12 +62,3 @@ def fill(kept: Kept, deliveries: Sequence[Delivery], *, per_commit: int, step_ms
             kept.clock.advance(step_ms)
             assert writer.commit({}, FOREVER_MS)
     writer.close()
-
-
-def joined(parts: Sequence[EncodedRecords]) -> list[tuple[bytes, Mapping[str, Any]]]:
-    """Return values and headers of records."""
-    return [
-        (value, dict(headers))
-        for part in parts
-        for value, headers in zip(part.values, part.headers, strict=True)
-    ]

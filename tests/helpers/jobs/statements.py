@@ -3,19 +3,28 @@
 from hypothesis import strategies as st
 
 from headrace.connector.language.cursor import UNSAFE_CHARACTER
-from headrace.connector.language.parser import PREVIEW_MAX
+from headrace.connector.language.parser import PREVIEW_MAX, SELECT_MAX
 from headrace.connector.language.statements import (
+    AlterCdc,
     AlterSink,
     AlterSource,
+    Comparison,
+    Condition,
+    CreateCdc,
     CreateSink,
     CreateSource,
+    DescribeCdc,
     DescribeSink,
     DescribeSinks,
     DescribeSource,
     DescribeSources,
+    DropCdc,
     DropSink,
     DropSource,
+    Moment,
+    PollCdc,
     PreviewSource,
+    SelectCdc,
     SetPosition,
     Show,
     SourceName,
@@ -23,6 +32,7 @@ from headrace.connector.language.statements import (
     SteerSource,
     Subject,
     TableName,
+    TailCdc,
     ValidateSink,
     Verb,
 )
@@ -38,6 +48,76 @@ changes = st.dictionaries(option_names, values | st.none(), min_size=1, max_size
 )
 tables = st.builds(TableName, st.none() | names, names)
 
+scopes = st.sets(st.sampled_from(["change", "pre", "post", "latest"])).map(
+    lambda found: tuple(s for s in ("change", "pre", "post", "latest") if s in found)
+)
+durations = st.sampled_from(["500ms", "1h30m", "7d"]) | texts
+literals = st.one_of(
+    texts,
+    st.integers(-(10**18) + 1, 10**18 - 1),
+    st.booleans(),
+    st.builds(Moment, texts),
+    st.builds(Moment, st.none(), st.just("") | durations.filter(bool)),
+)
+columns = st.sampled_from(["cdc_time()", "partition_id()", "write_time()", "op"]) | names
+conditions = st.one_of(
+    st.builds(Condition, columns, st.sampled_from(list(Comparison)[:-1]), st.tuples(literals)),
+    st.builds(
+        Condition,
+        columns,
+        st.just(Comparison.IN),
+        st.lists(literals, min_size=1, max_size=3).map(tuple),
+    ),
+)
+of_histories: st.SearchStrategy[Statement] = st.one_of(
+    st.builds(
+        CreateCdc,
+        name=names,
+        table=tables,
+        include=scopes,
+        options=options,
+        if_not_exists=st.booleans(),
+    ),
+    st.builds(
+        AlterCdc,
+        name=names,
+        include=scopes.filter(bool),
+        options=st.just(()) | changes,
+        if_exists=st.booleans(),
+    ),
+    st.builds(AlterCdc, name=names, options=changes, if_exists=st.booleans()),
+    st.builds(DropCdc, name=names, if_exists=st.booleans(), purge=st.booleans()),
+    st.builds(DescribeCdc, name=st.none() | names),
+    st.builds(
+        SelectCdc,
+        name=names,
+        columns=st.lists(names, max_size=3).map(tuple),
+        scopes=st.none() | scopes.filter(bool),
+        where=st.lists(conditions, max_size=3).map(tuple),
+        descending=st.booleans(),
+        limit=st.none() | st.integers(1, SELECT_MAX),
+        after=texts,
+        unsafe=st.booleans(),
+    ),
+    st.builds(SelectCdc, name=names, as_json=st.booleans()),
+    st.builds(
+        TailCdc,
+        name=names,
+        as_json=st.booleans(),
+        since=literals,
+        limit=st.none() | st.integers(1, SELECT_MAX),
+        wait=durations,
+    ),
+    st.builds(TailCdc, name=names, after=texts, wait=durations),
+    st.builds(
+        PollCdc,
+        name=names,
+        every=durations,
+        safety=durations,
+        as_json=st.booleans(),
+        since=st.none() | literals,
+    ),
+)
 statements: st.SearchStrategy[Statement] = st.one_of(
     st.builds(CreateSink, name=names, uri=texts, options=options, if_not_exists=st.booleans()),
     st.builds(DropSink, name=names, if_exists=st.booleans()),
@@ -76,4 +156,5 @@ statements: st.SearchStrategy[Statement] = st.one_of(
     ),
     st.just(DescribeSinks()),
     st.just(DescribeSources()),
+    of_histories,
 )

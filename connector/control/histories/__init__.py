@@ -1,0 +1,1 @@
+"""What statements do with change histories: CREATE CDC and its like, and SELECT."""

@@ -1,0 +1,106 @@
+"""Events of a history as the table that answers a SELECT."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from headrace.connector.control.histories.queries import BadQueryError
+from headrace.connector.history.arrival import time_text
+from headrace.connector.history.config import SCOPES
+from headrace.connector.history.query import Event, Page
+from headrace.connector.history.reading import History
+from headrace.connector.language.rendering import ResultTable
+from headrace.connector.language.statements import SelectCdc
+from headrace.plugins import Document
+
+CDC_JSON: Final = "CDC JSON"  # As Phoenix names its only column besides the key.
+
+
+def text_of(document: object) -> str:
+    """Return a value as JSON; nothing, where there is none."""
+    return "" if document is None else json.dumps(document, ensure_ascii=False)
+
+
+def _flags(event: Event) -> str:
+    named = {
+        "partial": event.partial,
+        "derived": event.derived,
+        "static": event.static,
+        "ineffective": not event.effective,
+    }
+    return " ".join(name for name, is_set in named.items() if is_set)
+
+
+def _written(event: Event) -> str:
+    ms, us = divmod(event.written_us, 1_000)
+    return f"{time_text(ms).removesuffix('Z')}{us:03d}Z"
+
+
+_BEFORE_KEY: Final[Mapping[str, Callable[[Event], str]]] = {
+    "cdc_time": lambda event: time_text(event.time_ms),
+    "seq": lambda event: str(event.sequence),
+    "partition_id": lambda event: str(event.partition_id),
+}
+_BEHIND_KEY: Final[Mapping[str, Callable[[Event], str]]] = {
+    "op": lambda event: event.operation.lower(),
+    "write_time": _written,
+    "change": lambda event: text_of(event.change),
+    "pre": lambda event: text_of(event.pre),
+    "post": lambda event: text_of(event.post),
+    "latest": lambda event: text_of(event.latest),
+    "flags": _flags,
+}
+
+
+def answer(statement: SelectCdc, page: Page, history: History) -> ResultTable:
+    """Return the answer of *statement*, which is *page* of *history*.
+
+    Raises:
+        BadQueryError: it names a column that there is not.
+
+    """
+    footer = [("next_token", page.token)] if page.token else []
+    footer.append(("safe_until", time_text(page.safe_until_ms)))
+    if statement.as_json:
+        documents = tuple((text_of(whole_document(event)),) for event in page.events)
+        return ResultTable(("json",), documents, footer=tuple(footer))
+    cells = _cells(history.key_columns())
+    scopes = history.include if statement.scopes is None else statement.scopes
+    names = statement.columns or tuple(
+        name for name in cells if name != CDC_JSON and (name not in SCOPES or name in scopes)
+    )
+    for name in names:
+        if name not in cells:
+            hint = f"there are {', '.join(cells)}"
+            raise BadQueryError(name, f"there is no column {name[:48]!r}", hint)
+    rows = tuple(tuple(cells[name](event) for name in names) for event in page.events)
+    return ResultTable(names, rows, footer=tuple(footer))
+
+
+def _cells(key: Sequence[str]) -> dict[str, Callable[[Event], str]]:
+    """Return how each column is shown; one of the key has precedence over ours of its name."""
+    of_key = {name: (lambda event, n=name: _shown(event.key.get(n))) for name in key}
+    made = {**_BEFORE_KEY, **of_key}
+    return (
+        made
+        | {name: cell for name, cell in _BEHIND_KEY.items() if name not in of_key}
+        | {CDC_JSON: lambda event: text_of(event.json_document())}
+    )
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else text_of(value)
+
+
+def whole_document(event: Event) -> Document:
+    """Return an event as one document: when it arrived, its key, and Phoenix's members."""
+    flags = _flags(event)
+    return {
+        "cdc_time": time_text(event.time_ms),
+        "seq": event.sequence,
+        "partition_id": event.partition_id,
+        "key": event.key,
+        "write_time": _written(event),
+        **event.json_document(),
+        **({"flags": flags.split()} if flags else {}),
+    }

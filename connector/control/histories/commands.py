@@ -1,0 +1,348 @@
+"""Creates, changes, drops and reads histories: each is a sink, and the source that feeds it."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from headrace.connector.control.commands import Commands
+from headrace.connector.control.connector_config import (
+    compile_source,
+    sink_options,
+    source_name,
+    whole_table,
+)
+from headrace.connector.control.entries import SinkEntry, SourceEntry
+from headrace.connector.control.errors import NotFoundError, StatementError
+from headrace.connector.control.histories.answers import answer
+from headrace.connector.control.histories.queries import poll_query, query_of, tail_query
+from headrace.connector.history.arrival import ms_of, time_text
+from headrace.connector.history.config import HistoryConfig
+from headrace.connector.history.durations import duration_ms
+from headrace.connector.history.errors import HistoryFileError, HistoryMissingError
+from headrace.connector.history.file import HistoryFile
+from headrace.connector.history.following import poll, tail
+from headrace.connector.history.reading import History
+from headrace.connector.language.formatting import format_statement
+from headrace.connector.language.rendering import STATEMENT_COLUMN, ResultTable
+from headrace.connector.language.statements import (
+    AlterCdc,
+    AlterSink,
+    CreateCdc,
+    CreateSink,
+    CreateSource,
+    DescribeCdc,
+    DropCdc,
+    PollCdc,
+    SelectCdc,
+    TableName,
+    TailCdc,
+)
+from headrace.connector.stores.note_copy import NoteCopy
+from headrace.plugins import parse_config
+
+PLUGIN: Final = "history"
+WORD: Final = "cdc"  # What follows DATA_SOURCE.
+_FOLDER: Final = "history"
+_OF_SOURCE: Final = ("start", "job", "cluster", "tasks.max", "name")
+_FIXED: Final = ("path", "table", "buckets", "seed")
+"""What a history is made with, and cannot be changed."""
+TAIL_WAIT_MS: Final = 10_000
+
+HistoryStatement = CreateCdc | AlterCdc | DropCdc | DescribeCdc | SelectCdc | TailCdc | PollCdc
+
+
+class HistoryChangedError(StatementError):
+    """An option of a history that cannot be changed, or a definition that differs."""
+
+    code = "history_fixed"
+
+
+class WallClock:
+    """Time as a reader of histories needs it."""
+
+    def monotonic_ms(self) -> int:
+        """Return milliseconds that never go back."""
+        return time.monotonic_ns() // 1_000_000
+
+    def wall_ms(self) -> int:
+        """Return milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+
+class Histories:
+    """Executes the statements about histories. Use it from the thread of *notes* only."""
+
+    def __init__(self, notes: NoteCopy, commands: Commands) -> None:
+        """Use the verbs of *commands*; files are beside the state file unless they have a path."""
+        self._beside = Path(notes.beside).absolute()
+        self._is_local = notes.file is None
+        self._commands = commands
+        self._clock = WallClock()
+
+    def execute(self, statement: HistoryStatement) -> ResultTable:
+        """Execute a statement about histories. Raises what its method does."""
+        match statement:
+            case DescribeCdc():
+                return self.describe(statement)
+            case SelectCdc():
+                return self.select(statement)
+            case TailCdc():
+                return self.tail(statement)
+            case PollCdc():
+                return self.poll(statement)
+            case CreateCdc():
+                self.create(statement)
+            case AlterCdc():
+                self.alter(statement)
+            case DropCdc():
+                self.drop(statement)
+        return ResultTable()
+
+    def create(self, statement: CreateCdc) -> None:
+        """Create a history: its sink, and the source that feeds it.
+
+        Raises:
+            ConfigError: with every mistake.
+            AlreadyExistsError: there is one of that name.
+            HistoryChangedError: there is one, and IF NOT EXISTS means another.
+
+        """
+        sink, source = self._parts(statement)
+        if statement.if_not_exists and (known := self._known(statement.name)):
+            wanted = _statement_of(statement.name, dict(sink.options), dict(source.options[1:]))
+            if self._statement(known) != wanted:
+                raise HistoryChangedError(
+                    "cdc",
+                    f"{known.name} exists, and is another: {self._statement(known)}",
+                    "alter it, or drop it first",
+                )
+            return
+        with self._commands.together():
+            self._commands.create_sink(sink)
+            self._commands.create_source(compile_source(source))
+
+    def alter(self, statement: AlterCdc) -> None:
+        """Change what a history keeps and shows from now on. Raises as `create`."""
+        known = self._known(statement.name)
+        if known is None and statement.if_exists:
+            return
+        self._found(statement.name)
+        for name, _ in statement.options:
+            if name in _FIXED:
+                raise HistoryChangedError(
+                    name, "cannot be changed", "drop the history and create it again"
+                )
+        include = (("include", ",".join(statement.include)),) if statement.include else ()
+        self._commands.alter_sink(
+            AlterSink(name=statement.name, options=(*include, *statement.options))
+        )
+
+    def drop(self, statement: DropCdc) -> None:
+        """Forget a history and, on request, remove its file. Raises NotFoundError."""
+        known = self._known(statement.name)
+        if known is None and statement.if_exists:
+            return
+        known = self._found(statement.name)
+        with self._commands.together():
+            for source in self._sources(known):
+                self._commands.drop_source(source.name)
+            self._commands.drop_sink(known.name)
+        if statement.purge:
+            _purge(_config(known))
+
+    def describe(self, statement: DescribeCdc) -> ResultTable:
+        """Return one history, or all of them."""
+        if statement.name is None:
+            rows = tuple(
+                (h.name, _config(h).table, self._state(h), self._statement(h))
+                for h in self._commands.sinks()
+                if h.plugin == PLUGIN
+            )
+            return ResultTable(("name", "table", "state", STATEMENT_COLUMN), rows)
+        known = self._found(statement.name)
+        config = _config(known)
+        shown = {
+            "name": known.name,
+            "table": config.table,
+            "include": ", ".join(config.include),
+            "buckets": str(config.buckets),
+            "retention": config.retention,
+            "state": self._state(known),
+            "file": str(config.file),
+            **_kept(config),
+            STATEMENT_COLUMN: self._statement(known),
+        }
+        return ResultTable(tuple(shown), (tuple(shown.values()),))
+
+    def select(self, statement: SelectCdc) -> ResultTable:
+        """Answer a SELECT.
+
+        Raises:
+            NotFoundError: there is no such history.
+            ConfigError: the query is wrong, or what it asks for is not there any more.
+            HistoryFileError: its file is not here, or cannot be used.
+            UnauthorizedError: the caller may not read the table.
+
+        """
+        with self._opened(statement.name) as history:
+            query = query_of(statement, self._clock.wall_ms())
+            return answer(statement, history.select(query), history)
+
+    def tail(self, statement: TailCdc) -> ResultTable:
+        """Answer TAIL: what is there, or what comes while it waits. Raises as `select`."""
+        with self._opened(statement.name) as history:
+            query = tail_query(statement, self._clock.wall_ms())
+            wait_ms = duration_ms(statement.wait, "wait") if statement.wait else TAIL_WAIT_MS
+            page = tail(history, query, wait_ms=wait_ms, pause=time.sleep)
+            shown = SelectCdc(name=statement.name, as_json=statement.as_json)
+            return answer(shown, page, history)
+
+    def poll(self, statement: PollCdc) -> ResultTable:
+        """Answer POLL: one range of time, when it is due. Raises as `select`."""
+        with self._opened(statement.name) as history:
+            query, pace = poll_query(statement, self._clock.wall_ms())
+            found = poll(history, query, pace, pause=time.sleep)
+            end_ms, page = next(found)
+            events = list(page.events)
+            while page.token:
+                _, page = next(found)
+                events += page.events
+            shown = SelectCdc(name=statement.name, as_json=statement.as_json)
+            made = answer(shown, replace(page, events=events), history)
+            return replace(made, footer=(("next_from", str(end_ms)),))
+
+    @contextlib.contextmanager
+    def _opened(self, name: str) -> Iterator[History]:
+        """Give the history of this name to a caller who may read its table."""
+        known = self._found(name)
+        config = _config(known)
+        keyspace, _, table = config.table.partition(".")
+        self._commands.read_history({"name": known.name, "keyspace": keyspace, "table": table})
+        file = HistoryFile.opened(config.file)
+        history = History(file, frozenset(config.include), self._clock)
+        try:
+            yield history
+        finally:
+            history.close()
+
+    def _parts(self, statement: CreateCdc) -> tuple[CreateSink, CreateSource]:
+        """Return the statements that *statement* stands for."""
+        given = dict(statement.options)
+        table = ".".join(whole_table(statement.table))
+        of_source = {n: given.pop(n) for n in _OF_SOURCE if n in given}
+        named = f"{source_name(WORD, statement.table)}.{statement.name}"
+        options = {
+            "path": self._path(statement.name, given.pop("path", None)),
+            "table": table,
+            **({"include": ",".join(statement.include)} if statement.include else {}),
+            **given,
+        }
+        sink = CreateSink(name=statement.name, uri=f"{PLUGIN}://", options=tuple(options.items()))
+        source = CreateSource(
+            word=WORD,
+            table=statement.table,
+            sink=statement.name,
+            options=tuple(({"name": named} | of_source).items()),
+        )
+        return sink, source
+
+    def _path(self, name: str, given: str | None) -> str:
+        if given is None and not self._is_local:
+            raise StatementError(
+                "path",
+                "is required: the store of this state is shared by machines, a history is a file",
+                "WITH path = '/a/path/on/the/machine/of/the/worker.db'",
+            )
+        return str(self._beside.parent / (given or f"{_FOLDER}/{name}.db"))
+
+    def _known(self, name: str) -> SinkEntry | None:
+        return next(
+            (s for s in self._commands.sinks() if (s.name, s.plugin) == (name, PLUGIN)), None
+        )
+
+    def _found(self, name: str) -> SinkEntry:
+        known = self._known(name)
+        if known is None:
+            names = ", ".join(s.name for s in self._commands.sinks() if s.plugin == PLUGIN)
+            raise NotFoundError("cdc", f"there is no CDC {name}", f"there are: {names or 'none'}")
+        return known
+
+    def _sources(self, known: SinkEntry) -> list[SourceEntry]:
+        return [source for source in self._commands.sources() if source.sink == known.name]
+
+    def _state(self, known: SinkEntry) -> str:
+        status = self._commands.sink_status(known.name)
+        return f"{status.state}: {status.reason}" if status.reason else str(status.state)
+
+    def _statement(self, known: SinkEntry) -> str:
+        """Return the statement that creates a history again."""
+        return _statement_of(known.name, _options(known), self._start(known))
+
+    def _start(self, known: SinkEntry) -> dict[str, str]:
+        given = [source.config for source in self._sources(known)]
+        names = [name for name in _OF_SOURCE if name != "name"]
+        return {name: config[name] for config in given for name in names if name in config}
+
+
+def _statement_of(name: str, options: Mapping[str, str], of_source: Mapping[str, str]) -> str:
+    left = dict(options)
+    keyspace, _, table = left.pop("table").partition(".")
+    include = left.pop("include", "")
+    return format_statement(
+        CreateCdc(
+            name=name,
+            table=TableName(keyspace, table),
+            include=tuple(filter(None, include.split(","))),
+            options=tuple((left | dict(of_source)).items()),
+        )
+    )
+
+
+def _options(known: SinkEntry) -> dict[str, str]:
+    return sink_options(known.config)
+
+
+def _config(known: SinkEntry) -> HistoryConfig:
+    config: HistoryConfig = parse_config(HistoryConfig, _options(known))
+    return config
+
+
+def _kept(config: HistoryConfig) -> dict[str, str]:
+    """Return what the file says: what it keeps, since when, and until when it is final."""
+    try:
+        file = HistoryFile.opened(config.file)
+    except HistoryMissingError:
+        return {"kept": "nothing yet: no worker has run its job"}
+    except HistoryFileError as error:
+        return {"problem": str(error)}
+    try:
+        with file.reading():
+            first, last, count = file.extent()
+            epochs = file.epochs()
+        return {
+            "changes": str(count),
+            "first_arrival": time_text(ms_of(first)) if count else "",
+            "last_arrival": time_text(ms_of(last)) if count else "",
+            "floor": time_text(ms_of(file.floor())) if file.floor() else "",
+            "safe_until": time_text(ms_of(file.last() + 1)),
+            "kept": "; ".join(
+                f"{', '.join(sorted(epoch.scopes))} since "
+                f"{time_text(ms_of(epoch.since)) if epoch.since else 'the beginning'}"
+                for epoch in epochs
+            ),
+        }
+    finally:
+        file.close()
+
+
+def _purge(config: HistoryConfig) -> None:
+    """Remove the file, if it is this history's."""
+    try:
+        HistoryFile.opened(config.file).close()
+    except HistoryMissingError:
+        return
+    for ending in ("", "-wal", "-shm"):
+        config.file.with_name(config.file.name + ending).unlink(missing_ok=True)

@@ -1,0 +1,75 @@
+"""Follows a history: by what is final, which loses nothing, or by the clock, as Phoenix's users do.
+
+`tail` returns what was committed. A commit gives later arrivals than every one before it, so what
+was not there cannot come later. `poll` reads ranges of time, each some time after its end; what is
+committed later than that with an arrival in the range is lost to it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from headrace.connector.history import arrival
+from headrace.connector.history.query import Page, Place, Query
+from headrace.connector.history.reading import History
+
+WAIT_MS_MAX: Final = 30_000
+LOOK_MS: Final = 20
+
+Pause = Callable[[float], None]
+"""Waits for so many seconds."""
+
+
+def tail(history: History, query: Query, *, wait_ms: int, pause: Pause) -> Page:
+    """Return the next changes of *query*, whose end is open, as soon as there are any.
+
+    After *wait_ms* it returns none. The page always has a token, to continue behind it. Blocking.
+    Raises as `History.select`.
+    """
+    clock = history.clock
+    deadline_ms = clock.monotonic_ms() + min(wait_ms, WAIT_MS_MAX)
+    seen = -1
+    while True:
+        version = history.file.version()
+        if version != seen:
+            seen = version
+            page = history.select(query, settles=False)
+            if page.events:
+                last = page.events[-1].arrival
+                return replace(page, token=Place(last, descending=False).token())
+        left_ms = deadline_ms - clock.monotonic_ms()
+        if left_ms <= 0:
+            page = history.select(query)
+            behind = page.events[-1].arrival if page.events else page.may_come - 1
+            return replace(page, token=Place(behind, descending=False).token())
+        pause(min(left_ms, LOOK_MS) / 1_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Ranges of `every_ms`, each read `safety_ms` after its end at the earliest."""
+
+    every_ms: int
+    safety_ms: int
+
+
+def poll(history: History, query: Query, pace: Pace, *, pause: Pause) -> Iterator[tuple[int, Page]]:
+    """Yield the end of each range, in ms, with the pages of what it has, from *query*'s begin on.
+
+    Blocking; raises as `History.select`.
+    """
+    begin_ms = query.from_ms
+    while True:
+        end_ms = begin_ms + pace.every_ms
+        passed_ms = history.clock.wall_ms() - end_ms
+        if passed_ms < pace.safety_ms:
+            pause((pace.safety_ms - passed_ms) / 1_000)
+        part = replace(query, from_ms=begin_ms, to_ms=end_ms, unsafe=True)
+        for page in history.pages(part, settles=False):
+            yield end_ms, page
+        begin_ms = end_ms
+
+
+def place_of(token: str) -> int:
+    """Return the time, in ms, at which a token continues. Raises QueryError."""
+    return arrival.ms_of(Place.of(token, descending=False).arrival + 1)

@@ -1,0 +1,263 @@
+"""The sink `history` writes each change and the position behind it at once, or neither."""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.connector.history.errors import (
+    HistoryFileError,
+    HistoryMissingError,
+    HistoryTableError,
+)
+from headrace.connector.history.file import HistoryFile
+from headrace.connector.history.query import Event, Query
+from headrace.connector.history.reading import History
+from headrace.plugins import AbortedError, ConfigError, Delivery, TransactionalWriter
+from headrace.plugins.testing import TransactionalDriver, TransactionalSuite
+from headrace.plugins.testing.doubles import DrivenClock
+from helpers.histories.kept import FOREVER_MS, Kept, settled
+from helpers.histories.rows import TABLE, change, delivery
+
+NOW_US = 1_700_000_000_000_000
+
+
+def made(folder: Path, **options: str) -> Kept:
+    """Return an empty history of the table."""
+    return Kept(folder, DrivenClock(), **{"table": TABLE, "seed": "empty"} | options)
+
+
+def events(kept: Kept) -> list[Event]:
+    """Return what a query sees a moment later."""
+    kept.clock.advance(1)
+    history = kept.history()
+    try:
+        query = Query(from_ms=0, limit=1_000)
+        return [event for page in history.pages(query) for event in page.events]
+    finally:
+        history.close()
+
+
+class Driver(TransactionalDriver):
+    """The history in a file."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make it."""
+        self._kept = made(folder)
+
+    def writer(self) -> TransactionalWriter:
+        """Return a writer that has not begun."""
+        return self._kept.sink.open_split("1-of-1")
+
+    def delivery(self, values: Sequence[bytes]) -> Delivery:
+        """Write each value into a column."""
+        return delivery(*(change(written_us=NOW_US, note=each.decode()) for each in values))
+
+    def seen(self) -> Sequence[bytes]:
+        """Return that column of all changes."""
+        return [str((event.change or {})["note"]).encode() for event in events(self._kept)]
+
+    def deadline_ms(self) -> int:
+        """Return a moment far ahead."""
+        return FOREVER_MS
+
+
+class TestHistorySink(TransactionalSuite):
+    """It obeys the contract of sinks that are written exactly once."""
+
+    @pytest.fixture
+    def driver(self, tmp_path: Path) -> TransactionalDriver:
+        """Return a history of its own."""
+        return Driver(tmp_path)
+
+
+class Failing:
+    """Fails at the statement of a number, as SQLite does when the disk is full."""
+
+    def __init__(self, file: HistoryFile, at: int) -> None:
+        """Stand before *file*'s connection."""
+        self._run, self._run_many = file.run, file.run_many
+        self.left = at
+        file.run, file.run_many = self.run, self.run_many
+
+    def run(self, *given: Any) -> Any:  # noqa: ANN401 (as sqlite3 has it)
+        """Run a statement, or fail."""
+        self._count(given[0])
+        return self._run(*given)
+
+    def run_many(self, *given: Any) -> Any:  # noqa: ANN401 (as sqlite3 has it)
+        """Run a statement, or fail."""
+        self._count(given[0])
+        return self._run_many(*given)
+
+    def _count(self, statement: str) -> None:
+        if statement == "ROLLBACK":
+            return
+        self.left -= 1
+        if not self.left:
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+
+
+def committed(writer: TransactionalWriter) -> bool:
+    """Commit; return False if it was aborted."""
+    try:
+        return writer.commit({"head": b"1"}, FOREVER_MS)
+    except AbortedError:
+        return False
+
+
+def test_a_commit_that_fails_anywhere_leaves_nothing(tmp_path: Path) -> None:
+    """At any statement, all is as before it; done again, each change is there once (HQ-11)."""
+    kept = made(tmp_path)
+    writer = kept.writer()
+    writer.submit(delivery(change(written_us=NOW_US, note="0", total=0)), settled)
+    assert writer.commit({"head": b"0"}, FOREVER_MS)
+    sent = [
+        change(written_us=NOW_US + 1, note="1"),
+        change("DELETE", written_us=NOW_US + 2),
+        change(written_us=NOW_US + 3, total=3),
+    ]
+    before = events(kept)
+    for statement in range(1, 100):
+        writer.submit(delivery(*sent), settled)
+        failing = Failing(writer._file, statement)  # noqa: SLF001 (its disk)
+        if committed(writer):
+            break
+        failing.left = -1
+        assert {"head": b"0"} == writer.begin(FOREVER_MS)
+        assert before == events(kept)
+    assert 10 < statement < 99
+    writer.close()
+    found = events(kept)
+    assert [NOW_US, NOW_US + 1, NOW_US + 2, NOW_US + 3] == [event.written_us for event in found]
+    assert {"note": None, "total": 3} == found[-1].latest == found[-1].post
+    assert {"head": b"1"} == kept.sink.open_split("1-of-1").begin(FOREVER_MS)
+
+
+def test_a_late_change_that_loses_changes_no_image(tmp_path: Path) -> None:
+    """It is in the history, with equal images, and is not effective."""
+    kept = made(tmp_path)
+    writer = kept.writer()
+    newer = change(written_us=NOW_US + 9, note="new", total=1)
+    late = change("UPDATE", written_us=NOW_US, note="old")
+    gone = change("DELETE", written_us=NOW_US + 20)
+    buried = change("UPDATE", written_us=NOW_US + 15, note="buried")
+    writer.submit(delivery(newer, late, gone, buried), settled)
+    assert writer.commit({}, FOREVER_MS)
+    writer.close()
+    _, lost, _, below = events(kept)
+    assert ({"note": "new", "total": 1}, False) == (lost.pre, lost.effective)
+    assert lost.pre == lost.post
+    assert ({}, {}, False) == (below.pre, below.post, below.effective)
+    assert {"note": "buried"} == below.change
+
+
+def test_a_value_that_expired_is_gone_from_later_images(tmp_path: Path) -> None:
+    """An image is what SELECT would have shown when the change arrived."""
+    kept = made(tmp_path)
+    writer = kept.writer()
+    now_s = kept.clock.wall_ms() // 1_000
+    writer.submit(delivery(change(written_us=NOW_US, expires=now_s + 60, note="brief")), settled)
+    assert writer.commit({}, FOREVER_MS)
+    kept.clock.advance(61_000)
+    writer.submit(delivery(change("UPDATE", written_us=NOW_US + 1, total=1)), settled)
+    assert writer.commit({}, FOREVER_MS)
+    writer.close()
+    first, second = events(kept)
+    assert {"note": "brief", "total": None} == first.post
+    assert {} == second.pre
+    assert {"note": None, "total": 1} == second.post
+
+
+def test_a_clock_that_is_set_back_sets_no_arrival_back(tmp_path: Path) -> None:
+    """Arrivals count on from the last one, so that nothing arrives in what was read (HQ-3)."""
+    kept = made(tmp_path)
+    writer = kept.writer()
+    for step_ms in (1_000, -600_000, 1, 900_000):
+        kept.clock.advance(step_ms)
+        writer.submit(delivery(change(written_us=NOW_US)), settled)
+        assert writer.commit({}, FOREVER_MS)
+    writer.close()
+    arrivals = [event.arrival for event in events(kept)]
+    assert sorted(set(arrivals)) == arrivals
+    assert 4 == len(arrivals)
+
+
+def test_what_was_said_to_be_final_is_final(tmp_path: Path) -> None:
+    """Whatever a writer's clock says, nothing arrives before a `safe_until` of a reader (HQ-3)."""
+    kept, ahead = made(tmp_path), DrivenClock()
+    writer = kept.writer()
+    reader = History(HistoryFile.opened(kept.sink.config.file), frozenset(), ahead)
+    ahead.advance(5_000)
+    safe_until_ms = reader.select(Query(from_ms=0)).safe_until_ms
+    writer.submit(delivery(change(written_us=NOW_US)), settled)
+    assert writer.commit({}, FOREVER_MS)
+    writer.close()
+    ahead.advance(60_000)
+    (event,) = reader.select(Query(from_ms=0)).events
+    reader.close()
+    assert event.time_ms >= safe_until_ms == ahead.wall_ms() - 60_000
+
+
+def test_a_change_of_another_table_is_refused(tmp_path: Path) -> None:
+    """A history has one table."""
+    writer = made(tmp_path).writer()
+    with pytest.raises(HistoryTableError, match=r"shop\.carts, expected shop\.orders"):
+        writer.submit(delivery(change(written_us=1), table="shop.carts"), settled)
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"retention": "7"}, "retention: expected a duration, found '7'"),
+        ({"retention": "0d"}, "retention: expected a duration"),
+        ({"include": "pre,past"}, "include: expected some of change, pre, post, latest"),
+        ({"table": "orders"}, r"table: expected keyspace\.table"),
+        ({"transforms": "m"}, "transforms: a history keeps changes as they are"),
+        ({"path": "x/"}, "path: 'x/' names no file"),
+    ],
+)
+def test_options_are_checked(tmp_path: Path, options: Mapping[str, str], message: str) -> None:
+    """Each mistake is named with its key."""
+    with pytest.raises(ConfigError, match=message):
+        made(tmp_path, **options)
+
+
+def test_buckets_and_table_cannot_be_changed(tmp_path: Path) -> None:
+    """The file says what it was made for."""
+    made(tmp_path, buckets="4").writer().close()
+    with pytest.raises(HistoryFileError, match=r"shop\.orders in 4 buckets, expected .* in 8"):
+        made(tmp_path)
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    """One of another program, one that is no database, and none at all."""
+    other = tmp_path / "history.db"
+    with pytest.raises(HistoryMissingError):
+        HistoryFile.opened(other)
+    sqlite3.connect(other).execute("CREATE TABLE t (x)").connection.close()
+    with pytest.raises(HistoryFileError, match="is not the file of a history"):
+        made(tmp_path)
+    other.write_bytes(b"x" * 5_000)
+    with pytest.raises(HistoryFileError, match="cannot be used"):
+        made(tmp_path)
+
+
+def test_retention_removes_in_parts(tmp_path: Path) -> None:
+    """A commit removes a bounded number, and later ones the rest."""
+    kept = made(tmp_path, retention="1h")
+    writer = kept.writer()
+    writer.submit(delivery(*(change(written_us=NOW_US, of=(n, 1)) for n in range(2_500))), settled)
+    assert writer.commit({}, FOREVER_MS)
+    kept.clock.advance(3_600_000 + 1)
+    left = []
+    for _ in range(4):
+        assert writer.commit({}, FOREVER_MS)
+        left.append(writer._file.run("SELECT count(*) FROM changes").fetchone()[0])  # noqa: SLF001
+    writer.close()
+    assert [1_500, 500, 0, 0] == left
