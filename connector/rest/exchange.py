@@ -178,7 +178,7 @@ async def acceptable(request: web.Request, handler: Handler) -> web.StreamRespon
     accepted = [
         part.partition(";")[0].strip() for part in request.headers.get("Accept", "*/*").split(",")
     ]
-    if not {"*/*", "application/*", "application/json", ""} & set(accepted):
+    if not {"*/*", "application/*", "application/json", "application/jsonl", ""} & set(accepted):
         raise RefusedError(406, "HTTP 406 Not Acceptable")
     return await handler(request)
 

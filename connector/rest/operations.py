@@ -63,12 +63,13 @@ class Operation:
 
     method: str
     path: str
-    handler: Callable[[web.Request], Awaitable[web.Response]]
+    handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     body: Schema | None = None
     answer: Schema | None = None
     status: int = 200
     query: Mapping[str, Schema] = field(default_factory=dict)
     summary: str = ""
+    media: str = "application/json"
 
 
 def document(operations: Sequence[Operation]) -> dict[str, Any]:  # Any: JSON.
@@ -97,7 +98,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
     told = operation.summary or (inspect.getdoc(operation.handler) or "").partition("\n")[0]
     answer: dict[str, Any] = {"description": told}
     if operation.answer is not None:
-        answer["content"] = {"application/json": {"schema": operation.answer}}
+        answer["content"] = {operation.media: {"schema": operation.answer}}
     responses = {str(operation.status): answer}
     for status, doc in _REFUSALS.items():
         schema = {"$ref": "#/components/schemas/Error"}
@@ -119,7 +120,7 @@ def served(operations: Sequence[Operation]) -> Sequence[tuple[str, str, Any]]:
     return [(made.method, made.path, partial(_serve, made)) for made in operations]
 
 
-async def _serve(operation: Operation, request: web.Request) -> web.Response:
+async def _serve(operation: Operation, request: web.Request) -> web.StreamResponse:
     if operation.body is not None:
         given = await read_json(request)
         check(given, operation.body)

@@ -21,7 +21,7 @@ from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.mutation.changes import Change
 from headrace.sources.cassandra.mutation.folding import Fold
 from headrace.sources.cassandra.schema.tables import ColumnKind, TableSchema
-from helpers.histories.kept import Kept, fill, of_table
+from helpers.histories.kept import Kept, beside, fill, of_table
 from helpers.recordings.batches import recorded_batches
 
 RECORDINGS = ("4.0-random", "4.1-ops", "5.0-ops", "5.0-random", "5.0-types", "6.0-v9-random")
@@ -45,7 +45,7 @@ def changes(name: str) -> Mapping[str, Sequence[Change]]:
 
 def kept(folder: Path, name: str, table: str, **options: str) -> Kept:
     """Return the history of a recorded table, with several commits in a millisecond."""
-    made = Kept(folder, DrivenClock(), table=table, **EMPTY | options)
+    made = Kept(DrivenClock(), **beside(folder, table=table, **EMPTY) | options)
     batches = [of_table(batch, table) for batch in recorded_batches(name)]
     fill(made, batches, per_commit=PER_COMMIT, step_ms=0)
     made.clock.advance(60_000)
@@ -142,7 +142,7 @@ def ops(tmp_path_factory: pytest.TempPathFactory) -> Kept:
 def spread(folder: Path, **options: str) -> Kept:
     """Return the history of that table, whose commits are 7 ms apart."""
     table = "hazel_patient.onyx_walnut"
-    made = Kept(folder, DrivenClock(), table=table, **EMPTY | options)
+    made = Kept(DrivenClock(), **beside(folder, table=table, **EMPTY) | options)
     batches = [of_table(batch, table) for batch in recorded_batches("4.1-ops")]
     fill(made, batches, per_commit=20, step_ms=7)
     made.clock.advance(60_000)

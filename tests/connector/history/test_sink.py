@@ -18,7 +18,7 @@ from headrace.connector.history.reading import History
 from headrace.plugins import AbortedError, ConfigError, Delivery, TransactionalWriter
 from headrace.plugins.testing import TransactionalDriver, TransactionalSuite
 from headrace.plugins.testing.doubles import DrivenClock
-from helpers.histories.kept import FOREVER_MS, Kept, settled
+from helpers.histories.kept import FOREVER_MS, Kept, beside, settled
 from helpers.histories.rows import TABLE, change, delivery
 
 NOW_US = 1_700_000_000_000_000
@@ -26,7 +26,7 @@ NOW_US = 1_700_000_000_000_000
 
 def made(folder: Path, **options: str) -> Kept:
     """Return an empty history of the table."""
-    return Kept(folder, DrivenClock(), **{"table": TABLE, "seed": "empty"} | options)
+    return Kept(DrivenClock(), **beside(folder, table=TABLE, seed="empty") | options)
 
 
 def events(kept: Kept) -> list[Event]:

@@ -20,14 +20,18 @@ def settled(delivered: Collection[int], failures: Sequence[Failure] = ()) -> Non
     assert not failures
 
 
-class Kept:
-    """The history of one table in a file below *folder*."""
+def beside(folder: Path, **options: str) -> dict[str, str]:
+    """Return options of a sink that keeps all images in a file in *folder*."""
+    return {"path": str(folder / "history.db"), "include": ",".join(SCOPES)} | options
 
-    def __init__(self, folder: Path, clock: DrivenClock, **options: str) -> None:
-        """Open its sink; *options* are the sink's, of which `table` has no default."""
+
+class Kept:
+    """The history of one table."""
+
+    def __init__(self, clock: DrivenClock, **options: str) -> None:
+        """Open its sink; *options* are the sink's."""
         self.clock = clock
-        given = {"path": str(folder / "history.db"), "include": ",".join(SCOPES)}
-        config = parse_config(HistorySink.config_class, given | options)
+        config = parse_config(HistorySink.config_class, options)
         self.sink = HistorySink(config, context(clock))
         self.sink.open().close()
 
