@@ -24,12 +24,13 @@ EVENT_TYPES: Final[Mapping[Operation, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Changes that arrived from *from_ms* on and before *to_ms*; without it, until now.
+    """Changes that arrived from *from_ms* on and before *to_ms*; without it, all that are there.
 
     *scopes* are images, or None for those that the history includes. *key* has values of columns of
     the primary key, as JSON has them. *operations* and *partitions* are those wanted, all if empty.
-    Written from *written_from_us* on and before *written_to_us*. *after* is the token of a page.
-    With *unsafe* also what arrived in this millisecond is returned.
+    Written from *written_from_us* on and before *written_to_us*. *after* is the token of a page,
+    *until* the arrival behind the last one. With *unsafe* a range may end where changes can still
+    arrive.
     """
 
     from_ms: int
@@ -43,6 +44,7 @@ class Query:
     descending: bool = False
     limit: int = 100
     after: str = ""
+    until: int | None = None
     unsafe: bool = False
 
 

@@ -73,12 +73,13 @@ class History:
 
         """
         now_ms = self.clock.wall_ms()
-        to_ms = now_ms if query.to_ms is None else query.to_ms
-        may_come = self._may_come(min(to_ms, now_ms) if settles else 0)
+        to_ms = now_ms if query.to_ms is None else min(query.to_ms, now_ms)
+        may_come = self._may_come(to_ms if settles else 0)
         scopes = self.include if query.scopes is None else query.scopes
-        begin, end = arrival.first_of(query.from_ms), arrival.first_of(to_ms)
-        if not query.unsafe:
-            end = min(end, may_come)
+        begin, end = arrival.first_of(query.from_ms), query.until or may_come
+        if query.to_ms is not None:
+            asked = arrival.first_of(query.to_ms)
+            end = asked if query.unsafe else min(asked, end)
         with self.file.reading():
             self._check(begin, end, scopes)
             events, more = self._events(query, scopes, begin, end)
@@ -86,15 +87,16 @@ class History:
         return Page(events=events, token=token, may_come=may_come)
 
     def pages(self, query: Query, *, settles: bool = True) -> Iterator[Page]:
-        """Yield all pages of a query. Each is read when it is asked for; raises as `select`."""
-        if query.to_ms is None:
-            query = replace(query, to_ms=self.clock.wall_ms())
+        """Yield all pages of a query. Each is read when it is asked for; raises as `select`.
+
+        What is committed after the first page is in none.
+        """
         while True:
             page = self.select(query, settles=settles)
             yield page
             if not page.token:
                 return
-            query = replace(query, after=page.token)
+            query = replace(query, after=page.token, until=query.until or page.may_come)
 
     def _may_come(self, until_ms: int) -> int:
         """Return the first arrival that may still come, if possible none before *until_ms*."""

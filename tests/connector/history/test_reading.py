@@ -24,7 +24,7 @@ from headrace.sources.cassandra.schema.tables import ColumnKind, TableSchema
 from helpers.histories.kept import Kept, beside, fill, of_table
 from helpers.recordings.batches import recorded_batches
 
-RECORDINGS = ("4.0-random", "4.1-ops", "5.0-ops", "5.0-random", "5.0-types", "6.0-v9-random")
+RECORDINGS = ("4.1-ops", "5.0-random", "5.0-types", "6.0-v9-random")
 PER_COMMIT = 50
 EMPTY = {"seed": "empty", "retention": "9d"}
 STEPS = {"per_commit": 50, "step_ms": 7}

@@ -1,0 +1,204 @@
+"""Who follows a history by what is final sees each change once; who follows the clock may not."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.connector.history.errors import QueryError
+from headrace.connector.history.following import WAIT_MS_MAX, Pace, poll, tail
+from headrace.connector.history.query import Event, Page, Query
+from headrace.connector.history.reading import History
+from headrace.connector.history.sink import HistoryWriter
+from headrace.plugins.testing.doubles import DrivenClock
+from helpers.histories.kept import FOREVER_MS, Kept, beside, settled
+from helpers.histories.rows import TABLE, change, delivery
+
+SECONDS_MAX = 60
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    """Return an empty history."""
+    return Kept(DrivenClock(), **beside(tmp_path, table=TABLE, seed="empty"))
+
+
+@pytest.fixture
+def history(kept: Kept) -> Iterator[History]:
+    """Return it to be read."""
+    made = kept.history()
+    yield made
+    made.close()
+
+
+def commit(kept: Kept, number: int) -> None:
+    """Commit a change of the row with this number."""
+    writer = kept.writer(f"split {number}")
+    writer.submit(delivery(change(written_us=number, of=(number, 1))), settled)
+    assert writer.commit({}, FOREVER_MS)
+    writer.close()
+
+
+class Slow:
+    """A commit that has given its arrivals and stops before it is durable."""
+
+    def __init__(self, kept: Kept, number: int) -> None:
+        """Start it, and return when it has stopped."""
+        self._arrived, self._leave = threading.Event(), threading.Event()
+        writer = kept.writer("slow")
+        writer.submit(delivery(change(written_us=number, of=(number, 1))), settled)
+        run = writer._file.run  # noqa: SLF001 (its disk)
+
+        def stop_before_commit(*given: Any) -> Any:  # noqa: ANN401 (as sqlite3 has it)
+            if given[0] == "COMMIT":
+                self._arrived.set()
+                assert self._leave.wait(SECONDS_MAX)
+            return run(*given)
+
+        writer._file.run = stop_before_commit  # noqa: SLF001
+        self._thread = threading.Thread(target=self._commit, args=(writer,))
+        self._thread.start()
+        assert self._arrived.wait(SECONDS_MAX)
+
+    def finish(self) -> None:
+        """Let it become durable."""
+        self._leave.set()
+        self._thread.join(SECONDS_MAX)
+        assert not self._thread.is_alive()
+
+    @staticmethod
+    def _commit(writer: HistoryWriter) -> None:
+        assert writer.commit({}, FOREVER_MS)
+        writer.close()
+
+
+def ids(pages: list[Page]) -> list[object]:
+    """Return the keys of the changes of pages, in order."""
+    return [event.key["id"] for page in pages for event in page.events]
+
+
+def polled(history: History, until_ms: int, query: Query, pace: Pace, clock: DrivenClock) -> Any:  # noqa: ANN401
+    """Return the pages of a poller up to a time; each pause moves the clock."""
+    found = []
+    for end_ms, page in poll(history, query, pace, pause=lambda s: clock.advance(round(s * 1000))):
+        found.append(page)
+        if end_ms >= until_ms and not page.token:
+            return found
+    raise AssertionError
+
+
+def test_a_poller_misses_what_is_committed_late_and_a_tail_does_not(
+    kept: Kept, history: History
+) -> None:
+    """A commit takes longer than the time of safety: its change is in a range that was read."""
+    start_ms = kept.clock.wall_ms()
+    commit(kept, 1)
+    kept.clock.advance(100)
+    slow = Slow(kept, 2)
+    query, pace = Query(from_ms=start_ms), Pace(every_ms=500, safety_ms=1_000)
+    seen = polled(history, start_ms + 5_000, query, pace, kept.clock)
+    first = tail(history, query, wait_ms=0, pause=lambda _: None)
+    slow.finish()
+    commit(kept, 3)
+    kept.clock.advance(1)
+    rest_ms = start_ms + 5_000
+    seen += polled(history, rest_ms + 5_000, Query(from_ms=rest_ms), pace, kept.clock)
+    after = Query(from_ms=start_ms, after=first.token)
+    assert [1, 3] == ids(seen)
+    assert [1, 2, 3] == ids([first, tail(history, after, wait_ms=0, pause=lambda _: None)])
+
+
+def test_nothing_is_final_while_a_commit_is_under_way(kept: Kept, history: History) -> None:
+    """A query then answers up to the last commit, and says so."""
+    commit(kept, 1)
+    last_ms = kept.clock.wall_ms()
+    kept.clock.advance(1_000)
+    slow = Slow(kept, 2)
+    kept.clock.advance(9_000)
+    page = history.select(Query(from_ms=0))
+    slow.finish()
+    assert ([1], last_ms) == (ids([page]), page.safe_until_ms)
+    later = history.select(Query(from_ms=0))
+    assert ([1, 2], kept.clock.wall_ms()) == (ids([later]), later.safe_until_ms)
+
+
+def test_a_tail_sees_each_change_once_whatever_the_pages(kept: Kept, history: History) -> None:
+    """Its tokens continue where it stopped, with one change a page, and commits between."""
+    query = Query(from_ms=0, limit=1)
+    found: list[object] = []
+    for number in range(1, 12):
+        commit(kept, number)
+        if number % 3 == 0:
+            kept.clock.advance(number)
+        page = tail(history, query, wait_ms=0, pause=lambda _: None)
+        found += ids([page])
+        query = Query(from_ms=0, limit=1, after=page.token)
+    while (page := tail(history, query, wait_ms=0, pause=lambda _: None)).events:
+        found += ids([page])
+        query = Query(from_ms=0, limit=1, after=page.token)
+    assert list(range(1, 12)) == found
+
+
+def test_a_tail_waits_for_the_next_commit(kept: Kept, history: History) -> None:
+    """It looks again and again, and returns what came."""
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        kept.clock.advance(round(seconds * 1_000))
+        if len(pauses) == 7:
+            commit(kept, 1)
+
+    page = tail(history, Query(from_ms=0), wait_ms=10_000, pause=pause)
+    assert ([1], 7) == (ids([page]), len(pauses))
+
+
+def test_a_tail_waits_no_longer_than_it_may(kept: Kept, history: History) -> None:
+    """Then it has nothing but a token, behind which nothing is missed."""
+    waited = []
+
+    def pause(seconds: float) -> None:
+        waited.append(seconds)
+        kept.clock.advance(round(seconds * 1_000))
+
+    page = tail(history, Query(from_ms=0), wait_ms=10 * WAIT_MS_MAX, pause=pause)
+    assert [] == page.events
+    assert WAIT_MS_MAX / 1_000 == pytest.approx(sum(waited))
+    commit(kept, 1)
+    after = Query(from_ms=0, after=page.token)
+    assert [1] == ids([tail(history, after, wait_ms=0, pause=pause)])
+
+
+def test_a_poller_sleeps_for_what_is_left_of_the_time_of_safety(
+    kept: Kept, history: History
+) -> None:
+    """With x passed since the end of the range, it sleeps safety - x; behind, it does not sleep."""
+    slept: list[float] = []
+
+    def pause(seconds: float) -> None:
+        slept.append(round(seconds, 3))
+        kept.clock.advance(round(seconds * 1_000))
+
+    start_ms = kept.clock.wall_ms()
+    kept.clock.advance(1_700)
+    pace = Pace(every_ms=500, safety_ms=1_000)
+    ranges = poll(history, Query(from_ms=start_ms), pace, pause=pause)
+    ends = [next(ranges)[0] - start_ms for _ in range(3)]
+    assert [500, 1_000, 1_500] == ends
+    assert [0.3, 0.5] == slept
+
+
+def test_a_tail_does_not_go_back(history: History) -> None:
+    """A token of a descending query is refused."""
+    with pytest.raises(QueryError, match="token"):
+        tail(history, Query(from_ms=0, after="0000000000000000<"), wait_ms=0, pause=lambda _: None)
+
+
+def test_the_time_of_an_event_is_that_of_its_commit(kept: Kept, history: History) -> None:
+    """Not of its write, which clients set."""
+    commit(kept, 1)
+    (event,) = tail(history, Query(from_ms=0), wait_ms=0, pause=lambda _: None).events
+    assert isinstance(event, Event)
+    assert (kept.clock.wall_ms(), 0, 1) == (event.time_ms, event.sequence, event.written_us)
