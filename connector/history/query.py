@@ -83,6 +83,11 @@ class Event:
         """Return its number among those that arrived in the same millisecond."""
         return arrival.sequence_of(self.arrival)
 
+    @property
+    def token(self) -> str:
+        """Return the token that continues behind it, in ascending order."""
+        return Place(self.arrival, descending=False).token()
+
     def json_document(self) -> Document:
         """Return it with Phoenix's names."""
         images = {

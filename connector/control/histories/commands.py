@@ -19,6 +19,7 @@ from headrace.connector.control.errors import NotFoundError, StatementError
 from headrace.connector.control.histories.answers import answer
 from headrace.connector.control.histories.queries import poll_query, query_of, tail_query
 from headrace.connector.history.arrival import ms_of, time_text
+from headrace.connector.history.client import WallClock
 from headrace.connector.history.config import HistoryConfig
 from headrace.connector.history.durations import duration_ms
 from headrace.connector.history.errors import HistoryFileError, HistoryMissingError
@@ -58,18 +59,6 @@ class HistoryChangedError(StatementError):
     """An option of a history that cannot be changed, or a definition that differs."""
 
     code = "history_fixed"
-
-
-class WallClock:
-    """Time as a reader of histories needs it."""
-
-    def monotonic_ms(self) -> int:
-        """Return milliseconds that never go back."""
-        return time.monotonic_ns() // 1_000_000
-
-    def wall_ms(self) -> int:
-        """Return milliseconds since 1970."""
-        return time.time_ns() // 1_000_000
 
 
 class Histories:

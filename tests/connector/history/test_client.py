@@ -1,0 +1,113 @@
+"""The history in Python is what a query returns, in the forms that programs use."""
+
+import datetime as dt
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import history
+from headrace.connector.history.errors import HistoryMissingError
+from headrace.plugins import ConfigError
+from headrace.plugins.testing.doubles import DrivenClock
+from helpers.histories.kept import FOREVER_MS, Kept, beside, settled
+from helpers.histories.rows import TABLE, change, delivery
+
+CHANGES = 2_500  # More than two pages.
+ALL = ("change", "pre", "post", "latest")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the file of a history."""
+    kept = Kept(DrivenClock(), **beside(tmp_path_factory.mktemp("h"), table=TABLE, seed="empty"))
+    writer = kept.writer()
+    sent = [change(written_us=n, of=(n % 7, n), note=str(n)) for n in range(CHANGES)]
+    for begin in range(0, CHANGES, 500):
+        writer.submit(delivery(*sent[begin : begin + 500]), settled)
+        kept.clock.advance(1_000)
+        assert writer.commit({}, FOREVER_MS)
+    writer.close()
+    return kept.sink.config.file
+
+
+@pytest.fixture
+def opened(path: Path) -> Iterator[history.Client]:
+    """Return it, open."""
+    with history.connect(path) as made:
+        yield made
+
+
+def test_a_selection_has_all_pages(opened: history.Client) -> None:
+    """Each change once, in order, as often as it is read; and no more than its limit."""
+    found = opened.select("2023-01-01")
+    assert list(range(CHANGES)) == [event.written_us for event in found]
+    assert list(range(CHANGES)) == [event.written_us for event in found]
+    limited = opened.select("2023-01-01", limit=1_700)
+    assert list(range(1_700)) == [event.written_us for event in limited]
+    last = opened.select("2023-01-01", descending=True, limit=2)
+    assert [CHANGES - 1, CHANGES - 2] == [event.written_us for event in last]
+
+
+def test_a_selection_chooses(opened: history.Client) -> None:
+    """Times, keys, operations, partitions and images."""
+    first = dt.datetime(2023, 11, 14, 22, 13, 22, tzinfo=dt.UTC)
+    second = opened.select(first + dt.timedelta(seconds=1), first + dt.timedelta(seconds=2))
+    assert list(range(500, 1_000)) == [event.written_us for event in second]
+    one = opened.select(0, key={"id": 3, "at": 10}, include=ALL)
+    (event,) = one
+    assert {"note": "10", "total": None} == event.post == event.latest
+    assert not list(opened.select(0, operations=["delete"]))
+    assert not list(opened.select(dt.timedelta(days=1)))
+    parts = [list(opened.select(0, partitions=[number])) for number in range(8)]
+    assert CHANGES == sum(map(len, parts))
+
+
+def test_a_table_of_arrow_has_the_same(opened: history.Client) -> None:
+    """Columns of the key with their types, times as times, images as JSON."""
+    selection = opened.select(0, include=ALL, limit=1_200)
+    table = selection.arrow()
+    expected = list(selection)
+    rows: list[dict[str, Any]] = table.to_pylist()
+    assert len(expected) == len(rows)
+    for event, row in zip(expected, rows, strict=True):
+        assert event.key == {"id": row["id"], "at": row["at"]}
+        assert event.post == json.loads(row["post"])
+        assert event.time_ms == round(row["cdc_time"].timestamp() * 1_000)
+        assert (event.sequence, event.operation.lower()) == (row["seq"], row["op"])
+    assert "pre" in table.column_names
+    assert "pre" not in opened.select(0).arrow().column_names
+
+
+def test_a_tail_begins_where_it_is_told(opened: history.Client) -> None:
+    """With tokens to continue behind each change."""
+    tail = opened.tail("2023-01-01")
+    first = [next(tail) for _ in range(1_500)]
+    assert list(range(1_500)) == [event.written_us for event, _ in first]
+    again = opened.tail(after=first[-1][1])
+    assert 1_500 == next(again)[0].written_us
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"since": "yesterday"}, "since: expected a duration, found 'yesterday'"),
+        ({"since": 0, "include": ["past"]}, "include: there is no image 'past'"),
+        ({"since": 0, "operations": ["upset"]}, "operations: 'upset' is no operation"),
+        ({"since": 0, "key": {"note": "1"}}, "note: cannot be compared"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    opened: history.Client, given: dict[str, Any], message: str
+) -> None:
+    """With the argument."""
+    with pytest.raises(ConfigError, match=message):
+        list(opened.select(**given))
+
+
+def test_there_must_be_a_history(tmp_path: Path) -> None:
+    """A path without a file is an error."""
+    with pytest.raises(HistoryMissingError):
+        history.connect(tmp_path / "none.db")
