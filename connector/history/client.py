@@ -89,7 +89,7 @@ class Client:
         *include* names images: change, pre, post, latest. The selection reads nothing yet.
 
         Raises:
-            ConfigError: an image, a time or an operation is none.
+            ConfigError: an image, a time or an operation does not exist.
 
         """
         wanted = frozenset(include)
@@ -194,7 +194,7 @@ def _operation(given: Operation | str) -> Operation:
         return Operation(given.upper())
     except ValueError:
         hint = f"there are {', '.join(each.lower() for each in Operation)}"
-        what = f"{given[:32]!r} is no operation"
+        what = f"{given[:32]!r} is not an operation"
         raise ConfigError([Problem("operations", what, hint)]) from None
 
 

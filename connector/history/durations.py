@@ -13,7 +13,7 @@ def duration_ms(text: str, key: str) -> int:
     """Return how many ms *text* stands for, such as `7d` or `1h30m`.
 
     Raises:
-        ConfigError: it is no duration of at least 1 ms; the problem's key is *key*.
+        ConfigError: it is not a duration of at least 1 ms; the problem's key is *key*.
 
     """
     parts = _PART.findall(text)

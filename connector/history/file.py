@@ -223,7 +223,7 @@ class HistoryFile:
     ) -> None:
         """Begin an epoch with these scopes, unless they are those of the last one.
 
-        With *states* those of rows are kept, from now on or from where the last epoch began them;
+        With *states* those of rows are kept, from now on or from where the last epoch started them;
         *is_empty* says that the table has no rows before the first epoch. Without *states* those
         that there are miss what comes now, and are removed. Raises as `writing`.
         """

@@ -1,7 +1,7 @@
 """Follows a history: by what is final, which loses nothing, or by the clock, as Phoenix's users do.
 
 `tail` returns what was committed. A commit gives later arrivals than every one before it, so what
-was not there cannot come later. `poll` reads ranges of time, each some time after its end; what is
+is missing then cannot come later. `poll` reads ranges of time, each some time after its end; what is
 committed later than that with an arrival in the range is lost to it.
 """
 
@@ -17,7 +17,7 @@ WAIT_MS_MAX: Final = 30_000
 LOOK_MS: Final = 20
 
 Pause = Callable[[float], None]
-"""Waits for so many seconds."""
+"""Waits for a number of seconds."""
 
 
 def tail(history: History, query: Query, *, wait_ms: int, pause: Pause) -> Page:

@@ -1,7 +1,7 @@
 """Answers queries of a history: the changes of a range of arrivals, in their order.
 
 A change is rendered when it is asked for, from its bytes and the states that it found. What a
-query was told to be final stays final: before it reads, it has the clock of the history pass the
+query reported as final stays final: before it reads, it has the clock of the history pass the
 end of its range, so nothing arrives there any more.
 """
 

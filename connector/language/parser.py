@@ -587,7 +587,7 @@ class _Parser:
         token = at.accept_kind("number", TokenKind.NUMBER)
         if token is not None:
             if not NUMBER.fullmatch(token.value):  # A duration.
-                message = f"{token.value} is no value of a column"
+                message = f"{token.value} is not a value of a column"
                 raise at.error(message, (token.start, token.end), hint="NOW() - 5m is a time")
             return int(token.value) if _INTEGER.fullmatch(token.value) else float(token.value)
         for word in ("TRUE", "FALSE"):

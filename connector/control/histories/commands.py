@@ -171,7 +171,7 @@ class Histories:
 
         Raises:
             NotFoundError: there is no such history.
-            ConfigError: the query is wrong, or what it asks for is not there any more.
+            ConfigError: the query is wrong, or what it asks for was removed.
             HistoryFileError: its file is not here, or cannot be used.
             UnauthorizedError: the caller may not read the table.
 

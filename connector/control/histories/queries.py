@@ -161,7 +161,7 @@ def _operations(value: Literal) -> list[Operation]:
     found = [each for each, kind in EVENT_TYPES.items() if name in (each.lower(), kind)]
     if not found:
         known = ", ".join(dict.fromkeys([*map(str.lower, EVENT_TYPES), *EVENT_TYPES.values()]))
-        raise BadQueryError(OP, f"{name[:32]!r} is no operation", f"there are {known}")
+        raise BadQueryError(OP, f"{name[:32]!r} is not an operation", f"there are {known}")
     return found
 
 

@@ -101,7 +101,7 @@ def test_syntax_error(state: str, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert 2 == main(["--state", state, "-f", str(file)])
     assert capsys.readouterr().err == (
         f"{file}:2:SyntaxException: line 2:5 found 'DATA_SNKS', "
-        "expected DATA_SINKS, DATA_SOURCES, DATA_SINK or DATA_SOURCE\n"
+        "expected DATA_SINKS, DATA_SOURCES, CDC, DATA_SINK or DATA_SOURCE\n"
         "  DESC DATA_SNKS;\n"
         "       ^^^^^^^^^\n"
         "hint: did you mean DATA_SINKS?\n"

@@ -48,7 +48,7 @@ class Driver(TransactionalDriver):
         self._kept = made(folder)
 
     def writer(self) -> TransactionalWriter:
-        """Return a writer that has not begun."""
+        """Return a new writer."""
         return self._kept.sink.open_split("1-of-1")
 
     def delivery(self, values: Sequence[bytes]) -> Delivery:
@@ -236,7 +236,7 @@ def test_buckets_and_table_cannot_be_changed(tmp_path: Path) -> None:
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:
-    """One of another program, one that is no database, and none at all."""
+    """One of another program, one that is not a database, and none at all."""
     other = tmp_path / "history.db"
     with pytest.raises(HistoryMissingError):
         HistoryFile.opened(other)

@@ -36,7 +36,7 @@ class Kept:
         self.sink.open().close()
 
     def writer(self, split: str = "1-of-1") -> HistoryWriter:
-        """Return a writer that has begun."""
+        """Return a writer that is ready."""
         writer = self.sink.open_split(split)
         assert isinstance(writer, HistoryWriter)
         assert writer.begin(FOREVER_MS) is not None

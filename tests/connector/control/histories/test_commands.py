@@ -224,7 +224,7 @@ def test_json_has_the_names_of_phoenix(control: Control) -> None:
         ("$ALL AND WRITE_TIME() > TRUE", "write_time: expected a time"),
         ("$ALL AND PARTITION_ID() > 1", "compared once, by = or IN"),
         ("$ALL AND PARTITION_ID() = 'x'", "partition_id: expected a number of a bucket"),
-        ("$ALL AND op = 'upset'", "op: 'upset' is no operation"),
+        ("$ALL AND op = 'upset'", "op: 'upset' is not an operation"),
         ("$ALL AND id > 7", "id: a column of the key is compared once"),
         ("$ALL AND note = 'a'", "note: cannot be compared"),
         ("$ALL AFTER 'x'", "after: 'x' is not a token"),
@@ -247,7 +247,7 @@ def test_an_unknown_column_is_named(control: Control) -> None:
 
 
 def test_tail_goes_on_from_its_token(control: Control) -> None:
-    """It returns what is there, then what comes; it waits no longer than it is told."""
+    """It returns what is there, then what comes; it waits no longer than it may."""
     control(CREATE)
     kept = control.fill()
     first = control("TAIL h FROM '2023-01-01' LIMIT 2")
