@@ -105,7 +105,7 @@ class Client:
             key=dict(key or {}),
             operations=frozenset(map(_operation, operations)),
             descending=descending,
-            limit=PAGE_EVENTS,
+            limit=PAGE_EVENTS if limit is None else min(limit, PAGE_EVENTS),
         )
         return Selection(self._history, query, limit)
 

@@ -1,8 +1,8 @@
 """Follows a history: by what is final, which loses nothing, or by the clock, as Phoenix's users do.
 
 `tail` returns what was committed. A commit gives later arrivals than every one before it, so what
-is missing then cannot come later. `poll` reads ranges of time, each some time after its end; what is
-committed later than that with an arrival in the range is lost to it.
+is missing then cannot come later. `poll` reads ranges of time, each some time after its end; a
+change with an arrival in the range that is committed later than that is lost to it.
 """
 
 from collections.abc import Callable, Iterator

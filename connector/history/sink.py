@@ -4,7 +4,7 @@ Each split is written exactly once: its changes and its position are one transac
 """
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,6 +31,8 @@ REMOVED_PER_CHANGE: Final = 4  # Retention removes up to this many for each that
 REMOVED_MIN: Final = 1_000  # or this many.
 _WINDOW_MS: Final = 86_400_000 * 365  # Nothing is dropped because it is old.
 _DELETE: Final = OPERATIONS.index(plugins.Operation.DELETE)
+_PARTITION: Final = OPERATIONS.index(plugins.Operation.DELETE_PARTITION)
+_ALL: Final = range(len(OPERATIONS))
 
 
 class HistorySink(plugins.Sink):
@@ -97,11 +99,15 @@ _Row = tuple[int, int, int, int, bytes, bytes, bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What a schema says of changes; `number` is its number in the file."""
+    """What a schema says of changes; `number` is its number in the file.
+
+    `operations` are the numbers of what changes do, by those of their operations.
+    """
 
     number: int
     read: Callable[[bytes], Any]  # Any: a value of the schema.
     view: TableView
+    operations: Sequence[int]
 
 
 class _NoWriter(plugins.Writer):
@@ -142,7 +148,7 @@ class HistoryWriter(plugins.TransactionalWriter):
         self._epoch = 0
         self._submitted: list[plugins.EncodedRecords] = []
         self._schemas = schemas
-        self._shapes: dict[bytes, _Shape] = {}
+        self._shapes: dict[plugins.Headers, _Shape] = {}
 
     def begin(self, deadline_ms: int) -> Mapping[str, bytes] | None:
         """See `TransactionalWriter.begin`."""
@@ -239,16 +245,33 @@ class HistoryWriter(plugins.TransactionalWriter):
 
     def _rows(self, encoded: plugins.EncodedRecords, states: States) -> Iterator[_Row]:
         """Yield the rows of the table `changes`, without their arrivals."""
-        buckets = self._file.buckets
+        return self._with_states(encoded, states) if self._keeps_states else self._plain(encoded)
+
+    def _plain(self, encoded: plugins.EncodedRecords) -> Iterator[_Row]:
+        """Yield rows without images: a change is decoded only if nothing else says what it is."""
+        buckets, facts = self._file.buckets, encoded.facts
+        parts = zip(encoded.keys, encoded.values, encoded.headers, strict=True)
+        for index, (given, content, headers) in enumerate(parts):
+            shape, key = self._shape(headers), given or b""
+            if facts is None:
+                value = shape.read(content)
+                number = OPERATIONS.index(plugins.Operation(value["operationType"]))
+                written_us = value["timestampMicros"]
+            else:
+                number, written_us = facts.operations[index], facts.timestamps_us[index]
+            operation = shape.operations[number]
+            bucket = zlib.crc32(key) % buckets
+            yield bucket, shape.number, operation, written_us, key, b"", content, None
+
+    def _with_states(self, encoded: plugins.EncodedRecords, states: States) -> Iterator[_Row]:
+        """Yield rows with the states that they find, which they change."""
         parts = zip(encoded.keys, encoded.values, encoded.headers, strict=True)
         for given, content, headers in parts:
             shape, key = self._shape(headers), given or b""
-            bucket, value = zlib.crc32(key) % buckets, shape.read(content)
+            value = shape.read(content)
             operation, written_us = operation_of(value, shape.view), value["timestampMicros"]
+            bucket = zlib.crc32(key) % self._file.buckets
             head = bucket, shape.number, OPERATIONS.index(operation), written_us, key
-            if not self._keeps_states:
-                yield *head, b"", content, None
-                continue
             row = row_name(value, shape.view)
             before = states.apply(key, row, value)
             kept = packed(before) if self._keeps_before else None
@@ -260,17 +283,19 @@ class HistoryWriter(plugins.TransactionalWriter):
                     yield *head, removed, content, kept
 
     def _shape(self, headers: plugins.Headers) -> _Shape:
-        schema_id = dict(headers).get(SCHEMA_ID_HEADER, b"")
-        known = self._shapes.get(schema_id)
+        known = self._shapes.get(headers)
         if known is None:
+            schema_id = dict(headers).get(SCHEMA_ID_HEADER, b"")
             schema = self._schemas.get(schema_id) or self._file.schema(schema_id)
             if schema is None:
                 raise HistoryTableError(
                     f"a change names an unknown schema, {schema_id.hex()}", place=self.place
                 )
             number = self._file.schema_number(schema)
-            known = _Shape(number, reader_of(schema.value), TableView(schema))
-            self._shapes[schema_id] = known
+            view = TableView(schema)
+            operations = [_DELETE if n == _PARTITION and not view.clustering else n for n in _ALL]
+            known = _Shape(number, reader_of(schema.value), view, operations)
+            self._shapes[headers] = known
         return known
 
 
