@@ -7,6 +7,7 @@ arrivals within its transaction, so what a reader has seen is never preceded by 
 import contextlib
 import json
 import os
+import secrets
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,17 +117,8 @@ class HistoryFile:
                 place=str(path),
                 hint="put `path` on a local disk",
             )
-        with named_errors(path), contextlib.closing(_connect(path)) as connection:
-            path.chmod(0o600)  # It has the values of rows.
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("BEGIN IMMEDIATE")
-            if not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
-                for statement in _TABLES.split(";\n")[:-1]:
-                    connection.execute(statement)
-                connection.execute("INSERT INTO about VALUES (1, ?, ?, 0, 0)", (table, buckets))
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {VERSION}")
-            connection.execute("COMMIT")
+        if not path.exists():
+            _make(path, table, buckets)
         found = cls.opened(path)
         if (found.table, found.buckets) != (table, buckets):
             found.close()
@@ -278,6 +270,28 @@ class HistoryFile:
             "(SELECT arrival FROM changes WHERE arrival < ? ORDER BY arrival LIMIT ?)",
             (first, count_max),
         )
+
+
+def _make(path: Path, table: str, buckets: int) -> None:
+    """Make a new file. It has its name when it has its tables: nobody sees one without."""
+    made = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with named_errors(path):
+            made.touch(mode=0o600, exist_ok=False)  # It has the values of rows.
+            with contextlib.closing(_connect(made)) as connection:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("BEGIN")
+                for statement in _TABLES.split(";\n")[:-1]:
+                    connection.execute(statement)
+                connection.execute("INSERT INTO about VALUES (1, ?, ?, 0, 0)", (table, buckets))
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version = {VERSION}")
+                connection.execute("COMMIT")
+            with contextlib.suppress(FileExistsError):  # Another process was faster.
+                os.link(made, path)
+    finally:
+        for ending in ("", "-wal", "-shm"):
+            made.with_name(made.name + ending).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """Changes and states of rows as the documents that queries return."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from headrace.connector.history.images import clustering_of
@@ -15,7 +14,7 @@ from headrace.connector.rows.folding import (
     row_of,
     static_row,
 )
-from headrace.connector.serde.avro_types import AvroType, definitions, field_of, is_complex, opened
+from headrace.connector.serde.avro_types import AvroType, field_of, is_complex
 from headrace.connector.serde.codecs.records import reader_of, writer_of
 from headrace.plugins import Document, RecordSchema
 
@@ -30,8 +29,7 @@ class Shape:
         """Take the schema apart."""
         self.schema = schema
         self.read: Callable[[bytes], Any] = reader_of(schema.value)  # Any: a change.
-        whole = opened(schema.value, definitions(schema.value))
-        self.view = TableView(replace(schema, value=whole))
+        self.view = TableView(schema)
         keys = {*self.view.key, *self.view.clustering}
         self._static = [name for name in self.view.types if name in self.view.static]
         self._regular = [n for n in self.view.types if n not in keys and n not in self.view.static]

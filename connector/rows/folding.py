@@ -16,7 +16,7 @@ from uuid import UUID
 
 import msgspec
 
-from headrace.connector.serde.avro_types import AvroType, field_of, is_complex
+from headrace.connector.serde.avro_types import AvroType, definitions, field_of, is_complex, opened
 from headrace.plugins import Document, RecordSchema
 from headrace.plugins.cql_text import quote_name
 
@@ -36,7 +36,8 @@ class TableView:
 
     def __init__(self, schema: RecordSchema) -> None:
         """Take apart the schema of changes in the envelope `cep44`."""
-        payload = field_of(schema.value, "payload")
+        whole = opened(schema.value, definitions(schema.value))
+        payload = field_of(whole, "payload")
         assert payload is not None  # noqa: S101 (every change has it)
         record = payload["type"]
         self.table = schema.table
@@ -298,8 +299,16 @@ def _stored(value: Value) -> bytes:
     return value.encode() if isinstance(value, str) else _PACK.encode(value)
 
 
-def _sort_key(kind: AvroType, value: Value) -> Any:  # noqa: ANN401 (what compares, by type)
-    """Return what sorts as Cassandra sorts the values of a type."""
+def _sort_key(kind: AvroType, value: Value) -> tuple[Any, ...]:  # Any: by type.
+    """Return what sorts as Cassandra sorts the values of an opened type: null comes first."""
+    if value is None:
+        return (0,)
+    of = next(each for each in kind if each != "null") if isinstance(kind, list) else kind
+    return 1, _value_key(of, value)
+
+
+def _value_key(kind: AvroType, value: Value) -> Any:  # noqa: ANN401, PLR0911 (by type)
+    """Return what sorts as values do; those with parts are compared by one after the other."""
     name = kind if isinstance(kind, str) else kind.get("cqlType") or kind.get("logicalType")
     if name == "uuid":
         parsed = UUID(value)
@@ -307,13 +316,13 @@ def _sort_key(kind: AvroType, value: Value) -> Any:  # noqa: ANN401 (what compar
         return parsed.version or 0, time, parsed.bytes
     if name == "varint":
         return int.from_bytes(value, "big", signed=True)
-    if isinstance(value, Mapping) and value.keys() == {"scale", "unscaled"}:
-        unscaled = int.from_bytes(value["unscaled"], "big", signed=True)
-        return Fraction(unscaled) / Fraction(10) ** value["scale"]
+    if isinstance(value, Mapping):
+        if value.keys() == {"scale", "unscaled"}:
+            unscaled = int.from_bytes(value["unscaled"], "big", signed=True)
+            return Fraction(unscaled) / Fraction(10) ** value["scale"]
+        return [_sort_key(field["type"], value[field["name"]]) for field in kind["fields"]]
+    if isinstance(value, list):
+        return [_sort_key(kind["items"], each) for each in value]
     if isinstance(value, float):
         return value != value, value  # noqa: PLR0124 (NaN comes last)
-    return value if isinstance(value, int | bytes) else _text_key(value)
-
-
-def _text_key(value: Value) -> bytes:
-    return value.encode() if isinstance(value, str) else _PACK.encode(value)
+    return value if isinstance(value, int | bytes) else value.encode()

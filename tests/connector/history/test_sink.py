@@ -1,6 +1,8 @@
 """The sink `history` writes each change and the position behind it at once, or neither."""
 
+import contextlib
 import sqlite3
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -173,6 +175,34 @@ def test_a_value_that_expired_is_gone_from_later_images(tmp_path: Path) -> None:
     assert {"note": None, "total": 1} == second.post
 
 
+def test_deletions_of_ranges_are_bounded(tmp_path: Path) -> None:
+    """The same range again replaces the older one; others are kept as long as they can matter."""
+    kept = made(tmp_path)
+    writer = kept.writer()
+    day_us = 86_400_000_000
+    deletions = [
+        change("DELETE_RANGE", written_us=NOW_US + n, of=(1,), between=(1, 5)) for n in range(500)
+    ]
+    old = [
+        change("DELETE_RANGE", written_us=NOW_US - 11 * day_us, of=(1,), between=(n, n))
+        for n in range(100, 400)
+    ]
+    late = [
+        change(written_us=NOW_US + 499, of=(1, 5), note="covered"),
+        change(written_us=NOW_US + 500, of=(1, 5), note="newer"),
+        change(written_us=NOW_US, of=(1, 6), note="beside"),
+    ]
+    writer.submit(delivery(*old, *deletions, *late), settled)
+    assert writer.commit({}, FOREVER_MS)
+    query = "SELECT max(length(state)) FROM states WHERE row = x''"
+    size = writer._file.run(query).fetchone()[0]  # noqa: SLF001 (its states)
+    writer.close()
+    covered, newer, beside_it = events(kept)[-3:]
+    assert ({}, False) == (covered.post, covered.effective)
+    assert ("newer", "beside") == ((newer.post or {})["note"], (beside_it.post or {})["note"])
+    assert size < 64 * 100
+
+
 def test_a_clock_that_is_set_back_sets_no_arrival_back(tmp_path: Path) -> None:
     """Arrivals count on from the last one, so that nothing arrives in what was read (HQ-3)."""
     kept = made(tmp_path)
@@ -233,6 +263,30 @@ def test_buckets_and_table_cannot_be_changed(tmp_path: Path) -> None:
     made(tmp_path, buckets="4").writer().close()
     with pytest.raises(HistoryFileError, match=r"shop\.orders in 4 buckets, expected .* in 8"):
         made(tmp_path)
+
+
+def test_a_file_has_its_name_when_it_has_its_tables(tmp_path: Path) -> None:
+    """While many make and open it, none sees a part of it, and nothing else is left."""
+    path = tmp_path / "h" / "history.db"
+    found: list[str] = []
+
+    def make() -> None:
+        file = HistoryFile.made(path, TABLE, 8)
+        found.append(file.table)
+        file.close()
+
+    def look() -> None:
+        with contextlib.suppress(HistoryMissingError):
+            HistoryFile.opened(path).close()
+        found.append(TABLE)
+
+    threads = [threading.Thread(target=each) for each in (make, look) * 8]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [TABLE] * 16 == found
+    assert [path.name] == [left.name for left in path.parent.iterdir()]
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:

@@ -3,15 +3,17 @@
 import json
 import random
 from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
 from typing import Any
 
 import pytest
 
-from headrace.connector.rows.folding import is_live, lives
+from headrace.connector.rows.folding import TableView, collected, is_live, lives
 from headrace.connector.serde import Encoder
 from headrace.connector.serde.schemas.lookup import SchemaUnknownError
 from headrace.connector.streams.latest import LatestRows
 from headrace.plugins import Encoding, RecordSchema
+from headrace.sources.cassandra.encode.avro_schema import key_schema, value_schema
 from headrace.sources.cassandra.mutation.changes import Change
 from headrace.sources.cassandra.mutation.folding import Fold
 from headrace.sources.cassandra.schema.ddl import parse_schema
@@ -110,3 +112,24 @@ def test_a_message_must_name_its_schema() -> None:
     """Otherwise no one can read it."""
     with pytest.raises(SchemaUnknownError, match="schemaId"):
         LatestRows(Known("4.1-ops"), {}).take(b"x", {})
+
+
+def test_addresses_are_compared_as_cassandra_does() -> None:
+    """By their bytes, not as texts: in clustering columns, so in ranges, and in collections."""
+    ddl = """
+    CREATE KEYSPACE s WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
+    CREATE TABLE s.t (k int, at inet, "to" inet, v set<inet>, PRIMARY KEY (k, at, "to"))
+    WITH ID = 00000000-0000-1000-8000-000000000001 AND CLUSTERING ORDER BY (at ASC, "to" DESC);
+    """
+    (table,) = parse_schema(ddl).tables.values()
+    key, value = key_schema(table), value_schema(table)
+    view = TableView(RecordSchema.of(table.qualified, table.text, key=key, value=value))
+    ascending = ["9.0.0.1", "10.0.0.1", "::1", "100.0.0.1", "ff::1"]
+    ascending.sort(key=lambda text: ip_address(text).packed)
+    assert sorted(ascending) != ascending
+    firsts = [view.position([text], ["at"]) for text in ascending]
+    seconds = [view.position(["::1", text], ["at", "to"]) for text in reversed(ascending)]
+    assert sorted(firsts) == firsts
+    assert sorted(seconds) == seconds
+    cells = [[text, None] for text in reversed(ascending)]
+    assert ascending == collected(view, "v", cells)

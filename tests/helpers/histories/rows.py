@@ -37,9 +37,13 @@ def change(
     written_us: int,
     expires: int | None = None,
     of: Sequence[int] = (1, 1),
+    between: tuple[int, int] | None = None,
     **columns: Any,  # noqa: ANN401 (of the table)
 ) -> Mapping[str, Any]:
-    """Return a change of the row *of*, which writes these columns."""
+    """Return a change of the row *of*, which writes these columns.
+
+    Of a range deletion, of the rows *between* two, both included.
+    """
     payload = {"id": of[0], "at": of[1] if len(of) > 1 else None, "note": None, "total": None}
     return {
         "timestampMicros": written_us,
@@ -56,7 +60,7 @@ def change(
         "updateFields": list(columns),
         "payload": payload | columns,
         "cells": [],
-        "range": None,
+        "range": between and dict(zip(("start", "end"), map(_bound, between), strict=True)),
         "mutation": bytes(16),
         "index": 0,
         "of": 1,
@@ -65,6 +69,10 @@ def change(
         "segment": 1,
         "position": 1,
     }
+
+
+def _bound(at: int) -> Mapping[str, Any]:
+    return {"values": {"at": at}, "count": 1, "inclusive": True}
 
 
 def delivery(*changes: Mapping[str, Any], table: str = TABLE) -> Delivery:
