@@ -18,7 +18,6 @@ import msgspec
 
 from headrace.connector.serde.avro_types import AvroType, definitions, field_of, is_complex, opened
 from headrace.plugins import Document, RecordSchema
-from headrace.plugins.cql_text import quote_name
 
 State = dict[str, Any]  # Any: plain data.
 Value = Any  # Any: what an Avro type has for a value.
@@ -26,7 +25,6 @@ Value = Any  # Any: what an Avro type has for a value.
 NEVER: Final = -(1 << 63)
 _PACK: Final = msgspec.msgpack.Encoder(order="deterministic")
 _ORDER: Final = re.compile(r" WITH CLUSTERING ORDER BY \((.*)\)")
-_INET_KEY: Final = re.compile(r"(set|map)<inet\b")
 _TIME_UUID: Final = 1
 _WRITTEN_BY_CELL: Final = ({"mode", "deletedAt", "cells"}, {"mode", "deletedAt", "fields"})
 
@@ -49,18 +47,12 @@ class TableView:
         found = _ORDER.search(schema.text)
         orders = found[1].split(", ") if found else []
         self.descending = [order.endswith(" DESC") for order in orders]
-        self._addresses = {
-            name for name in self.clustering if _is_inet(schema.text, self.names[name])
-        }
 
     def position(self, values: Iterable[Value], names: Iterable[str]) -> list["_Place"]:
         """Return what sorts as clustering values do in the table."""
         flags = self.descending or [False] * len(self.clustering)
         return [
-            _Place(
-                _address(value) if name in self._addresses else _sort_key(self.types[name], value),
-                descending=flag,
-            )
+            _Place(_sort_key(self.types[name], value), descending=flag)
             for name, value, flag in zip(names, values, flags, strict=False)
         ]
 
@@ -269,21 +261,8 @@ def collected(view: TableView, name: str, cells: list[list[Value]]) -> Value:
 
 def in_order(view: TableView, name: str, cells: list[list[Value]]) -> list[list[Value]]:
     """Return the cells of a collection, each a key and a value, in the order of its keys."""
-    kind = view.types[name]
-    if _INET_KEY.match(kind["cqlType"]):
-        return sorted(cells, key=lambda cell: _address(cell[0]))
-    key = field_of(field_of(kind, "cells")["type"]["items"], "key")  # type: ignore[index]
+    key = field_of(field_of(view.types[name], "cells")["type"]["items"], "key")  # type: ignore[index]
     return sorted(cells, key=lambda cell: _sort_key(key["type"], cell[0]))  # type: ignore[index]
-
-
-def _is_inet(text: str, column: str) -> bool:
-    """Say whether the canonical text of a table has *column* as an address: Avro has a string."""
-    return re.search(rf"[(,] ?{re.escape(quote_name(column))} inet[, ]", text) is not None
-
-
-def _address(text: str) -> bytes:
-    """Return the bytes by which Cassandra compares addresses."""
-    return ip_address(text).packed
 
 
 def _stored(value: Value) -> bytes:
@@ -314,6 +293,8 @@ def _value_key(kind: AvroType, value: Value) -> Any:  # noqa: ANN401, PLR0911 (b
         parsed = UUID(value)
         time = parsed.time if parsed.version == _TIME_UUID else 0
         return parsed.version or 0, time, parsed.bytes
+    if name == "inet":
+        return ip_address(value).packed
     if name == "varint":
         return int.from_bytes(value, "big", signed=True)
     if isinstance(value, Mapping):

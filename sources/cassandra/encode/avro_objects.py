@@ -60,7 +60,8 @@ nor cells is not mentioned. Types:
 * timestamp: long, ms since 1970, `cqlType` timestamp. date: int, days since 1970, `cqlType` date.
   Neither has a logical type: readers fail beyond the year 9999, and CQL goes further. time: long,
   nanoseconds, `cqlType` time
-* uuid, timeuuid: string, logical type uuid. inet: string, as `values.inet_text` has it
+* uuid, timeuuid: string, logical type uuid. inet: string, `cqlType` inet, as
+  `values.inet_text` has it
 * varint: bytes, two's complement as stored, `cqlType` varint. decimal: record Decimal (scale int,
   unscaled bytes). duration: record Duration (months int, days int, nanoseconds long)
 * list, set, vector inside a frozen type or frozen: array of null or the element. map: array of

@@ -29,7 +29,7 @@ _NATIVE_TYPES: Final[Mapping[str, Value]] = {
     "double": "double",
     "empty": "bytes",
     "float": "float",
-    "inet": "string",
+    "inet": {"type": "string", "cqlType": "inet"},
     "int": "int",
     "smallint": "int",
     "text": "string",

@@ -191,7 +191,7 @@ TYPES: dict[str, object] = {
     "bigint": "long",
     "counter": "long",
     "ascii": "string",
-    "inet": "string",
+    "inet": {"type": "string", "cqlType": "inet"},
     "blob": "bytes",
     "'com.example.Odd'": "bytes",
     "date": {"type": "int", "cqlType": "date"},
