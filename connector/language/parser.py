@@ -190,8 +190,6 @@ class _Parser:
 
     def create(self) -> CreateSink | CreateSource | CreateCdc:
         at = self._at
-        if at.accept("CDC"):
-            return self._create_cdc()
         if at.accept("DATA_SINK"):
             if_not_exists = self._has("IF", "NOT", "EXISTS")
             name = at.name("sink")
@@ -200,7 +198,9 @@ class _Parser:
             return CreateSink(
                 name=name, uri=uri, options=self._options(), if_not_exists=if_not_exists
             )
-        at.expect("DATA_SOURCE")
+        if not at.accept("DATA_SOURCE"):
+            at.expect("CDC")
+            return self._create_cdc()
         if_not_exists = self._has("IF", "NOT", "EXISTS")
         word, table = self._target()
         at.expect("WITH")
@@ -214,8 +214,6 @@ class _Parser:
 
     def alter(self) -> AlterSink | AlterSource | SetPosition | AlterCdc:
         at = self._at
-        if at.accept("CDC"):
-            return self._alter_cdc()
         if at.accept("DATA_SINK"):
             if_exists = self._has("IF", "EXISTS")
             name = at.name("sink")
@@ -228,7 +226,9 @@ class _Parser:
             return AlterSink(
                 name=name, uri=uri.value if uri else None, options=options, if_exists=if_exists
             )
-        at.expect("DATA_SOURCE")
+        if not at.accept("DATA_SOURCE"):
+            at.expect("CDC")
+            return self._alter_cdc()
         if_exists = self._has("IF", "EXISTS")
         word, table = self._target()
         if not if_exists and at.accept("SET"):
@@ -266,12 +266,12 @@ class _Parser:
 
     def drop(self) -> DropSink | DropSource | DropCdc:
         at = self._at
-        if at.accept("CDC"):
-            return self._drop_cdc()
         if at.accept("DATA_SINK"):
             if_exists = self._has("IF", "EXISTS")
             return DropSink(name=at.name("sink"), if_exists=if_exists)
-        at.expect("DATA_SOURCE")
+        if not at.accept("DATA_SOURCE"):
+            at.expect("CDC")
+            return self._drop_cdc()
         if_exists = self._has("IF", "EXISTS")
         word, table = self._target()
         return DropSource(word=word, table=table, if_exists=if_exists)
@@ -429,7 +429,7 @@ class _Parser:
         descending = False
         if at.accept("ORDER"):
             at.expect("BY")
-            self._function(CDC_TIME)
+            self._order()
             descending = at.accept("DESC")
             if not descending:
                 at.accept("ASC")
@@ -535,11 +535,13 @@ class _Parser:
             return _FUNCTIONS[token.folded]
         return token.folded
 
-    def _function(self, wanted: str) -> None:
-        first = self._at.token
-        if self._column(wanted.upper()) not in (wanted, wanted.removesuffix("()")):
-            message = f"expected {wanted.upper()}: changes have no other order"
-            raise self._at.error(message, (first.start, first.end))
+    def _order(self) -> None:
+        at = self._at
+        first = at.token
+        if not at.accept("CDC_TIME") and not at.accept("PHOENIX_ROW_TIMESTAMP"):
+            message = "expected CDC_TIME(): changes have no other order"
+            raise at.error(message, (first.start, first.end))
+        at.expect("(", ")")
 
     def _where(self) -> tuple[Condition, ...]:
         at = self._at

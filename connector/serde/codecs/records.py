@@ -48,6 +48,8 @@ def reader_of(schema: Document) -> Callable[[bytes], Any]:  # Any: what the sche
 
 def writer_of(schema: Document) -> Callable[[Any], bytes]:  # Any: what the schema describes.
     """Return what turns a value of *schema*, as `reader_of` returns it, into bytes."""
+    import fastavro  # noqa: PLC0415 (slow, and only readers of records need it)
+
     parsed: Any = fastavro.parse_schema(without_logic(schema), {})
 
     def write(value: Any) -> bytes:  # noqa: ANN401 (what the schema describes)

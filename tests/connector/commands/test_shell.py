@@ -31,7 +31,7 @@ OUT = """EXPAND set to ON
 (1 rows)
 [headrace 0.1.0]
 """
-ERR = """SyntaxException: line 1:5 found 'DATA_SNK', expected CDC, DATA_SINK or DATA_SOURCE
+ERR = """SyntaxException: line 1:5 found 'DATA_SNK', expected DATA_SINK, DATA_SOURCE or CDC
   DROP DATA_SNK k
        ^^^^^^^^
 hint: did you mean DATA_SINK?

@@ -254,7 +254,7 @@ def test_statement(text: str, expected: Statement) -> None:
         (
             "CREATE DATA_SNK k",
             """\
-            SyntaxException: line 1:7 found 'DATA_SNK', expected CDC, DATA_SINK or DATA_SOURCE
+            SyntaxException: line 1:7 found 'DATA_SNK', expected DATA_SINK, DATA_SOURCE or CDC
               CREATE DATA_SNK k
                      ^^^^^^^^
             hint: did you mean DATA_SINK?""",
@@ -317,7 +317,7 @@ PHOENIX_ROW_TIMESTAMP(), PARTITION_ID(), WRITE_TIME()
         (
             "CREATE TABLE t",
             """\
-            SyntaxException: line 1:7 found 'TABLE', expected CDC, DATA_SINK or DATA_SOURCE
+            SyntaxException: line 1:7 found 'TABLE', expected DATA_SINK, DATA_SOURCE or CDC
               CREATE TABLE t
                      ^^^^^
             hint: TABLE is CQL's: give it to cqlsh, or to headrace shell HOST""",
@@ -414,7 +414,7 @@ def test_error(text: str, expected: str) -> None:
         ("PAUSE", ("DATA_SOURCE",)),
         ("VALIDATE", ("DATA_SINK",)),
         ("PREVIEW DATA_SOURCE cdc ON TABLE a.b", ("LIMIT", ";")),
-        ("CREATE", ("CDC", "DATA_SINK", "DATA_SOURCE")),
+        ("CREATE", ("DATA_SINK", "DATA_SOURCE", "CDC")),
         ("DESC", ("DATA_SINKS", "DATA_SOURCES", "CDC", "DATA_SINK", "DATA_SOURCE")),
         ("CREATE CDC h ON", ("TABLE", "table name")),
         ("CREATE CDC h ON a.b INCLUDE (", ("CHANGE", "PRE", "POST", "LATEST", "ALL")),

@@ -27,6 +27,9 @@ WORD: /(?:{_RESERVED})(?![a-z0-9_])/i
 QUOTED: /"(?:[^"]|"")+"/
 STRING: /'(?:[^']|'')*'/
 NUMBER: /-?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?(?![\w.])/
+INTEGER: /(?:[1-9][0-9]{{0,3}}|10000)(?![\w.])/
+TIME: /(?:[0-9]{{1,9}}(?:ms|s|m|h|d))+(?![\w.])/
+UUID: /[0-9a-fA-F]{{8}}(?:-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}(?!\w)/
 BARE_URI: /[A-Za-z][A-Za-z0-9+.-]*:\/\/[^\s'";]*/
 SPACE: /(?:\s|--[^\n]*|\/\/[^\n]*|\/\*(?:.|\n)*?\*\/)+/
 %ignore SPACE
@@ -37,6 +40,9 @@ _LEXICAL = {
     "quoted_name": "QUOTED",
     "string": "STRING",
     "number": "NUMBER",
+    "time": "TIME",
+    "integer": "INTEGER",
+    "uuid": "UUID",
     "bare_uri": "BARE_URI",
 }
 
@@ -47,6 +53,9 @@ def lark_grammar(page: str) -> str:
     block = re.sub(r"\(\*.*?\*\)", "", block, flags=re.DOTALL)
     rules = dict(re.findall(r"^(\w+) += (.*?) ;\s*$", block, re.DOTALL | re.MULTILINE))
     lines = [f"{name}: {text}" for name, text in _LEXICAL.items()]
+    # A keyword has precedence where a name may stand, too: so it has in the parser.
+    words = {word for word in re.findall(r'"(\w+)"', block) if word.isupper()}
+    lines += [f"{_terminal(word)}.1: /{word}(?![A-Za-z0-9_])/i" for word in sorted(words)]
     for name, right_side in rules.items():
         if name not in _LEXICAL and name not in ("letter", "digit"):
             lines.append(f"{name}: {_right_side(right_side)}")
@@ -62,7 +71,11 @@ def _right_side(text: str) -> str:
 
 def _keyword(quoted: str) -> str:
     word = quoted[1:-1]
-    return f"/{word}(?![A-Za-z0-9_])/i" if word.isidentifier() else quoted
+    return _terminal(word) if word.isidentifier() else quoted
+
+
+def _terminal(word: str) -> str:
+    return f"KEYWORD_{word}"
 
 
 GRAMMAR = Lark(lark_grammar(PAGE), start="script", parser="lalr")
