@@ -9,7 +9,6 @@ from headrace.connector.control.commands import Commands
 from headrace.connector.control.connector_config import compile_source
 from headrace.connector.control.entries import NAME_KEY, SinkEntry, SourceEntry
 from headrace.connector.control.errors import NotFoundError
-from headrace.connector.control.histories.commands import Histories, HistoryStatement
 from headrace.connector.control.offsets import Offset, OffsetsChange
 from headrace.connector.control.plugins.probing import Ask, ask
 from headrace.connector.control.running import Running
@@ -26,6 +25,7 @@ from headrace.connector.language.statements import (
     DescribeSources,
     DropSink,
     DropSource,
+    HistoryStatement,
     PollCdc,
     PreviewSource,
     SelectCdc,
@@ -68,7 +68,6 @@ class ControlService:
         self._notes = notes
         self.commands = Commands(notes, guard=guard)
         self._running = Running(notes, self.commands, ask=ask, file=file)
-        self._histories = Histories(notes, self.commands)
 
     @classmethod
     def open(cls, state: Path, *, guard: Guard | None = None, file: Path | None = None) -> Self:
@@ -109,12 +108,18 @@ class ControlService:
             case ValidateSink() | PreviewSource() | SetPosition():
                 return self._ask(statement)
             case _ if isinstance(statement, HistoryStatement):
-                return self._histories.execute(statement)
+                return self._of_history(statement)
             case CreateSource() | AlterSource():
                 source = self.change_source(statement)
                 return ResultTable(warnings=self.table_warnings(source) if source else ())
         self._change(statement)
         return ResultTable()
+
+    def _of_history(self, statement: HistoryStatement) -> ResultTable:
+        # It decodes records, and what that needs takes long to import.
+        from headrace.connector.control.histories.commands import Histories  # noqa: PLC0415
+
+        return Histories(self._notes, self.commands).execute(statement)
 
     def change_source(self, statement: CreateSource | AlterSource) -> SourceEntry | None:
         """Create or change a source and return it; None if there was nothing to do. Asks no plugin.

@@ -273,7 +273,7 @@ class HistoryFile:
 
 
 def _make(path: Path, table: str, buckets: int) -> None:
-    """Make a new file. It has its name when it has its tables: nobody sees one without."""
+    """Make a new file. It has its name when it has its tables: no process sees one without."""
     made = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with named_errors(path):

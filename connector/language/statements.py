@@ -285,6 +285,8 @@ class PollCdc:
     since: Literal | None = None
 
 
+HistoryStatement = CreateCdc | AlterCdc | DropCdc | DescribeCdc | SelectCdc | TailCdc | PollCdc
+
 Statement = (
     CreateSink
     | AlterSink
@@ -301,11 +303,5 @@ Statement = (
     | SteerSource
     | PreviewSource
     | Show
-    | CreateCdc
-    | AlterCdc
-    | DropCdc
-    | DescribeCdc
-    | SelectCdc
-    | TailCdc
-    | PollCdc
+    | HistoryStatement
 )

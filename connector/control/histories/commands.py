@@ -36,6 +36,7 @@ from headrace.connector.language.statements import (
     CreateSource,
     DescribeCdc,
     DropCdc,
+    HistoryStatement,
     PollCdc,
     SelectCdc,
     TableName,
@@ -51,8 +52,6 @@ _OF_SOURCE: Final = ("start", "job", "cluster", "tasks.max", "name")
 _FIXED: Final = ("path", "table", "buckets", "seed")
 """What a history is made with, and cannot be changed."""
 TAIL_WAIT_MS: Final = 10_000
-
-HistoryStatement = CreateCdc | AlterCdc | DropCdc | DescribeCdc | SelectCdc | TailCdc | PollCdc
 
 
 class HistoryChangedError(StatementError):

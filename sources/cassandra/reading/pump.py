@@ -54,6 +54,23 @@ FETCHED_MS_MAX: Final = 10_000  # Line 8.
 _LIVE: Final = attrgetter("live")
 
 
+class _Away:
+    """How long logs could not be read, since this was counted for all splits.
+
+    `unread_ms` is that by log, `uncounted_ms` of any. It is counted again at `count_again_ms`, or
+    when something is no longer as it was: `counted_at`.
+    """
+
+    __slots__ = ("count_again_ms", "counted_at", "uncounted_ms", "unread_ms")
+
+    def __init__(self) -> None:
+        """Start with logs that can be read."""
+        self.unread_ms: Counter[str] = Counter()
+        self.uncounted_ms = 0
+        self.count_again_ms = 0
+        self.counted_at: object = None
+
+
 class Pump:
     """All logs, all owned splits. `passes` counts the passes over the logs.
 
@@ -88,11 +105,10 @@ class Pump:
         """Read nothing yet; the order of *logs* numbers the hosts. *keys* are for all nodes.
 
         *tables* gives a node's tables, *home* the token whose split keeps the books of its log.
-        *gaps* is the policy for gaps, *unavailable_policy* that for unreadable logs; an error that
-        is not a *bears* stops the reading. While a split has more than *records_max* records,
-        nothing is read (line 25). *cursors* holds the cursors in use, *listed* is called after a
-        node's log was listed. Split time advances by *elapsed_ms* instead of the clock. The
-        *spared* parts of logs are skipped.
+        *gaps* is the policy for gaps, *unavailable_policy* that for unreadable logs; other errors
+        than *bears* stop the reading. While a split has more than *records_max* records, nothing is
+        read (line 25). *cursors* holds the cursors in use, *listed* is called after a log was
+        listed. Split time advances by *elapsed_ms*, not by the clock. *spared* parts are skipped.
         """
         self.intake = intake
         self._by_node = cursors
@@ -108,10 +124,9 @@ class Pump:
         self._dues: list[tuple[int, int]] = []  # The same as a heap, with former ones.
         self._grown_ms = 0  # By how much split time has grown.
         self._shared_ms = 0  # The same, of that which each split gets before it needs it.
-        self._standing: object = None  # What `_note_changes` compared last.
-        self._places: object = None  # The same.
-        self.read_ms = 0
-        """How long the logs were read, with framing, digests and agreement."""
+        self._standing: object = None  # What `_note_changes` compared last, as below.
+        self._places: object = None
+        self.read_ms = 0  # Of reading, with framing, digests and agreement.
         self.more = False
         self.stopped_by: LogGapError | None = None
         self._is_narrowed = False
@@ -133,9 +148,7 @@ class Pump:
         self._looked_ms: int | None = None
         self._missed_at = -1  # `changes` as of which the next is known.
         self._missed: Collection[str] = ()  # The logs that some split did not read to their ends.
-        self._unread_ms: Counter[str] = Counter()  # By log, since all splits were counted.
-        self._uncounted_ms = self._count_again_ms = 0  # The same; and when they are counted again.
-        self._counted_at: object = None  # As of what they were.
+        self._away = _Away()
         self._caught_up: Collection[int] = ()
         self._caught_up_at: object = None  # As of what that is known.
         self._fresh_until_ms = 0  # Line 8: until then the listing is complete.
@@ -166,7 +179,7 @@ class Pump:
         owned = OwnedSplit(
             number, agreement, dict(markers), dict(schemas), absences, log_slots, judge, due_ms
         )
-        owned.grown_ms, owned.counted_ms = self._shared_ms, dict(self._unread_ms)
+        owned.grown_ms, owned.counted_ms = self._shared_ms, dict(self._away.unread_ms)
         self._owned[number] = owned
         self._torn.pop(number, None)
         # Another owner may have counted the time before.
@@ -610,26 +623,26 @@ class Pump:
         self._looked_ms = now_ms
         if not (self.unreachable or self._missed):
             return
-        self._unread_ms.update(dict.fromkeys(self.unreachable, passed_ms))
-        self._uncounted_ms += passed_ms
-        if self._counted_at == self._standing_of_logs() and (
-            self._uncounted_ms < self._count_again_ms
+        self._away.unread_ms.update(dict.fromkeys(self.unreachable, passed_ms))
+        self._away.uncounted_ms += passed_ms
+        if self._away.counted_at == self._standing_of_logs() and (
+            self._away.uncounted_ms < self._away.count_again_ms
         ):
             return
         self.changes += 1
-        self._count_again_ms = WAITED_MS
+        self._away.count_again_ms = WAITED_MS
         for owned in self._owned.values():
             self._count(owned)
             owned.counted_ms.clear()
             away = owned.logs.intersection(self.unreachable)
             quiet_ms = min(map(owned.absences.quiet_ms, away), default=WAITED_MS)
-            self._count_again_ms = min(self._count_again_ms, quiet_ms)
-        self._unread_ms.clear()
-        self._uncounted_ms = 0
+            self._away.count_again_ms = min(self._away.count_again_ms, quiet_ms)
+        self._away.unread_ms.clear()
+        self._away.uncounted_ms = 0
         missed = {node for owned in self._owned.values() for node in owned.absences.stored}
         # A log that came back is looked at in each pass, until it was read to its end.
         is_all = missed <= self.unreachable.keys()
-        self._counted_at = self._standing_of_logs() if is_all else None
+        self._away.counted_at = self._standing_of_logs() if is_all else None
 
     def _standing_of_logs(self) -> object:
         return self.changes, [*self.unreachable]
@@ -640,8 +653,8 @@ class Pump:
         for cursor in self._cursors(owned):
             node = cursor.node
             if node in self.unreachable:
-                passed_ms = self._unread_ms[node] - owned.counted_ms.get(node, 0)
-                owned.counted_ms[node] = self._unread_ms[node]
+                passed_ms = self._away.unread_ms[node] - owned.counted_ms.get(node, 0)
+                owned.counted_ms[node] = self._away.unread_ms[node]
                 owned.absences.missed(node, passed_ms, owned.agreement.split_time_ms)
             elif cursor.at_end and self.stopped_by is None:
                 owned.absences.read(node)
@@ -659,7 +672,7 @@ class Pump:
     def absences(self, number: int) -> Mapping[str, Absence]:
         """Return the logs that split *number* could not read to their ends."""
         owned = self._owned[number]
-        if self._unread_ms:
+        if self._away.unread_ms:
             self._count(owned)
         return dict(owned.absences.stored)
 

@@ -115,7 +115,7 @@ def test_a_message_must_name_its_schema() -> None:
 
 
 def test_addresses_are_compared_as_cassandra_does() -> None:
-    """By their bytes, not as texts: in clustering columns, so in ranges, and in collections."""
+    """By their bytes, not as strings: in clustering columns, so in ranges, and in collections."""
     ddl = """
     CREATE KEYSPACE s WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
     CREATE TABLE s.t (k int, at inet, "to" inet, v set<inet>, PRIMARY KEY (k, at, "to"))

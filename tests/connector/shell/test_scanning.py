@@ -81,8 +81,9 @@ def test_commands_end_with_their_line(command: str) -> None:
 
 def is_ours(statement: Statement) -> bool:
     """Say whether a statement is not CQL: a SELECT of a history has a time."""
-    is_select = isinstance(statement, SelectCdc)
-    return not is_select or any(each.column == "cdc_time()" for each in statement.where)
+    if not isinstance(statement, SelectCdc):
+        return True
+    return any(condition.column == "cdc_time()" for condition in statement.where)
 
 
 @given(st.lists(statements.filter(is_ours)))
