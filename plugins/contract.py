@@ -176,6 +176,8 @@ class TransactionalWriter(Writer):
     """Where the entries are kept, for messages."""
     window_ms: int
     """What was started must be committed within this time, or it is dropped."""
+    renewal: str = "give the sink another place"
+    """What a user does so that there are no entries, for hints."""
     awaited: str = ""
     """What `begin` waited for when it returned None, for messages."""
 

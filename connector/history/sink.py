@@ -127,6 +127,7 @@ class HistoryWriter(plugins.TransactionalWriter):
     """See `TransactionalWriter`. What was submitted is in memory until it is committed."""
 
     window_ms = _WINDOW_MS
+    renewal = "DROP CDC … PURGE, and CREATE CDC again"
 
     def __init__(
         self,

@@ -111,7 +111,7 @@ class TransactionalStore(Store):
                 f"the state of the split could not be read yet{awaited}", place=writer.place
             )
         kept = _Kept.of(entries, f"{writer.place}, split {split}")
-        chosen = self._chosen(mine, kept, writer.place)
+        chosen = self._chosen(mine, kept, writer)
         self._chunks[split] = frozenset(
             name.removeprefix(_CHUNK) for name in entries if name.startswith(_CHUNK)
         )
@@ -143,9 +143,11 @@ class TransactionalStore(Store):
             raise unknown
         return refused
 
-    def _chosen(self, mine: SplitState, kept: _Kept | None, place: str) -> SplitState:
+    def _chosen(
+        self, mine: SplitState, kept: _Kept | None, writer: TransactionalWriter
+    ) -> SplitState:
         """Return the state to continue from: the sink's, or that of the store where it is newer."""
-        split, token = mine.split, mine.token
+        split, token, place = mine.split, mine.token, writer.place
         copied = self._copies.copied(split)
         if copied.kept_in == FORKED and (kept is None or kept.head.token <= token):
             self._copies.outrank(split, token, kept.head.moved if kept else -1)
@@ -158,7 +160,7 @@ class TransactionalStore(Store):
                     f"records; the store has a copy, of commit {mine.seq}",
                     place=f"{place}, split {split}",
                     hint="restore it; or continue from the copy, after which at most one commit is "
-                    "delivered again: set offsets.storage.topic to the name of a new topic",
+                    f"delivered again: {writer.renewal}",
                 )
             self._copies.cover(split, token, mine.seq)
             return mine
@@ -167,8 +169,8 @@ class TransactionalStore(Store):
                 "of the state kept with the records, the key is another job's of this name, or "
                 "this job's from another state: one that was lost, or not restored whole",
                 place=f"{place}, split {split}",
-                hint="restore that state; or continue without it: set offsets.storage.topic to the "
-                "name of a new topic, and what the logs still hold is delivered again",
+                hint=f"restore that state; or continue without it: {writer.renewal}, and what the "
+                "logs still hold is delivered again",
             )
         if kept.head.token > token:
             self._copies.raise_token(split, kept.head.token)

@@ -106,6 +106,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         self._entered: set[str] = set()  # The entries that the open transaction has by now.
         super().__init__(config, context, watch)
         self.place = self._offsets.place
+        self.renewal = "set offsets.storage.topic to the name of a new topic"
         self._timeout_ms = int(config.librdkafka.get("transaction.timeout.ms", TIMEOUT_MS))
         self.window_ms = self._timeout_ms
 

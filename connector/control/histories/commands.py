@@ -129,13 +129,22 @@ class Histories:
         )
 
     def drop(self, statement: DropCdc) -> None:
-        """Forget a history and, on request, remove its file. Raises NotFoundError."""
+        """Forget a history and, on request, remove its file and its positions.
+
+        Raises:
+            NotFoundError: there is no such history.
+            NotStoppedError: it is to be removed, and a worker still runs it.
+
+        """
         known = self._known(statement.name)
         if known is None and statement.if_exists:
             return
         known = self._found(statement.name)
         with self._commands.together():
             for source in self._sources(known):
+                if statement.purge:
+                    self._commands.stop(source.name)
+                    self._commands.reset_offsets(source.name)
                 self._commands.drop_source(source.name)
             self._commands.drop_sink(known.name)
         if statement.purge:
