@@ -19,7 +19,7 @@ CORES := $(shell nproc 2>/dev/null || echo 1)
 SHARED_OUT := -n $(shell expr $(CORES) + 1) --dist worksteal
 HOT := $(wildcard $(foreach room,connector/serde/transcode sources/cassandra/*,$(room)/*.py $(room)/*.pxd) sources/cassandra/native/c/*.h sinks/kafka/clients/*.pyx)
 
-.PHONY: help demo test test-real real-node real-ring ring fuzz fuzz-compiled fuzz-interpreted soak effects check constraints bench bench-debezium bench-kafka bench-live bench-once bench-verify simulate coverage wheel clean
+.PHONY: help demo test test-real real-node real-ring ring fuzz fuzz-compiled fuzz-interpreted soak effects check constraints bench bench-debezium bench-history bench-kafka bench-live bench-once bench-verify simulate coverage wheel clean
 .DELETE_ON_ERROR:
 
 help:  ## Show this list.
@@ -87,6 +87,9 @@ bench: .venv/ready .venv/native  ## Measure, each figure beside its bound; raw r
 bench-debezium: .venv/ready .venv/native  ## Compare the CPU of a change with Debezium's, with a real Cassandra and Kafka; needs Java and Maven.
 	@.ci/machine $(PYTHON) java
 	PYTHONPATH=tests $(BIN)/python -m bench.debezium
+
+bench-history: .venv/ready .venv/native  ## Measure what a change costs on its way into a history, and queries of it.
+	PYTHONPATH=tests $(BIN)/python -m bench.history
 
 bench-kafka: .venv/ready .venv/native  ## Measure what a change costs on its way into a real Kafka; needs Java and Maven.
 	@.ci/machine $(PYTHON) java

@@ -64,7 +64,7 @@ def poll(history: History, query: Query, pace: Pace, *, pause: Pause) -> Iterato
         passed_ms = history.clock.wall_ms() - end_ms
         if passed_ms < pace.safety_ms:
             pause((pace.safety_ms - passed_ms) / 1_000)
-        part = replace(query, from_ms=begin_ms, to_ms=end_ms, unsafe=True)
+        part = replace(query, from_ms=begin_ms, to_ms=end_ms)
         for page in history.pages(part, settles=False):
             yield end_ms, page
         begin_ms = end_ms

@@ -29,8 +29,7 @@ class Query:
     *scopes* are images, or None for those that the history includes. *key* has values of columns of
     the primary key, as JSON has them. *operations* and *partitions* are those wanted, all if empty.
     Written from *written_from_us* on and before *written_to_us*. *after* is the token of a page,
-    *until* the arrival behind the last one. With *unsafe* a range may end where changes can still
-    arrive.
+    *until* the arrival behind the last one.
     """
 
     from_ms: int
@@ -45,7 +44,6 @@ class Query:
     limit: int = 100
     after: str = ""
     until: int | None = None
-    unsafe: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,8 +78,7 @@ class History:
         scopes = self.include if query.scopes is None else query.scopes
         begin, end = arrival.first_of(query.from_ms), query.until or may_come
         if query.to_ms is not None:
-            asked = arrival.first_of(query.to_ms)
-            end = asked if query.unsafe else min(asked, end)
+            end = min(end, arrival.first_of(query.to_ms))
         with self.file.reading():
             self._check(begin, end, scopes)
             events, more = self._events(query, scopes, begin, end)

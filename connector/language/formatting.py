@@ -151,7 +151,6 @@ def _select(statement: SelectCdc) -> str:
         "ORDER BY CDC_TIME() DESC" if statement.descending else "",
         f"LIMIT {statement.limit}" if statement.limit is not None else "",
         f"AFTER {quoted_string(statement.after)}" if statement.after else "",
-        "INCLUDE UNSAFE" if statement.unsafe else "",
     ]
     return " ".join(part for part in parts if part)
 

@@ -452,7 +452,6 @@ class _Parser:
             descending=descending,
             limit=limit,
             after=after,
-            unsafe=self._has("INCLUDE", "UNSAFE"),
         )
 
     def tail(self) -> TailCdc:

@@ -253,7 +253,6 @@ class SelectCdc:
     descending: bool = False
     limit: int | None = None
     after: str = ""
-    unsafe: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

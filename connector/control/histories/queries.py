@@ -66,7 +66,6 @@ def query_of(statement: SelectCdc, now_ms: int) -> Query:
         descending=statement.descending,
         limit=statement.limit or LIMIT,
         after=statement.after,
-        unsafe=statement.unsafe,
     )
 
 

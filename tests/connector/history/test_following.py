@@ -141,6 +141,17 @@ def test_a_tail_sees_each_change_once_whatever_the_pages(kept: Kept, history: Hi
     assert list(range(1, 12)) == found
 
 
+@pytest.mark.parametrize("to_ms", [None, FOREVER_MS >> 20])
+def test_pages_end_where_the_first_one_did(kept: Kept, history: History, to_ms: int | None) -> None:
+    """What is committed while they are read is in none, also of a range that has not ended."""
+    for number in (1, 2, 3):
+        commit(kept, number)
+    pages = history.pages(Query(from_ms=0, to_ms=to_ms, limit=1))
+    found = [next(pages)]
+    commit(kept, 4)
+    assert [1, 2, 3] == ids([*found, *pages])
+
+
 def test_a_tail_waits_for_the_next_commit(kept: Kept, history: History) -> None:
     """It looks again and again, and returns what came."""
     pauses: list[float] = []

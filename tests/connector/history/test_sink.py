@@ -4,6 +4,7 @@ import contextlib
 import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from headrace.connector.history.errors import (
 from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.query import Event, Query
 from headrace.connector.history.reading import History
+from headrace.connector.history.sink import HistorySink
 from headrace.plugins import AbortedError, ConfigError, Delivery, TransactionalWriter
 from headrace.plugins.testing import TransactionalDriver, TransactionalSuite
 from headrace.plugins.testing.doubles import DrivenClock
@@ -138,6 +140,52 @@ def test_a_commit_that_fails_anywhere_leaves_nothing(tmp_path: Path) -> None:
     assert [NOW_US, NOW_US + 1, NOW_US + 2, NOW_US + 3] == [event.written_us for event in found]
     assert {"note": None, "total": 3} == found[-1].latest == found[-1].post
     assert {"head": b"1"} == kept.sink.open_split("1-of-1").begin(FOREVER_MS)
+
+
+def test_a_first_commit_that_fails_leaves_no_schema_behind(tmp_path: Path) -> None:
+    """What it had given a number in the file gets one again."""
+    kept = made(tmp_path)
+    writer = kept.writer()
+    for statement in range(1, 100):
+        writer.submit(delivery(change(written_us=NOW_US, note="1")), settled)
+        failing = Failing(writer._file, statement)  # noqa: SLF001 (its disk)
+        if committed(writer):
+            break
+        failing.left = -1
+    writer.close()
+    assert [{"note": "1"}] == [event.change for event in events(kept)]
+
+
+def reopened(kept: Kept, **options: Any) -> None:  # noqa: ANN401 (options of the sink)
+    """Open the sink again with other options, as after ALTER CDC."""
+    kept.clock.advance(1_000)
+    kept.sink = HistorySink(replace(kept.sink.config, **options), kept.sink.context)
+    kept.sink.open().close()
+
+
+def commit(kept: Kept, *changes: Mapping[str, Any]) -> None:
+    """Write changes."""
+    writer = kept.writer()
+    writer.submit(delivery(*changes), settled)
+    assert writer.commit({}, FOREVER_MS)
+    writer.close()
+
+
+def test_images_that_were_off_know_nothing_of_that_time(tmp_path: Path) -> None:
+    """Also if the table was empty at first: what was written meanwhile is unknown, not old."""
+    kept = made(tmp_path)
+    commit(kept, change(written_us=NOW_US, note="old", total=1))
+    reopened(kept, include=("change",))
+    commit(kept, change("UPDATE", written_us=NOW_US + 1, note="unseen"))
+    reopened(kept, include=("pre", "post"))
+    commit(kept, change("UPDATE", written_us=NOW_US + 2, total=2))
+    history = kept.history()
+    kept.clock.advance(1)
+    images = frozenset({"pre", "post"})
+    since_ms = kept.clock.wall_ms() - 1
+    (last,) = history.select(Query(from_ms=since_ms, scopes=images)).events
+    history.close()
+    assert ({}, {"total": 2}, True) == (last.pre, last.post, last.partial)
 
 
 def test_a_late_change_that_loses_changes_no_image(tmp_path: Path) -> None:

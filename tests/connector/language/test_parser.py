@@ -202,7 +202,7 @@ STARTERS = (
             """SELECT /*+ CDC_INCLUDE(PRE, POST) */ JSON FROM h
             WHERE PHOENIX_ROW_TIMESTAMP() >= TO_DATE('2026-01-01') AND CDC_TIME() < NOW() - 5m
             AND PARTITION_ID() IN (1, 2) AND id = 7 AND write_time() > 0 AND ok = TRUE
-            ORDER BY CDC_TIME() DESC LIMIT 5 AFTER 'x' INCLUDE UNSAFE""",
+            ORDER BY CDC_TIME() DESC LIMIT 5 AFTER 'x'""",
             SelectCdc(
                 name="h",
                 as_json=True,
@@ -218,7 +218,6 @@ STARTERS = (
                 descending=True,
                 limit=5,
                 after="x",
-                unsafe=True,
             ),
         ),
         (
@@ -422,7 +421,7 @@ def test_error(text: str, expected: str) -> None:
         ("ALTER CDC h", ("INCLUDE", "WITH")),
         ("DROP CDC h", ("ON", "PURGE", ";")),
         ("SELECT *", ("FROM",)),
-        ("SELECT * FROM h", ("WHERE", "ORDER", "LIMIT", "AFTER", "INCLUDE", ";")),
+        ("SELECT * FROM h", ("WHERE", "ORDER", "LIMIT", "AFTER", ";")),
         ("SELECT * FROM h WHERE a", ("(", "IN", ">", "<", "=")),
         ("TAIL h", ("JSON", "FROM", "AFTER", "LIMIT", "WAIT", ";")),
         ("POLL h", ("JSON", "EVERY")),

@@ -97,7 +97,6 @@ of_histories: st.SearchStrategy[Statement] = st.one_of(
         descending=st.booleans(),
         limit=st.none() | st.integers(1, SELECT_MAX),
         after=texts,
-        unsafe=st.booleans(),
     ),
     st.builds(SelectCdc, name=names, as_json=st.booleans()),
     st.builds(
