@@ -40,7 +40,7 @@ def execute(statement: str) -> int:
 
 
 def test_a_history_begins_again_after_purge(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Run twice it has each change once; dropped it continues; purged it begins anew."""
+    """Run twice it has each change once; dropped it continues; purged it starts again."""
 
     def counted() -> int:
         capsys.readouterr()
@@ -63,7 +63,7 @@ def test_a_history_begins_again_after_purge(job: Path, capsys: pytest.CaptureFix
 
 
 def test_a_history_that_was_lost_is_noticed(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its job does not go on as if nothing had been kept."""
+    """Its job does not continue as if nothing had been kept."""
     assert 0 == execute(CREATE)
     assert 0 == cli_main(["run", str(job), "--until-idle"])
     for file in (job.parent / "history").iterdir():

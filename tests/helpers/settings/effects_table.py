@@ -195,6 +195,24 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "connector/control/test_jobs.py::test_takes_sink_and_tables_from_the_statements": {
         "connector.foundation.job_file:JobFile": "state",
     },
+    "connector/control/histories/test_commands.py::test_the_file_is_for_its_owner": {
+        "connector.history.config:HistoryConfig": "path",
+    },
+    "connector/history/test_sink.py::test_buckets_and_table_cannot_be_changed": {
+        "connector.history.config:HistoryConfig": "buckets table",
+    },
+    "connector/history/test_sink.py::test_images_that_were_off_know_nothing_of_that_time": {
+        "connector.history.config:HistoryConfig": "include",
+    },
+    "connector/history/test_sink.py::test_retention_removes_in_parts": {
+        "connector.history.config:HistoryConfig": "retention",
+    },
+    "connector/history/test_client.py::test_a_selection_chooses": {
+        "connector.history.config:HistoryConfig": "seed",
+    },
+    "connector/history/test_reading.py::test_rows_that_a_range_removed_are_events_on_request": {
+        "connector.history.config:HistoryConfig": "expand_deletes",
+    },
     "sinks/files/test_files.py::test_cuts_off_a_torn_line": {
         "sinks.files:FileSinkConfig": "path",
     },
