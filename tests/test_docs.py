@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,9 @@ from headrace.plugins.records.codecs import (
     chunk_id_of,
 )
 from headrace.plugins.testing import SourceSuite
+from headrace.plugins.testing.doubles import DrivenClock
+from helpers.histories.kept import FOREVER_MS, Kept, settled
+from helpers.histories.rows import TABLE, change, delivery
 from helpers.settings.filled import filled
 from helpers.settings.native_modules import ROOT
 
@@ -61,6 +65,7 @@ def programs(page: Path) -> dict[str, Any]:
 def test_all_programs_run() -> None:
     """Each page with a program in Python has a test that runs it."""
     run = {
+        "history.md": "tests/test_docs.py",
         "kafka.md": "tests/test_docs.py",
         "plugins.md": "tests/test_docs.py",
         "reading-logs.md": "tests/sources/cassandra/test_reading_logs.py",
@@ -99,6 +104,28 @@ def test_chunks_are_joined_as_the_page_shows() -> None:
     assert value_of(Message(b"who", chunk | {CHUNK_INDEX_HEADER: b"0"})) is None
     assert b"small" == value_of(Message(b"small", {}))
     assert b"whole" == value_of(Message(b"le", chunk | {CHUNK_INDEX_HEADER: b"1"}))
+
+
+def test_a_history_is_read_as_the_page_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page's program shows a change with its images, and makes a table of Arrow."""
+    now_ms = time.time_ns() // 1_000_000
+    clock = DrivenClock(now_ms - DrivenClock(0).wall_ms())
+    path = tmp_path / "history" / "orders_hist.db"
+    options = {"path": str(path), "table": TABLE, "include": "pre,post", "seed": "empty"}
+    kept = Kept(clock, **options)
+    writer = kept.writer()
+    writer.submit(delivery(change(written_us=1, of=(7, 1), note="seven")), settled)
+    assert writer.commit({}, FOREVER_MS)
+    writer.close()
+    monkeypatch.chdir(tmp_path)
+    names = programs(ROOT / "docs" / "history.md")
+
+    assert 1 == names["table"].num_rows
+    said = capsys.readouterr().out
+    assert "INSERT {} {'note': 'seven', 'total': None}" in said
+    assert "{'id': 7, 'at': 1} {'note': 'seven'}" in said
 
 
 def test_plugins_of_the_page() -> None:
