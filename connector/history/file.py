@@ -230,7 +230,7 @@ class HistoryFile:
                 begun_us = last.states_since_us
             row = since, " ".join(sorted(scopes)), begun_us if states else None
             self.run("INSERT OR REPLACE INTO epochs VALUES (?, ?, ?)", row)
-            if not states:
+            if last is None or not states or last.states_since_us is None:
                 self.run("DELETE FROM states")
 
     def schemas(self) -> dict[int, RecordSchema]:

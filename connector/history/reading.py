@@ -79,6 +79,9 @@ class History:
         begin, end = arrival.first_of(query.from_ms), query.until or may_come
         if query.to_ms is not None:
             end = min(end, arrival.first_of(query.to_ms))
+        if query.after:
+            place = Place.of(query.after, descending=query.descending)
+            begin, end = (begin, place.arrival) if place.descending else (place.arrival + 1, end)
         with self.file.reading():
             self._check(begin, end, scopes)
             events, more = self._events(query, scopes, begin, end)
@@ -118,6 +121,8 @@ class History:
             missing = scopes - epoch.scopes
             if missing and max(begin, epoch.since) < min(end, until):
                 raise ImageNotKeptError([_not_kept(min(missing), epoch.since, until)])
+        if epochs and LATEST in scopes - epochs[-1].scopes:
+            raise ImageNotKeptError([_not_kept(LATEST, epochs[-1].since, _LATER)])
 
     def _events(
         self, query: Query, scopes: frozenset[str], begin: int, end: int
@@ -140,9 +145,6 @@ class History:
         self, query: Query, begin: int, end: int, wanted: "_Key"
     ) -> tuple[str, list[int | bytes]]:
         """Return the SELECT of the rows that may be events of *query*, and its values."""
-        if query.after:
-            place = Place.of(query.after, descending=query.descending)
-            begin, end = (begin, place.arrival) if place.descending else (place.arrival + 1, end)
         conditions = ["arrival >= ?", "arrival < ?"]
         values: list[int | bytes] = [begin, end]
         for column, numbers in (

@@ -14,6 +14,8 @@ from headrace.connector.history.errors import (
     HistoryFileError,
     HistoryMissingError,
     HistoryTableError,
+    HistoryTruncatedError,
+    ImageNotKeptError,
 )
 from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.query import Event, Query
@@ -186,6 +188,38 @@ def test_images_that_were_off_know_nothing_of_that_time(tmp_path: Path) -> None:
     (last,) = history.select(Query(from_ms=since_ms, scopes=images)).events
     history.close()
     assert ({}, {"total": 2}, True) == (last.pre, last.post, last.partial)
+
+
+def test_the_newest_image_needs_states_of_today(tmp_path: Path) -> None:
+    """When images are no longer kept, that of an older change is refused, by name and time."""
+    kept = made(tmp_path, include="latest")
+    commit(kept, change(written_us=NOW_US, note="old"))
+    reopened(kept, include=("change",))
+    kept.clock.advance(1)
+    history = kept.history()
+    query = Query(from_ms=0, to_ms=kept.clock.wall_ms() - 500, scopes=frozenset({"latest"}))
+    with pytest.raises(ImageNotKeptError, match=r"the latest image was not kept .* to now"):
+        history.select(query)
+    history.close()
+
+
+def test_pages_continue_while_what_was_read_is_removed(tmp_path: Path) -> None:
+    """As long as the token is within what is kept; the query from its beginning is refused."""
+    kept = made(tmp_path, retention="1h")
+    start_ms = kept.clock.wall_ms()
+    for number in range(3):
+        commit(kept, change(written_us=number))
+        kept.clock.advance(1_500_000)
+    history = kept.history()
+    query = Query(from_ms=start_ms, limit=2)
+    first = history.select(query)
+    commit(kept, change(written_us=3))
+    rest = history.select(replace(query, after=first.token))
+    with pytest.raises(HistoryTruncatedError):
+        history.select(query)
+    history.close()
+    assert [0, 1] == [event.written_us for event in first.events]
+    assert [2, 3] == [event.written_us for event in rest.events]
 
 
 def test_a_late_change_that_loses_changes_no_image(tmp_path: Path) -> None:
