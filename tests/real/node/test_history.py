@@ -41,6 +41,18 @@ RUNTIME: Final = {"commit_max_seconds": 0.02, "batch_records_max": 3, "tick_min_
 Row = Mapping[str, Any]
 
 
+class Then(WallClock):
+    """The moment of a SELECT: what expires later is there."""
+
+    def __init__(self, now_s: int) -> None:
+        """Stand still."""
+        self._now_ms = now_s * 1_000
+
+    def wall_ms(self) -> int:
+        """Return that moment."""
+        return self._now_ms
+
+
 def job_of(folder: Path, cdc_raw: Path, table: str) -> tuple[Path, Path]:
     """Write a job that keeps the history of a table; return it, and the history's file."""
     file = folder / f"{table}.db"
@@ -99,9 +111,9 @@ def run(job: Path, *, killed_at: int, file: Path) -> bool:
     return process.returncode == 0
 
 
-def events_of(file: Path) -> list[Event]:
-    """Return all changes of a history, with all images."""
-    history = History(HistoryFile.opened(file), frozenset(SCOPES), WallClock())
+def events_of(file: Path, now_s: int) -> list[Event]:
+    """Return all changes of a history, with all images, the newest as of then."""
+    history = History(HistoryFile.opened(file), frozenset(SCOPES), Then(now_s))
     try:
         query = Query(from_ms=0, limit=1_000)
         return [event for page in history.pages(query) for event in page.events]
@@ -169,7 +181,7 @@ def test_the_newest_images_are_what_select_shows(
     release = RELEASES[NAME]
     with Cassandra(tmp_path / "node", release=release) as node, connected(node) as session:
         written(session, workload)
-        ddl, rows, _ = selected(session, workload)
+        ddl, rows, now_s = selected(session, workload)
     (tmp_path / "schema.cql").write_text(ddl)
     schema = parse_schema(ddl)
     killed = changes = 0
@@ -180,7 +192,7 @@ def test_the_newest_images_are_what_select_shows(
         for count in KILLED_AT:
             killed += not run(job, killed_at=count, file=file)
         assert run(job, killed_at=0, file=file)
-        events = events_of(file)
+        events = events_of(file, now_s)
         arrivals = [event.arrival for event in events]
         assert sorted(set(arrivals)) == arrivals
         expected = [loaded(row) for row in rows[table.name]]
