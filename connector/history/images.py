@@ -5,13 +5,13 @@ arrival. The state of a partition has its deletions, ranges, and static columns.
 (`before`) is both states as they were; nothing is rendered before someone asks.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from headrace.connector.history.file import HistoryFile
-from headrace.connector.rows.folding import State, TableView, add, row_of, static_row
+from headrace.connector.rows.folding import State, TableView, add
 from headrace.plugins import Document, Operation
 
 WIDE: Final = frozenset((Operation.DELETE_RANGE, Operation.DELETE_PARTITION))
@@ -22,9 +22,6 @@ RANGES_MAX: Final = 64  # More are looked through for those that no late write c
 
 _PACK: Final = msgspec.msgpack.Encoder()
 _UNPACK: Final = msgspec.msgpack.Decoder()
-Name = tuple[bytes, bytes]
-"""The key of a partition, and the name of a row in it."""
-BEGINNING: Final[Name] = (b"", b"")
 Before = tuple[bytes | None, bytes | None]
 """The states of a row and of its partition, as bytes."""
 
@@ -60,18 +57,6 @@ def unpacked(content: bytes) -> Before:
     """Return what was packed."""
     row, partition = _UNPACK.decode(content)
     return row, partition
-
-
-def newest_us(state: State) -> int:
-    """Return the newest time, in µs, at which something in a state was written or deleted."""
-    times: list[int] = [state["deleted"], *state.get("live", ())[:1]]
-    times += [each[0] for each in state.get("ranges", ())]
-    for column in state["columns"].values():
-        if isinstance(column, Mapping):
-            times += [column["deleted"], *(cell[0] for cell in column["cells"].values())]
-        else:
-            times.append(column[0])
-    return max(times)
 
 
 def state_of(content: bytes | None) -> State | None:
@@ -117,34 +102,6 @@ class States:
             "INSERT OR REPLACE INTO states VALUES (?, ?, ?)",
             ((key, row, state) for (key, row), state in self._changed.items()),
         )
-
-    def sweep(self, after: Name, count: int, view: TableView, now_s: int) -> Name:
-        """Look at *count* saved states behind *after*, and forget those that nothing can need.
-
-        That is, a row that SELECT does not show, and that was written and deleted longer ago than
-        GC_SECONDS; of a partition, if no row has a state. Cassandra forgets deletions after that
-        time, too. Returns where to continue; behind the last one that is the beginning.
-        """
-        found = self._file.run(
-            "SELECT key, row, state FROM states WHERE (key, row) > (?, ?) "
-            "ORDER BY key, row LIMIT ?",
-            (*after, count),
-        ).fetchall()
-        for key, row, content in found:
-            state = state_of(content)
-            assert state is not None  # noqa: S101 (it has content)
-            is_old = newest_us(state) < (now_s - GC_SECONDS) * 1_000_000
-            if is_old and not self._is_needed(key, row, state, view, now_s):
-                self._file.run("DELETE FROM states WHERE key = ? AND row = ?", (key, row))
-        return found[-1][:2] if len(found) == count else BEGINNING
-
-    def _is_needed(self, key: bytes, row: bytes, state: State, view: TableView, now_s: int) -> bool:
-        partition = [None] * len(view.key)
-        if row == PARTITION:
-            is_shown = static_row(view, partition, state, now_s) is not None
-            return is_shown or next(self.rows(key), None) is not None
-        whole = state_of(self.partition(key))
-        return row_of(view, (partition, clustering_of(row)), state, whole, now_s) is not None
 
     def _state(self, key: bytes, row: bytes) -> bytes | None:
         name = key, row

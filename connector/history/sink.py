@@ -14,7 +14,6 @@ from headrace.connector.history.config import LATEST, PRE, HistoryConfig
 from headrace.connector.history.errors import HistoryBusyError, HistoryTableError
 from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.images import (
-    BEGINNING,
     WIDE,
     States,
     clustering_of,
@@ -30,8 +29,6 @@ from headrace.plugins.records.record import OPERATIONS
 
 REMOVED_PER_CHANGE: Final = 4  # Retention removes up to this many for each that is appended,
 REMOVED_MIN: Final = 1_000  # or this many.
-SWEPT_MIN: Final = 32  # A commit looks at so many states of rows, or at one for
-CHANGES_PER_SWEPT: Final = 4  # so many changes.
 _WINDOW_MS: Final = 86_400_000 * 365  # Nothing is dropped because it is old.
 _DELETE: Final = OPERATIONS.index(plugins.Operation.DELETE)
 _PARTITION: Final = OPERATIONS.index(plugins.Operation.DELETE_PARTITION)
@@ -152,7 +149,6 @@ class HistoryWriter(plugins.TransactionalWriter):
         self._expands = config.expand_deletes
         self._epoch = 0
         self._submitted: list[plugins.EncodedRecords] = []
-        self._swept = BEGINNING
         self._schemas = schemas
         self._shapes: dict[plugins.Headers, _Shape] = {}
 
@@ -254,9 +250,6 @@ class HistoryWriter(plugins.TransactionalWriter):
             self._file.set_last(first + len(rows) - 1)
         oldest = arrival.first_of(max(0, now_ms - self._retention_ms))
         self._file.remove_before(oldest, max(REMOVED_MIN, REMOVED_PER_CHANGE * len(rows)))
-        for shape in list(self._shapes.values())[-1:]:
-            count = max(SWEPT_MIN, len(rows) // CHANGES_PER_SWEPT)
-            self._swept = states.sweep(self._swept, count, shape.view, now_ms // 1_000)
 
     def _rows(self, encoded: plugins.EncodedRecords, states: States) -> Iterator[_Row]:
         """Yield the rows of the table `changes`, without their arrivals."""

@@ -18,7 +18,6 @@ from headrace.connector.history.errors import (
     ImageNotKeptError,
 )
 from headrace.connector.history.file import HistoryFile
-from headrace.connector.history.images import clustering_of
 from headrace.connector.history.query import Event, Query
 from headrace.connector.history.reading import History
 from headrace.connector.history.sink import HistorySink
@@ -26,7 +25,7 @@ from headrace.plugins import AbortedError, ConfigError, Delivery, TransactionalW
 from headrace.plugins.testing import TransactionalDriver, TransactionalSuite
 from headrace.plugins.testing.doubles import DrivenClock
 from helpers.histories.kept import FOREVER_MS, Kept, beside, settled
-from helpers.histories.rows import TABLE, change, delivery, key_of
+from helpers.histories.rows import TABLE, change, delivery
 
 NOW_US = 1_700_000_000_000_000
 
@@ -272,36 +271,6 @@ def test_a_value_that_expired_is_gone_from_later_images(tmp_path: Path) -> None:
     assert {"note": "brief", "total": None} == first.post
     assert {} == second.pre
     assert {"note": None, "total": 1} == second.post
-
-
-def test_states_of_rows_that_are_gone_are_forgotten(tmp_path: Path) -> None:
-    """After the retention, and ten days: a row that lives, or was written since, is kept."""
-    kept = made(tmp_path, retention="1h")
-    day_ms = 86_400_000
-    now_us = kept.clock.wall_ms() * 1_000
-    commit(
-        kept,
-        change(written_us=now_us, of=(1, 1), note="lives"),
-        change(written_us=now_us, of=(1, 2), note="deleted"),
-        change("DELETE", written_us=now_us + 1, of=(1, 2)),
-        change(written_us=now_us, of=(2, 1), note="covered"),
-        change("DELETE_PARTITION", written_us=now_us + 1, of=(2,)),
-        change(written_us=now_us, of=(3, 1), expires=now_us // 1_000_000 + 60, note="expired"),
-        change(written_us=now_us + 12 * day_ms * 1_000, of=(4, 1), note="ahead"),
-        change("DELETE", written_us=now_us + 12 * day_ms * 1_000 + 1, of=(4, 1)),
-    )
-    names = []
-    for days in (1, 10, 1):
-        kept.clock.advance(days * day_ms)
-        commit(kept, change(written_us=now_us, of=(9, 9)))
-        file = HistoryFile.opened(kept.sink.config.file)
-        found = file.run("SELECT key, row FROM states").fetchall()
-        names.append({(key, *clustering_of(row)) for key, row in found})
-        file.close()
-    one, two, three, four, nine = map(key_of, (1, 2, 3, 4, 9))
-    gone = {(one, 2), (two, 1), (three, 1)}
-    lasting = {(one, 1), (four, 1), (nine, 9)}
-    assert [lasting | gone | {(two,)}, lasting | {(two,)}, lasting] == names
 
 
 def test_deletions_of_ranges_are_bounded(tmp_path: Path) -> None:

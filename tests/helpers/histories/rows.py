@@ -71,11 +71,6 @@ def change(
     }
 
 
-def key_of(number: int) -> bytes:
-    """Return the key of messages of a partition."""
-    return _KEY({"id": number})
-
-
 def _bound(at: int) -> Mapping[str, Any]:
     return {"values": {"at": at}, "count": 1, "inclusive": True}
 
