@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.history.config import CHANGE, SCOPES
 from headrace.connector.history.durations import duration_ms
 from headrace.connector.history.file import HistoryFile
@@ -30,18 +31,6 @@ PAGE_EVENTS = 1_000
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-class WallClock:
-    """Time as a reader of histories needs it."""
-
-    def monotonic_ms(self) -> int:
-        """Return milliseconds that never go back."""
-        return time.monotonic_ns() // 1_000_000
-
-    def wall_ms(self) -> int:
-        """Return milliseconds since 1970."""
-        return time.time_ns() // 1_000_000
-
-
 def connect(path: str | Path) -> "Client":
     """Open the history in the file at *path*, which DESCRIBE CDC shows.
 
@@ -50,7 +39,7 @@ def connect(path: str | Path) -> "Client":
         HistoryFileError: it cannot be used.
 
     """
-    return Client(History(HistoryFile.opened(Path(path)), frozenset((CHANGE,)), WallClock()))
+    return Client(History(HistoryFile.opened(Path(path)), frozenset((CHANGE,)), SystemClock()))
 
 
 class Client:

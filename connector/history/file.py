@@ -31,7 +31,7 @@ CACHE_KIB: Final = 16_384
 _PRIMARY: Final = 0xFF  # Of an extended error code.
 _BUSY: Final = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
 
-# A partition's own state has the row x''. `before` is what `images.Images` packs.
+# A partition's own state has the row x''. `before` is what `images.packed` packs.
 _TABLES: Final = """
 CREATE TABLE about (
     one INTEGER PRIMARY KEY CHECK (one = 1), table_name TEXT NOT NULL, buckets INTEGER NOT NULL,

@@ -18,8 +18,8 @@ from headrace.connector.control.entries import SinkEntry, SourceEntry
 from headrace.connector.control.errors import NotFoundError, StatementError
 from headrace.connector.control.histories.answers import answer
 from headrace.connector.control.histories.queries import poll_query, query_of, tail_query
+from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.history.arrival import ms_of, time_text
-from headrace.connector.history.client import WallClock
 from headrace.connector.history.config import HistoryConfig
 from headrace.connector.history.durations import duration_ms
 from headrace.connector.history.errors import HistoryFileError, HistoryMissingError
@@ -68,7 +68,7 @@ class Histories:
         self._beside = Path(notes.beside).absolute()
         self._is_local = notes.file is None
         self._commands = commands
-        self._clock = WallClock()
+        self._clock = SystemClock()
 
     def execute(self, statement: HistoryStatement) -> ResultTable:
         """Execute a statement about histories. Raises what its method does."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from headrace.connector.history.client import WallClock
+from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.history.config import SCOPES
 from headrace.connector.history.errors import HistoryMissingError
 from headrace.connector.history.file import HistoryFile
@@ -41,7 +41,7 @@ RUNTIME: Final = {"commit_max_seconds": 0.02, "batch_records_max": 3, "tick_min_
 Row = Mapping[str, Any]
 
 
-class Then(WallClock):
+class Then(SystemClock):
     """The moment of a SELECT: what expires later is there."""
 
     def __init__(self, now_s: int) -> None:
