@@ -314,15 +314,15 @@ class _Parser:
         at = self._at
         at.expect("DATA_SOURCE")
         word, table = self._target()
-        limit = None
-        if at.accept("LIMIT"):
-            token = at.accept_kind("number", TokenKind.NUMBER)
-            if token is None:
-                raise at.unexpected()
-            limit = self._limit(token, PREVIEW_MAX)
+        limit = self._limit(PREVIEW_MAX)
         return PreviewSource(word=word, table=table, limit=limit)
 
-    def _limit(self, token: Token, most: int) -> int:
+    def _limit(self, most: int) -> int | None:
+        if not self._at.accept("LIMIT"):
+            return None
+        token = self._at.accept_kind("number", TokenKind.NUMBER)
+        if token is None:
+            raise self._at.unexpected()
         digits = token.value
         fits = digits.isdecimal() and len(digits) < len(str(most)) + 1
         if not fits or not 1 <= int(digits) <= most:
@@ -433,12 +433,7 @@ class _Parser:
             descending = at.accept("DESC")
             if not descending:
                 at.accept("ASC")
-        limit = None
-        if at.accept("LIMIT"):
-            token = at.accept_kind("number", TokenKind.NUMBER)
-            if token is None:
-                raise at.unexpected()
-            limit = self._limit(token, SELECT_MAX)
+        limit = self._limit(SELECT_MAX)
         after = ""
         if at.accept("AFTER"):
             at.spans["after"] = (at.token.start, at.token.end)
@@ -463,12 +458,7 @@ class _Parser:
         if since is None and at.accept("AFTER"):
             at.spans["after"] = (at.token.start, at.token.end)
             after = at.string("quoted token", hint="the `next_token` of the answer before")
-        limit = None
-        if at.accept("LIMIT"):
-            token = at.accept_kind("number", TokenKind.NUMBER)
-            if token is None:
-                raise at.unexpected()
-            limit = self._limit(token, SELECT_MAX)
+        limit = self._limit(SELECT_MAX)
         wait = self._duration("wait") if at.accept("WAIT") else ""
         return TailCdc(name=name, as_json=as_json, since=since, after=after, limit=limit, wait=wait)
 
