@@ -175,14 +175,20 @@ def received(bootstrap_servers: str, topic: str, schemas: Schemas) -> Received:
 def unlisted(load: Load, found: Received) -> list[object]:
     """Return what came more often than the closed list of duplicates explains (line 36).
 
-    Another lease may read again what was not committed, and an unanswered statement was
-    executed again.
+    Another lease may read again what was not committed, an unanswered statement was executed
+    again, and a stream may bring a partition in one mutation: with a change that is new, because
+    too few nodes had logged it before, the others come again, too.
     """
+    news = {copies[0].mutation for copies in found.copies.values()}
+    said_by: dict[bytes, list[tuple[int, bytes, int]]] = defaultdict(list)
+    for said, copies in found.copies.items():
+        for number, copy in enumerate(copies):
+            said_by[copy.mutation].append((copy.number, said, number))
     return [
-        (said, copies)
+        (said, copies, [sorted(said_by[copy.mutation]) for copy in copies])
         for said, copies in found.copies.items()
         if max(Counter(copies).values()) > 1
-        or len({copy.mutation for copy in copies}) > 1 + load.repeated[said]
+        or len({copy.mutation for copy in copies[1:]} - news) > load.repeated[said]
     ]
 
 
