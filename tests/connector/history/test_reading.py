@@ -2,9 +2,8 @@
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,8 @@ from headrace.connector.history.reading import History
 from headrace.connector.history.sink import HistorySink
 from headrace.plugins import Operation
 from headrace.plugins.testing.doubles import DrivenClock
-from headrace.sources.cassandra.mutation.changes import Change
-from headrace.sources.cassandra.mutation.folding import Fold
-from headrace.sources.cassandra.schema.tables import ColumnKind, TableSchema
 from helpers.histories.kept import Kept, beside, fill, of_table
+from helpers.histories.oracle import Oracle, changes
 from helpers.recordings.batches import recorded_batches
 
 RECORDINGS = ("4.1-ops", "5.0-random", "5.0-types", "6.0-v9-random")
@@ -30,17 +27,6 @@ EMPTY = {"seed": "empty", "retention": "9d"}
 STEPS = {"per_commit": 50, "step_ms": 7}
 ALL_BUT_LATEST = frozenset({"change", "pre", "post"})
 WIDE = (Operation.DELETE_RANGE, Operation.DELETE_PARTITION)
-
-
-@lru_cache
-def changes(name: str) -> Mapping[str, Sequence[Change]]:
-    """Return the changes of each table of a recording, in the order in which they agreed."""
-    found: dict[str, list[Change]] = {}
-    for batch in recorded_batches(name):
-        for record in batch.records():
-            change = record._change  # type: ignore[attr-defined]  # noqa: SLF001 (what it is of)
-            found.setdefault(change.table.qualified, []).append(change)
-    return found
 
 
 def kept(folder: Path, name: str, table: str, **options: str) -> Kept:
@@ -56,41 +42,6 @@ def everything(history: History, query: Query | None = None) -> list[Event]:
     """Return the events of all pages."""
     wanted = query or Query(from_ms=0, limit=1_000)
     return [event for page in history.pages(wanted) for event in page.events]
-
-
-class Oracle:
-    """The rows of a table by the source's own fold, which shares no code with the history's."""
-
-    def __init__(self, table: TableSchema) -> None:
-        """Start with an empty table."""
-        self._table = table
-        self._folds: dict[object, Fold] = {}
-
-    def add(self, change: Change) -> None:
-        """Apply a change."""
-        self._folds.setdefault(change.key, Fold(self._table)).add(change)
-
-    def rows(self, change: Change, at_s: int) -> list[str]:
-        """Return the keys and images of the rows of a change's partition, as text."""
-        fold = self._folds.get(change.key)
-        keys = [c.name for c in (*self._table.partition_key, *self._table.clustering)]
-        regular = [c.name for c in self._table.columns if c.kind is ColumnKind.REGULAR]
-        return [
-            json.dumps([{n: row[n] for n in keys}, {n: row[n] for n in regular}])
-            for row in ([] if fold is None else fold.rows(at_s))
-            if all(row[name] is not None for name in keys)
-        ]
-
-    def image(self, change: Change, event: Event, at_s: int) -> dict[str, Any]:
-        """Return what SELECT JSON shows at *at_s* of the row, or static columns, of a change."""
-        fold = self._folds.get(change.key)
-        rows = [] if fold is None else list(fold.rows(at_s))
-        kind = ColumnKind.STATIC if event.static else ColumnKind.REGULAR
-        columns = [c.name for c in self._table.columns if c.kind is kind]
-        mine = [row for row in rows if event.static or event.key.items() <= row.items()]
-        image = {name: mine[0][name] for name in columns} if mine else {}
-        is_nothing = event.static and not any(value is not None for value in image.values())
-        return {} if is_nothing else image
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
