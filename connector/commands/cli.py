@@ -39,6 +39,10 @@ COMMANDS: Final = {
         "headrace.connector.commands.bulk.spark_entry:backfill_main",
         "send what a table holds now",
     ),
+    "seed": (
+        "headrace.connector.commands.bulk.spark_entry:seed_main",
+        "read the rows that a history does not know yet",
+    ),
     "replay": (
         "headrace.connector.commands.bulk.spark_entry:replay_main",
         "derive records again, in bulk",

@@ -12,6 +12,7 @@ CHANGE: Final = "change"
 PRE: Final = "pre"
 POST: Final = "post"
 LATEST: Final = "latest"
+SNAPSHOT: Final = "snapshot"
 SCOPES: Final = (CHANGE, PRE, POST, LATEST)
 BUCKETS_MAX: Final = 1024
 
@@ -40,9 +41,10 @@ class HistoryConfig(plugins.SinkOptions):
     )
     seed: str = plugins.option(
         "What the images know of rows that were there before: `none`, so images have only columns "
-        "that were seen since; `empty`, if the table has no rows when its history begins.",
+        "that were seen since; `empty`, if the table has no rows when its history begins; "
+        "`snapshot`, if `headrace seed` reads them.",
         default="none",
-        choices=("none", "empty"),
+        choices=("none", "empty", SNAPSHOT),
     )
     expand_deletes: bool = plugins.option(
         "Besides the deletion of a range or a partition, keep a DELETE of each row it removes.",

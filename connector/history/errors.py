@@ -27,6 +27,12 @@ class HistoryTableError(FatalError):
     code = "history_table"
 
 
+class HistorySeedError(MissingRequirementError):
+    """A history cannot be seeded now: it is not followed, or does not ask for it."""
+
+    code = "history_seed"
+
+
 class HistoryTruncatedError(ConfigError):
     """A query begins before the oldest change that is kept: its answer would not be complete."""
 

@@ -53,6 +53,10 @@ CREATE INDEX changes_of_key ON changes (key);
 CREATE TABLE states (
     key BLOB NOT NULL, row BLOB NOT NULL, state BLOB NOT NULL, PRIMARY KEY (key, row)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE seeds (
+    states_since_us INTEGER PRIMARY KEY, run TEXT NOT NULL, begun_us INTEGER NOT NULL,
+    done INTEGER, row_count INTEGER NOT NULL
+) STRICT;
 CREATE TABLE writers (split TEXT PRIMARY KEY, epoch INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE entries (
     split TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (split, name)

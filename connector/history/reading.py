@@ -28,8 +28,10 @@ from headrace.connector.history.images import (
     unpacked,
 )
 from headrace.connector.history.query import Event, Page, Place, Query
-from headrace.connector.history.rendering import Shape, newest_us
+from headrace.connector.history.rendering import EMPTY, Shape, newest_us
+from headrace.connector.history.seeding import seed_of
 from headrace.connector.rows.folding import NEVER, State, add
+from headrace.connector.rows.snapshots import MARK, is_doubtful
 from headrace.plugins import Clock, Document, Operation, Problem
 from headrace.plugins.records.record import OPERATIONS
 
@@ -228,14 +230,15 @@ class History:
         """Return *event* with the images before it and behind it; *value* is what it wrote."""
         assert stored.before is not None  # noqa: S101 (`_check` has looked)
         found, partition = map(state_of, unpacked(stored.before))
-        at_s, since_us = event.time_ms // 1_000, self._since_us(stored.arrival)
-        pre, is_whole = row.image(found, partition, at_s, since_us)
+        at_s, past = event.time_ms // 1_000, self._past(stored.arrival)
+        pre, is_whole = row.image(found, partition, at_s, past)
         post, effective = None, True
         if value is not None:
             after = add(state_of(unpacked(stored.before)[0]), value)
             effective = row.wins(value, found, after, partition)
             if event.operation is not Operation.DELETE:
-                post, is_whole = row.image(after, partition, at_s, since_us)
+                post, is_known = row.image(after, partition, at_s, past)
+                is_whole = is_whole and is_known
         return replace(
             event,
             pre=pre if PRE in scopes else None,
@@ -251,15 +254,19 @@ class History:
         )
         states = {name: state_of(content) for name, content in found}
         partition = None if stored.row == PARTITION else states.get(PARTITION)
-        since_us = self._since_us(_LATER)
-        latest, is_whole = row.image(states.get(stored.row), partition, now_s, since_us)
+        found_now, past = states.get(stored.row), self._past(_LATER)
+        latest, is_whole = row.image(found_now, partition, now_s, past)
         return replace(event, latest=latest, partial=event.partial or not is_whole)
 
-    def _since_us(self, at: int) -> int:
-        """Return since when, in µs, the states that a change at *at* found have all changes."""
+    def _past(self, at: int) -> "_Past":
+        """Return what the states that a change at *at* found have of what was before."""
         epoch = next(epoch for epoch in reversed(self.file.epochs()) if epoch.since <= at)
         assert epoch.states_since_us is not None  # noqa: S101 (`_check` has looked)
-        return epoch.states_since_us
+        seed = seed_of(self.file, epoch.states_since_us)
+        if seed is None:
+            return _Past(epoch.states_since_us)
+        is_done = seed.done is not None and at >= seed.done
+        return _Past(epoch.states_since_us, seed.begun_us, is_seeded=is_done)
 
 
 def _not_kept(scope: str, since: int, until: int) -> Problem:
@@ -293,6 +300,17 @@ class _Key(NamedTuple):
     content: bytes | None
 
 
+class _Past(NamedTuple):
+    """What states have: all that was written since `since_us`, and rows of a snapshot.
+
+    The logs have all that was written since `seed_us`. If it `is_seeded`, all rows were read.
+    """
+
+    since_us: int
+    seed_us: int | None = None
+    is_seeded: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
     """The row, or the static columns of the partition, that a change is about."""
@@ -303,12 +321,13 @@ class _Row:
     row: bytes
 
     def image(
-        self, state: State | None, partition: State | None, at_s: int, since_us: int
+        self, state: State | None, partition: State | None, at_s: int, past: _Past
     ) -> tuple[Document, bool]:
-        """Return the columns at *at_s*, and whether none can be missing.
+        """Return the columns at *at_s*, and whether they are known for sure.
 
-        Nothing is missing if the whole row was deleted after *since_us*: all that came later was
-        seen. Otherwise only columns that were seen are in the image.
+        They are if the whole row was deleted since the first change: all that came later was seen.
+        Those of a row that a snapshot had, or had not, are unless an older deletion can cover them.
+        Otherwise only columns that were seen are in the image.
         """
         shape = self.shape
         if self.row == PARTITION:
@@ -317,8 +336,12 @@ class _Row:
         else:
             found = shape.row((self.partition, self.clustering), state, partition, at_s)
             deleted_us = shape.deleted_us(self.row, state, partition)
-        if deleted_us >= since_us:
+        if deleted_us >= past.since_us:
             return found or {}, True
+        if past.seed_us is not None and (past.is_seeded or MARK in (state or {})):
+            shown = state or EMPTY
+            doubt = is_doubtful(shape.view, shown, deleted_us, at_s, past.seed_us)
+            return found or {}, not doubt
         known = shape.known(state)
         return {name: value for name, value in (found or {}).items() if name in known}, False
 

@@ -19,7 +19,7 @@ from headrace.connector.serde.codecs.records import reader_of, writer_of
 from headrace.plugins import Document, RecordSchema
 
 Values = list[Any]  # Any: as Avro has them.
-_EMPTY: Final[State] = {"deleted": NEVER, "columns": {}}
+EMPTY: Final[State] = {"deleted": NEVER, "columns": {}}
 
 
 class Shape:
@@ -70,21 +70,21 @@ class Shape:
         self, name: tuple[Values, Values], state: State | None, partition: State | None, now_s: int
     ) -> Document | None:
         """Return a row's columns besides its key, as SELECT shows them at *now_s*."""
-        found = row_of(self.view, name, state or _EMPTY, partition, now_s)
+        found = row_of(self.view, name, state or EMPTY, partition, now_s)
         return None if found is None else self._shown(self._regular, found)
 
     def static(self, partition: Values, state: State | None, now_s: int) -> Document | None:
         """Return the static columns of a partition at *now_s*."""
-        found = static_row(self.view, partition, state or _EMPTY, now_s)
+        found = static_row(self.view, partition, state or EMPTY, now_s)
         return None if found is None else self._shown(self._static, found)
 
     def known(self, state: State | None) -> frozenset[str]:
         """Return the columns, by CQL names, of which *state* knows something."""
-        return frozenset(self.view.names[name] for name in (state or _EMPTY)["columns"])
+        return frozenset(self.view.names[name] for name in (state or EMPTY)["columns"])
 
     def deleted_us(self, row: bytes, state: State | None, partition: State | None) -> int:
         """Return the newest deletion that covers the whole row; before it nothing is unknown."""
-        return deleted_until(self.view, clustering_of(row), state or _EMPTY, partition)
+        return deleted_until(self.view, clustering_of(row), state or EMPTY, partition)
 
     def _shown(self, names: Iterable[str], found: Document) -> Document:
         view = self.view

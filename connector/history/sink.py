@@ -22,6 +22,7 @@ from headrace.connector.history.images import (
     row_name,
     state_of,
 )
+from headrace.connector.history.seeding import RowWriter, seed_now
 from headrace.connector.rows.folding import TableView, row_of
 from headrace.connector.serde.codecs.records import reader_of
 from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
@@ -68,8 +69,14 @@ class HistorySink(plugins.Sink):
         return [plugins.Finding("file", plugins.CheckResult.PASSED, f"{path} is a history")]
 
     def open(self) -> plugins.Writer:
-        """Make the file, and note what it keeps from now on."""
+        """Make the file, and note what it keeps from now on.
+
+        The run that seeds it gets the writer of rows: its name is that of the job here.
+        """
         made = self._file()
+        seed = seed_now(made)
+        if seed is not None and seed.run == self.context.job:
+            return RowWriter(made, seed.run)
         try:
             made.keep_scopes(
                 self.config.scopes,

@@ -187,6 +187,17 @@ class BackfillOptions(Metered, IntoFolder, Bounded, OnSpark):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SeedOptions(Metered, OfJob):
+    """Of `headrace seed`."""
+
+    history: str | None = option("The history; by default the sink of the job file.", default=None)
+    shards: int = option(
+        "The number of token ranges.", default=SHARDS, minimum=1, maximum=SHARDS_BOUND
+    )
+    rate: float = option("Rows per second; 0: no bound.", default=0, minimum=0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReconcileOptions(Selected, OnSpark):
     """Of `headrace reconcile`."""
 

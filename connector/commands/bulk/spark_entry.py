@@ -14,6 +14,7 @@ from headrace.connector.replay.options import (
     PlanOptions,
     ReconcileOptions,
     RunOptions,
+    SeedOptions,
     StatusOptions,
     VerifyOptions,
 )
@@ -63,6 +64,19 @@ def backfill_main(arguments: Sequence[str]) -> int:
     positional = {"job": "JOB.yaml", "tables": "KEYSPACE.TABLE"}
     add_options(parser, BackfillOptions, positional=positional)
     return _run("backfill", config_of(BackfillOptions, parser.parse_args(arguments)))
+
+
+def seed_main(arguments: Sequence[str]) -> int:
+    """Run `headrace seed`."""
+    parser = argparse.ArgumentParser(
+        prog="headrace seed",
+        description="Read the rows that were in a table before its history, so that images "
+        "are whole.",
+        epilog="Run an interrupted command again to continue it.",
+    )
+    positional = {"job": "WORKER.yaml", "history": "HISTORY"}
+    add_options(parser, SeedOptions, positional=positional)
+    return _run("seed", config_of(SeedOptions, parser.parse_args(arguments)))
 
 
 def stream_main(given: argparse.Namespace) -> int:

@@ -20,12 +20,13 @@ from headrace.connector.control.histories.answers import answer
 from headrace.connector.control.histories.queries import poll_query, query_of, tail_query
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.history.arrival import ms_of, time_text
-from headrace.connector.history.config import HistoryConfig
+from headrace.connector.history.config import SNAPSHOT, HistoryConfig
 from headrace.connector.history.durations import duration_ms
 from headrace.connector.history.errors import HistoryFileError, HistoryMissingError
 from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.following import poll, tail
 from headrace.connector.history.reading import History
+from headrace.connector.history.seeding import Seed, seed_now
 from headrace.connector.language.formatting import format_statement
 from headrace.connector.language.rendering import STATEMENT_COLUMN, ResultTable
 from headrace.connector.language.statements import (
@@ -169,7 +170,7 @@ class Histories:
             "retention": config.retention,
             "state": self._state(known),
             "file": str(config.file),
-            **_kept(config),
+            **_kept(config, known.name),
             STATEMENT_COLUMN: self._statement(known),
         }
         return ResultTable(tuple(shown), (tuple(shown.values()),))
@@ -307,7 +308,7 @@ def _config(known: SinkEntry) -> HistoryConfig:
     return config
 
 
-def _kept(config: HistoryConfig) -> dict[str, str]:
+def _kept(config: HistoryConfig, name: str) -> dict[str, str]:
     """Return what the file says: what it keeps, since when, and until when it is final."""
     try:
         file = HistoryFile.opened(config.file)
@@ -318,7 +319,7 @@ def _kept(config: HistoryConfig) -> dict[str, str]:
     try:
         with file.reading():
             first, last, count = file.extent()
-            epochs = file.epochs()
+            epochs, seed = file.epochs(), seed_now(file)
         return {
             "changes": str(count),
             "first_arrival": time_text(ms_of(first)) if count else "",
@@ -330,9 +331,19 @@ def _kept(config: HistoryConfig) -> dict[str, str]:
                 f"{time_text(ms_of(epoch.since)) if epoch.since else 'the beginning'}"
                 for epoch in epochs
             ),
+            **({"seed": _seed_text(seed, name)} if config.seed == SNAPSHOT else {}),
         }
     finally:
         file.close()
+
+
+def _seed_text(seed: Seed | None, name: str) -> str:
+    todo = f"run `headrace seed WORKER.yaml {name}`"
+    if seed is None:
+        return f"not started: {todo}"
+    if seed.done is None:
+        return f"{seed.rows} rows read by run {seed.run}; if it does not run any more, {todo}"
+    return f"done: {seed.rows} rows read, all known since {time_text(ms_of(seed.done))}"
 
 
 def _purge(config: HistoryConfig) -> None:

@@ -1,0 +1,128 @@
+"""`headrace seed`: the rows that were in a table before its history, as the states of rows.
+
+They are read as by a backfill, while live changes flow. Safe to kill: run again, it continues.
+"""
+
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from headrace.connector.commands.bulk.replay import summary
+from headrace.connector.control.catalogue import Catalogue
+from headrace.connector.control.jobs import JobText, job_text, read_job
+from headrace.connector.foundation.clock import SystemClock
+from headrace.connector.foundation.configured import configured
+from headrace.connector.foundation.job_file import read_job_file
+from headrace.connector.history.config import SNAPSHOT, HistoryConfig
+from headrace.connector.history.errors import HistorySeedError
+from headrace.connector.history.file import HistoryFile
+from headrace.connector.history.seeding import begin_seed, end_seed, seed_now
+from headrace.connector.replay.delivery import Target
+from headrace.connector.replay.engine import NO_SPARK, engine
+from headrace.connector.replay.execution import execute
+from headrace.connector.replay.options import SeedOptions
+from headrace.connector.replay.planning import planned, table_source
+from headrace.connector.replay.run_metrics import RunMeasures, telling
+from headrace.connector.replay.runs import Run, RunTable
+from headrace.connector.replay.selection import Selection
+from headrace.connector.replay.shards import SourceSpec, inside
+from headrace.connector.stores.job import notes_of
+from headrace.connector.stores.open_control_store import open_notes
+from headrace.plugins import ConfigError, Problem
+
+_KIND: Final = "seed"
+
+
+def main(given: SeedOptions) -> int:
+    """Read what is left of the table; return the exit status.
+
+    Raises:
+        ConfigError: there is no such history, or its table cannot be read.
+        HistorySeedError: it is not to be seeded, or not yet.
+        ShardFailedError: a range of the table could not be read; the others are done.
+
+    """
+    path = Path(given.job)
+    text = _text_of(path, given.history)
+    _, config = configured("sink", text.sink)
+    if not isinstance(config, HistoryConfig):
+        hint = "name the history: headrace seed FILE HISTORY"
+        raise ConfigError([Problem("sink", f"the sink of job {text.name} is not a history", hint)])
+    if config.seed != SNAPSHOT:
+        hint = f"CREATE CDC … WITH seed = '{SNAPSHOT}'"
+        what = f"expected {SNAPSHOT}, found {config.seed}: no rows are to be read"
+        raise ConfigError([Problem("seed", what, hint)])
+    with inside(str(text.directory)), closing(HistoryFile.opened(config.file)) as file:
+        seed = seed_now(file)
+        if seed is None or seed.done is None:
+            _check_followed(path, text, file)
+            _read(text, config, file, given)
+            end_seed(file, SystemClock().wall_ms())
+            seed = seed_now(file)
+    assert seed is not None  # noqa: S101 (a run was named)
+    sys.stdout.write(f"all rows of {config.table} are known: {seed.rows} were read\n")
+    return 0
+
+
+def _text_of(path: Path, history: str | None) -> JobText:
+    """Return the job that feeds a history; without a name, the job of the file."""
+    if history is None:
+        return job_text(path)
+    with closing(open_notes(notes_of(path, read_job_file(path)), create=False)) as notes:
+        routes = Catalogue(notes).board.routes()
+        jobs = sorted({route.job for route in routes if route.sink == history})
+        if not jobs:
+            names = ", ".join(sorted({route.sink for route in routes})) or "none"
+            what = f"no source writes into {history[:48]!r}"
+            raise ConfigError([Problem("history", what, f"there are: {names}")])
+        return job_text(path, jobs[0], notes=notes)
+
+
+def _check_followed(path: Path, text: JobText, file: HistoryFile) -> None:
+    """Refuse a snapshot before the logs are followed: a change between both would be in neither."""
+    epochs = file.epochs()
+    if not epochs or epochs[-1].states_since_us is None:
+        raise HistorySeedError(
+            "keeps no images, so there is nothing to seed",
+            place=str(file.path),
+            hint="ALTER CDC … INCLUDE (CHANGE, POST)",
+        )
+    with closing(read_job(path, text.name).open_store(create=False)) as store:
+        begun = {state.split for state in store.states() if state.position is not None}
+        splits = store.plans().in_force.splits
+    missing = [split for split in splits if split not in begun]
+    if missing or not splits:
+        raise HistorySeedError(
+            f"job {text.name} does not follow the logs yet: {len(missing)} of its {len(splits)} "
+            "splits have no position",
+            place=str(file.path),
+            hint="run `headrace worker`, and seed again a moment later",
+        )
+
+
+def _read(text: JobText, config: HistoryConfig, file: HistoryFile, given: SeedOptions) -> None:
+    """Execute the run that seeds the history, or what is left of it."""
+    made = Target.of_job(text)
+    target = replace(made, rate=given.rate)
+    with closing(RunTable(text.notes)) as runs:
+        with runs.executing(f"{_KIND}-{file.path}"):  # Two that plan at once would both read it.
+            seed = seed_now(file)
+            known = [run for run in runs.runs() if seed is not None and run.run == seed.run]
+            if known:
+                run = replace(known[0], target=target)
+            else:
+                source = table_source(text, config.table)
+                spec = SourceSpec(given=source, directory=str(text.directory), job=text.name)
+                plan = planned(spec, Selection(), shards=given.shards)
+                facts = {"table": config.table, "shards": len(plan.shards)}
+                run = Run.new(_KIND, target, facts)
+                runs.add(run, plan.shards)
+                begin_seed(file, run.run, run.made_ms * 1_000)
+        measures = RunMeasures(run.run)
+        with engine(NO_SPARK) as used, telling(given, text.name, measures):
+            try:
+                execute(runs, run, used.perform, measures, width=used.width)
+            finally:
+                sys.stdout.write(summary(run, runs.shards(run.run)))

@@ -1,0 +1,128 @@
+"""The seed of a history: rows of a snapshot of the table become states, and no changes.
+
+Bulk work reads the snapshot, as for a backfill, and writes it through `RowWriter`. The file says
+which run does, and from which arrival on all rows of the table are known.
+"""
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from headrace import plugins
+from headrace.connector.history import arrival
+from headrace.connector.history.errors import HistorySeedError
+from headrace.connector.history.file import HistoryFile
+from headrace.connector.history.images import row_name, state_of
+from headrace.connector.rows.folding import TableView
+from headrace.connector.rows.snapshots import seeded
+from headrace.connector.serde.codecs.records import reader_of
+from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
+
+_PACK: Final = msgspec.msgpack.Encoder()
+
+
+class Seed(NamedTuple):
+    """A snapshot that `run` reads. The logs have all that was written since `begun_us`.
+
+    All rows are known from the arrival `done` on; None as long as some were not read.
+    """
+
+    run: str
+    begun_us: int
+    done: int | None
+    rows: int
+
+
+def seed_of(file: HistoryFile, states_since_us: int | None) -> Seed | None:
+    """Return the seed of the states that are kept since then; None where no run was named."""
+    found = file.run(
+        "SELECT run, begun_us, done, row_count FROM seeds WHERE states_since_us = ?",
+        (states_since_us,),
+    )
+    return next((Seed(*row) for row in found), None)
+
+
+def seed_now(file: HistoryFile) -> Seed | None:
+    """Return the seed of the states that are kept now."""
+    epochs = file.epochs()
+    return seed_of(file, epochs[-1].states_since_us) if epochs else None
+
+
+def begin_seed(file: HistoryFile, run: str, now_us: int) -> None:
+    """Let *run* write rows from now on, and no other. Raises as `HistoryFile.writing`."""
+    with file.writing():
+        since_us = file.epochs()[-1].states_since_us
+        known = seed_of(file, since_us)
+        begun_us = now_us if known is None else known.begun_us
+        row = since_us, run, begun_us, 0 if known is None else known.rows
+        file.run("INSERT OR REPLACE INTO seeds VALUES (?, ?, ?, NULL, ?)", row)
+
+
+def end_seed(file: HistoryFile, now_ms: int) -> None:
+    """Note that all rows were read. Raises as `HistoryFile.writing`."""
+    with file.writing():
+        row = arrival.next_after(file.last(), now_ms), file.epochs()[-1].states_since_us
+        file.run("UPDATE seeds SET done = ? WHERE states_since_us = ? AND done IS NULL", row)
+
+
+class RowWriter(plugins.Writer):
+    """Writes the rows that one run reads of the table: each delivery is a transaction."""
+
+    def __init__(self, file: HistoryFile, run: str) -> None:
+        """Write into *file*, which it closes."""
+        self._file = file
+        self._run = run
+        self._shapes: dict[bytes, _Shape] = {}
+
+    def submit(self, delivery: plugins.Delivery, settle: plugins.Settle) -> None:
+        """Fold rows into the states that there are.
+
+        Raises:
+            HistoryBusyError: nothing was written: submit it again.
+            HistorySeedError: another run seeds the history, or its states are not kept any more.
+
+        """
+        encoded = delivery.encoded
+        for schema in delivery.batch.schemas():
+            self._shapes[schema.schema_id] = _Shape(schema)
+        with self._file.writing():
+            seed = seed_now(self._file)
+            if seed is None or seed.run != self._run:
+                raise HistorySeedError(
+                    f"run {self._run} does not seed this history any more",
+                    place=str(self._file.path),
+                    hint="another run does, or ALTER CDC removed the images: see DESCRIBE CDC",
+                )
+            parts = zip(encoded.keys, encoded.values, encoded.headers, strict=True)
+            for key, content, headers in parts:
+                self._fold(key or b"", content, dict(headers)[SCHEMA_ID_HEADER], seed.begun_us)
+            count = seed.rows + len(encoded)
+            self._file.run("UPDATE seeds SET row_count = ? WHERE run = ?", (count, self._run))
+        settle(range(len(encoded)))
+
+    def drain(self, deadline_ms: int) -> bool:  # noqa: ARG002 (nothing is ever unsettled)
+        """Return True."""
+        return True
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _fold(self, key: bytes, content: bytes, schema_id: bytes, begun_us: int) -> None:
+        shape = self._shapes[schema_id]
+        value = shape.read(content)
+        row = row_name(value, shape.view)
+        stored = self._file.run("SELECT state FROM states WHERE key = ? AND row = ?", (key, row))
+        found = stored.fetchone()
+        state = seeded(state_of(found and found[0]), value, shape.view, begun_us)
+        made = key, row, _PACK.encode(state)
+        self._file.run("INSERT OR REPLACE INTO states VALUES (?, ?, ?)", made)
+
+
+class _Shape:
+    """Reads the rows of one schema."""
+
+    def __init__(self, schema: plugins.RecordSchema) -> None:
+        """Take it apart."""
+        self.read = reader_of(schema.value)
+        self.view = TableView(schema)

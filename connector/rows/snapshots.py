@@ -1,0 +1,97 @@
+"""What is known of a row that a snapshot of its table showed.
+
+A SELECT shows what lives, and when it was written; it shows no deletions. So of a value that was
+written before the logs were followed, and that the snapshot did not have, it is not known whether a
+deletion covers it already. All that was written since then is in the logs.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from headrace.connector.rows.folding import State, TableView, add, is_live, lives
+from headrace.plugins import Document
+
+MARK: Final = "seeded"
+"""The member of a state that says what the snapshot had: see `seeded`."""
+_UNPACK: Final = msgspec.msgpack.Decoder()
+_UUID_EPOCH_US: Final = 12_219_292_800_000_000  # From 1582 to 1970.
+_PREPENDED_US: Final = 2 * 1_262_304_000_000_000  # Ids of prepended elements count down from 2010.
+_TICKS: Final = 10
+
+
+def seeded(state: State | None, value: Document, view: TableView, begun_us: int) -> State:
+    """Return *state* with a row, or the static columns, as the snapshot read them; safe to repeat.
+
+    *value* has them in the form of a change. The logs have all that was written since *begun_us*.
+    The mark has the columns without a value, the keys of the cells of each collection and UDT, and
+    whether there was a row without any value.
+    """
+    live = None if state is None else state.get("live")
+    alone = add(None, value)["columns"]
+    made = add(state, value)
+    names = view.static if value["isStatic"] else _regular(view)
+    if not value["isStatic"]:
+        # CQL does not show when a row itself was written, nor whether it was: only older is sure.
+        expires = value["expires"]
+        guess = [min(value["timestampMicros"], begun_us - 1), expires is not None, expires or 0]
+        made["live"] = guess if live is None else max(live, guess)
+    made[MARK] = [
+        [name for name in names if name not in alone],
+        {name: list(each["cells"]) for name, each in alone.items() if isinstance(each, Mapping)},
+        not alone,
+    ]
+    return made
+
+
+def is_doubtful(view: TableView, state: State, after: int, at_s: int, begun_us: int) -> bool:
+    """Say whether an older deletion may cover some of what *state* shows at *at_s*.
+
+    *after* is the newest deletion of the whole row. The snapshot had what the mark of *state* says,
+    or nothing of it.
+    """
+    nulls, cells, has_row = state.get(MARK, (None, {}, False))
+    is_there = False
+    for name, column in state["columns"].items():
+        if name not in view.types:
+            continue  # It was dropped, or the change is older than it.
+        if isinstance(column, Mapping):
+            known = frozenset(cells.get(name, ()))
+            since = max(after, column["deleted"])
+            shown = [path for path, c in column["cells"].items() if lives(c, since, at_s)]
+            is_there = is_there or bool(shown)
+            if any(p not in known and column["cells"][p][0] < begun_us for p in shown):
+                return True
+            if _is_list(view, name) and not known.isdisjoint(shown):
+                others = [p for p, c in column["cells"].items() if p not in known and c[0] > since]
+                if not _are_new(others, begun_us):
+                    return True
+        elif lives(column, after, at_s):
+            is_there = True
+            if column[0] < begun_us and (nulls is None or name in nulls):
+                return True
+    is_alone = not is_there and is_live(state, after, at_s)
+    return is_alone and not has_row and bool(state["live"][0] < begun_us)
+
+
+def _regular(view: TableView) -> Collection[str]:
+    others = {*view.key, *view.clustering, *view.static}
+    return [name for name in view.types if name not in others]
+
+
+def _is_list(view: TableView, name: str) -> bool:
+    return str(view.types[name].get("cqlType")).startswith("list<")
+
+
+def _are_new(paths: Collection[bytes], begun_us: int) -> bool:
+    """Say whether these ids are of elements that were added to a list since *begun_us*.
+
+    An older one may be an element that the snapshot had: it shows elements without their ids.
+    """
+    for path in paths:
+        at_us = UUID(_UNPACK.decode(path)).time // _TICKS - _UUID_EPOCH_US
+        if _PREPENDED_US - begun_us <= at_us < begun_us:
+            return False
+    return True
