@@ -474,6 +474,24 @@ class TableReading(Capability):
         """Return the section `source` of a job that reads *table*, with its `plugin`."""
 
 
+class RowReading(Capability):
+    """It can read single rows of its table now: `LATEST FROM SOURCE` in a SELECT of a history.
+
+    A source that `TableReading.of_table` describes offers it; `read_consistency` is one of its
+    options.
+    """
+
+    refusal = Problem("latest", "cannot read single rows")
+
+    @abstractmethod
+    def rows(self, keys: Sequence[Document]) -> Batch:
+        """Return what the table holds of these rows, as changes; nothing of a row that is gone.
+
+        Each key has the columns of the primary key by name, with values as `SELECT JSON` shows
+        them. Without clustering columns it means the static columns of the partition.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
     """How a cluster is to be read, as the service `cdc` of CEP-44's Sidecar says."""

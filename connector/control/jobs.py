@@ -19,6 +19,7 @@ from headrace.plugins import (
     ServiceSettings,
     SidecarService,
     Source,
+    TableReading,
     declared_options,
 )
 from headrace.plugins.config.options import NOT_AN_OPTION
@@ -240,3 +241,16 @@ def placed(problems: Sequence[Problem], sections: Mapping[str, type | None]) -> 
             problem = replace(problem, hint=hint if homes[0] else outside)  # noqa: PLW2901
         made.append(problem)
     return made
+
+
+def table_source(text: JobText, table: str) -> Mapping[str, Any]:
+    """Return a source that reads *table* in the cluster of the job's source.
+
+    Raises:
+        ConfigError: the table cannot be read there.
+
+    """
+    reading = TableReading.of_class(load("sources", str(text.source.get("plugin", ""))))
+    if problem := reading.table_problem(text.source):
+        raise ConfigError([problem])
+    return reading.of_table(text.source, table)

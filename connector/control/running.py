@@ -18,14 +18,14 @@ from headrace.connector.control.errors import (
 )
 from headrace.connector.control.job_files import job_file
 from headrace.connector.control.offsets import AT_KEY, SPLIT_KEY, Offset, OffsetsChange
-from headrace.connector.control.plugins.probing import Ask, ask
+from headrace.connector.control.plugins.probing import Answer, Ask, ask
 from headrace.connector.control.plugins.search import source_of_word
 from headrace.connector.control.showing import pairs_text
 from headrace.connector.control.status import time_text
 from headrace.connector.language.rendering import ResultTable, StatementWarning
 from headrace.connector.language.statements import PreviewSource, SetPosition
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.plugins import EncodedPosition, TableChecks
+from headrace.plugins import Document, EncodedPosition, TableChecks
 
 PREVIEW_ROWS: Final = 10
 
@@ -92,6 +92,22 @@ class Running:
         })  # fmt: skip
         rows = [(what, time_text(time_us // _MS), text) for what, time_us, text in changes]
         return ResultTable(("operation", "written", "change"), tuple(rows))
+
+    def rows(self, source: str, table: str, keys: Sequence[Document], level: str) -> Answer:
+        """Return what *table* holds now of the rows of *keys*; see `probe.rows`.
+
+        Raises:
+            NotAvailableError: with the reason.
+
+        """
+        job = self._commands.status(source).job
+        return self._ask({
+            "verb": "rows",
+            **self._file_of(job),
+            "table": table,
+            "keys": keys,
+            "consistency": level,
+        })  # fmt: skip
 
     def validate(self, name: str) -> ResultTable:
         """Return the results of the sink's own checks.

@@ -119,7 +119,7 @@ class ControlService:
         # It decodes records, and what that needs takes long to import.
         from headrace.connector.control.histories.commands import Histories  # noqa: PLC0415
 
-        return Histories(self._notes, self.commands).execute(statement)
+        return Histories(self._notes, self.commands, self._running.rows).execute(statement)
 
     def change_source(self, statement: CreateSource | AlterSource) -> SourceEntry | None:
         """Create or change a source and return it; None if there was nothing to do. Asks no plugin.

@@ -10,6 +10,7 @@ from headrace.connector.history.errors import QueryError
 from headrace.plugins import Document, Operation, Problem
 
 LIMIT_MAX: Final = 10_000
+READS_MAX: Final = 100  # Of a page whose newest images are read of the source: each of another row.
 _TOKEN: Final = re.compile(r"([0-9a-f]{16})([<>])")
 
 # How Phoenix calls what happened, in `event_type`; a deletion of many rows is ours.

@@ -73,7 +73,8 @@ STATEMENT_TOPICS: Final[Mapping[str, str]] = {
         SELECT [/*+ CDC_INCLUDE(PRE, POST) */] * | JSON | columns FROM name
           WHERE CDC_TIME() >= time [AND CDC_TIME() < time] [AND PARTITION_ID() IN (...)]
           [AND key = value] [AND op IN ('insert', ...)] [AND WRITE_TIME() >= time]
-          [ORDER BY CDC_TIME() DESC] [LIMIT number] [AFTER 'token'];
+          [ORDER BY CDC_TIME() DESC] [LIMIT number] [AFTER 'token']
+          [LATEST FROM SOURCE [CONSISTENCY level]];
 
         Shows the changes of a history that arrived in a range of time, in their order. A time is
         '2026-01-31T12:00:00Z', or NOW() - '15m'.

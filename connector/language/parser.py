@@ -62,6 +62,8 @@ _FUNCTIONS: Final = {
     "partition_id": PARTITION_ID,
     "write_time": WRITE_TIME,
 }
+LEVELS: Final = ("LOCAL_QUORUM", "QUORUM", "ALL", "LOCAL_ONE", "ONE")
+"""The consistency levels of a read of the source; the first is the default."""
 _SCOPES: Final = ("CHANGE", "PRE", "POST", "LATEST", "ALL")
 _HINT: Final = re.compile(r"\s*/\*\+\s*CDC_INCLUDE\s*\(([A-Za-z_,\s]*)\)\s*\*/", re.IGNORECASE)
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
@@ -438,6 +440,10 @@ class _Parser:
         if at.accept("AFTER"):
             at.spans["after"] = (at.token.start, at.token.end)
             after = at.string("quoted token", hint="the `next_token` of the page before")
+        level = ""
+        if at.accept("LATEST"):
+            at.expect("FROM", "SOURCE")
+            level = self._level() if at.accept("CONSISTENCY") else LEVELS[0]
         return SelectCdc(
             name=name,
             columns=columns,
@@ -447,7 +453,16 @@ class _Parser:
             descending=descending,
             limit=limit,
             after=after,
+            source_level=level,
         )
+
+    def _level(self) -> str:
+        at = self._at
+        at.spans["consistency"] = (at.token.start, at.token.end)
+        for level in LEVELS:
+            if at.accept(level):
+                return level
+        raise at.unexpected()
 
     def tail(self) -> TailCdc:
         at = self._at

@@ -242,7 +242,8 @@ class SelectCdc:
     """`SELECT … FROM name`: changes of a history.
 
     *columns* are all if empty. *scopes* is what a hint asks for; None where there is none. With
-    *as_json* the answer is one document for each change.
+    *as_json* the answer is one document for each change. With *source_level* the newest images are
+    those of a read of the source at that consistency level.
     """
 
     name: str
@@ -253,6 +254,7 @@ class SelectCdc:
     descending: bool = False
     limit: int | None = None
     after: str = ""
+    source_level: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,10 @@
 """Plans the shards of bulk work. Runs on the driver: lists files and opens no segment."""
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
-from headrace.connector.control.jobs import JobText
 from headrace.connector.foundation.offered import located
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.selection import Selection
@@ -22,7 +21,6 @@ from headrace.plugins import (
     RetriableError,
     Source,
     Split,
-    TableReading,
     Tables,
 )
 
@@ -233,16 +231,3 @@ def by_log(spec: SourceSpec) -> Sequence[SourceSpec]:
     """
     archive = LogArchive.of_class(plugin_of(spec.given))
     return [replace(spec, given=given) for given in archive.log_by_log(spec.given)]
-
-
-def table_source(text: JobText, table: str) -> Mapping[str, Any]:
-    """Return a source that reads *table* in the cluster of the job's source.
-
-    Raises:
-        ConfigError: the table cannot be read there.
-
-    """
-    reading = TableReading.of_class(plugin_of(text.source))
-    if problem := reading.table_problem(text.source):
-        raise ConfigError([problem])
-    return reading.of_table(text.source, table)

@@ -8,8 +8,9 @@ from typing import Final
 from aiohttp import web
 
 from headrace.connector.history.config import SCOPES
+from headrace.connector.history.query import READS_MAX
 from headrace.connector.language.errors import StatementSyntaxError
-from headrace.connector.language.parser import CDC_TIME, PARTITION_ID, parse_statement
+from headrace.connector.language.parser import CDC_TIME, LEVELS, PARTITION_ID, parse_statement
 from headrace.connector.language.statements import Comparison, Condition, SelectCdc
 from headrace.connector.rest.doorway import Doorway
 from headrace.connector.rest.exchange import RefusedError, answer, lines_of, parse_json
@@ -49,6 +50,8 @@ _QUERY: Final = {
     "order": {"type": "string", "enum": ["asc", "desc"]},
     "limit": {"type": "string", "pattern": "^[1-9][0-9]{0,8}$"},
     "after": text("The `next_token` of another answer."),
+    "latest": {"type": "string", "enum": ["source"]},
+    "consistency": {"type": "string", "enum": list(LEVELS)},
 }
 LINES: Final = "application/jsonl"
 
@@ -113,7 +116,8 @@ class StatementDoor:
         wanted = int(request.query.get("limit", 0)) or None
         made: web.StreamResponse | None = None
         while True:
-            limit = PAGE_CHANGES if wanted is None else min(wanted, PAGE_CHANGES)
+            most = READS_MAX if select.source_level else PAGE_CHANGES
+            limit = most if wanted is None else min(wanted, most)
             select = dataclasses.replace(select, limit=limit)
             try:
                 found = await self._doorway.execute(select)
@@ -150,6 +154,7 @@ def _select_of(request: web.Request) -> SelectCdc:
         where=tuple(_conditions(request)),
         descending=given.get("order") == "desc",
         after=given.get("after", ""),
+        source_level=given.get("consistency", LEVELS[0]) if given.get("latest") else "",
     )
 
 

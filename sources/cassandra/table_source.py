@@ -3,13 +3,16 @@
 For bulk work: it ends, and a range that is read again gives the same changes. Blocking network I/O.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 from cassandra import ConsistencyLevel, DriverException
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, NoHostAvailable
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, ExecutionProfile, NoHostAvailable, Session
+from cassandra.concurrent import execute_concurrent
 from cassandra.query import SimpleStatement, tuple_factory
 
 from headrace.plugins import (
@@ -27,6 +30,7 @@ from headrace.plugins import (
     Problem,
     Reader,
     RecordBatch,
+    RowReading,
     Source,
     Split,
     TypedColumns,
@@ -38,6 +42,7 @@ from headrace.sources.cassandra.columns.from_avro import typed_values
 from headrace.sources.cassandra.encode.avro_objects import Provenance
 from headrace.sources.cassandra.encode.change_record import ChangeRecord
 from headrace.sources.cassandra.encode.origin import ORIGIN, TABLE_NODE
+from headrace.sources.cassandra.mutation.changes import Change
 from headrace.sources.cassandra.mutation.snapshot import Selected, Snapshot, identity
 from headrace.sources.cassandra.reading.deliveries import Deliveries, TableShape
 from headrace.sources.cassandra.schema.contact import Contact
@@ -51,6 +56,7 @@ from headrace.sources.cassandra.schema.live import (
 from headrace.sources.cassandra.schema.tables import TableSchema
 
 PAGE_ROWS: Final = 1_000
+ROWS_AT_ONCE: Final = 16
 REQUEST_SECONDS_MAX: Final = 120.0
 _LOWEST, _RING = -(1 << 63), 1 << 64
 
@@ -103,7 +109,7 @@ class ChangeBatch(RecordBatch):
         return typed_values(target, [record.value for record in self.made], schema_texts)
 
 
-class TableSource(Source, BulkReading, TypedColumns):
+class TableSource(Source, BulkReading, RowReading, TypedColumns):
     """See the module."""
 
     config_class = TableConfig
@@ -153,6 +159,27 @@ class TableSource(Source, BulkReading, TypedColumns):
         after, _, until = split.split_id.partition(":")
         start = resume.number if isinstance(resume, NumberPosition) else int(after)
         return TableReader(self.config, self.table, split.split_id, start, int(until))
+
+    def rows(self, keys: Sequence[Document]) -> Batch:
+        """See `RowReading`; so many rows at a time.
+
+        Raises:
+            TableQueryError: a row could not be read.
+
+        """
+        shape = Deliveries((self.table.qualified,), lambda _: 0).shape(self.table)
+        with connected(self.config.contact) as session:
+            selected = Selected(self.table, tells_times(session))
+            profile = _profile(session, self.config)
+            session.client_protocol_handler = RawProtocol
+            statements = [_statement_of(selected, key) for key in keys]
+            with _named_errors(self.table, f"{len(keys)} rows", "read them again"):
+                results = execute_concurrent(
+                    session, statements, concurrency=ROWS_AT_ONCE, execution_profile=profile
+                )
+        found = [row for _, result in results for row in result.current_rows]
+        changes = [each for row in found for each in Snapshot(selected).changes(row)]
+        return ChangeBatch("rows", NumberPosition(0), 0, _records(changes, shape), [shape.schema])
 
     def table_type(self, table: str) -> TableType:
         """Return the types of the table as it is now."""
@@ -209,10 +236,7 @@ class TableReader(Reader):
                 return Done()
             rows = ()  # The schema of an empty range is announced too.
         changes = [change for row in rows for change in self._snapshot.changes(row)]
-        records = [
-            ChangeRecord(change, self._provenance(identity(change)), self._shape.schema)
-            for change in changes
-        ]
+        records = _records(changes, self._shape)
         announced = [] if self._announced else [self._shape.schema]
         self._announced = True
         last = int.from_bytes(rows[-1][0] or b"", "big", signed=True) if rows else self._range[1]
@@ -232,15 +256,11 @@ class TableReader(Reader):
         with connected(self._config.contact) as session:
             selected = Selected(self._table, tells_times(session))
             self._snapshot = Snapshot(selected)
-            profile = session.execution_profile_clone_update(
-                EXEC_PROFILE_DEFAULT,
-                row_factory=tuple_factory,
-                request_timeout=REQUEST_SECONDS_MAX,
-                consistency_level=self._config.level,
-            )
+            profile = _profile(session, self._config)
             session.client_protocol_handler = RawProtocol
             statement = SimpleStatement(selected.statement(), fetch_size=PAGE_ROWS)
-            try:
+            hint = "run it again: ranges that were read are not read again"
+            with _named_errors(self._table, f"tokens {self._split}", hint):
                 result = session.execute(statement, self._range, execution_profile=profile)
                 while True:
                     rows = result.current_rows
@@ -249,15 +269,58 @@ class TableReader(Reader):
                     if not result.has_more_pages:
                         return
                     result.fetch_next_page()
-            except (NoHostAvailable, DriverException) as error:
-                raise TableQueryError(
-                    f"{type(error).__name__}: {error}",
-                    place=f"table {self._table.qualified}, tokens {self._split}",
-                    hint="run it again: ranges that were read are not read again",
-                ) from error
 
-    @staticmethod
-    def _provenance(name: bytes) -> Provenance:
-        return Provenance(
-            mutation_id=name, index=0, of=1, copies=0, node=TABLE_NODE, segment_id=0, position=0
+
+def _profile(session: Session, config: TableConfig) -> ExecutionProfile:
+    return session.execution_profile_clone_update(
+        EXEC_PROFILE_DEFAULT,
+        row_factory=tuple_factory,
+        request_timeout=REQUEST_SECONDS_MAX,
+        consistency_level=config.level,
+    )
+
+
+@contextmanager
+def _named_errors(table: TableSchema, what: str, hint: str) -> Iterator[None]:
+    try:
+        yield
+    except (NoHostAvailable, DriverException) as error:
+        raise TableQueryError(
+            f"{type(error).__name__}: {error}",
+            place=f"table {table.qualified}, {what}",
+            hint=hint,
+        ) from error
+
+
+def _statement_of(selected: Selected, key: Document) -> tuple[SimpleStatement, list[str]]:
+    """Return the query of a row, or of static columns, and its values."""
+    columns = selected.keys if len(key) == len(selected.keys) else selected.table.partition_key
+    names = [column.name for column in columns]
+    if set(names) != set(key):
+        raise TableQueryError(
+            f"found a key of {', '.join(key)}, expected {', '.join(names)}",
+            place=f"table {selected.table.qualified}",
+            hint="a column of the key was renamed: read what was written since",
         )
+    is_static = len(columns) < len(selected.keys)
+    statement = SimpleStatement(selected.statement_of_row(is_static=is_static))
+    return statement, [json.dumps(key[name]) for name in names]
+
+
+def _records(changes: Sequence[Change], shape: TableShape) -> list[ChangeRecord]:
+    return [
+        ChangeRecord(
+            change,
+            Provenance(
+                mutation_id=identity(change),
+                index=0,
+                of=1,
+                copies=0,
+                node=TABLE_NODE,
+                segment_id=0,
+                position=0,
+            ),
+            shape.schema,
+        )
+        for change in changes
+    ]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.connector.commands.bulk.replay import DIFFERENCES_STATUS, selection_of
-from headrace.connector.control.jobs import JobText, job_text
+from headrace.connector.control.jobs import JobText, job_text, table_source
 from headrace.connector.replay.comparing.bucket_sums import SLICE_US, Comparison, parts_of
 from headrace.connector.replay.comparing.reconciling import (
     Outcome,
@@ -22,7 +22,7 @@ from headrace.connector.replay.comparing.reporting import write_report
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.engine import engine
 from headrace.connector.replay.options import ReconcileOptions, check_comparable
-from headrace.connector.replay.planning import Bounds, Planned, planned, table_source
+from headrace.connector.replay.planning import Bounds, Planned, planned
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import Shard, SourceSpec, inside, origin_of, plugin_of
 from headrace.connector.replay.stream.checkpoint import known_values

@@ -11,7 +11,7 @@ from typing import Final
 
 from headrace.connector.commands.bulk.replay import summary
 from headrace.connector.control.catalogue import Catalogue
-from headrace.connector.control.jobs import JobText, job_text, read_job
+from headrace.connector.control.jobs import JobText, job_text, read_job, table_source
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.configured import configured
 from headrace.connector.foundation.job_file import read_job_file
@@ -23,7 +23,7 @@ from headrace.connector.replay.delivery import Target
 from headrace.connector.replay.engine import NO_SPARK, engine
 from headrace.connector.replay.execution import execute
 from headrace.connector.replay.options import SeedOptions
-from headrace.connector.replay.planning import planned, table_source
+from headrace.connector.replay.planning import planned
 from headrace.connector.replay.run_metrics import RunMeasures, telling
 from headrace.connector.replay.runs import Run, RunTable
 from headrace.connector.replay.selection import Selection

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -18,13 +18,16 @@ from headrace.connector.control.entries import SinkEntry, SourceEntry
 from headrace.connector.control.errors import NotFoundError, StatementError
 from headrace.connector.control.histories.answers import answer
 from headrace.connector.control.histories.queries import poll_query, query_of, tail_query
+from headrace.connector.control.histories.source_rows import Read, with_source_rows
+from headrace.connector.control.plugins.probing import Answer
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.history.arrival import ms_of, time_text
-from headrace.connector.history.config import SNAPSHOT, HistoryConfig
+from headrace.connector.history.config import LATEST, SNAPSHOT, HistoryConfig
 from headrace.connector.history.durations import duration_ms
 from headrace.connector.history.errors import HistoryFileError, HistoryMissingError
 from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.following import poll, tail
+from headrace.connector.history.query import Query
 from headrace.connector.history.reading import History
 from headrace.connector.history.seeding import Seed, seed_now
 from headrace.connector.language.formatting import format_statement
@@ -44,7 +47,7 @@ from headrace.connector.language.statements import (
     TailCdc,
 )
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.plugins import parse_config
+from headrace.plugins import Document, parse_config
 
 PLUGIN: Final = "history"
 WORD: Final = "cdc"  # What follows DATA_SOURCE.
@@ -64,8 +67,12 @@ class HistoryChangedError(StatementError):
 class Histories:
     """Executes the statements about histories. Use it from the thread of *notes* only."""
 
-    def __init__(self, notes: NoteCopy, commands: Commands) -> None:
-        """Use the verbs of *commands*; files are beside the state file unless they have a path."""
+    def __init__(self, notes: NoteCopy, commands: Commands, read: Read) -> None:
+        """Use the verbs of *commands*; files are beside the state file unless they have a path.
+
+        *read* reads rows of a source.
+        """
+        self._read = read
         self._beside = Path(notes.beside).absolute()
         self._is_local = notes.file is None
         self._commands = commands
@@ -183,11 +190,34 @@ class Histories:
             ConfigError: the query is wrong, or what it asks for was removed.
             HistoryFileError: its file is not here, or cannot be used.
             UnauthorizedError: the caller may not read the table.
+            NotAvailableError: the source was to be read, and could not.
 
         """
         with self._opened(statement.name) as history:
             query = query_of(statement, self._clock.wall_ms())
+            if statement.source_level:
+                return self._select_with_source(statement, query, history)
             return answer(statement, history.select(query), history)
+
+    def _select_with_source(
+        self, statement: SelectCdc, query: Query, history: History
+    ) -> ResultTable:
+        """Answer a SELECT whose newest images are read of the source."""
+        scopes = {*(history.include if query.scopes is None else query.scopes), LATEST}
+        page = history.select(replace(query, scopes=frozenset(scopes - {LATEST})))
+        known = self._found(statement.name)
+        sources = self._sources(known)
+        if not sources:
+            raise NotFoundError("cdc", f"no data source feeds {known.name} any more")
+
+        def read(keys: Sequence[Document]) -> Answer:
+            return self._read(sources[0].name, _config(known).table, keys, statement.source_level)
+
+        events = with_source_rows(page.events, read, self._clock.wall_ms() // 1_000)
+        shown = replace(statement, scopes=tuple(scopes))
+        made = answer(shown, replace(page, events=events), history)
+        footer = ("latest_from", f"source at {statement.source_level}")
+        return replace(made, footer=(*made.footer, footer))
 
     def tail(self, statement: TailCdc) -> ResultTable:
         """Answer TAIL: what is there, or what comes while it waits. Raises as `select`."""

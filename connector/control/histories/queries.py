@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from headrace.connector.control.errors import StatementError
-from headrace.connector.history.config import SCOPES
+from headrace.connector.history.config import LATEST, SCOPES
 from headrace.connector.history.durations import duration_ms
 from headrace.connector.history.following import WAIT_MS_MAX, Pace, place_of
-from headrace.connector.history.query import EVENT_TYPES, LIMIT_MAX, Query
+from headrace.connector.history.query import EVENT_TYPES, LIMIT_MAX, READS_MAX, Query
 from headrace.connector.language.parser import CDC_TIME, PARTITION_ID, WRITE_TIME
 from headrace.connector.language.statements import (
     Comparison,
@@ -51,6 +51,8 @@ def query_of(statement: SelectCdc, now_ms: int) -> Query:
             "the time is not bounded below",
             "add WHERE CDC_TIME() >= NOW() - '15m', or another time",
         )
+    if statement.source_level:
+        _check_source(statement)
     written = _range(WRITE_TIME, by_column.pop(WRITE_TIME, []), now_ms, _US_PER_MS)
     partitions = _members(PARTITION_ID, by_column.pop(PARTITION_ID, []))
     operations = _members(OP, by_column.pop(OP, []))
@@ -67,6 +69,15 @@ def query_of(statement: SelectCdc, now_ms: int) -> Query:
         limit=statement.limit or LIMIT,
         after=statement.after,
     )
+
+
+def _check_source(statement: SelectCdc) -> None:
+    if statement.columns and LATEST not in statement.columns:
+        what = "the source is to be read for images that are not among the columns"
+        raise BadQueryError(LATEST, what, "name the column latest, too")
+    if (statement.limit or LIMIT) > READS_MAX:
+        what = f"found {statement.limit}, expected at most {READS_MAX}: each row is read"
+        raise BadQueryError("limit", what, "continue with AFTER 'next_token'")
 
 
 def tail_query(statement: TailCdc, now_ms: int) -> Query:

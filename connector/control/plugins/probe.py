@@ -15,13 +15,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.connector.control.jobs import bounds_of, read_source
+from headrace.connector.control.jobs import bounds_of, job_text, read_source, table_source
+from headrace.connector.foundation.configured import configured
 from headrace.connector.foundation.offered import located
 from headrace.connector.foundation.references import resolved
 from headrace.connector.foundation.sink_stores import written_paths
 from headrace.connector.obs.blame import HINT, PluginBrokenError, making, told
 from headrace.connector.obs.logging import configure
 from headrace.connector.runtime.making import read_only_context
+from headrace.connector.serde import Encoder
 from headrace.connector.stores.job import state_of
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins import (
@@ -30,12 +32,14 @@ from headrace.plugins import (
     CloseReason,
     ConfigError,
     Demand,
+    Encoding,
     HeadraceError,
     Position,
     Reader,
     Record,
     Resplitting,
     RetriableError,
+    RowReading,
     Sink,
     Source,
     Split,
@@ -171,10 +175,31 @@ def tables(question: Question) -> Json:
     return [[warning.code, warning.message, warning.hint] for warning in found]
 
 
+def rows(question: Question) -> Json:
+    """Return the schema of a table, and what it holds now of the rows of `keys`, as changes.
+
+    The schema has the members of a RecordSchema; a change is its value in the envelope `cep44`.
+    """
+    path = Path(question["job_file"])
+    given = table_source(job_text(path, question["job"]), question["table"])
+    given = {**given, "read_consistency": question["consistency"]}
+    os.chdir(path.parent)  # Paths in the file are relative to it.
+    plugin, config = configured("source", given)
+    with making(plugin, "made", config):
+        source: Source = plugin(config, read_only_context(question["job"], bytes(16)))
+    with making(source, "asked for rows", config):
+        batch = RowReading.of(source).rows(question["keys"])
+    encoded = Encoder(Encoding(codec="avro", envelope="cep44")).encode(batch, token=0)
+    (schema,) = batch.schemas()
+    shown = [schema.table, schema.text, _text(schema.schema_id), schema.key, schema.value]
+    return {"schema": shown, "changes": [_text(bytes(value)) for value in encoded.values]}
+
+
 ANSWERS: Final[Mapping[str, Callable[[Question], Json]]] = {
     "lag": lag,
     "locate": locate,
     "preview": preview,
+    "rows": rows,
     "tables": tables,
     "validate": validate,
 }

@@ -55,6 +55,16 @@ class Selected:
     def statement(self) -> str:
         """Return the query of a range of tokens, without its first and with its last."""
         keys = ", ".join(quoted(column) for column in self.table.partition_key)
+        return f"{self._head()} WHERE token({keys}) > %s AND token({keys}) <= %s"
+
+    def statement_of_row(self, *, is_static: bool) -> str:
+        """Return the query of one row, or of a partition's static columns; its values are JSON."""
+        keys = self.table.partition_key if is_static else self.keys
+        where = " AND ".join(f"{quoted(column)} = fromJson(%s)" for column in keys)
+        return f"{self._head()} WHERE {where} LIMIT 1"
+
+    def _head(self) -> str:
+        keys = ", ".join(quoted(column) for column in self.table.partition_key)
         selected = [f"token({keys})", *map(quoted, self.keys)]
         for column in self.values:
             name = quoted(column)
@@ -62,8 +72,7 @@ class Selected:
             if self.timed(column):
                 selected += [f"WRITETIME({name})", f"TTL({name})"]
         table = f'"{self.table.keyspace}"."{self.table.name}"'
-        where = f"token({keys}) > %s AND token({keys}) <= %s"
-        return f"SELECT {', '.join(selected)} FROM {table} WHERE {where}"  # noqa: S608 (names)
+        return f"SELECT {', '.join(selected)} FROM {table}"  # noqa: S608 (names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,6 +225,14 @@ STARTERS = (
             SelectCdc(name="h", columns=("cdc_time", "CDC JSON", "partition_id")),
         ),
         (
+            "SELECT * FROM h LATEST FROM SOURCE",
+            SelectCdc(name="h", source_level="LOCAL_QUORUM"),
+        ),
+        (
+            "SELECT JSON FROM h LIMIT 5 latest from source consistency one",
+            SelectCdc(name="h", as_json=True, limit=5, source_level="ONE"),
+        ),
+        (
             "TAIL h JSON FROM NOW() LIMIT 3 WAIT 500ms",
             TailCdc(name="h", as_json=True, since=Moment(None), limit=3, wait="500ms"),
         ),
@@ -421,7 +429,7 @@ def test_error(text: str, expected: str) -> None:
         ("ALTER CDC h", ("INCLUDE", "WITH")),
         ("DROP CDC h", ("ON", "PURGE", ";")),
         ("SELECT *", ("FROM",)),
-        ("SELECT * FROM h", ("WHERE", "ORDER", "LIMIT", "AFTER", ";")),
+        ("SELECT * FROM h", ("WHERE", "ORDER", "LIMIT", "AFTER", "LATEST", ";")),
         ("SELECT * FROM h WHERE a", ("(", "IN", ">", "<", "=")),
         ("TAIL h", ("JSON", "FROM", "AFTER", "LIMIT", "WAIT", ";")),
         ("POLL h", ("JSON", "EVERY")),

@@ -59,6 +59,16 @@ class Filled:
             del answers[self.statement(table, refused)]
         self.node.answers = answers
 
+    def hold_row(self, table: str, number: int, value: bytes | None) -> None:
+        """Let the node answer the query of one row, which has this value; None: there is none."""
+        found = self._schema.table(table)
+        assert found is not None
+        statement = Selected(found, times_of_elements=True).statement_of_row(is_static=False)
+        row = [bytes(8), b"k%d" % number, value, NOW_US.to_bytes(8, "big"), None]
+        key = f"""'"0x{(b"k%d" % number).hex()}"'"""
+        answer = rows(_COLUMNS, *([] if value is None else [row]))
+        self.node.answers = {**self.node.answers, statement % key: answer}
+
     def asked(self) -> Counter[str]:
         """Return how many ranges of each table were queried since the last call."""
         found = [statement for statement in self.node.levels if "token(" in statement]

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from headrace.connector.control.jobs import job_text
+from headrace.connector.control.jobs import table_source as table_source_of
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.planning import planned
-from headrace.connector.replay.planning import table_source as table_source_of
 from headrace.connector.replay.runs import ShardState
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import SourceSpec, batches, encoded_changes, opened
