@@ -18,7 +18,7 @@ from headrace.connector.history.errors import (
     ImageNotKeptError,
     QueryError,
 )
-from headrace.connector.history.file import HistoryFile
+from headrace.connector.history.file import Epoch, HistoryFile
 from headrace.connector.history.images import (
     PARTITION,
     WIDE,
@@ -29,7 +29,7 @@ from headrace.connector.history.images import (
 )
 from headrace.connector.history.query import Event, Page, Place, Query
 from headrace.connector.history.rendering import EMPTY, Shape, newest_us
-from headrace.connector.history.seeding import seed_of
+from headrace.connector.history.seeding import Seed, seed_of
 from headrace.connector.rows.folding import NEVER, State, add
 from headrace.connector.rows.snapshots import MARK, is_doubtful
 from headrace.plugins import Clock, Document, Operation, Problem
@@ -48,6 +48,7 @@ class History:
         self.include = include
         self.clock = clock
         self._shapes: dict[int, Shape] = {}
+        self._seeds: list[tuple[Epoch, Seed | None]] = []  # As of the query.
 
     def close(self) -> None:
         """Close the file. Safe to call twice."""
@@ -85,6 +86,8 @@ class History:
             place = Place.of(query.after, descending=query.descending)
             begin, end = (begin, place.arrival) if place.descending else (place.arrival + 1, end)
         with self.file.reading():
+            epochs = self.file.epochs()
+            self._seeds = [(each, seed_of(self.file, each.states_since_us)) for each in epochs]
             self._check(begin, end, scopes)
             events, more = self._events(query, scopes, begin, end)
         token = Place(events[-1].arrival, query.descending).token() if more else ""
@@ -117,7 +120,7 @@ class History:
             raise HistoryTruncatedError(
                 [Problem("cdc_time", f"changes that arrived before {first} were removed", hint)]
             )
-        epochs = self.file.epochs()
+        epochs = [epoch for epoch, _ in self._seeds]
         ends = [epoch.since for epoch in epochs[1:]] + [_LATER]
         for epoch, until in zip(epochs, ends, strict=True):
             missing = scopes - epoch.scopes
@@ -260,9 +263,8 @@ class History:
 
     def _past(self, at: int) -> "_Past":
         """Return what the states that a change at *at* found have of what was before."""
-        epoch = next(epoch for epoch in reversed(self.file.epochs()) if epoch.since <= at)
+        epoch, seed = next(each for each in reversed(self._seeds) if each[0].since <= at)
         assert epoch.states_since_us is not None  # noqa: S101 (`_check` has looked)
-        seed = seed_of(self.file, epoch.states_since_us)
         if seed is None:
             return _Past(epoch.states_since_us)
         is_done = seed.done is not None and at >= seed.done
