@@ -6,6 +6,8 @@ from typing import Protocol
 
 import structlog
 
+from headrace.plugins.origin import NO_ORIGIN, Origin
+
 
 class Clock(Protocol):
     """Time as plugins see it; tests drive it."""
@@ -25,6 +27,7 @@ class Context:
     *read_only* plugin leaves nothing behind that another process could notice. In the
     folder `cache` a plugin may keep what it can rebuild; several processes use it at once. A job
     that *resumes* has opened its sink before with this configuration: what a crash left is its own.
+    A sink gets the *origin* of the changes that it is to write.
     """
 
     job: str
@@ -34,3 +37,4 @@ class Context:
     read_only: bool = False
     cache: Path | None = None
     resumes: bool = False
+    origin: Origin = NO_ORIGIN

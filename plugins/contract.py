@@ -94,8 +94,8 @@ class Source(ABC):
     config_class: ClassVar[type]
     bookkeeping: ClassVar[Bookkeeping] = NO_COUNTERS
     """What the counters of `Position.books` are, and which must add up."""
-    origin: ClassVar[Origin] = NO_ORIGIN
-    """Which fields its changes have besides those that every change has."""
+    origin: Origin = NO_ORIGIN
+    """Which fields its changes have besides those that every change has; an object may set it."""
 
     def __init__(self, config: Any, context: Context) -> None:  # noqa: ANN401 (a config_class)
         """Keep both; connect to nothing yet."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-# The fields of a change that do not belong to one source. The last three may be left out.
+# The fields of a change that do not belong to one source. The last five may be left out.
 CHANGE_FIELDS: Final = (
     "timestampMicros",
     "operationType",
@@ -28,6 +28,8 @@ CHANGE_FIELDS: Final = (
     "schemaUuid",
     "version",
     "isPartial",
+    "pre",
+    "post",
 )
 
 

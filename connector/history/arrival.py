@@ -10,6 +10,7 @@ from typing import Final
 
 SEQUENCE_BITS: Final = 20
 _SEQUENCE: Final = (1 << SEQUENCE_BITS) - 1
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def first_of(ms: int) -> int:
@@ -34,7 +35,13 @@ def next_after(last: int, now_ms: int) -> int:
 
 def moment(ms: int) -> dt.datetime:
     """Return the time of milliseconds since 1970, in UTC."""
-    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=ms)
+    return _EPOCH + dt.timedelta(milliseconds=ms)
+
+
+def us_of(at: dt.datetime) -> int:
+    """Return a time, in UTC if it has no zone, in µs since 1970."""
+    at = at if at.tzinfo else at.replace(tzinfo=dt.UTC)
+    return (at - _EPOCH) // dt.timedelta(microseconds=1)
 
 
 def time_text(ms: int) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.connector.foundation.clock import SystemClock
+from headrace.connector.history.arrival import us_of
 from headrace.connector.history.config import CHANGE, SCOPES
 from headrace.connector.history.durations import duration_ms
 from headrace.connector.history.file import HistoryFile
@@ -28,7 +29,6 @@ Time = dt.datetime | dt.timedelta | str | int
 """A moment, or how long ago: a time of Python, ISO 8601, a duration such as `15m`, or ms."""
 
 PAGE_EVENTS = 1_000
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def connect(path: str | Path) -> "Client":
@@ -200,5 +200,4 @@ def _ms(given: Time, now_ms: int, key: str) -> int:
                 at = dt.datetime.fromisoformat(given)
             except ValueError:
                 return now_ms - duration_ms(given, key)
-    at = at if at.tzinfo else at.replace(tzinfo=dt.UTC)
-    return (at - _EPOCH) // dt.timedelta(milliseconds=1)
+    return us_of(at) // 1_000

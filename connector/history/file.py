@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
+
 from headrace.connector.history import arrival
 from headrace.connector.history.errors import (
     HistoryBusyError,
@@ -21,10 +23,10 @@ from headrace.connector.history.errors import (
 )
 from headrace.connector.rows.folding import NEVER
 from headrace.connector.stores.sqlite.place import remote_file_system
-from headrace.plugins import HeadraceError, RecordSchema
+from headrace.plugins import HeadraceError, Origin, RecordSchema
 
 APPLICATION_ID: Final = 0x68646869  # "hdhi"
-VERSION: Final = 1
+VERSION: Final = 2
 BUSY_TIMEOUT_MS: Final = 5_000
 SETTLE_TIMEOUT_MS: Final = 250
 CACHE_KIB: Final = 16_384
@@ -35,7 +37,7 @@ _BUSY: Final = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQ
 _TABLES: Final = """
 CREATE TABLE about (
     one INTEGER PRIMARY KEY CHECK (one = 1), table_name TEXT NOT NULL, buckets INTEGER NOT NULL,
-    last INTEGER NOT NULL, floor INTEGER NOT NULL
+    last INTEGER NOT NULL, floor INTEGER NOT NULL, removed INTEGER NOT NULL, origin TEXT NOT NULL
 ) STRICT;
 CREATE TABLE epochs (
     since INTEGER PRIMARY KEY, scopes TEXT NOT NULL, states_since_us INTEGER
@@ -175,6 +177,26 @@ class HistoryFile:
         """Return the first arrival of which all changes are kept."""
         return int(self.run("SELECT floor FROM about").fetchone()[0])
 
+    def removed(self) -> int:
+        """Return the last arrival of a change that was removed; 0, if none was."""
+        return int(self.run("SELECT removed FROM about").fetchone()[0])
+
+    def origin(self) -> Origin:
+        """Return what the source of the changes says of where it read them."""
+        (text,) = self.run("SELECT origin FROM about").fetchone()
+        return msgspec.json.decode(text, type=Origin)
+
+    def keep_origin(self, origin: Origin) -> None:
+        """Keep what the source of the changes says of where it reads them. Raises as `writing`."""
+        with self.writing():
+            text = msgspec.json.encode(origin).decode()
+            self.run("UPDATE about SET origin = ?", (text,))
+
+    def size_behind(self, behind: int) -> int:
+        """Return how many bytes the changes behind an arrival have, without their states."""
+        found = self.run("SELECT sum(length(change)) FROM changes WHERE arrival > ?", (behind,))
+        return int(found.fetchone()[0] or 0)
+
     def extent(self) -> tuple[int, int, int]:
         """Return the first and the last arrival that is kept, and the number of changes."""
         first, last, count = self.run(
@@ -268,12 +290,13 @@ class HistoryFile:
         oldest = self.run("SELECT min(arrival) FROM changes").fetchone()[0]
         if oldest is None or oldest >= first:
             return
-        self.run("UPDATE about SET floor = max(floor, ?)", (first,))
-        self.run(
-            "DELETE FROM changes WHERE arrival IN "
-            "(SELECT arrival FROM changes WHERE arrival < ? ORDER BY arrival LIMIT ?)",
+        found = self.run(
+            "SELECT arrival FROM changes WHERE arrival < ? ORDER BY arrival LIMIT ?",
             (first, count_max),
-        )
+        ).fetchall()
+        (last,) = found[-1]
+        self.run("UPDATE about SET floor = max(floor, ?), removed = ?", (first, last))
+        self.run("DELETE FROM changes WHERE arrival <= ?", (last,))
 
 
 def _make(path: Path, table: str, buckets: int) -> None:
@@ -287,7 +310,9 @@ def _make(path: Path, table: str, buckets: int) -> None:
                 connection.execute("BEGIN")
                 for statement in _TABLES.split(";\n")[:-1]:
                     connection.execute(statement)
-                connection.execute("INSERT INTO about VALUES (1, ?, ?, 0, 0)", (table, buckets))
+                connection.execute(
+                    "INSERT INTO about VALUES (1, ?, ?, 0, 0, 0, '{}')", (table, buckets)
+                )
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 connection.execute(f"PRAGMA user_version = {VERSION}")
                 connection.execute("COMMIT")

@@ -59,7 +59,7 @@ class History:
         schemas = self.file.schemas()
         if not schemas:
             return []
-        view = self._shape(max(schemas)).view
+        view = self.shape(max(schemas)).view
         return [view.names[name] for name in (*view.key, *view.clustering)]
 
     def select(self, query: Query, *, settles: bool = True) -> Page:
@@ -86,8 +86,7 @@ class History:
             place = Place.of(query.after, descending=query.descending)
             begin, end = (begin, place.arrival) if place.descending else (place.arrival + 1, end)
         with self.file.reading():
-            epochs = self.file.epochs()
-            self._seeds = [(each, seed_of(self.file, each.states_since_us)) for each in epochs]
+            self._look_up_epochs()
             self._check(begin, end, scopes)
             events, more = self._events(query, scopes, begin, end)
         token = Place(events[-1].arrival, query.descending).token() if more else ""
@@ -105,6 +104,10 @@ class History:
                 return
             query = replace(query, after=page.token, until=query.until or page.may_come)
 
+    def _look_up_epochs(self) -> None:
+        epochs = self.file.epochs()
+        self._seeds = [(each, seed_of(self.file, each.states_since_us)) for each in epochs]
+
     def _may_come(self, until_ms: int) -> int:
         """Return the first arrival that may still come, if possible none before *until_ms*."""
         with contextlib.suppress(HistoryBusyError):  # What it commits is not final yet.
@@ -115,19 +118,20 @@ class History:
         """Refuse a range of which changes were removed, or images were not kept."""
         floor = self.file.floor()
         if begin < floor and begin < end:
-            first = arrival.time_text(arrival.ms_of(floor))
-            hint = f"begin at {first} or later; ALTER CDC … WITH retention = keeps more from now on"
-            raise HistoryTruncatedError(
-                [Problem("cdc_time", f"changes that arrived before {first} were removed", hint)]
-            )
+            raise _truncated("cdc_time", floor)
+        self._check_kept(begin, end, scopes)
+        epochs = [epoch for epoch, _ in self._seeds]
+        if epochs and LATEST in scopes - epochs[-1].scopes:
+            raise ImageNotKeptError([_not_kept(LATEST, epochs[-1].since, _LATER)])
+
+    def _check_kept(self, begin: int, end: int, scopes: frozenset[str]) -> None:
+        """Refuse a range in which images were not kept."""
         epochs = [epoch for epoch, _ in self._seeds]
         ends = [epoch.since for epoch in epochs[1:]] + [_LATER]
         for epoch, until in zip(epochs, ends, strict=True):
             missing = scopes - epoch.scopes
             if missing and max(begin, epoch.since) < min(end, until):
                 raise ImageNotKeptError([_not_kept(min(missing), epoch.since, until)])
-        if epochs and LATEST in scopes - epochs[-1].scopes:
-            raise ImageNotKeptError([_not_kept(LATEST, epochs[-1].since, _LATER)])
 
     def _events(
         self, query: Query, scopes: frozenset[str], begin: int, end: int
@@ -138,7 +142,7 @@ class History:
         now_s = self.clock.wall_ms() // 1_000
         found: list[Event] = []
         for row in self.file.run(text, values):
-            event = self._event(_Stored(*row), scopes, now_s)
+            event = self._event(Change(*row), scopes, now_s)
             if any(event.key.get(name) != value for name, value in wanted.values.items()):
                 continue
             if len(found) == query.limit:
@@ -183,92 +187,123 @@ class History:
         if unknown:
             hint = f"columns of the primary key are {', '.join(names)}"
             raise QueryError([Problem(name, "cannot be compared", hint) for name in unknown])
-        return _Key(values, self._shape(max(schemas)).key_bytes(values))
+        return _Key(values, self.shape(max(schemas)).key_bytes(values))
 
-    def _shape(self, number: int) -> Shape:
+    def changes(self, behind: int, scopes: frozenset[str], count_max: int) -> "list[Change]":
+        """Return the next changes that arrived later than *behind*, in their order.
+
+        Raises:
+            HistoryTruncatedError: changes in between were removed.
+            ImageNotKeptError: *scopes* has an image that was not kept for all of them.
+            HistoryBusyError: another process kept the file locked.
+
+        """
+        text = f"SELECT {_COLUMNS} FROM changes WHERE arrival > ? ORDER BY arrival LIMIT ?"  # noqa: S608 (all parts are ours)
+        with self.file.reading():
+            if behind < self.file.removed():
+                raise _truncated("position", self.file.floor())
+            found = [Change(*row) for row in self.file.run(text, (behind, count_max))]
+            if found:
+                self._look_up_epochs()
+                self._check_kept(found[0].arrival, found[-1].arrival + 1, scopes)
+            return found
+
+    def shape(self, number: int) -> Shape:
+        """Return what renders the changes of a schema, by its number."""
         if number not in self._shapes:
             self._shapes |= {n: Shape(schema) for n, schema in self.file.schemas().items()}
         return self._shapes[number]
 
-    def _event(self, stored: "_Stored", scopes: frozenset[str], now_s: int) -> Event:
-        shape = self._shape(stored.schema)
-        value = shape.read(stored.change)
-        operation = OPERATIONS[stored.operation]
-        partition = [value["payload"][name] for name in shape.view.key]
-        derived = operation is not operation_of(value, shape.view)
-        row_level = operation not in WIDE and not value["isStatic"]
-        clustering: list[Any] = []
-        if row_level:
-            payload = value["payload"]
+    def row_of(self, change: "Change", value: Document) -> "Row":
+        """Return what a change with this *value* is about."""
+        shape = self.shape(change.schema)
+        payload, operation = value["payload"], OPERATIONS[change.operation]
+        is_derived = operation is not operation_of(value, shape.view)
+        clustering: list[Any] | None = None
+        if operation not in WIDE and not value["isStatic"]:
             names = shape.view.clustering
-            clustering = clustering_of(stored.row) if derived else [payload[n] for n in names]
-        change = None if derived else shape.change(value)
+            clustering = clustering_of(change.row) if is_derived else [payload[n] for n in names]
+        partition = [payload[name] for name in shape.view.key]
+        return Row(shape, partition, clustering, change.row, is_derived)
+
+    def past_of(self, change: "Change", row: "Row", value: Document) -> "Past":
+        """Return the states before and after a change, whose images were kept."""
+        assert change.before is not None  # noqa: S101 (`_check_kept` has looked)
+        before, partition = unpacked(change.before)
+        return Past(
+            before=state_of(before),
+            after=None if row.is_derived else add(state_of(before), value),
+            partition=state_of(partition),
+            coverage=self._coverage(change.arrival),
+        )
+
+    def _event(self, stored: "Change", scopes: frozenset[str], now_s: int) -> Event:
+        value = self.shape(stored.schema).read(stored.change)
+        row = self.row_of(stored, value)
+        operation = OPERATIONS[stored.operation]
         event = Event(
             arrival=stored.arrival,
             partition_id=stored.bucket,
-            key=shape.key(partition, clustering),
+            key=row.shape.key(row.partition, row.clustering or []),
             operation=operation,
             written_us=stored.written_us,
-            change=change if CHANGE in scopes else None,
-            derived=derived,
+            change=row.shape.change(value) if CHANGE in scopes and not row.is_derived else None,
+            derived=row.is_derived,
             static=value["isStatic"],
         )
         if operation in WIDE or scopes.isdisjoint((PRE, POST, LATEST)):
             return event  # What a deletion of many rows removed are events of their own.
-        row = _Row(shape, partition, clustering, stored.row)
         if not scopes.isdisjoint((PRE, POST)):
-            event = self._with_past(event, stored, row, None if derived else value, scopes)
+            event = self._with_past(event, row, self.past_of(stored, row, value), value, scopes)
         if LATEST in scopes:
             event = self._with_latest(event, stored, row, now_s)
         return event
 
     def _with_past(
-        self,
-        event: Event,
-        stored: "_Stored",
-        row: "_Row",
-        value: Document | None,
-        scopes: frozenset[str],
+        self, event: Event, row: "Row", past: "Past", value: Document, scopes: frozenset[str]
     ) -> Event:
         """Return *event* with the images before it and behind it; *value* is what it wrote."""
-        assert stored.before is not None  # noqa: S101 (`_check` has looked)
-        found, partition = map(state_of, unpacked(stored.before))
-        at_s, past = event.time_ms // 1_000, self._past(stored.arrival)
-        pre, is_whole = row.image(found, partition, at_s, past)
-        post, effective = None, True
-        if value is not None:
-            after = add(state_of(unpacked(stored.before)[0]), value)
-            effective = row.wins(value, found, after, partition)
-            if event.operation is not Operation.DELETE:
-                post, is_known = row.image(after, partition, at_s, past)
-                is_whole = is_whole and is_known
+        at_s, partition, coverage = event.time_ms // 1_000, past.partition, past.coverage
+        pre, is_whole = row.image(past.before, partition, at_s, coverage)
+        post = None
+        if event.operation is not Operation.DELETE:
+            post, is_known = row.image(past.after, partition, at_s, coverage)
+            is_whole = is_whole and is_known
         return replace(
             event,
             pre=pre if PRE in scopes else None,
             post=post if POST in scopes else None,
-            effective=effective,
+            effective=row.is_derived or row.wins(value, past),
             partial=not is_whole,
         )
 
-    def _with_latest(self, event: Event, stored: "_Stored", row: "_Row", now_s: int) -> Event:
+    def _with_latest(self, event: Event, stored: "Change", row: "Row", now_s: int) -> Event:
         found = self.file.run(
             "SELECT row, state FROM states WHERE key = ? AND row IN (?, ?)",
             (stored.key, stored.row, PARTITION),
         )
         states = {name: state_of(content) for name, content in found}
         partition = None if stored.row == PARTITION else states.get(PARTITION)
-        found_now, past = states.get(stored.row), self._past(_LATER)
-        latest, is_whole = row.image(found_now, partition, now_s, past)
+        found_now, coverage = states.get(stored.row), self._coverage(_LATER)
+        latest, is_whole = row.image(found_now, partition, now_s, coverage)
         return replace(event, latest=latest, partial=event.partial or not is_whole)
 
-    def _past(self, at: int) -> "_Past":
+    def _coverage(self, at: int) -> "Coverage":
         """Return what the states that a change at *at* found have of what was before."""
         epoch, seed = next(each for each in reversed(self._seeds) if each[0].since <= at)
-        assert epoch.states_since_us is not None  # noqa: S101 (`_check` has looked)
+        assert epoch.states_since_us is not None  # noqa: S101 (`_check_kept` has looked)
         if seed is None:
-            return _Past(epoch.states_since_us)
+            return Coverage(epoch.states_since_us)
         is_done = seed.done is not None and at >= seed.done
-        return _Past(epoch.states_since_us, seed.begun_us, is_seeded=is_done)
+        return Coverage(epoch.states_since_us, seed.begun_us, is_seeded=is_done)
+
+
+def _truncated(key: str, floor: int) -> HistoryTruncatedError:
+    first = arrival.time_text(arrival.ms_of(floor))
+    hint = f"begin at {first} or later; ALTER CDC … WITH retention = keeps more from now on"
+    return HistoryTruncatedError(
+        [Problem(key, f"changes that arrived before {first} were removed", hint)]
+    )
 
 
 def _not_kept(scope: str, since: int, until: int) -> Problem:
@@ -281,7 +316,7 @@ def _not_kept(scope: str, since: int, until: int) -> Problem:
     )
 
 
-class _Stored(NamedTuple):
+class Change(NamedTuple):
     """A row of the table `changes`."""
 
     arrival: int
@@ -295,14 +330,7 @@ class _Stored(NamedTuple):
     before: bytes | None
 
 
-class _Key(NamedTuple):
-    """The key that a query wants: by names of columns, and the bytes if the partition is whole."""
-
-    values: Document
-    content: bytes | None
-
-
-class _Past(NamedTuple):
+class Coverage(NamedTuple):
     """What states have: all that was written since `since_us`, and rows of a snapshot.
 
     The logs have all that was written since `seed_us`. If it `is_seeded`, all rows were read.
@@ -313,50 +341,78 @@ class _Past(NamedTuple):
     is_seeded: bool = False
 
 
+class Past(NamedTuple):
+    """The states of a row before and after a change, and that of its partition before it."""
+
+    before: State | None
+    after: State | None
+    partition: State | None
+    coverage: Coverage
+
+
+class _Key(NamedTuple):
+    """The key that a query wants: by names of columns, and the bytes if the partition is whole."""
+
+    values: Document
+    content: bytes | None
+
+
 @dataclass(frozen=True, slots=True)
-class _Row:
-    """The row, or the static columns of the partition, that a change is about."""
+class Row:
+    """The row that a change is about; without `clustering`, the static columns of a partition.
+
+    It `is_derived` if the change is the deletion of a range or a partition that removed the row.
+    """
 
     shape: Shape
     partition: list[Any]
-    clustering: list[Any]
+    clustering: list[Any] | None
     row: bytes
+    is_derived: bool
 
     def image(
-        self, state: State | None, partition: State | None, at_s: int, past: _Past
+        self, state: State | None, partition: State | None, at_s: int, coverage: Coverage
     ) -> tuple[Document, bool]:
         """Return the columns at *at_s*, and whether they are known for sure.
 
-        They are if the whole row was deleted since the first change: all that came later was seen.
-        Those of a row that a snapshot had, or had not, are unless an older deletion can cover them.
-        Otherwise only columns that were seen are in the image.
+        Where some may never have been seen, only columns that were seen are in the image.
         """
         shape = self.shape
         if self.row == PARTITION:
             found = shape.static(self.partition, state, at_s)
-            deleted_us = state["deleted"] if state else NEVER
         else:
-            found = shape.row((self.partition, self.clustering), state, partition, at_s)
-            deleted_us = shape.deleted_us(self.row, state, partition)
-        if deleted_us >= past.since_us:
-            return found or {}, True
-        if past.seed_us is not None and (past.is_seeded or MARK in (state or {})):
-            shown = state or EMPTY
-            doubt = is_doubtful(shape.view, shown, deleted_us, at_s, past.seed_us)
-            return found or {}, not doubt
+            found = shape.row((self.partition, self.clustering or []), state, partition, at_s)
+        is_whole = self.is_whole(state, partition, at_s, coverage)
+        if is_whole is not None:
+            return found or {}, is_whole
         known = shape.known(state)
         return {name: value for name, value in (found or {}).items() if name in known}, False
 
-    def wins(
-        self, value: Document, found: State | None, after: State, partition: State | None
-    ) -> bool:
-        """Say whether a change that *found* a state, and made it *after*, changed anything."""
-        if after == found:
+    def is_whole(
+        self, state: State | None, partition: State | None, at_s: int, coverage: Coverage
+    ) -> bool | None:
+        """Say whether a state has all columns for sure; None if some may never have been seen.
+
+        It has if the whole row was deleted since the first change: all that came later was seen.
+        That of a row that a snapshot had, or had not, does unless an older deletion can cover them.
+        """
+        deleted_us = self._deleted_us(state, partition)
+        if deleted_us >= coverage.since_us:
+            return True
+        if coverage.seed_us is not None and (coverage.is_seeded or MARK in (state or {})):
+            shown = state or EMPTY
+            return not is_doubtful(self.shape.view, shown, deleted_us, at_s, coverage.seed_us)
+        return None
+
+    def wins(self, value: Document, past: Past) -> bool:
+        """Say whether a change changed anything of the row."""
+        after = past.after
+        if after is None or after == past.before:
             return False
-        covered_us = (
-            after["deleted"]
-            if self.row == PARTITION
-            else self.shape.deleted_us(self.row, after, partition)
-        )
         is_deletion = operation_of(value, self.shape.view) is Operation.DELETE
-        return is_deletion or newest_us(value) > covered_us
+        return is_deletion or newest_us(value) > self._deleted_us(after, past.partition)
+
+    def _deleted_us(self, state: State | None, partition: State | None) -> int:
+        if self.row == PARTITION:
+            return state["deleted"] if state else NEVER
+        return self.shape.deleted_us(self.row, state, partition)

@@ -78,6 +78,8 @@ class HistorySink(plugins.Sink):
         if seed is not None and seed.run == self.context.job:
             return RowWriter(made, seed.run)
         try:
+            if self.context.origin not in (plugins.NO_ORIGIN, made.origin()):
+                made.keep_origin(self.context.origin)
             made.keep_scopes(
                 self.config.scopes,
                 self.context.clock.wall_ms(),

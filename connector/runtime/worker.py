@@ -168,7 +168,7 @@ class Worker:
         context = Context(job=name, clock=clock, job_key=job_key, log=self._log, resumes=resumes)
         source: Source = made_source(self._job, context)
         try:
-            sink: Sink = made_sink(self._job, context)
+            sink: Sink = made_sink(self._job, replace(context, origin=source.origin))
             check_sink(self._job, sink, self._errors)
             check_state(self._job, store, source, new_state=self._new_state)
             replanning = Replanning(
@@ -266,7 +266,7 @@ class Worker:
     ) -> Surroundings:
         """Open, on the data thread, what belongs to it."""
         runtime = self._job.runtime
-        encoder = encoder_of(self._job, context, sink, self._job.source.origin)
+        encoder = encoder_of(self._job, context, sink, source.origin)
         try:
             writers = Writers(sink, self._clock)
         except BaseException:

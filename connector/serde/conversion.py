@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from headrace.connector.serde.avro_types import AvroType, definitions, field_of, is_complex
+from headrace.connector.serde.image_fields import image_type
 from headrace.connector.serde.transcode import octets
 from headrace.connector.serde.transcode.walk import Piece
 from headrace.plugins import Document
@@ -71,6 +72,18 @@ class Conversion(ABC):
             case "enum" | "fixed":
                 return self.named(avro_type), plain(avro_type)
         return avro_type, plain(avro_type)
+
+    def image(self, payload: AvroType) -> Converted:
+        """Convert the type of an image, whose columns are those of *payload*; or null."""
+        made, piece = self.of(payload)
+        known = Piece(octets.ARRAY, Piece(octets.STRING))
+        expires = Piece(octets.ARRAY, Piece(octets.OPTION, Piece(octets.LONG)))
+        record = Piece(octets.RECORD, piece, known, expires)
+        return ["null", self.named(image_type(made))], Piece(octets.OPTION, record)
+
+    def define(self, name: str) -> None:
+        """Regard a type as defined: it is referred to."""
+        self._defined.add(name)
 
     @abstractmethod
     def leaf(self, avro_type: AvroType) -> Converted | None:

@@ -19,6 +19,7 @@ from headrace.connector.serde.avro_types import (
     without_logic,
 )
 from headrace.connector.serde.conversion import CepTypes, Conversion, DebeziumTypes, Lossless
+from headrace.connector.serde.image_fields import POST, PRE, images_in
 from headrace.connector.serde.transcode import octets
 from headrace.connector.serde.transcode.walk import BadAvroError, Piece
 from headrace.plugins import (
@@ -69,11 +70,17 @@ class Columns:
         self.key = [*self.payload.get("partitionKey", ()), *self.payload.get("clustering", ())]
         self.namespace: str = schema.value.get("namespace", "")
         self.known = definitions(schema.value)
+        self.places = images_in(schema)
 
     def converted(self, conversion: Conversion) -> tuple[list[Document], list[Piece]]:
         """Return the columns' fields after *conversion*, and the pieces that convert values."""
         made = [(field, *conversion.of(field["type"])) for field in self.fields]
         return [{**field, "type": kind} for field, kind, _ in made], [piece for _, _, piece in made]
+
+    def images(self, conversion: Conversion) -> tuple[Mapping[str, AvroType], list[Piece]]:
+        """Return the images' types after *conversion*, by name, and their pieces."""
+        made = [(name, *conversion.image(self.payload["name"])) for name, _ in self.places]
+        return {name: kind for name, kind, _ in made}, [piece for _, _, piece in made]
 
     def unused(self, name: str) -> str:
         """Return *name*, or a similar name that no column has."""
@@ -91,7 +98,10 @@ class Envelope:
         """Prepare for changes of *schema*, which also have the fields of *origin*."""
         del origin  # Its fields keep their places.
         columns = Columns(schema)
-        fields, self.pieces = columns.converted(_KINDS[types](columns.known))
+        conversion = _KINDS[types](columns.known)
+        fields, self.pieces = columns.converted(conversion)
+        conversion.define(columns.payload["name"])
+        images, self.images = columns.images(conversion)
         self.schema: Document = schema.value
         if types != TYPES[0]:
             payload = {**columns.payload, "fields": fields}
@@ -101,6 +111,8 @@ class Envelope:
                 "fields": [
                     {**f, "type": payload}
                     if f["name"] == "payload"
+                    else {**f, "type": images[f["name"]]}
+                    if f["name"] in images
                     else {**f, "type": standalone(f["type"], columns.known, defined)}
                     for f in schema.value["fields"]
                 ],
@@ -112,7 +124,7 @@ class Envelope:
         *operations* are in the order of the enum of the source's schema.
         """
         del operations
-        return {"envelope": self.number, "columns": self.pieces}
+        return {"envelope": self.number, "columns": self.pieces, "images": self.images}
 
 
 class Flat(Envelope):
@@ -141,7 +153,8 @@ class Flat(Envelope):
     def __init__(self, schema: RecordSchema, types: str, origin: Origin) -> None:
         """Prepare for changes of *schema*, which also have the fields of *origin*."""
         columns = Columns(schema)
-        fields, self.pieces = columns.converted(_KINDS[types](columns.known))
+        conversion = _KINDS[types](columns.known)
+        fields, self.pieces = columns.converted(conversion)
         defined = set(definitions({"type": "record", "name": "", "fields": fields}))
         places = {field["name"]: i for i, field in enumerate(schema.value["fields"])}
         self._runs: list[tuple[int, int]] = []
@@ -154,6 +167,11 @@ class Flat(Envelope):
             if self._runs and self._runs[-1][1] == place:  # It follows the one before.
                 place = self._runs.pop()[0]
             self._runs.append((place, places[fact] + 1))
+        images, self.images = columns.images(conversion)
+        fields += [
+            {"name": columns.unused(f"__{name}"), "type": kind, "default": None}
+            for name, kind in images.items()
+        ]
         self.schema = {
             "type": "record",
             "name": "Row",
@@ -170,6 +188,8 @@ class Flat(Envelope):
 class Debezium(Envelope):
     """The envelope of Debezium's Cassandra connector: op, source, after with a struct per column.
 
+    With images there is `before`, too, and both are the whole row.
+
     Times of processing are the write times, so that a message that is sent twice is the same.
     """
 
@@ -185,6 +205,7 @@ class Debezium(Envelope):
         kinds = [kind for _, _, kind in taken[1:]]
         self._columns = columns = Columns(schema)
         made, self.pieces = columns.converted(DebeziumTypes(columns.known))
+        self.images = []  # It has them in forms of its own.
         self._range = _RangeTexts(schema, columns)
         after = [_cell_field(field) for field in made]
         bound = _record("RangeBound", {"method": "string", "values": _list_of(_BOUND_VALUE)})
@@ -194,8 +215,13 @@ class Debezium(Envelope):
             {"name": "ts_ms", "type": "long"},
             {"name": "op", "type": "string"},
             {"name": "source", "type": _source_record(self._told, kinds)},
-            _optional("after", {"type": "record", "name": "Value", "fields": after}),
         ]
+        value: AvroType = {"type": "record", "name": "Value", "fields": after}
+        self._images = dict(columns.places)
+        if PRE in self._images:
+            fields.append(_optional("before", value))
+            value = value["name"]
+        fields.append(_optional("after", value))
         self.schema = {
             "type": "record",
             "name": "Envelope",
@@ -218,7 +244,16 @@ class Debezium(Envelope):
             "marks": [_strings(_OPS[operation]) for operation in operations],
             "range_of": self._range.bounds,
             "source": self._taken,
+            "before": self._images.get(PRE, -1),
+            "after": self._images.get(POST, -1),
+            "wide": [n for n, operation in enumerate(operations) if self._is_wide(operation)],
         }
+
+    def _is_wide(self, operation: Operation) -> bool:
+        """Say whether an operation is on many rows."""
+        is_partition = operation is Operation.DELETE_PARTITION
+        is_clustered = bool(self._columns.payload.get("clustering"))
+        return operation is Operation.DELETE_RANGE or (is_partition and is_clustered)
 
 
 def _taken(schema: RecordSchema, field: SourceField) -> tuple[int, bool, str]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from headrace.connector.control.errors import StatementError
+from headrace.connector.history.arrival import us_of
 from headrace.connector.history.config import LATEST, SCOPES
 from headrace.connector.history.durations import duration_ms
 from headrace.connector.history.following import WAIT_MS_MAX, Pace, place_of
@@ -143,9 +144,7 @@ def _time(column: str, value: Literal, now_ms: int, per_ms: int) -> int:
     except ValueError:
         what = f"expected a time, found {str(value)[:32]!r}"
         raise BadQueryError(_key(column), what, _TIME_HINT) from None
-    at = at if at.tzinfo else at.replace(tzinfo=dt.UTC)
-    since = at - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    return since // dt.timedelta(microseconds=_US_PER_MS // per_ms)
+    return us_of(at) // (_US_PER_MS // per_ms)
 
 
 def _members(column: str, conditions: Iterable[Condition]) -> list[Literal]:

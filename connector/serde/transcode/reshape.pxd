@@ -14,7 +14,9 @@ cdef bytes _NEVER_AND_SET
 @cython.final
 cdef class Shape:
     cdef int envelope, payload, same, same_key
-    cdef list fields, columns, key, clustering, clustering_pieces, runs, operations, names, constants, marks, headers
+    cdef list fields, columns, key, clustering, clustering_pieces, runs, operations, names, constants, marks, headers, images
+    cdef int images_at, before, after
+    cdef int[::1] wide
     cdef int[::1] places
     cdef int[::1] buried
     cdef int[::1] is_key
@@ -31,6 +33,9 @@ cdef class Reshaper(Walk):
     cdef int64_t[::1] starts
     cdef int64_t[::1] begins
     cdef int64_t[::1] expires
+    cdef int64_t[::1] in_image
+    cdef int64_t[::1] known
+    cdef int64_t[::1] named
     cdef readonly list keys, values, headers, kept, operations, timestamps, tombstones, failed
 
     @cython.locals(index=Py_ssize_t, shape=Shape, operation=int64_t, content=bytes, made=bytes, given=tuple)
@@ -40,7 +45,7 @@ cdef class Reshaper(Walk):
     cdef int _widen(self, Py_ssize_t count) except -1
     cdef int64_t _number(self, Shape shape, int fact) except? -1
     cdef int64_t _number_at(self, int place) except? -1
-    @cython.locals(first=int, last=int)
+    @cython.locals(first=int, last=int, piece=Piece)
     cdef bytes _value(self, Shape shape, bytes content)
     @cython.locals(piece=Piece)
     cdef int _columns(self, Shape shape) except -1
@@ -54,6 +59,9 @@ cdef class Reshaper(Walk):
     cdef bytes _trace(self, Shape shape)
     @cython.locals(timestamp=int64_t, milliseconds=int64_t, constants=list, column=int, index=int64_t, count=int64_t, i=Py_ssize_t)
     cdef int _debezium(self, Shape shape) except -1
+    cdef int _image(self, Shape shape, int place) except -1
+    @cython.locals(begins=int64_t[::1], column=int, count=int, i=int, left=int64_t)
+    cdef int _known_columns(self, Shape shape) except -1
     @cython.locals(place=int)
     cdef int _source(self, Shape shape, Py_ssize_t i) except -1
     @cython.locals(place=int, i=int, column=int, left=int64_t)
@@ -63,6 +71,6 @@ cdef class Reshaper(Walk):
     @cython.locals(begin=Py_ssize_t, count=int, i=int, column=int)
     cdef int _column(self, Shape shape, int first) except -1
     @cython.locals(begin=Py_ssize_t, piece=Piece)
-    cdef int _cell(self, Shape shape, int column) except -1
+    cdef int _cell(self, Shape shape, int column, int is_shown) except -1
     @cython.locals(place=int, made=bytes)
     cdef int _bounds(self, Shape shape) except -1

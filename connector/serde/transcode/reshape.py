@@ -46,6 +46,10 @@ class Shape:
         marks: Sequence[bytes] = (),
         range_of: Callable[[bytes], bytes] | None = None,
         source: Sequence[tuple[int, bool]] = (),
+        images: Sequence[Piece] = (),
+        before: int = _UNKNOWN,
+        after: int = _UNKNOWN,
+        wide: Sequence[int] = (),
     ) -> None:
         """Keep the plan.
 
@@ -57,7 +61,9 @@ class Shape:
         *key_columns* are always written, *constants* are in `source`, *marks* are the names of
         operations, and *range_of* makes the bounds of a range. *source* are the fields of `source`
         that only this source has, first its `name`: for each the field of the change, or -1, and
-        whether it is written as digits.
+        whether it is written as digits. *images* are the last fields of a change, its images; for
+        `debezium`, *before* and *after* are their places, and *wide* the numbers of operations on
+        many rows, which have none.
         """
         self.envelope = envelope
         self.fields = list(fields)
@@ -82,9 +88,12 @@ class Shape:
         self.headers = list(headers)
         self.sources = memoryview(array("i", [place for place, _ in source] or [_UNKNOWN]))
         self.digits = memoryview(array("i", [int(digits) for _, digits in source] or [0]))
+        self.images, self.images_at = list(images), len(fields) - len(images)
+        self.before, self.after = before, after
+        self.wide = memoryview(array("i", [n in wide for n in range(len(operations) + 1)]))
         self.updated = b""  # The updateFields of the previous change, and the columns they name.
         self.written = memoryview(array("i", [0] * (len(columns) + 1)))
-        self.room = _SOURCE_BYTES + _COLUMN_BYTES * (len(columns) + 2)
+        self.room = _SOURCE_BYTES + 3 * _COLUMN_BYTES * (len(columns) + 2)  # With both images.
         self.room += sum(map(len, constants)) + _NUMBER_BYTES * len(source)
 
 
@@ -97,6 +106,9 @@ class Reshaper(Walk):
         self.starts = memoryview(array("q", [0] * 64))  # The starts of the change's fields,
         self.begins = memoryview(array("q", [0] * 64))  # those of its columns,
         self.expires = memoryview(array("q", [0] * 64))  # and when these expire, 0 for never.
+        self.in_image = memoryview(array("q", [0] * 64))  # The starts of the columns of an image,
+        self.known = memoryview(array("q", [0] * 64))  # whether these are known,
+        self.named = memoryview(array("q", [0] * 64))  # and those that are, in their order.
 
     def apply(
         self,
@@ -177,6 +189,9 @@ class Reshaper(Walk):
         self.starts = memoryview(array("q", [0] * count))
         self.begins = memoryview(array("q", [0] * count))
         self.expires = memoryview(array("q", [0] * count))
+        self.in_image = memoryview(array("q", [0] * count))
+        self.known = memoryview(array("q", [0] * count))
+        self.named = memoryview(array("q", [0] * count))
 
     def _number(self, shape: Shape, fact: int) -> int:
         """Return a fact that is a number."""
@@ -201,10 +216,13 @@ class Reshaper(Walk):
                 self._copy(0, self.starts[shape.payload])
             self._columns(shape)
             if shape.envelope == octets.OWN:
-                self._copy(self.starts[shape.payload + 1], self.end)
+                self._copy(self.starts[shape.payload + 1], self.starts[shape.images_at])
             else:
                 for first, last in shape.runs:
                     self._copy(self.starts[first], self.starts[last])
+            self.at = self.starts[shape.images_at]
+            for piece in shape.images:
+                self._put(piece)
         return octets.take(self.out, 0, self.size)
 
     def _columns(self, shape: Shape) -> None:
@@ -301,12 +319,66 @@ class Reshaper(Walk):
             self._byte(0)
         for i in range(1, len(shape.sources)):
             self._source(shape, i)
-        self._byte(2)
-        self._note_written(shape)
-        self._note_expiry(shape)
+        if shape.before != _UNKNOWN:
+            self._image(shape, shape.before)
+        if shape.after != _UNKNOWN and not shape.wide[self._number(shape, octets.OPERATION)]:
+            self._image(shape, shape.after)
+        else:
+            self._byte(2)
+            self._note_written(shape)
+            self._note_expiry(shape)
+            for column in range(len(shape.columns)):
+                self._cell(shape, column, shape.written[column])
+            self._bounds(shape)
+
+    def _image(self, shape: Shape, place: int) -> None:
+        """Write an image, or null."""
+        self.at = self.starts[place]
+        if self._long():
+            self._byte(2)
+            self._known_columns(shape)
+            self._byte(0)  # No bounds of a range.
+            self._byte(0)
+        else:
+            self._byte(0)
+
+    def _known_columns(self, shape: Shape) -> None:
+        """Write each known column of the image at the cursor with its value, the others as null."""
+        begins = self.begins
+        self.begins = self.in_image
+        self.in_image = begins  # Those of the change, which its key needs.
+        self._note_starts(shape.columns, self.begins)
+        for i in range(len(shape.columns)):
+            self.known[i] = 0
+            self.expires[i] = 0
+        column = 0
+        count = 0
+        left = self._block()
+        while left:
+            column = self._column(shape, column)
+            if count == len(shape.columns):
+                self._bad()
+            self.known[column] = 1
+            self.named[count] = column
+            count += 1
+            left -= 1
+            if not left:
+                left = self._block()
+        i = 0
+        left = self._block()
+        while left:
+            if i == count:
+                self._bad()
+            self.expires[self.named[i]] = self._long() and self._long()
+            i += 1
+            left -= 1
+            if not left:
+                left = self._block()
         for column in range(len(shape.columns)):
-            self._cell(shape, column)
-        self._bounds(shape)
+            self._cell(shape, column, self.known[column])
+        begins = self.begins
+        self.begins = self.in_image
+        self.in_image = begins
 
     def _source(self, shape: Shape, i: int) -> None:
         """Write a field of `source` that only this source has; without one, an empty string."""
@@ -370,11 +442,11 @@ class Reshaper(Walk):
         self._bad()
         return _UNKNOWN
 
-    def _cell(self, shape: Shape, column: int) -> None:
-        """Write a column's value, its expiry, and that it is set; or null."""
+    def _cell(self, shape: Shape, column: int, is_shown: int) -> None:
+        """Write a column's value, its expiry, and that it is set; or null, if *is_shown* is 0."""
         begin = self.begins[column]
         piece = shape.columns[column]
-        if shape.written[column] or (shape.is_key[column] and self.buf[begin]):
+        if is_shown or (shape.is_key[column] and self.buf[begin]):
             self._byte(2)
             if piece.same:
                 self._copy(begin, self.begins[column + 1])

@@ -1,6 +1,7 @@
 """Histories in files of tests, filled through the sink as a worker does."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from headrace.connector.history.config import SCOPES
@@ -10,6 +11,7 @@ from headrace.connector.history.sink import HistorySink, HistoryWriter
 from headrace.connector.serde import Encoder
 from headrace.plugins import Batch, Delivery, Encoding, Failure, parse_config
 from headrace.plugins.testing.doubles import DrivenClock, context
+from headrace.sources.cassandra.encode.origin import ORIGIN
 
 FOREVER_MS = 1 << 62
 
@@ -32,7 +34,7 @@ class Kept:
         """Open its sink; *options* are the sink's."""
         self.clock = clock
         config = parse_config(HistorySink.config_class, options)
-        self.sink = HistorySink(config, context(clock))
+        self.sink = HistorySink(config, replace(context(clock), origin=ORIGIN))
         self.sink.open().close()
 
     def writer(self, split: str = "1-of-1") -> HistoryWriter:

@@ -34,17 +34,27 @@ def value_of(record: Record, wanted: Encoding) -> Document:
     known = _known(record.schema.value)
     leaf = _CEP if wanted.types == "cep44" else {}
     leaf = _DEBEZIUM if wanted.envelope == "debezium" else leaf
-    columns = {
-        field["name"]: _made(field["type"], value["payload"][field["name"]], known, leaf)
-        for field in payload["fields"]
+    columns = _columns(payload, value["payload"], known, leaf)
+    images = {
+        name: image and image | {"payload": _columns(payload, image["payload"], known, leaf)}
+        for name, image in value.items()
+        if name in {"pre", "post"}
     }
     match wanted.envelope:
         case "debezium":
-            return _debezium(value, columns, payload)
+            return _debezium(value, columns, payload, images)
         case "flat":
             facts = {_unused(name, columns): value[fact] for name, fact in _FLAT.items()}
-            return columns | facts
-    return {**value, "payload": columns}
+            shown = {_unused(f"__{name}", columns): image for name, image in images.items()}
+            return {**columns, **facts, **shown}
+    return {**value, "payload": columns, **images}
+
+
+def _columns(payload: Json, values: Json, known: Mapping[str, Json], leaf: Leaves) -> Json:
+    return {
+        field["name"]: _made(field["type"], values[field["name"]], known, leaf)
+        for field in payload["fields"]
+    }
 
 
 def key_of(record: Record, wanted: Encoding) -> Document:
@@ -218,7 +228,9 @@ def _unused(name: str, columns: Mapping[str, Json]) -> str:
     return name
 
 
-def _debezium(value: Document, columns: Mapping[str, Json], payload: Json) -> Document:
+def _debezium(
+    value: Document, columns: Mapping[str, Json], payload: Json, images: Mapping[str, Json]
+) -> Document:
     timestamp = value["timestampMicros"]
     source = {
         "version": __version__,
@@ -257,9 +269,27 @@ def _debezium(value: Document, columns: Mapping[str, Json], payload: Json) -> Do
                 for column in payload["clustering"][: bound["count"]]
             ],
         }
-    return {"ts_ms": timestamp // 1_000, "op": _OPS[value["operationType"]], "source": source} | {
-        "after": after
-    }
+    made = {"ts_ms": timestamp // 1_000, "op": _OPS[value["operationType"]], "source": source}
+    if "pre" in images:
+        made["before"] = _whole_row(images["pre"], keys, columns)
+    many = {"DELETE_RANGE", "DELETE_PARTITION"} if payload["clustering"] else {"DELETE_RANGE"}
+    if "post" in images and value["operationType"] not in many:
+        return made | {"after": _whole_row(images["post"], keys, columns)}
+    return made | {"after": after}
+
+
+def _whole_row(image: Json, keys: set[str], columns: Mapping[str, Json]) -> Json:
+    """Return an image as Debezium has a row; one that expires says when."""
+    if image is None:
+        return None
+    ends = dict(zip(image["knownFields"], image["expires"], strict=True))
+    row: dict[str, Json] = {}
+    for name, value in image["payload"].items():
+        is_shown = name in ends or (name in keys and value is not None)
+        end = ends.get(name)
+        deletion = None if end is None else end * 1_000_000
+        row[name] = {"value": value, "deletion_ts": deletion, "set": True} if is_shown else None
+    return row | {_unused(f"_range_{side}", columns): None for side in ("start", "end")}
 
 
 def _type_name(kind: Json) -> str:

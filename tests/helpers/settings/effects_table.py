@@ -207,6 +207,12 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "connector/history/test_sink.py::test_retention_removes_in_parts": {
         "connector.history.config:HistoryConfig": "retention",
     },
+    "connector/history/test_source.py::test_another_table_is_refused": {
+        "connector.history.source:HistorySourceConfig": "path tables",
+    },
+    "connector/history/test_source.py::test_one_image_alone": {
+        "connector.history.source:HistorySourceConfig": "images",
+    },
     "connector/history/test_client.py::test_a_selection_chooses": {
         "connector.history.config:HistoryConfig": "seed",
     },

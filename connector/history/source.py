@@ -1,0 +1,303 @@
+"""The source `history`: the changes of a history, with the images of their rows, for any sink.
+
+A history gives its changes their arrivals one commit after the other, so what is read in the order
+of arrivals is complete, and the changes of a row keep their order. A change is its bytes as the
+history keeps them, followed by its images.
+"""
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from headrace import plugins
+from headrace.connector.history import arrival
+from headrace.connector.history.avro_images import NO_IMAGE, ImagedSchema
+from headrace.connector.history.config import POST, PRE
+from headrace.connector.history.errors import HistoryMissingError
+from headrace.connector.history.file import HistoryFile
+from headrace.connector.history.images import WIDE
+from headrace.connector.history.reading import Change, History, Row
+from headrace.connector.serde.codecs.records import ShapedRecord, ShapedSchema, writer_of
+from headrace.plugins import Document, NumberPosition, Operation, Position
+from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
+from headrace.plugins.records.record import OPERATIONS
+
+SPLIT: Final = plugins.Split("history", "all changes, in the order of their arrival")
+BOTH: Final = "both"
+_AVRO: Final = "avro"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistorySourceConfig:
+    """Options of the history source."""
+
+    path: str = plugins.option("The file of the history, which DESCRIBE CDC shows.")
+    images: str = plugins.option(
+        "The images of its row that each change has: `pre`, before it; `post`, after it; or both.",
+        default=BOTH,
+        choices=(PRE, POST, BOTH),
+    )
+    tables: tuple[str, ...] = plugins.option(
+        "The table, as keyspace.table; by default that of the history.", default=()
+    )
+
+    @property
+    def file(self) -> Path:
+        """Return the path of the file."""
+        return Path(self.path).absolute()
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """Return the images, in their order."""
+        return tuple(name for name in (PRE, POST) if self.images in (name, BOTH))
+
+
+class HistorySource(plugins.Source, plugins.Relocation):
+    """Reads the changes of one history. It has one split: order is by arrival."""
+
+    word = "history"
+    config_class = HistorySourceConfig
+    config: HistorySourceConfig
+
+    def __init__(self, config: HistorySourceConfig, context: plugins.Context) -> None:
+        """Learn from the file, if there is one, where its changes were read."""
+        super().__init__(config, context)
+        try:
+            file = self._file()
+        except HistoryMissingError:  # `plan` raises it.
+            return
+        self.origin = file.origin()
+        file.close()
+
+    def plan(self) -> Sequence[plugins.Split]:
+        """Return the only split.
+
+        Raises:
+            HistoryMissingError: there is no such history yet.
+            ConfigError: it is not the history of the table.
+
+        """
+        file = self._file()
+        file.close()
+        if self.config.tables not in ((), (file.table,)):
+            what = f"{self.config.path} is the history of {file.table}"
+            raise plugins.ConfigError([plugins.Problem("tables", what)])
+        return [SPLIT]
+
+    def open(self, split: plugins.Split, resume: Position | None) -> "HistoryReader":
+        """Start behind the arrival *resume*; without one, at the oldest change that is kept."""
+        del split
+        behind = resume.number if isinstance(resume, NumberPosition) else None
+        history = History(self._file(), frozenset(), self.context.clock)
+        return HistoryReader(history, self.config.scopes, behind)
+
+    def backlog(self, split: plugins.Split, position: Position | None) -> Sequence[plugins.Backlog]:
+        """Return the bytes of the changes behind *position*."""
+        del split
+        behind = position.number if isinstance(position, NumberPosition) else 0
+        file = self._file()
+        size_bytes = file.size_behind(behind)
+        file.close()
+        return [plugins.Backlog(partition={}, size_bytes=size_bytes, files=int(size_bytes > 0))]
+
+    def locate(
+        self, split: plugins.Split, position: Position | None, target: str
+    ) -> Position | None:
+        """Find the arrival before a time; `latest` is the last one."""
+        del split, position
+        if target == "earliest":
+            return None
+        if target == "latest":
+            file = self._file()
+            last = file.last()
+            file.close()
+            return NumberPosition(last)
+        return NumberPosition(max(0, arrival.first_of(_ms(target)) - 1))
+
+    @classmethod
+    def check_place(cls, target: str) -> None:
+        """Refuse what is not a time."""
+        if target not in ("earliest", "latest"):
+            _ms(target)
+
+    @classmethod
+    def first_position(cls) -> Position:
+        """Return the position before all changes."""
+        return NumberPosition(0)
+
+    def _file(self) -> HistoryFile:
+        return HistoryFile.opened(self.config.file)
+
+
+def _ms(target: str) -> int:
+    try:
+        return arrival.us_of(dt.datetime.fromisoformat(target)) // 1_000
+    except ValueError:
+        what = f"expected a time, found {target[:48]!r}"
+        hint = "earliest, latest, or a time such as 2026-01-31T12:00:00Z"
+        raise plugins.ConfigError([plugins.Problem("position", what, hint)]) from None
+
+
+class HistoryReader(plugins.Reader):
+    """Reads a history from an arrival on."""
+
+    def __init__(self, history: History, images: Sequence[str], behind: int | None) -> None:
+        """Read *history*, which `close` closes, behind an arrival, or whatever is kept of it."""
+        self._history = history
+        self._images = images
+        self._scopes = frozenset(images)
+        self._behind = history.file.removed() if behind is None else behind
+        self._seen = -1
+        self._schemas: dict[int, _Schema] = {}
+
+    def read(self, demand: plugins.Demand) -> "HistoryBatch | plugins.Idle":
+        """Return the next changes, each with its images.
+
+        Raises:
+            HistoryTruncatedError: changes behind the position were removed before they were read.
+            ImageNotKeptError: images of these changes were not kept.
+            HistoryBusyError: another process kept the file locked.
+
+        """
+        version = self._history.file.version()
+        if version == self._seen:
+            return plugins.Idle()
+        announced: list[plugins.RecordSchema] = []
+        made, size_bytes = [], 0
+        found = self._history.changes(self._behind, self._scopes, max(0, demand.records_max) + 1)
+        for change in found[: demand.records_max]:
+            if size_bytes >= demand.bytes_max:
+                break
+            if change.schema not in self._schemas:
+                self._schemas[change.schema] = _Schema(self._history, change, self._images)
+                announced.append(self._schemas[change.schema].imaged.schema)
+            made.append(self._message(change))
+            size_bytes += len(made[-1].value)
+        more = len(made) < len(found)
+        if not more:
+            self._seen = version
+        if not made:
+            return plugins.Idle(more=more)
+        self._behind = found[len(made) - 1].arrival
+        end = NumberPosition(self._behind)
+        return HistoryBatch(end, size_bytes, made, announced, more=more)
+
+    def close(self, reason: plugins.CloseReason) -> None:
+        """Close the file."""
+        del reason
+        self._history.close()
+
+    def _message(self, change: Change) -> "_Message":
+        schema = self._schemas[change.schema]
+        value = schema.read(change.change)
+        row = self._history.row_of(change, value)
+        content = schema.of_row(row, value) if row.is_derived else change.change
+        images = [NO_IMAGE] * len(self._images)
+        if OPERATIONS[change.operation] not in WIDE:
+            images = self._images_of(change, row, value, schema.imaged)
+        return _Message(schema.shaped, change, b"".join((content, *images)))
+
+    def _images_of(
+        self, change: Change, row: Row, value: Document, imaged: ImagedSchema
+    ) -> list[bytes]:
+        past = self._history.past_of(change, row, value)
+        is_deletion = OPERATIONS[change.operation] is Operation.DELETE
+        at_s = arrival.ms_of(change.arrival) // 1_000
+        made = []
+        for name in self._images:
+            if name == POST and is_deletion:
+                made.append(NO_IMAGE)
+                continue
+            state = past.before if name == PRE else past.after
+            is_whole = row.is_whole(state, past.partition, at_s, past.coverage)
+            made.append(
+                imaged.image(row, state, past.partition, is_whole=bool(is_whole), at_s=at_s)
+            )
+        return made
+
+
+class _Schema:
+    """A schema of changes without images, and the one with them."""
+
+    def __init__(self, history: History, change: Change, images: Sequence[str]) -> None:
+        shape = history.shape(change.schema)
+        self.read = shape.read
+        self.imaged = ImagedSchema(shape.schema, images)
+        self.shaped = ShapedSchema(self.imaged.schema)
+        self._write = writer_of(shape.schema.value)
+        self._clustering = shape.view.clustering
+
+    def of_row(self, row: Row, value: Document) -> bytes:
+        """Return the deletion of one row in the place of one of many rows."""
+        payload = {
+            **value["payload"],
+            **dict(zip(self._clustering, row.clustering or (), strict=True)),
+        }
+        operation = Operation.DELETE.value
+        return self._write({**value, "operationType": operation, "payload": payload, "range": None})
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """A change, in the form in which it is sent."""
+
+    shaped: ShapedSchema
+    change: Change
+    value: bytes
+
+
+class HistoryBatch(plugins.Batch):
+    """Changes of a history, as the bytes that they have there with those of their images."""
+
+    encodings = frozenset((_AVRO,))
+
+    def __init__(
+        self,
+        end: Position,
+        size_bytes: int,
+        messages: Sequence[_Message],
+        announced: Sequence[plugins.RecordSchema],
+        *,
+        more: bool,
+    ) -> None:
+        """Keep these."""
+        self.split = SPLIT.split_id
+        self.end = end
+        self.size_bytes = size_bytes
+        self.more = more
+        self._messages = messages
+        self._announced = announced
+
+    def records(self) -> Iterator[ShapedRecord]:
+        """Make the records, in order."""
+        for each in self._messages:
+            change = each.change
+            yield ShapedRecord(
+                each.shaped,
+                change.key,
+                each.value,
+                operation=OPERATIONS[change.operation],
+                timestamp_us=change.written_us,
+                headers=(),
+                original=(change.key, each.value),
+            )
+
+    def schemas(self) -> Sequence[plugins.RecordSchema]:
+        """Return the schemas that are used here for the first time."""
+        return self._announced
+
+    def encode(self, encoding: str) -> plugins.EncodedRecords:
+        """Return all changes in Avro."""
+        assert encoding == _AVRO  # noqa: S101 (the only one of `encodings`)
+        return plugins.EncodedRecords(
+            keys=[each.change.key for each in self._messages],
+            values=[each.value for each in self._messages],
+            headers=[_headers(each) for each in self._messages],
+            tables=[each.shaped.schema.table for each in self._messages],
+        )
+
+
+def _headers(message: _Message) -> plugins.Headers:
+    return ((SCHEMA_ID_HEADER, message.shaped.schema.schema_id),)
