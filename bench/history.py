@@ -56,11 +56,25 @@ def measured(
                     "run", job=jobs.write(recording, recording.nodes, {"plugin": "null"})
                 ),
             }
+            if way == "all images":
+                found |= _images_read(jobs, file, recording)
             for name, sample in found.items():
                 sample.pop("modules", None)
-                if name != "start" and sample["changes"] != recording.mutations:
+                if not name.endswith("start") and sample["changes"] != recording.mutations:
                     raise ProbeFailedError(f"{way}: {sample['changes']} of {recording.mutations}")
             yield way, found, file
+
+
+def _images_read(jobs: Jobs, file: Path, recording: Recording) -> Mapping[str, dict[str, Any]]:
+    """Measure a job that reads a history with its images, and one that finds nothing new."""
+    (of_table,) = parse_schema(recording.schema.read_text()).tables.values()
+    empty = file.with_suffix(".empty")
+    probes = {}
+    for name, path in (("images", file), ("images start", empty)):
+        source = {"plugin": "history", "path": str(path), "tables": of_table.qualified}
+        job = jobs.write_job(source, {"plugin": "null"})
+        probes[name] = jobs.probe("run", job=job)
+    return probes
 
 
 def figures_of(samples: Mapping[str, Sequence[tuple[Mapping[str, Sample], int]]]) -> list[Figure]:
@@ -78,6 +92,10 @@ def figures_of(samples: Mapping[str, Sequence[tuple[Mapping[str, Sample], int]]]
         cpu = [_per_change_us(s["run"], s["start"]) for s in runs]
         title = f"three copies of 13 columns -> history, {way}"
         made.append(Figure(title, "µs", cpu, bounds, goal=_GOALS_US[way]))
+        if "images" in runs[0]:
+            cpu = [_per_change_us(s["images"], s["images start"]) for s in runs]
+            title = "a history -> null sink, both images of each change"
+            made.append(Figure(title, "µs", cpu, {"changes": changes}))
     return made
 
 

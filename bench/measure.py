@@ -152,19 +152,23 @@ class Jobs:
         consistency: str = "",
     ) -> str:
         """Write a job that reads *nodes*, at the recording's *consistency*; return its path."""
-        folder = self.folder / str(len(list(self.folder.iterdir())))
-        folder.mkdir()
         source = {
             "plugin": "cassandra",
             "schema": str(recording.schema),
             "consistency": consistency or recording.consistency,
             "nodes": {node: str(path) for node, path in nodes.items()},
         }
+        return self.write_job(source, sink)
+
+    def write_job(self, source: Mapping[str, object], sink: Mapping[str, object]) -> str:
+        """Write a job of this source and this sink; return its path."""
+        folder = self.folder / str(len(list(self.folder.iterdir())))
+        folder.mkdir()
         job = {
             # Logs have notes of the jobs that read them, so each run has jobs of its own.
             "job": f"bench-{self.folder.name}-{folder.name}",
             "state": "state.db",
-            "source": source,
+            "source": dict(source),
             "sink": dict(sink),
         }
         path = folder / "job.yaml"
