@@ -23,7 +23,7 @@ from cassandra.cluster import (
     Session,
 )
 from cassandra.policies import WhiteListRoundRobinPolicy
-from cassandra.protocol import ResultMessage, _ProtocolHandler, read_int
+from cassandra.protocol import ResultMessage, _ProtocolHandler, read_int, read_short, read_string
 
 from headrace.plugins import ConfigError, MissingRequirementError, Problem
 from headrace.plugins.cql_text import TokenKind, quote_name, tokens
@@ -228,8 +228,33 @@ class _Reading:
         return groups
 
 
+_CUSTOM: Final = 0x00  # Types of the native protocol that have types inside, or a name.
+_USER_TYPE: Final = 0x30
+_TUPLE: Final = 0x31
+_TYPES_INSIDE: Final = {0x20: 1, 0x21: 2, 0x22: 1}  # A list, a map, a set.
+
+
 class RawResult(ResultMessage):  # type: ignore[misc]  # The driver has no types.
     """Rows as the bytes that the node sent: as a log has them."""
+
+    @classmethod
+    def read_type(cls, f: Any, user_type_map: Any) -> None:  # noqa: ANN401 (the driver's)
+        """Step over a type: raw values need none, and the driver does not know all of a vector."""
+        kind, inside = read_short(f), 0
+        if kind == _CUSTOM:
+            read_string(f)
+        elif kind == _USER_TYPE:
+            read_string(f)
+            read_string(f)
+            for _ in range(read_short(f)):
+                read_string(f)
+                cls.read_type(f, user_type_map)
+        elif kind == _TUPLE:
+            inside = read_short(f)
+        else:
+            inside = _TYPES_INSIDE.get(kind, 0)
+        for _ in range(inside):
+            cls.read_type(f, user_type_map)
 
     def recv_results_rows(self, f: Any, *arguments: Any) -> None:  # noqa: ANN401 (the driver's)
         """Read the rows of an answer."""

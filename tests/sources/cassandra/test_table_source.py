@@ -120,6 +120,29 @@ def test_a_node_is_asked(tmp_path: Path) -> None:
     assert [ConsistencyLevel.ALL] == asked
 
 
+def test_types_that_the_driver_does_not_know() -> None:
+    """A node may name any type, also inside others: values are read as bytes."""
+    name = b"o.a.c.db.marshal.VectorType(o.a.c.db.marshal.UserType(k,75,66:Int32Type) , 2)"
+    custom = b"\x00\x00" + len(name).to_bytes(2, "big") + name
+    field = b"\x00\x01f"
+    types = {
+        "v": custom,
+        "l": b"\x00\x20" + custom,
+        "m": b"\x00\x21" + TEXT + custom,
+        "s": b"\x00\x22" + custom,
+        "u": b"\x00\x30\x00\x01k\x00\x01u\x00\x02" + field + TEXT + field + custom,
+        "t": b"\x00\x31\x00\x02" + TEXT + custom,
+    }
+    version = rows({"release_version": TEXT}, [b"5.0.2"])
+    answers = {"SELECT release_version": version, "SELECT token(": rows({"token": TEXT} | types)}
+    with CqlNode(answers=answers) as node:
+        made = source(contact_points=[node.point])
+        found = made.open(made.plan()[0], None).read(Demand())
+
+    assert isinstance(found, Batch)
+    assert not list(found.records())
+
+
 @pytest.mark.parametrize(
     ("table", "message"),
     [("shop.nothing", "is not in the schema"), ("shop.counted", "holds counters")],
