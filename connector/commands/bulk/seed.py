@@ -61,7 +61,8 @@ def main(given: SeedOptions) -> int:
             _read(text, config, file, given)
             end_seed(file, SystemClock().wall_ms())
             seed = seed_now(file)
-    assert seed is not None  # noqa: S101 (a run was named)
+    if seed is None:
+        raise _keeps_no_images(config.file)
     sys.stdout.write(f"all rows of {config.table} are known: {seed.rows} were read\n")
     return 0
 
@@ -84,11 +85,7 @@ def _check_followed(path: Path, text: JobText, file: HistoryFile) -> None:
     """Refuse a snapshot before the logs are followed: a change between both would be in neither."""
     epochs = file.epochs()
     if not epochs or epochs[-1].states_since_us is None:
-        raise HistorySeedError(
-            "keeps no images, so there is nothing to seed",
-            place=str(file.path),
-            hint="ALTER CDC … INCLUDE (CHANGE, POST)",
-        )
+        raise _keeps_no_images(file.path)
     with closing(read_job(path, text.name).open_store(create=False)) as store:
         begun = {state.split for state in store.states() if state.position is not None}
         splits = store.plans().in_force.splits
@@ -100,6 +97,11 @@ def _check_followed(path: Path, text: JobText, file: HistoryFile) -> None:
             place=str(file.path),
             hint="run `headrace worker`, and seed again a moment later",
         )
+
+
+def _keeps_no_images(path: Path) -> HistorySeedError:
+    hint = "ALTER CDC … INCLUDE (CHANGE, POST)"
+    return HistorySeedError("keeps no images: there is nothing to seed", place=str(path), hint=hint)
 
 
 def _read(text: JobText, config: HistoryConfig, file: HistoryFile, given: SeedOptions) -> None:

@@ -31,7 +31,7 @@ from headrace.connector.history.query import Query
 from headrace.connector.history.reading import History
 from headrace.connector.history.seeding import Seed, seed_now
 from headrace.connector.language.formatting import format_statement
-from headrace.connector.language.rendering import STATEMENT_COLUMN, ResultTable
+from headrace.connector.language.rendering import STATEMENT_COLUMN, ResultTable, StatementWarning
 from headrace.connector.language.statements import (
     AlterCdc,
     AlterSink,
@@ -90,15 +90,15 @@ class Histories:
             case PollCdc():
                 return self.poll(statement)
             case CreateCdc():
-                self.create(statement)
+                return ResultTable(warnings=self.create(statement))
             case AlterCdc():
                 self.alter(statement)
             case DropCdc():
                 self.drop(statement)
         return ResultTable()
 
-    def create(self, statement: CreateCdc) -> None:
-        """Create a history: its sink, and the source that feeds it.
+    def create(self, statement: CreateCdc) -> tuple[StatementWarning, ...]:
+        """Create a history: its sink, and the source that feeds it. Say what is left to do.
 
         Raises:
             ConfigError: with every mistake.
@@ -115,10 +115,14 @@ class Histories:
                     f"{known.name} exists, and is another: {self._statement(known)}",
                     "alter it, or drop it first",
                 )
-            return
+            return ()
         with self._commands.together():
             self._commands.create_sink(sink)
             self._commands.create_source(compile_source(source))
+        if dict(statement.options).get("seed") != SNAPSHOT:
+            return ()
+        said = "the rows that are in the table now are not read yet"
+        return (StatementWarning("not_seeded", said, f"when its job runs, {_todo(sink.name)}"),)
 
     def alter(self, statement: AlterCdc) -> None:
         """Change what a history keeps and shows from now on. Raises as `create`."""
@@ -368,12 +372,16 @@ def _kept(config: HistoryConfig, name: str) -> dict[str, str]:
 
 
 def _seed_text(seed: Seed | None, name: str) -> str:
-    todo = f"run `headrace seed WORKER.yaml {name}`"
     if seed is None:
-        return f"not started: {todo}"
+        return f"not started: {_todo(name)}"
     if seed.done is None:
-        return f"{seed.rows} rows read by run {seed.run}; if it does not run any more, {todo}"
+        said = f"{seed.rows} rows read by run {seed.run}"
+        return f"{said}; if it does not run any more, {_todo(name)}"
     return f"done: {seed.rows} rows read, all known since {time_text(ms_of(seed.done))}"
+
+
+def _todo(name: str) -> str:
+    return f"run `headrace seed WORKER.yaml {name}`"
 
 
 def _purge(config: HistoryConfig) -> None:

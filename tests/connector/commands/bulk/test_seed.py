@@ -197,12 +197,12 @@ def test_by_statements(
     def execute(statement: str) -> str:
         capsys.readouterr()
         assert 0 == exec_main(["--state", "state.db", "-e", statement])
-        return capsys.readouterr().out
+        return "".join(capsys.readouterr())
 
     options = "seed = 'snapshot' AND job = 'orders'"
     create = f"CREATE CDC {NAME} ON {T} INCLUDE (CHANGE, POST) WITH {options}"
     for _ in range(2):
-        execute(create)
+        assert "warning [not_seeded]" in execute(create)
         assert 0 == seeded.job.run()
         assert f"not started: run `headrace seed WORKER.yaml {NAME}`" in execute(
             f"DESCRIBE CDC {NAME}"
