@@ -68,8 +68,9 @@ def end_seed(file: HistoryFile, now_ms: int) -> None:
 class RowWriter(plugins.Writer):
     """Writes the rows that one run reads of the table: each delivery is a transaction."""
 
-    def __init__(self, file: HistoryFile, run: str) -> None:
+    def __init__(self, file: HistoryFile, run: str, clock: plugins.Clock) -> None:
         """Write into *file*, which it closes."""
+        self._clock = clock
         self._file = file
         self._run = run
         self._shapes: dict[bytes, _Shape] = {}
@@ -93,9 +94,11 @@ class RowWriter(plugins.Writer):
                     place=str(self._file.path),
                     hint="another run does, or ALTER CDC removed the images: see DESCRIBE CDC",
                 )
+            read_us = (self._clock.wall_ms() + 1) * 1_000
             parts = zip(encoded.keys, encoded.values, encoded.headers, strict=True)
             for key, content, headers in parts:
-                self._fold(key or b"", content, dict(headers)[SCHEMA_ID_HEADER], seed.begun_us)
+                shape = self._shapes[dict(headers)[SCHEMA_ID_HEADER]]
+                self._fold(key or b"", shape, shape.read(content), seed.begun_us, read_us)
             count = seed.rows + len(encoded)
             self._file.run("UPDATE seeds SET row_count = ? WHERE run = ?", (count, self._run))
         settle(range(len(encoded)))
@@ -108,13 +111,13 @@ class RowWriter(plugins.Writer):
         """Close the file."""
         self._file.close()
 
-    def _fold(self, key: bytes, content: bytes, schema_id: bytes, begun_us: int) -> None:
-        shape = self._shapes[schema_id]
-        value = shape.read(content)
+    def _fold(
+        self, key: bytes, shape: "_Shape", value: plugins.Document, begun_us: int, read_us: int
+    ) -> None:
         row = row_name(value, shape.view)
         stored = self._file.run("SELECT state FROM states WHERE key = ? AND row = ?", (key, row))
         found = stored.fetchone()
-        state = seeded(state_of(found and found[0]), value, shape.view, begun_us)
+        state = seeded(state_of(found and found[0]), value, shape.view, begun_us, read_us)
         made = key, row, _PACK.encode(state)
         self._file.run("INSERT OR REPLACE INTO states VALUES (?, ?, ?)", made)
 

@@ -76,7 +76,7 @@ class HistorySink(plugins.Sink):
         made = self._file()
         seed = seed_now(made)
         if seed is not None and seed.run == self.context.job:
-            return RowWriter(made, seed.run)
+            return RowWriter(made, seed.run, self.context.clock)
         try:
             if self.context.origin not in (plugins.NO_ORIGIN, made.origin()):
                 made.keep_origin(self.context.origin)

@@ -6,12 +6,12 @@ deletion covers it already. All that was written since then is in the logs.
 """
 
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
-from headrace.connector.rows.folding import State, TableView, add, is_live, lives
+from headrace.connector.rows.folding import NEVER, State, TableView, add, is_live, lives
 from headrace.plugins import Document
 
 MARK: Final = "seeded"
@@ -22,12 +22,16 @@ _PREPENDED_US: Final = 2 * 1_262_304_000_000_000  # Ids of prepended elements co
 _TICKS: Final = 10
 
 
-def seeded(state: State | None, value: Document, view: TableView, begun_us: int) -> State:
+def seeded(
+    state: State | None, value: Document, view: TableView, begun_us: int, read_us: int
+) -> State:
     """Return *state* with a row, or the static columns, as the snapshot read them; safe to repeat.
 
-    *value* has them in the form of a change. The logs have all that was written since *begun_us*.
-    The mark has the columns without a value, the keys of the cells of each collection and UDT, and
-    whether there was a row without any value.
+    *value* has them in the form of a change, as they were before *read_us*. The logs have all that
+    was written since *begun_us*.
+    The mark has the columns without a value, the keys of the cells of each collection and UDT,
+    whether there was a row without any value, and which collections have the time of the row: that
+    may be theirs, or stand for one that CQL does not show.
     """
     live = None if state is None else state.get("live")
     alone = add(None, value)["columns"]
@@ -42,6 +46,11 @@ def seeded(state: State | None, value: Document, view: TableView, begun_us: int)
         [name for name in names if name not in alone],
         {name: list(each["cells"]) for name, each in alone.items() if isinstance(each, Mapping)},
         not alone,
+        {
+            name: [at_us, read_us]
+            for name, each in alone.items()
+            if (at_us := _guessed(each, value)) is not None
+        },
     ]
     return made
 
@@ -52,7 +61,7 @@ def is_doubtful(view: TableView, state: State, after: int, at_s: int, begun_us: 
     *after* is the newest deletion of the whole row. The snapshot had what the mark of *state* says,
     or nothing of it.
     """
-    nulls, cells, has_row = state.get(MARK, (None, {}, False))
+    nulls, cells, has_row, guesses = state.get(MARK, (None, {}, False, {}))
     is_there = False
     for name, column in state["columns"].items():
         if name not in view.types:
@@ -64,9 +73,13 @@ def is_doubtful(view: TableView, state: State, after: int, at_s: int, begun_us: 
             is_there = is_there or bool(shown)
             if any(p not in known and column["cells"][p][0] < begun_us for p in shown):
                 return True
+            at_us, read_us = guesses.get(name, (None, NEVER))
+            if at_us is not None and _is_changed(column, known, at_us, since, begun_us):
+                return True
             if _is_list(view, name) and not known.isdisjoint(shown):
-                others = [p for p, c in column["cells"].items() if p not in known and c[0] > since]
-                if not _are_new(others, begun_us):
+                cells_now = column["cells"].items()
+                others = {p: c[0] for p, c in cells_now if p not in known and c[0] > since}
+                if not _are_new(others, begun_us) or any(at < read_us for at in others.values()):
                     return True
         elif lives(column, after, at_s):
             is_there = True
@@ -74,6 +87,23 @@ def is_doubtful(view: TableView, state: State, after: int, at_s: int, begun_us: 
                 return True
     is_alone = not is_there and is_live(state, after, at_s)
     return is_alone and not has_row and bool(state["live"][0] < begun_us)
+
+
+def _guessed(column: Any, value: Document) -> int | None:  # noqa: ANN401 (of a state)
+    """Return the time of all cells of a collection, if the time of the row can be in its place."""
+    times = {c[0] for c in column["cells"].values()} if isinstance(column, Mapping) else set()
+    row_us = value["timestampMicros"]
+    return min(times) if times in ({row_us}, {row_us + 1}) else None  # A list adds one.
+
+
+def _is_changed(
+    column: Mapping[str, Any], known: Collection[bytes], at_us: int, since: int, begun_us: int
+) -> bool:
+    """Say whether an old change lies between *at_us* and when the cells may have been written."""
+    if at_us <= since < begun_us:
+        return True
+    cells = [cell for path, cell in column["cells"].items() if path in known]
+    return any(at_us != cell[0] < begun_us for cell in cells)
 
 
 def _regular(view: TableView) -> Collection[str]:

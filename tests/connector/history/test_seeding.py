@@ -41,8 +41,13 @@ def newest_us(changes: Sequence[Change]) -> int:
 class Seeded:
     """A history that begins in the middle of a table's past, and reads a snapshot later."""
 
-    def __init__(self, folder: Path, name: str, table: str, cuts: Sequence[int]) -> None:
-        """Begin after *cuts*[0] changes: they are in the table, and not in the logs that it has."""
+    def __init__(
+        self, folder: Path, name: str, table: str, cuts: Sequence[int], *, timed: bool = True
+    ) -> None:
+        """Begin after *cuts*[0] changes: they are in the table, and not in the logs that it has.
+
+        CQL shows the times of elements if they are *timed*.
+        """
         self.changes = changes(name)[table]
         self.kept = Kept(DrivenClock(), **beside(folder, table=table, seed="snapshot"))
         self.table = self.changes[0].table
@@ -53,6 +58,7 @@ class Seeded:
             for number in range(len(each.encoded))
         ]
         self.cuts = cuts
+        self.timed = timed
         begun_us = newest_us(self.changes[: cuts[0]]) + 1
         self.history = self.kept.history()
         with self.history.file.writing():
@@ -74,7 +80,7 @@ class Seeded:
         fold = Fold(self.table)
         for change in self.changes[:count]:
             fold.add(change)
-        return list(selected(fold, self.now_s))
+        return list(selected(fold, self.now_s, timed=self.timed))
 
     @property
     def now_s(self) -> int:
@@ -84,10 +90,12 @@ class Seeded:
     def seed(self, rows: Sequence[tuple[bytes | None, ...]], run: str = RUN) -> None:
         """Let a run write *rows*, as a backfill does."""
         config = self.kept.sink.config
-        sink = HistorySink(config, replace(context(self.kept.clock), job=run))
-        writer = sink.open()
+        now = DrivenClock()  # Of the clients, whose times are in the recording.
+        now.advance(max(0, newest_us(self.changes) // 1_000 - now.wall_ms()) + 1)
+        writer = HistorySink(config, replace(context(now), job=run)).open()
         if rows:
-            writer.submit(delivery(self.table, rows, self.now_s), settled)
+            made = delivery(self.table, rows, self.now_s, timed=self.timed)
+            writer.submit(made, settled)
         writer.close()
 
     def events(self, *scopes: str) -> list[Event]:
@@ -114,8 +122,11 @@ def parts_of(seeded: Seeded, dice: random.Random) -> tuple[list[Event], list[Eve
     return seeded.events("pre", "post"), seeded.events("latest")
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
-def test_images_are_what_select_shows(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "timed"),
+    [*((name, True) for name in RECORDINGS), ("4.1-ops", False), ("5.0-random", False)],
+)
+def test_images_are_what_select_shows(name: str, tmp_path: Path, *, timed: bool) -> None:
     """Of rows that are older than the history, wherever its snapshot falls; or they are partial."""
     dice = random.Random(1)  # noqa: S311 (any cuts)
     counts = {"whole": 0, "partial": 0, "new": 0}
@@ -124,7 +135,7 @@ def test_images_are_what_select_shows(name: str, tmp_path: Path) -> None:
         folder.mkdir()
         begin, *inner = sorted(dice.sample(range(1, len(mine)), min(4, len(mine) - 1)))
         inner += [len(mine)] * (3 - len(inner))
-        seeded = Seeded(folder, name, table, [begin, *inner, len(mine)])
+        seeded = Seeded(folder, name, table, [begin, *inner, len(mine)], timed=timed)
         past, newest = parts_of(seeded, dice)
         compare(seeded, past, newest, counts)
         seeded.history.close()

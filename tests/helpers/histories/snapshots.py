@@ -20,9 +20,12 @@ Raw = tuple[bytes | None, ...]
 _TOKEN: Final = bytes(8)
 
 
-def selected(fold: Fold, at_s: int) -> Iterator[Raw]:
-    """Yield the rows of the fold's table at *at_s*, as a node of 5.0 returns them."""
-    columns = Selected(fold.table, times_of_elements=True).values
+def selected(fold: Fold, at_s: int, *, timed: bool = True) -> Iterator[Raw]:
+    """Yield the rows of the fold's table at *at_s*, as a node returns them.
+
+    Before 5.0 it does not return the times of elements: they are not *timed*.
+    """
+    columns = Selected(fold.table, times_of_elements=timed).values
     for partition in fold._partitions.values():  # noqa: SLF001 (what a node has)
         statics = {
             name: column.live(partition.deleted_us, at_s)
@@ -38,18 +41,20 @@ def selected(fold: Fold, at_s: int) -> Iterator[Raw]:
             if not any(cells.values()) and not row.is_live(after, at_s):
                 continue
             shown = True
-            values = [_value(c, (cells | statics).get(c.name, []), at_s) for c in columns]
+            values = [
+                _value(c, (cells | statics).get(c.name, []), at_s, timed=timed) for c in columns
+            ]
             yield _TOKEN, *partition.key, *row.values, *(part for each in values for part in each)
         if any(statics.values()) and not shown:
             nothing = [None] * len(fold.table.clustering)
-            values = [_value(c, statics.get(c.name, []), at_s) for c in columns]
+            values = [_value(c, statics.get(c.name, []), at_s, timed=timed) for c in columns]
             yield _TOKEN, *partition.key, *nothing, *(part for each in values for part in each)
 
 
-def delivery(table: TableSchema, rows: Sequence[Raw], at_s: int) -> Delivery:
+def delivery(table: TableSchema, rows: Sequence[Raw], at_s: int, *, timed: bool = True) -> Delivery:
     """Return what a sink gets of these rows in a backfill."""
     shape = Deliveries((table.qualified,), lambda _: 0).shape(table)
-    snapshot = Snapshot(Selected(table, times_of_elements=True))
+    snapshot = Snapshot(Selected(table, times_of_elements=timed))
     changes = [change for row in rows for change in snapshot.changes(row, now_s=at_s)]
     records = [ChangeRecord(change, _provenance(change), shape.schema) for change in changes]
     batch = ChangeBatch("rows", NumberPosition(0), 0, records, [shape.schema])
@@ -68,10 +73,10 @@ def _provenance(change: Change) -> Provenance:
     )
 
 
-def _value(column: ColumnSchema, cells: Sequence[Cell], at_s: int) -> Raw:
-    """Return a column's value, its write times and its times to live."""
+def _value(column: ColumnSchema, cells: Sequence[Cell], at_s: int, *, timed: bool) -> Raw:
+    """Return a column's value and, if they are returned, its write times and times to live."""
     if not cells:
-        return None, None, None
+        return (None, None, None) if timed or not column.is_complex else (None,)
     times = [cell.timestamp_us.to_bytes(8, "big", signed=True) for cell in cells]
     lefts = [None if c.expires_s is None else _number(c.expires_s - at_s) for c in cells]
     if not column.is_complex:
@@ -88,6 +93,8 @@ def _value(column: ColumnSchema, cells: Sequence[Cell], at_s: int) -> Raw:
         per = {"map": zip(paths, raws, strict=True), "set": zip(paths, strict=True)}
         parts = per.get(kind.name, zip(raws, strict=True))
         whole = _number(len(cells)) + b"".join(_part(each) for part in parts for each in part)
+    if not timed:
+        return (whole,)
     count = _number(len(cells))
     return whole, count + b"".join(map(_part, times)), count + b"".join(map(_part, lefts))
 
