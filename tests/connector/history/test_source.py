@@ -208,6 +208,16 @@ def test_a_row_that_a_range_removed_is_a_deletion_of_its_own(tmp_path: Path) -> 
     assert (None, None) == (row.value["post"], row.value["range"])
 
 
+def test_a_deletion_has_no_image_after_it(tmp_path: Path) -> None:
+    """Also if it came too late to delete anything."""
+    kept = Kept(DrivenClock(), **beside(tmp_path, table=TABLE, seed="empty"))
+    write(kept, change(written_us=5, note="a"), change("DELETE", written_us=4))
+    _, late = read(source(kept.sink.config.path))
+
+    assert "a" == late.value["pre"]["payload"]["note"]
+    assert late.value["post"] is None
+
+
 def test_a_row_of_unknown_past_says_what_is_known(tmp_path: Path) -> None:
     """Columns that were never seen are not among the known ones."""
     kept = Kept(DrivenClock(), **beside(tmp_path, table=TABLE))
