@@ -43,11 +43,6 @@ class HistorySink(plugins.Sink):
     config_class = HistoryConfig
     config: HistoryConfig
 
-    def __init__(self, config: HistoryConfig, context: plugins.Context) -> None:
-        """Keep both."""
-        super().__init__(config, context)
-        self._schemas: dict[bytes, plugins.RecordSchema] = {}  # A source announces each once.
-
     @classmethod
     def config_of_uri(cls, host: str, path: str) -> dict[str, str]:
         """Take three slashes from the root, as `file://` does."""
@@ -97,7 +92,7 @@ class HistorySink(plugins.Sink):
 
     def open_split(self, split: str) -> plugins.TransactionalWriter:
         """Return the writer of one split."""
-        return HistoryWriter(self._file(), split, self.config, self.context.clock, self._schemas)
+        return HistoryWriter(self._file(), split, self.config, self.context.clock)
 
     def _file(self) -> HistoryFile:
         return HistoryFile.made(self.config.file, self.config.table, self.config.buckets)
@@ -144,9 +139,8 @@ class HistoryWriter(plugins.TransactionalWriter):
         split: str,
         config: HistoryConfig,
         clock: plugins.Clock,
-        schemas: dict[bytes, plugins.RecordSchema],
     ) -> None:
-        """Write to *file*, which it closes. *schemas*, by id, are shared by all splits."""
+        """Write to *file*, which it closes."""
         self.place = str(file.path)
         self._file = file
         self._split = split
@@ -158,7 +152,7 @@ class HistoryWriter(plugins.TransactionalWriter):
         self._expands = config.expand_deletes
         self._epoch = 0
         self._submitted: list[plugins.EncodedRecords] = []
-        self._schemas = schemas
+        self._schemas: Mapping[bytes, plugins.RecordSchema] = {}
         self._shapes: dict[plugins.Headers, _Shape] = {}
 
     def begin(self, deadline_ms: int) -> Mapping[str, bytes] | None:
@@ -189,8 +183,7 @@ class HistoryWriter(plugins.TransactionalWriter):
 
         """
         encoded = delivery.encoded
-        for schema in delivery.batch.schemas():
-            self._schemas[schema.schema_id] = schema
+        self._schemas = delivery.schemas
         other = {table for table in encoded.tables if table != self._file.table}
         if other:
             raise HistoryTableError(

@@ -1,8 +1,8 @@
 """What a reader returns: a batch of records, and how it was delivered."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.plugins.positions import Position
@@ -115,7 +115,11 @@ class RecordBatch(Batch):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a writer gets: a batch, and its records as bytes in the encoding of the sink."""
+    """What a writer gets: a batch, and its records as bytes in the encoding of the sink.
+
+    *schemas* has the schemas of its records, and of others that were read, by their ids.
+    """
 
     batch: Batch
     encoded: EncodedRecords
+    schemas: Mapping[bytes, RecordSchema] = field(default_factory=dict)

@@ -6,7 +6,7 @@ records or position (R4).
 """
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import compress
@@ -25,6 +25,7 @@ from headrace.plugins import (
     FatalError,
     Position,
     Record,
+    RecordSchema,
 )
 from headrace.plugins.records.codecs import CONTROL_TABLE
 
@@ -77,9 +78,9 @@ class Shipment:
     done_content: int = 0
     """The content of those that are not sent again."""
 
-    def delivery(self) -> Delivery:
+    def delivery(self, schemas: Mapping[bytes, RecordSchema]) -> Delivery:
         """Return what the writer is given now."""
-        return Delivery(self.batch, self.encoded)
+        return Delivery(self.batch, self.encoded, schemas)
 
     def accounted(self) -> int:
         """Return `checksum` if the records of this attempt and those done before are all."""

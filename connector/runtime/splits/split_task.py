@@ -51,6 +51,7 @@ from headrace.plugins import (
     LeaseLostError,
     Position,
     Reader,
+    RecordSchema,
     RetriableError,
     SharedReading,
     Source,
@@ -106,6 +107,7 @@ class Surroundings:
     tally: Tally = field(default_factory=Tally)
     plan: int = 0  # The generation of the splits; 0 is any.
     window_bytes: int = 0  # How much of a split may be uncommitted when its owner dies (I7).
+    schemas: dict[bytes, RecordSchema] = field(default_factory=dict)  # A source gives each once.
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,6 +446,7 @@ class SplitRun:
         if not batch.ready():
             return Progress.FETCHING
         schemas = batch.schemas()
+        self._around.schemas.update((schema.schema_id, schema) for schema in schemas)
         self._around.store.put_schemas(schemas)
         crash.reached("schemas_stored")
         self._around.encoder.announce(schemas)
@@ -498,7 +501,8 @@ class SplitRun:
 
         self.ledger.mark_sent(shipment, now_ms)
         try:
-            self._around.writers.of(self.split).submit(shipment.delivery(), settle)
+            delivery = shipment.delivery(self._around.schemas)
+            self._around.writers.of(self.split).submit(delivery, settle)
         except Exception as error:  # The writer will report no result for it.
             self.ledger.mark_refused(shipment)
             blame(error, self._around.writers.sink)

@@ -11,7 +11,7 @@ from headrace.connector.history.errors import HistorySeedError
 from headrace.connector.history.query import Event, Query
 from headrace.connector.history.seeding import RowWriter, begin_seed, end_seed, seed_now
 from headrace.connector.history.sink import HistorySink
-from headrace.plugins import Delivery, FatalError, Operation
+from headrace.plugins import FatalError, Operation
 from headrace.plugins.testing.doubles import DrivenClock, context
 from headrace.sources.cassandra.mutation.changes import Change
 from headrace.sources.cassandra.mutation.folding import Fold
@@ -52,7 +52,7 @@ class Seeded:
         self.kept = Kept(DrivenClock(), **beside(folder, table=table, seed="snapshot"))
         self.table = self.changes[0].table
         self.singles = [
-            Delivery(each.batch, each.encoded.chosen([number]))
+            replace(each, encoded=each.encoded.chosen([number]))
             for batch in recorded_batches(name)
             if len((each := of_table(batch, table)).encoded)
             for number in range(len(each.encoded))

@@ -18,6 +18,7 @@ from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.plugins import (
     Batch,
     CloseReason,
+    Delivery,
     Demand,
     Done,
     EncodedPosition,
@@ -27,12 +28,15 @@ from headrace.plugins import (
     News,
     NumberPosition,
     Position,
+    RecordBatch,
     RetriableError,
+    Settle,
     SharedReading,
     Split,
 )
 from headrace.plugins.testing.doubles import ChaosResult as Fate
 from headrace.plugins.testing.doubles import (
+    ChaosWriter,
     MemoryConfig,
     MemoryReader,
     MemorySource,
@@ -70,6 +74,32 @@ def test_delivers_and_commits_everything(rig: Rig) -> None:
     assert [25] == rig.source.released["a"]
     state = rig.store.states()[0]
     assert 25 == state.counters["shop.orders"].cut == state.counters["shop.orders"].delivered
+
+
+def test_a_delivery_has_schemas_that_another_split_announced(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source announces each once, and the split that did it may be sent later, or never."""
+    found: list[tuple[str, set[bytes]]] = []
+    schemas, submit = RecordBatch.schemas, ChaosWriter.submit
+    monkeypatch.setattr(
+        RecordBatch, "schemas", lambda batch: schemas(batch) if batch.split == "a" else ()
+    )
+
+    def noted(writer: ChaosWriter, delivery: Delivery, settle: Settle) -> None:
+        found.append((delivery.batch.split, set(delivery.schemas)))
+        submit(writer, delivery, settle)
+
+    monkeypatch.setattr(ChaosWriter, "submit", noted)
+    rig.open({"a": 5, "b": 5})
+    rig.gain()
+    rig.until(lambda: 5 == rig.committed() == rig.committed("b"))
+
+    assert {"a", "b"} == {split for split, _ in found}
+    assert {record.schema.schema_id for record in sample_records(1)} == set.union(
+        *(known for _, known in found)
+    )
+    assert all(known for _, known in found)
 
 
 def test_what_is_stored_is_not_held(rig: Rig) -> None:

@@ -54,7 +54,8 @@ def of_table(batch: Batch, table: str) -> Delivery:
     """Return what a sink gets of one table's changes in *batch*."""
     encoded = Encoder(Encoding(codec="avro", envelope="cep44")).encode(batch, token=1)
     mine = [number for number, name in enumerate(encoded.tables) if name == table]
-    return Delivery(batch, encoded.chosen(mine))
+    schemas = {record.schema.schema_id: record.schema for record in batch.records()}
+    return Delivery(batch, encoded.chosen(mine), schemas)
 
 
 def fill(kept: Kept, deliveries: Sequence[Delivery], *, per_commit: int, step_ms: int) -> None:
@@ -64,7 +65,7 @@ def fill(kept: Kept, deliveries: Sequence[Delivery], *, per_commit: int, step_ms
         count = len(delivery.encoded)
         for begin in range(0, count, per_commit):
             part = delivery.encoded.chosen(range(begin, min(count, begin + per_commit)))
-            writer.submit(Delivery(delivery.batch, part), settled)
+            writer.submit(Delivery(delivery.batch, part, delivery.schemas), settled)
             kept.clock.advance(step_ms)
             assert writer.commit({}, FOREVER_MS)
     writer.close()

@@ -85,4 +85,4 @@ def delivery(*changes: Mapping[str, Any], table: str = TABLE) -> Delivery:
         [table] * count,
     )
     batch = RecordBatch("1-of-1", NumberPosition(0), 0, made=(), announced=(SCHEMA,))
-    return Delivery(batch, encoded)
+    return Delivery(batch, encoded, {SCHEMA.schema_id: SCHEMA})

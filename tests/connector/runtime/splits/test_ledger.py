@@ -124,7 +124,7 @@ class LedgerMachine(RuleBasedStateMachine):
         for shipment in self.ledger.unsent():
             self.ledger.mark_sent(shipment, 0)
             failures, adds_up = [], miscount > 0
-            encoded = shipment.delivery().encoded
+            encoded = shipment.delivery({}).encoded
             followed = [value for value in encoded.values if has_tombstone(value)]
             assert followed == [encoded.values[index] for index in encoded.tombstones]
             for index, value in enumerate(encoded.values):
@@ -200,7 +200,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.ledger.resend()
         for shipment in self.ledger.unsent():
             self.ledger.mark_sent(shipment, 0)
-            values = shipment.delivery().encoded.values
+            values = shipment.delivery({}).encoded.values
             self.model.arrivals += [int(value) for value in values]
             self.ledger.settle(shipment.seq, shipment.attempt, range(len(values)), ())
         self.read(0, has_end=True)
@@ -260,7 +260,7 @@ def test_an_invalid_result_settles_nothing(
     assert ledger.miscount.endswith(f"for 2 records is invalid: {wrong}")
     assert None is ledger.take_settled()
     ledger.resend()
-    assert [[b"x", b"y"]] == [list(s.delivery().encoded.values) for s in ledger.unsent()]
+    assert [[b"x", b"y"]] == [list(s.delivery({}).encoded.values) for s in ledger.unsent()]
 
 
 @pytest.mark.parametrize("delivered", [range(2), [1, 0], {0, 1}, (0, 1)])
@@ -414,8 +414,8 @@ def test_retry_waits_for_the_rest_and_starts_at_the_first_failure() -> None:
     assert ledger.retry_due
     ledger.resend()
     unsent = list(ledger.unsent())
-    assert [[b"b", b"c"], [b"d"], [b"e"]] == [list(s.delivery().encoded.values) for s in unsent]
-    assert [2, 1, 1] == [len(list(s.delivery().batch.records())) for s in unsent]
+    assert [[b"b", b"c"], [b"d"], [b"e"]] == [list(s.delivery({}).encoded.values) for s in unsent]
+    assert [2, 1, 1] == [len(list(s.delivery({}).batch.records())) for s in unsent]
 
 
 def test_rejected_record_is_a_dead_letter() -> None:
