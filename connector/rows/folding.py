@@ -44,9 +44,9 @@ class TableView:
         self.key: list[str] = record["partitionKey"]
         self.clustering: list[str] = record["clustering"]
         self.static: list[str] = record["static"]
-        found = _ORDER.search(schema.text)
-        orders = found[1].split(", ") if found else []
-        self.descending = [order.endswith(" DESC") for order in orders]
+        found = _ORDER.search(schema.text)  # Earlier schemas say it in their text only.
+        orders = record.get("clusteringOrder") or (found[1].split(", ") if found else [])
+        self.descending = [order.endswith("DESC") for order in orders]
 
     def position(self, values: Iterable[Value], names: Iterable[str]) -> list["_Place"]:
         """Return what sorts as clustering values do in the table."""

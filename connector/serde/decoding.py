@@ -88,12 +88,24 @@ class Decoder:
         if CLAIM_HEADER not in headers:
             return value[self.prefix_bytes :] if self.prefix_bytes else value
         place = f"message {stored.place}"
-        if self._claims is None:
-            raise UndecodableError("is kept in a claim store that is not read back", place=place)
         try:
-            return resolved(value, headers, self._claims)[self.prefix_bytes :]
+            return self.whole(value, headers, place)[self.prefix_bytes :]
         except ClaimLostError as error:
             raise UndecodableError(str(error), place=place) from error
+
+    def whole(self, value: bytes, headers: Mapping[str, bytes], place: str) -> bytes:
+        """Return the value of the message at *place*, with its prefix, also from a claim store.
+
+        Raises:
+            UndecodableError: a claim store has it that is not read.
+            ClaimLostError: the claim store does not have it, or cannot be read.
+
+        """
+        if CLAIM_HEADER not in headers:
+            return value
+        if self._claims is None:
+            raise UndecodableError("is kept in a claim store that is not read back", place=place)
+        return resolved(value, headers, self._claims)
 
     def _avro(self, value: bytes, schema_id: bytes) -> Document:
         parsed = self._parsed.get(schema_id)

@@ -312,6 +312,11 @@ class Reassembler:
         self._bytes = 0
         self._parts: OrderedDict[tuple[bytes, int], dict[int, bytes]] = OrderedDict()
 
+    @property
+    def waiting(self) -> frozenset[bytes]:
+        """The ids of incomplete values."""
+        return frozenset(chunk_id for chunk_id, _ in self._parts)
+
     def add(self, value: bytes, headers: Mapping[str, bytes]) -> bytes | None:
         """Return a whole value: of a plain message, or of chunks when the last one arrives.
 

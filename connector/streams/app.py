@@ -1,57 +1,50 @@
 """The Faust app around `latest`: a process of its own, with its table at `/rows/KEYSPACE.TABLE/`.
 
-python -m headrace.connector.streams.app --bootstrap-servers b:9092 --topic orders --state s.db
+python -m headrace.connector.streams.app job.yaml --table shop.orders
 """
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import faust
 import msgspec
-from aiokafka import AIOKafkaConsumer
 from faust.web import Request, Response, View
 
-from headrace.connector.serde.schemas.lookup import JobSchemas
-from headrace.connector.streams.latest import LatestRows, Schemas
-from headrace.plugins import MissingRequirementError
+from headrace.connector.streams.changes import ChangeReader
+from headrace.connector.streams.kit import RAW, Consumer
+from headrace.connector.streams.latest import LatestRows
+from headrace.plugins import ConfigError, HeadraceError, Problem
+
+STORES: Final = ("rocksdb", "memory")
 
 
-class TopicUnknownError(MissingRequirementError):
-    """The topic to follow does not exist."""
+def latest_rows(app: faust.App, consumer: Consumer, *tables: str) -> LatestRows:
+    """Have *app* keep the newest rows of *tables*, and show them; return them.
 
-    code = "topic_unknown"
+    Raises:
+        ConfigError: the envelope is not `cep44`, with all that the fold needs, or the topics of
+            the tables have different numbers of partitions.
+        HeadraceError: a topic does not exist, or no broker answers.
 
-
-async def partitions_of(bootstrap_servers: str, topic: str) -> int:
-    """Return how many partitions *topic* has: the table must have as many."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap_servers)
-    await consumer.start()
-    try:
-        found = await consumer._client.fetch_all_metadata()  # noqa: SLF001 (it says no other way)
-        partitions = found.partitions_for_topic(topic)
-    finally:
-        await consumer.stop()
-    if not partitions:
-        raise TopicUnknownError(f"there is no topic {topic}", place=bootstrap_servers)
-    return len(partitions)
-
-
-def latest_rows(app: faust.App, topic: str, schemas: Schemas, partitions: int) -> LatestRows:
-    """Have *app* keep the newest rows of what *topic* says, and show them; return them."""
-    raw: dict[str, Any] = {"key_type": bytes, "value_type": bytes}  # Any: of a Faust schema.
-    raw |= {"key_serializer": "raw", "value_serializer": "raw"}
-    followed = app.topic(topic, **raw)
+    """
+    consumer.require_whole_changes()
+    numbers = {table: consumer.partitions(table) for table in tables}
+    if len({*numbers.values()}) != 1:
+        found = ", ".join(f"{table}: {number}" for table, number in numbers.items())
+        hint = "start an app for each"
+        raise ConfigError([Problem("--table", f"numbers of partitions differ: {found}", hint)])
+    partitions = next(iter(numbers.values()))
+    raw: dict[str, Any] = RAW  # Any: of a Faust schema.
     table = app.Table("rows", partitions=partitions, schema=faust.Schema(**raw))
-    rows = LatestRows(schemas, table)
+    rows = LatestRows(table)
 
-    @app.agent(followed)
+    @app.agent(consumer.topic(app, *tables))
     async def fold(stream: Any) -> None:  # noqa: ANN401 (Faust's streams are generic)
-        async for event in stream.events():
-            rows.take(event.value, dict(event.headers))
+        async for change in consumer.changes(stream):
+            rows.take(change.document, change.schema, change.partition)
 
     @app.page("/rows/{name}/")
     async def show(view: View, request: Request, name: str) -> Response:
@@ -62,36 +55,78 @@ def latest_rows(app: faust.App, topic: str, schemas: Schemas, partitions: int) -
     return rows
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Follow a topic until it is asked to stop."""
-    parser = argparse.ArgumentParser(prog="headrace.connector.streams.app")
-    parser.add_argument("--bootstrap-servers", required=True)
-    parser.add_argument("--topic", required=True)
+def reader_of(given: argparse.Namespace) -> ChangeReader:
+    """Return the reader of what the arguments of `connection_parser` name."""
+    options = dict(option.partition("=")[::2] for option in given.option)
+    for key in ("bootstrap_servers", "topic"):
+        if getattr(given, key) is not None:
+            options[key.replace("_", ".")] = getattr(given, key)
+    if given.job is None:
+        return ChangeReader.of(options, state=given.state, source=given.source)
+    if options or given.state or given.source:
+        hint = "leave the file out, or --option, --bootstrap-servers, --topic, --state and --source"
+        raise ConfigError([Problem("job", "its options are in the job file", hint)])
+    return ChangeReader.of_job(given.job)
+
+
+def connection_parser(program: str, description: str) -> argparse.ArgumentParser:
+    """Return a parser of what every app of this package needs."""
+    parser = argparse.ArgumentParser(prog=program, description=description)
     parser.add_argument(
-        "--state", type=Path, required=True, help="the job's state file, with the schemas"
+        "job", nargs="?", type=Path, help="the job file, whose sink writes the topics"
+    )
+    parser.add_argument("--bootstrap-servers", help="without a job file: the brokers")
+    parser.add_argument("--topic", help="the topic, or the sink's pattern of topics")
+    parser.add_argument("--state", type=Path, help="the job's state file, which has the schemas")
+    parser.add_argument("--source", help="the source's plugin, for flat and debezium from --state")
+    parser.add_argument(
+        *("-o", "--option"),
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of the job's sink, such as schema.store=registry; may be repeated",
     )
     parser.add_argument(
-        "--name", default="headrace-rows", help="the name of the app and its consumer group"
+        "--table",
+        action="append",
+        metavar="KEYSPACE.TABLE",
+        help="a table whose topic is followed; may be repeated; needed if the topic is a pattern",
     )
     parser.add_argument("--folder", type=Path, default=Path("rows"), help="Faust's own files")
-    parser.add_argument(
-        "--port", type=int, default=6066, help="the port that shows rows, on loopback"
-    )
-    given = parser.parse_args(arguments)
-    partitions = asyncio.run(partitions_of(given.bootstrap_servers, given.topic))
-    app = faust.App(
-        given.name,
-        broker=f"kafka://{given.bootstrap_servers}",
-        store="memory://",
-        datadir=str(given.folder),
-        topic_partitions=partitions,
-        web_host="127.0.0.1",
-        web_bind="127.0.0.1",
-        web_port=given.port,
-    )
-    latest_rows(app, given.topic, JobSchemas(given.state), partitions)
+    parser.add_argument("--port", type=int, default=6066, help="the port of its pages, on loopback")
+    return parser
+
+
+def run(app: faust.App) -> None:
+    """Run *app* until SIGTERM or SIGINT; exit with 1 if it fails."""
     faust.Worker(app, loglevel="WARN").execute_from_commandline()
 
 
+def main(arguments: Sequence[str]) -> int:
+    """Follow topics until it is asked to stop."""
+    parser = connection_parser("headrace.connector.streams.app", "Keep the newest rows of tables.")
+    parser.add_argument(
+        "--name", default="headrace-rows", help="the name of the app and its consumer group"
+    )
+    parser.add_argument(
+        "--store", choices=STORES, default=STORES[0], help="what keeps the rows of this process"
+    )
+    given = parser.parse_args(arguments)
+    try:
+        consumer = Consumer(reader_of(given))
+        app = consumer.app(
+            given.name,
+            store=f"{given.store}://",
+            datadir=str(given.folder),
+            web_port=given.port,
+        )
+        latest_rows(app, consumer, *(given.table or [""]))
+    except HeadraceError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_status
+    run(app)
+    return 0
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -1,13 +1,12 @@
-"""The newest row of each key of a topic, as SELECT would show it, in a Faust table.
+"""The newest row of each key of a topic, as SELECT would show it, in any mapping of bytes.
 
 The messages are in the envelope `cep44`, in Avro, keyed by the partition key, so that all that is
-about a partition is in one partition of the topic. Each is decoded with the schema that its header
-names.
+about a partition is in one partition of the topic.
 """
 
 import time
-from collections.abc import Iterator, Mapping, MutableMapping
-from typing import Any, Final, Protocol
+from collections.abc import Iterator, MutableMapping
+from typing import Any, Final
 
 import msgspec
 
@@ -20,63 +19,49 @@ from headrace.connector.rows.folding import (
     row_of,
     static_row,
 )
-from headrace.connector.serde.codecs.records import reader_of
-from headrace.connector.serde.schemas.lookup import SchemaUnknownError
 from headrace.plugins import Document, RecordSchema
-from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
 
 _PACK: Final = msgspec.msgpack.Encoder()
 _UNPACK: Final = msgspec.msgpack.Decoder()
-
-
-class Schemas(Protocol):
-    """Where the schemas of messages are found."""
-
-    def get(self, schema_id: bytes) -> RecordSchema:
-        """Return the schema with that id. Raises SchemaUnknownError."""
+_KEY_PARTS: Final = 3  # Of a row: table, partition, clustering. Of a schema: table, partition.
 
 
 class LatestRows:
-    """Rows in *table*, which may be any mapping of bytes to bytes; for one thread."""
+    """Rows in *table*, which may be any mapping of bytes to bytes; for one thread.
 
-    def __init__(self, schemas: Schemas, table: MutableMapping[bytes, bytes]) -> None:
+    It keeps the schemas, too, so that what was kept can be shown before another message comes.
+    """
+
+    def __init__(self, table: MutableMapping[bytes, bytes]) -> None:
         """Fold into what *table* has already."""
-        self._schemas = schemas
         self._table = table
-        self._readers: dict[bytes, tuple[TableView, Any]] = {}  # Any: reads what a schema says.
         self._views: dict[str, TableView] = {}
+        self._kept: dict[tuple[str, int], RecordSchema] = {}
 
-    def take(self, content: bytes | None, headers: Mapping[str, bytes]) -> None:
-        """Fold one message; a tombstone says nothing that the message before it did not.
-
-        Raises:
-            SchemaUnknownError: it names no schema, or an unknown one.
-
-        """
-        if content is None:
-            return
-        schema_id = headers.get(SCHEMA_ID_HEADER)
-        if schema_id is None:
-            raise SchemaUnknownError(f"a message has no header {SCHEMA_ID_HEADER}")
-        view, read = self._readers.get(schema_id) or self._reader(schema_id)
-        value = read(content)
-        key = row_key(value, view)
+    def take(self, document: Document, schema: RecordSchema, partition: int = 0) -> None:
+        """Fold one change with this *schema*, which came in a *partition* of the topic."""
+        place = schema.table, partition
+        if self._kept.get(place) is not schema:
+            self._keep(schema, partition)
+            self._kept[place] = schema
+        key = row_key(document, self._views[schema.table])
         known = self._table.get(key)
-        state = add(None if known is None else _UNPACK.decode(known), value)
+        state = add(None if known is None else _UNPACK.decode(known), document)
         self._table[key] = _PACK.encode(state)
 
     def rows(self, table: str, now_s: int | None = None) -> Iterator[Document]:
         """Yield the rows of `keyspace.table` that a SELECT shows, now or at *now_s*."""
-        view = self._views.get(table)
+        view = self._views.get(table) or self._kept_view(table)
         if view is None:
             return
         now_s = int(time.time()) if now_s is None else now_s
         shown = set()
         alone: list[tuple[bytes, list[Any], Any]] = []  # Partitions, of which some have no rows.
         for packed, content in list(self._table.items()):
-            name, partition, clustering = _UNPACK.decode(packed)
-            if name != table:
+            parts = _UNPACK.decode(packed)
+            if parts[0] != table or len(parts) != _KEY_PARTS:
                 continue
+            name, partition, clustering = parts
             if clustering is None:
                 alone.append((packed, partition, _UNPACK.decode(content)))
                 continue
@@ -93,8 +78,22 @@ class LatestRows:
             if row is not None:
                 yield readable(view, row)
 
-    def _reader(self, schema_id: bytes) -> tuple[TableView, Any]:  # Any: as above.
-        schema = self._schemas.get(schema_id)
-        view = self._views[schema.table] = TableView(schema)
-        made = self._readers[schema_id] = view, reader_of(schema.value)
-        return made
+    def _keep(self, schema: RecordSchema, partition: int) -> None:
+        """Keep a schema with the rows of its partition, which another process may get."""
+        self._views[schema.table] = TableView(schema)
+        content = _PACK.encode([schema.text, schema.schema_id, schema.value])
+        key = _PACK.encode([schema.table, partition])
+        if self._table.get(key) != content:
+            self._table[key] = content
+
+    def _kept_view(self, table: str) -> TableView | None:
+        """Return the view of a table of which no message came since the start."""
+        for packed, content in list(self._table.items()):
+            parts = _UNPACK.decode(packed)
+            if parts[0] == table and len(parts) != _KEY_PARTS:
+                text, schema_id, value = _UNPACK.decode(content)
+                view = self._views[table] = TableView(
+                    RecordSchema(table, text, schema_id, {}, value)
+                )
+                return view
+        return None

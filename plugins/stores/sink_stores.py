@@ -4,11 +4,12 @@ That is the schemas of messages, and values that are too large for one, which na
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from headrace.plugins.context import Context
-from headrace.plugins.errors import BadRecordError
+from headrace.plugins.errors import BadRecordError, MissingRequirementError
 from headrace.plugins.records.record import RecordSchema
 
 
@@ -52,6 +53,22 @@ class SchemaStore(ABC):
             SchemaRefusedError: it does not take it.
 
         """
+
+    def find(self, schema_id: bytes, number: Published) -> Mapping[str, str]:
+        """Return the Avro schemas that a consumer's message names, by subject; empty if none.
+
+        A `numbered` store finds the schema of *number*, which it assigned. Others find all that
+        were published for *schema_id*.
+
+        Raises:
+            RetriableError: the store does not answer.
+            MissingRequirementError: it cannot be read.
+
+        """
+        del schema_id, number
+        raise MissingRequirementError(
+            "this schema store cannot be read", place=type(self).__name__, hint="read the state"
+        )
 
     def close(self) -> None:  # noqa: B027 (few have anything to give back)
         """Give back connections. Safe to call twice."""

@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from headrace.plugins import Context, Published, RecordSchema, RetriableError, SchemaStore, option
 from headrace.sinks.kafka.clients import new_producer
-from headrace.sinks.kafka.config import CLIENT_KEYS, PROMISES
+from headrace.sinks.kafka.config import CLIENT_KEYS, PROMISES, KafkaConfig
 from headrace.sinks.kafka.failures import code_of
+from headrace.sinks.kafka.reading import messages, partitions
 
 _FLUSH_SECONDS: Final = 10
 
@@ -42,7 +44,7 @@ class TopicSchemaStore(SchemaStore):
     numbered = False
 
     def __init__(self, config: SchemaTopicConfig, context: Context) -> None:
-        """Connect in the background.
+        """Connect in the background, unless it is only read.
 
         Raises:
             ConfigError: librdkafka refuses a value.
@@ -50,21 +52,21 @@ class TopicSchemaStore(SchemaStore):
         """
         super().__init__(config, context)
         secret = {} if config.sasl_password is None else {"sasl.password": config.sasl_password}
-        self._producer = new_producer(
-            {
-                **config.librdkafka,
-                **secret,
-                **PROMISES,
-                "bootstrap.servers": config.bootstrap_servers,
-                "delivery.timeout.ms": _FLUSH_SECONDS * 1000,
-                "log_level": 2,
-            },
-            place=config.topic,
-        )
+        options = {
+            **config.librdkafka,
+            **secret,
+            **PROMISES,
+            "bootstrap.servers": config.bootstrap_servers,
+            "delivery.timeout.ms": _FLUSH_SECONDS * 1000,
+            "log_level": 2,
+        }
+        # A reader may have no right to write.
+        self._producer = None if context.read_only else new_producer(options, place=config.topic)
 
     def publish(self, subject: str, text: str, schema: RecordSchema) -> Published:
         """Write the message and wait until it is there."""
         outcome: list[KafkaError | None] = []
+        assert self._producer is not None  # noqa: S101 (a read-only process publishes nothing)
 
         def arrived(error: KafkaError | None, message: Message) -> None:
             del message
@@ -84,3 +86,20 @@ class TopicSchemaStore(SchemaStore):
             said = "no answer" if failed is None else code_of(failed)
             raise SchemaTopicError(said, place=self.config.topic)
         return Published()
+
+    def find(self, schema_id: bytes, number: Published) -> Mapping[str, str]:
+        """Read the topic, and return the last schema of each subject."""
+        del number
+        config = KafkaConfig(
+            bootstrap_servers=self.config.bootstrap_servers,
+            topic=self.config.topic,
+            sasl_password=self.config.sasl_password,
+            librdkafka=self.config.librdkafka,
+        )
+        found: dict[str, str] = {}
+        for part in partitions(config, [config.topic]):
+            for stored in chain.from_iterable(messages(config, part)):
+                subject, _, name = (stored.key or b"").decode(errors="replace").rpartition("/")
+                if name == schema_id.hex() and stored.value is not None:
+                    found[subject] = stored.value.decode(errors="replace")
+        return found

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple, Protocol, cast
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from headrace.connector.serde.codecs.records import reader_of
-from headrace.connector.streams.latest import LatestRows, Schemas
+from headrace.connector.streams.latest import LatestRows
+from headrace.plugins import RecordSchema
 from helpers.jobs.children import POLL_SECONDS, until
 from helpers.jobs.committed import committed
 from helpers.servers.ports import HOST, free_ports
@@ -144,10 +145,17 @@ class Received:
     """Its control records."""
 
 
+class Schemas(Protocol):
+    """Where the schemas of messages are found."""
+
+    def get(self, schema_id: bytes) -> RecordSchema:
+        """Return the schema with that id."""
+
+
 def received(bootstrap_servers: str, topic: str, schemas: Schemas) -> Received:
     """Read the whole topic as a consumer would."""
     found = Received()
-    latest = LatestRows(schemas, {})
+    latest = LatestRows({})
     readers: dict[bytes, Callable[[bytes], object]] = {}
     tables = set()
     for message in committed(bootstrap_servers, topic):
@@ -157,11 +165,11 @@ def received(bootstrap_servers: str, topic: str, schemas: Schemas) -> Received:
             found.notices.append(json.loads(content))
             continue
         schema_id = headers["schemaId"]
-        latest.take(content, headers)
         if schema_id not in readers:
             readers[schema_id] = reader_of(schemas.get(schema_id).value)
         value = readers[schema_id](content)
         assert isinstance(value, dict)
+        latest.take(value, schemas.get(schema_id))
         tables.add(f"{value['sourceKeyspace']}.{value['sourceTable']}")
         said = fact_of(value)
         found.facts[said] += 1

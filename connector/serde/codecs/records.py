@@ -37,6 +37,29 @@ def codec(name: str) -> Codec:
     return made
 
 
+class BytesLeftError(BadRecordError):
+    """Bytes have more than their schema describes: they were written with another one."""
+
+    code = "bytes_left"
+
+
+def whole_reader_of(schema: Document) -> Callable[[bytes], Any]:  # Any: what the schema describes.
+    """Return what `reader_of` returns, which raises BytesLeftError where the value does not end."""
+    # Only here: see `reader_of`.
+    import fastavro  # noqa: PLC0415
+
+    parsed: Any = fastavro.parse_schema(without_logic(schema), {})
+
+    def read(content: bytes) -> Any:  # noqa: ANN401 (what the schema describes)
+        left = BytesIO(content)
+        value = fastavro.schemaless_reader(left, parsed, None)
+        if left.tell() != len(content):
+            raise BytesLeftError(f"expected the end at byte {left.tell()} of {len(content)}")
+        return value
+
+    return read
+
+
 def reader_of(schema: Document) -> Callable[[bytes], Any]:  # Any: what the schema describes.
     """Return a reader of bytes of *schema*; it returns UUIDs as strings."""
     # Only here: a job whose records the source encodes reads none.

@@ -37,7 +37,7 @@ BY_BOTH: Final = "TopicRecordNameStrategy"
 STRATEGIES: Final = (BY_TOPIC, "RecordNameStrategy", BY_BOTH)
 PARTS: Final = ("key", "value")
 NOTHING_LOST: Final = "Nothing is lost: records that were not sent are read again"
-_SUFFIX_DIGITS: Final = 8  # Of the schema's id, at the end of a new subject.
+SUFFIX_DIGITS: Final = 8  # Of the schema's id, at the end of a new subject.
 
 
 class SchemaUnpublishedError(RetriableError):
@@ -244,7 +244,7 @@ class Publisher:
         key = outcome.schema_id, outcome.part
         self._asked_again.discard(key)
         wanted = self._wanted.get(key)
-        moved = f"-{outcome.schema_id.hex()[:_SUFFIX_DIGITS]}"
+        moved = f"-{outcome.schema_id.hex()[:SUFFIX_DIGITS]}"
         text = (wanted or {}).get(outcome.subject.removesuffix(moved))
         is_meant = wanted is None or text == outcome.text
         if is_meant and outcome.state is not PublicationState.MOVED:
@@ -252,7 +252,7 @@ class Publisher:
 
     def _ask_again(self, refused: Publication) -> None:
         key = refused.schema_id, refused.part
-        moved = refused.subject.endswith(f"-{refused.schema_id.hex()[:_SUFFIX_DIGITS]}")
+        moved = refused.subject.endswith(f"-{refused.schema_id.hex()[:SUFFIX_DIGITS]}")
         problem = refused.problem if moved else ""
         self._queue.settle(replace(refused, state=PublicationState.QUEUED, problem=problem))
         self._asked_again.add(key)
@@ -301,7 +301,7 @@ class Publisher:
             made = self._store.publish(queued.subject, queued.text, schema)
         except SchemaRefusedError as error:
             self._log.warning("schema_refused", subject=queued.subject, error=str(error))
-            moved = f"{queued.subject}-{queued.schema_id.hex()[:_SUFFIX_DIGITS]}"
+            moved = f"{queued.subject}-{queued.schema_id.hex()[:SUFFIX_DIGITS]}"
             if self._on_incompatible == "new_subject" and not queued.problem:
                 queue.enqueue([replace(queued, subject=moved, problem=error.message)])
                 self._wake.set()

@@ -8,6 +8,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from headrace.plugins.hosts import address_problem
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
 _REFUSED: Final = (409, 422)
+_NOT_FOUND: Final = 404
 _RETRIED: Final = (408, 425, 429, 500, 502, 503, 504)
 
 
@@ -35,6 +37,10 @@ class RegistryUnavailableError(RetriableError):
     """The registry does not answer, or fails."""
 
     code = "registry_unavailable"
+
+
+class _NotThereError(FatalError):
+    """The registry has nothing of that name."""
 
 
 class RegistryForbiddenError(FatalError):
@@ -100,13 +106,28 @@ class RegistrySchemaStore(SchemaStore):
             raise RegistryForbiddenError("the answer has no id", place=self.config.urls[0])
         return Published(number, uuid.UUID(guid).bytes if isinstance(guid, str) else None)
 
-    def _ask(self, path: str, body: dict[str, str]) -> dict[str, Any]:  # Any: JSON.
-        """Ask the addresses in turn, until one answers."""
-        content = json.dumps(body).encode()
+    def find(self, schema_id: bytes, number: Published) -> Mapping[str, str]:
+        """Return the schema of a number or a guid; its subjects are not asked for."""
+        del schema_id
+        if number.number is not None:
+            path = f"/schemas/ids/{number.number}"
+        elif number.guid is not None:
+            path = f"/schemas/guids/{uuid.UUID(bytes=number.guid)}"
+        else:
+            return {}
+        try:
+            text = self._ask(path, None).get("schema")
+        except _NotThereError:
+            return {}
+        return {"": text} if isinstance(text, str) else {}
+
+    def _ask(self, path: str, body: dict[str, str] | None) -> dict[str, Any]:  # Any: JSON.
+        """Ask the addresses in turn, until one answers; without a *body* it is a GET."""
+        content = None if body is None else json.dumps(body).encode()
         last: Exception | None = None
         for url in self.config.urls:
             request = urllib.request.Request(  # noqa: S310 (http or https: see the options)
-                f"{url}{path}", content, self._headers, method="POST"
+                f"{url}{path}", content, self._headers, method="GET" if body is None else "POST"
             )
             try:
                 timeout = self.config.timeout_ms / 1000
@@ -115,6 +136,8 @@ class RegistrySchemaStore(SchemaStore):
             except urllib.error.HTTPError as error:
                 with error:
                     last = _error_of(error, url)
+                if body is None and error.code == _NOT_FOUND:
+                    raise _NotThereError(str(last)) from error
                 if not isinstance(last, RetriableError):
                     raise last from error
             except (OSError, http.client.HTTPException) as error:

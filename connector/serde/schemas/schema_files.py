@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from headrace.plugins import Published, RecordSchema, RetriableError, SchemaStor
 
 
 class SchemaFolderError(RetriableError):
-    """A schema's file cannot be written."""
+    """A schema's file cannot be written or read."""
 
     code = "schema_folder"
 
@@ -40,3 +41,17 @@ class FileSchemaStore(SchemaStore):
         except OSError as error:
             raise SchemaFolderError(str(error), place=str(folder)) from error
         return Published()
+
+    def find(self, schema_id: bytes, number: Published) -> Mapping[str, str]:
+        """Return what the files of the schema have."""
+        del number
+        end = f"-{schema_id.hex()}.avsc"
+        folder = Path(self.config.path)
+        try:
+            return {
+                path.name.removesuffix(end): path.read_text(encoding="utf-8")
+                for path in sorted(folder.iterdir())
+                if path.name.endswith(end) and not path.name.startswith(".")
+            }
+        except (OSError, UnicodeDecodeError) as error:
+            raise SchemaFolderError(str(error), place=str(folder)) from error

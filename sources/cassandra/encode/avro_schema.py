@@ -152,6 +152,10 @@ class _SchemaBuilder:
             role: [alias for column, alias in self._columns if column.kind is kind]
             for role, kind in _ROLES.items()
         }
+        if any(column.descending for column, _ in self._columns):
+            clustering = [c for c, _ in self._columns if c.kind is ColumnKind.CLUSTERING]
+            # Without it, readers of the Avro schema alone would not know what a range covers.
+            roles["clusteringOrder"] = ["DESC" if c.descending else "ASC" for c in clustering]
         return self._record("Payload", fields) | roles
 
     def _cell_note(self) -> Value:

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.connector.rows.folding import TableView, collected, is_live, lives
 from headrace.connector.serde import Encoder
-from headrace.connector.serde.schemas.lookup import SchemaUnknownError
+from headrace.connector.serde.codecs.records import reader_of
 from headrace.connector.streams.latest import LatestRows
 from headrace.plugins import Encoding, RecordSchema
 from headrace.sources.cassandra.encode.avro_schema import key_schema, value_schema
@@ -89,12 +89,12 @@ def test_rows_are_those_of_the_sources_fold() -> None:
         expected[table] = sorted(simple(table, row) for row in fold.rows(NOW_S))
     assert any(expected.values())
     for seed in range(3):
-        rows = LatestRows(Known(name), {})
+        rows, known = LatestRows({}), Known(name)
         sent = messages(name) * 2
         random.Random(seed).shuffle(sent)  # noqa: S311 (any order)
         for content, headers in sent:
-            rows.take(content, headers)
-        rows.take(None, {})
+            schema = known.get(headers["schemaId"])
+            rows.take(reader_of(schema.value)(content), schema)
         for table, wanted in expected.items():
             if wanted:
                 found = rows.rows(table.qualified, NOW_S)
@@ -106,12 +106,6 @@ def test_what_expires_is_gone_from_that_second_on(now_s: int, *, is_there: bool)
     """As in Cassandra: a row or a value lives while now is before its local deletion time."""
     assert is_there == is_live({"live": [7, True, 100]}, 6, now_s)
     assert is_there == lives([7, 100, [None, b"v"]], 6, now_s)
-
-
-def test_a_message_must_name_its_schema() -> None:
-    """Otherwise no one can read it."""
-    with pytest.raises(SchemaUnknownError, match="schemaId"):
-        LatestRows(Known("4.1-ops"), {}).take(b"x", {})
 
 
 def test_addresses_are_compared_as_cassandra_does() -> None:

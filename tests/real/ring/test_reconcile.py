@@ -18,6 +18,7 @@ from confluent_kafka import Message, Producer
 
 from headrace.connector.commands.cli import main
 from headrace.connector.replay.shards import SourceSpec
+from headrace.connector.serde.codecs.records import reader_of
 from headrace.connector.serde.schemas.lookup import JobSchemas
 from headrace.connector.streams.latest import LatestRows
 from helpers.jobs.children import until, until_after
@@ -229,10 +230,13 @@ def names_of(world: World, messages: Sequence[Message]) -> Names:
 def folded(world: World, topic: str) -> list[str]:
     """Return what a consumer makes of a topic, by the consumer kit."""
     schemas = JobSchemas(world.folder / "rec-whole.db")
-    rows = LatestRows(schemas, {})
+    rows = LatestRows({})
     for message in world.messages(topic):
         headers: Any = dict(message.headers() or ())
-        rows.take(message.value(), headers)
+        content = message.value()
+        if content is not None:
+            schema = schemas.get(headers["schemaId"])
+            rows.take(reader_of(schema.value)(content), schema)
     found = sorted(json.dumps(row, sort_keys=True) for row in rows.rows("reconciled.t"))
     schemas.close()
     return found

@@ -1,0 +1,383 @@
+"""Changes out of messages: joined, unframed, decoded, with a table's columns as a typed object.
+
+Needs no stream processor: a program gives the parts of each message to `ChangeReader.read`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Protocol, Self
+
+import structlog
+
+from headrace.connector.foundation.clock import SystemClock
+from headrace.connector.foundation.configured import configured
+from headrace.connector.foundation.job_file import read_job_file
+from headrace.connector.foundation.sink_stores import schema_store_of
+from headrace.connector.serde import Encoder
+from headrace.connector.serde.avro_types import definitions, field_of, opened
+from headrace.connector.serde.codecs.records import whole_reader_of
+from headrace.connector.serde.decoding import Decoder, UndecodableError, prefixes_of
+from headrace.connector.serde.large import Reassembler
+from headrace.connector.serde.schemas.lookup import JobSchemas, MessageSchemas, Named, StoreSchemas
+from headrace.connector.serde.transforms.chain import Chain
+from headrace.connector.streams.columns import Columns
+from headrace.plugins import (
+    NO_ORIGIN,
+    ConfigError,
+    Context,
+    Document,
+    Operation,
+    Problem,
+    RecordSchema,
+    Sink,
+    SinkOptions,
+)
+from headrace.plugins.discovery import load
+from headrace.plugins.records.codecs import CHUNK_ID_HEADER, CONTROL_HEADER
+
+GivenHeaders = Mapping[str, bytes] | Iterable[tuple[str, Any]] | None
+"""Headers as clients of Kafka have them."""
+_PLUGIN: Final = "kafka"
+_SCHEMA_FOLDER: Final = "schema.store.path"
+_OWN: Final = "cep44"
+_DEBEZIUM: Final[Mapping[str, Operation]] = {
+    "i": Operation.INSERT,
+    "u": Operation.UPDATE,
+    "d": Operation.DELETE,
+    "r": Operation.DELETE_RANGE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of a row, a range or a partition.
+
+    `key` and `payload` are objects with an attribute for each column. In `payload` a column that
+    was not written is None, as is one that was set to null: `written` has the attributes of those
+    that were written, which are not the key's. `key` is None if the message's key is not in Avro.
+    `document` is the whole envelope, and `schema` says what it consists of.
+    """
+
+    topic: str
+    partition: int
+    table: str
+    operation: Operation
+    timestamp_us: int
+    key: Any  # Any: of a class made for the table.
+    payload: Any  # Any: as above.
+    written: frozenset[str]
+    document: Document = field(repr=False)
+    schema: RecordSchema = field(repr=False)
+
+
+class ChangeReader:
+    """Reads the changes of a job's topics. For one thread."""
+
+    def __init__(self, sink: Sink, schemas: MessageSchemas, *, folder: Path | None = None) -> None:
+        """*sink* is that of the job; its relative paths are relative to *folder*.
+
+        Raises:
+            ConfigError: its messages are not in Avro.
+
+        """
+        wanted = sink.encoding()
+        if wanted.codec != "avro":
+            found = f"typed changes need Avro, found {wanted.codec}"
+            raise ConfigError([Problem("format", found, "other formats need no schema to be read")])
+        self.sink = sink
+        self._envelope = wanted.envelope or _OWN
+        self._key_is_avro = (wanted.key_codec or wanted.codec) == "avro"
+        self._schemas = schemas
+        self._decoder = Decoder.of(sink, {}, folder or Path())
+        self._key_prefix, self._value_prefix = prefixes_of(sink)
+        self._joiners: dict[tuple[str, int], Reassembler] = {}
+        self._shapes: dict[int, _Shape] = {}
+
+    @classmethod
+    def of(
+        cls,
+        options: Mapping[str, Any],
+        *,
+        state: str | Path | None = None,
+        source: str | None = None,
+        folder: Path | None = None,
+    ) -> Self:
+        """Return the reader of what a job writes whose sink has these *options*.
+
+        They are those of the job file's section `sink`. Schemas are in its schema store, or in
+        *state*, the job's state file. For the envelopes `flat` and `debezium` a state file needs
+        the *source* plugin's name, too. A relative path of a claim store is relative to *folder*.
+
+        Raises:
+            ConfigError: with all mistakes found, each under its key.
+            SecretUnavailableError: a reference to a secret leads to nothing here.
+
+        """
+        plugin, config = configured("sink", {"plugin": _PLUGIN, **options})
+        if plugin is not load("sinks", _PLUGIN):
+            hint = "only what the Kafka sink wrote is read"
+            raise ConfigError([Problem("sink.plugin", f"expected {_PLUGIN}", hint)])
+        log = structlog.stdlib.get_logger()
+        context = Context(
+            job="consumer", clock=SystemClock(), job_key=bytes(16), log=log, read_only=True
+        )
+        sink = plugin(config, context)
+        return cls(sink, _schemas_of(sink, context, state, source), folder=folder)
+
+    @classmethod
+    def of_job(cls, path: str | Path) -> Self:
+        """Return the reader of what the job of a job file writes; its sink is in that file.
+
+        Schemas are in the sink's schema store, or in the job's state file. Raises as `of`.
+        """
+        path = Path(path)
+        written = read_job_file(path)
+        if written.sink is None:
+            hint = "give the options of the sink, which statements defined, and the state file"
+            raise ConfigError([Problem("sink", "is required", hint)], place=str(path))
+        options = dict(written.sink)
+        folder = path.absolute().parent
+        if _SCHEMA_FOLDER in options:
+            options[_SCHEMA_FOLDER] = str(folder / options[_SCHEMA_FOLDER])
+        state = None if "schema.store" in options else folder / written.state
+        return cls.of(options, state=state, source=written.source.get("plugin"), folder=folder)
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: GivenHeaders,
+    ) -> Change | None:
+        """Return the change that a message is.
+
+        None: a tombstone, a control record, or a part of a value whose other parts have not come.
+        Raises as `joined` and `decoded`.
+        """
+        message = self.joined(topic, partition, key, value, headers)
+        return None if message is None else self.decoded(message)
+
+    def joined(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: GivenHeaders,
+    ) -> Named | None:
+        """Return the message of a change, with the parts of its value joined; None as in `read`.
+
+        Raises:
+            BrokenChunkError: the headers of a part are incomplete.
+
+        """
+        given = headers_of(headers)
+        if value is None or CONTROL_HEADER in given:
+            return None
+        if CHUNK_ID_HEADER in given:
+            joiner = self._joiners.setdefault((topic, partition), Reassembler())
+            value = joiner.add(value, given)
+        return None if value is None else Named(topic, partition, key, value, given)
+
+    def decoded(self, message: Named) -> Change:
+        """Return the change of a whole message; another attempt may succeed after some errors.
+
+        Raises:
+            SchemaUnknownError: its schema does not exist, or is not published yet.
+            UndecodableError: it does not fit its schema, or a claim store has it that is not read.
+            ClaimLostError: the claim store does not have its value, or cannot be read.
+            RetriableError: the schema store does not answer.
+
+        """
+        place = f"topic {message.topic}, partition {message.partition}"
+        value = self._decoder.whole(message.value, message.headers, place)
+        schema = self._schemas.find(replace(message, value=value))
+        shape = self._shapes.get(id(schema))  # Which it keeps, so that the number stays its own.
+        if shape is None:
+            shape = self._shapes[id(schema)] = _Shape(schema, self._envelope)
+        key = message.key if self._key_is_avro else None
+        own_key = None if key is None else key[self._key_prefix :]
+        return shape.change(replace(message, key=own_key, value=value[self._value_prefix :]), place)
+
+    def waiting(self, topic: str, partition: int) -> frozenset[bytes]:
+        """Return the ids of the values of a partition of which parts have not come yet."""
+        joiner = self._joiners.get((topic, partition))
+        return frozenset() if joiner is None else joiner.waiting
+
+    def close(self) -> None:
+        """Give back connections."""
+        self._schemas.close()
+
+
+def headers_of(given: GivenHeaders) -> dict[str, bytes]:
+    """Return headers by name; an empty one for null."""
+    pairs = given.items() if isinstance(given, Mapping) else given or ()
+    return {name: content or b"" for name, content in pairs}
+
+
+def _schemas_of(
+    sink: Sink, context: Context, state: str | Path | None, source: str | None
+) -> MessageSchemas:
+    options = sink.config
+    assert isinstance(options, SinkOptions)  # noqa: S101 (the Kafka sink's are)
+    encoding = sink.encoding()
+    if state is not None:
+        if source is None and encoding.envelope not in ("", _OWN):
+            found = f"{encoding.envelope} from a state file needs the name of the source's plugin"
+            raise ConfigError([Problem("source", found, "as in the job file: source.plugin")])
+        origin = NO_ORIGIN if source is None else load("sources", source).origin
+        chain = Chain(options)
+        return JobSchemas(state, Encoder(encoding, origin, chain=chain, topic_of=sink.topic_of))
+    store = schema_store_of(options)
+    if store is None:
+        hint = "give the job's schema.store with its options, or its state file"
+        raise ConfigError([Problem("schema.store", "is required without a state file", hint)])
+    plugin, config = store
+    place = f"schema.store {options.schema_store}"
+    return StoreSchemas(plugin(config, context), framing=options.schema_framing, place=place)
+
+
+class _Shape:
+    """How the messages with one schema are read."""
+
+    def __init__(self, schema: RecordSchema, envelope: str) -> None:
+        self._schema = schema
+        self._read_value = whole_reader_of(schema.value)
+        self._read_key = whole_reader_of(schema.key) if schema.key else None
+        self._key = Columns(schema.key) if schema.key else None
+        self._keys = {each["name"] for each in schema.key.get("fields", ())}
+        whole = opened(schema.value, definitions(schema.value))
+        self._facts = _ENVELOPES[envelope](whole)
+        name = schema.table.rpartition(".")[2]
+        self._columns = Columns({**self._facts.row, "name": re.sub(r"\W", "_", name) or "Row"})
+
+    def change(self, message: Named, place: str) -> Change:
+        """Return the change of a message without prefixes. Raises UndecodableError."""
+        key = message.key
+        try:
+            document = self._read_value(message.value)
+            operation, written_us, row, written = self._facts.of(document)
+            written = set(written)
+            columns = self._columns.make(row)
+            own_key = None
+            if key is not None and self._read_key is not None and self._key is not None:
+                own_key = self._key.make(self._read_key(key))
+        except (ValueError, EOFError, LookupError, TypeError, StopIteration) as error:
+            # Without the message of the error, which may have a row's values.
+            said = f"does not fit the schema of {self._schema.table} ({type(error).__name__})"
+            hint = "are envelope, types, transforms and schema.framing those of the job?"
+            raise UndecodableError(said, place=place, hint=hint) from error
+        attributes = self._columns.attributes
+        return Change(
+            topic=message.topic,
+            partition=message.partition,
+            table=self._facts.table_of(document) or self._schema.table,
+            operation=operation,
+            timestamp_us=written_us,
+            key=own_key,
+            payload=columns,
+            written=frozenset(
+                attributes[name] for name in (attributes.keys() & written) - self._keys
+            ),
+            document=document,
+            schema=self._schema,
+        )
+
+
+Facts = tuple[Operation, int, Mapping[str, Any], Iterable[str]]
+"""The operation of a change, its write time, its columns by name, and which were written."""
+
+
+class _Envelope(Protocol):
+    """How the facts of changes are found in an envelope; `row` is the record of its columns."""
+
+    row: Document
+
+    def of(self, document: Document) -> Facts:
+        """Return the facts of a change."""
+
+    def table_of(self, document: Document) -> str:
+        """Return its table; nothing if the envelope does not say it."""
+
+
+class _Own:
+    """The envelope `cep44`."""
+
+    def __init__(self, whole: Document) -> None:
+        found = field_of(whole, "payload")
+        self.row: Document = (found or {"type": _EMPTY})["type"]
+
+    def of(self, document: Document) -> Facts:
+        """Return the facts of a change."""
+        operation = Operation(document["operationType"])
+        return operation, document["timestampMicros"], document["payload"], document["updateFields"]
+
+    def table_of(self, document: Document) -> str:
+        """Return its table."""
+        return f"{document['sourceKeyspace']}.{document['sourceTable']}"
+
+
+class _Flat:
+    """The envelope `flat`: a field of the envelope has `_` behind it if a column has its name."""
+
+    def __init__(self, whole: Document) -> None:
+        names = [each["name"] for each in whole["fields"]]
+        found = [index for index, name in enumerate(names) if re.fullmatch("__op_*", name)]
+        if not found:
+            raise UndecodableError("the schema has no field __op", hint="a transform removes it")
+        first = found[-1]
+        # Behind the columns.
+        self._names = {re.sub("_+$", "", name): name for name in names[first:]}
+        self.row: Document = {"type": "record", "name": "Row", "fields": whole["fields"][:first]}
+
+    def of(self, document: Document) -> Facts:
+        """Return the facts of a change."""
+        names = self._names
+        operation = Operation(document[names["__op"]])
+        written = document[names["__written"]]
+        return operation, document[names["__timestamp"]], document, written
+
+    def table_of(self, document: Document) -> str:
+        """Return nothing: the envelope has no such field."""
+        del document
+        return ""
+
+
+class _Debezium:
+    """The envelope `debezium`."""
+
+    def __init__(self, whole: Document) -> None:
+        after = field_of(whole, "after")
+        assert after is not None  # noqa: S101 (this envelope has it)
+        cells = [
+            (each, value)
+            for each in after["type"][1]["fields"]
+            if (value := field_of(each["type"][1], "value"))
+        ]
+        self._names = [each["name"] for each, _ in cells]
+        fields = [{**each, "type": value["type"]} for each, value in cells]
+        self.row: Document = {"type": "record", "name": "Value", "fields": fields}
+
+    def of(self, document: Document) -> Facts:
+        """Return the facts of a change."""
+        after = document["after"] or {}
+        cells = {name: after[name] for name in self._names if after.get(name) is not None}
+        row = {name: cell["value"] for name, cell in cells.items()}
+        return _DEBEZIUM[document["op"]], document["source"]["ts_us"], row, cells
+
+    def table_of(self, document: Document) -> str:
+        """Return its table."""
+        source = document["source"]
+        names = [source.get(name) for name in ("keyspace", "table")]
+        return ".".join(names) if all(names) else ""
+
+
+_ENVELOPES: Final[Mapping[str, Callable[[Document], _Envelope]]] = {
+    _OWN: _Own,
+    "debezium": _Debezium,
+    "flat": _Flat,
+}
+_EMPTY: Final[Document] = {"type": "record", "name": "Row", "fields": ()}

@@ -1,0 +1,135 @@
+"""Faust apps that read what a job writes, with what its sink's options say of it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import faust
+from faust.streams import Stream
+from faust.types import EventT, TopicT
+
+from headrace.connector.serde.schemas.lookup import SchemaUnknownError
+from headrace.connector.streams.changes import Change, ChangeReader, headers_of
+from headrace.connector.streams.connection import broker_of, credentials_of
+from headrace.plugins import ConfigError, HeadraceError, Problem, RetriableError
+from headrace.plugins.records.codecs import CHUNK_ID_HEADER
+
+WAIT_SECONDS_MAX: Final = 60.0
+_PAUSE_SECONDS: Final = 0.2
+_PAUSE_SECONDS_MAX: Final = 5.0
+RAW: Final[dict[str, Any]] = {  # Any: of a Faust schema.
+    "key_type": bytes,
+    "value_type": bytes,
+    "key_serializer": "raw",
+    "value_serializer": "raw",
+}
+
+
+class Consumer:
+    """The topics of a job, for Faust apps. For one process and its event loop."""
+
+    def __init__(self, reader: ChangeReader, *, wait_seconds_max: float = WAIT_SECONDS_MAX) -> None:
+        """Read what *reader* is made for.
+
+        A schema is published in the background, so a message can come before it: a stream waits
+        for it, and for a schema store or claim store that does not answer, *wait_seconds_max*.
+        """
+        self._reader = reader
+        self._config: Any = reader.sink.config  # Any: of the sink's plugin.
+        self._wait_seconds_max = wait_seconds_max
+
+    def app(self, name: str, **settings: Any) -> faust.App:  # noqa: ANN401 (Faust's settings)
+        """Return an app with the brokers and credentials of the sink; *name* is its group.
+
+        *settings* are Faust's. Its web server listens on loopback unless they say otherwise.
+
+        Raises:
+            ConfigError: Faust has no equal for an option of the connection.
+
+        """
+        settings.setdefault("broker_credentials", credentials_of(self._config))
+        settings.setdefault("web_host", "127.0.0.1")
+        settings.setdefault("web_bind", "127.0.0.1")
+        return faust.App(name, broker=broker_of(self._config.bootstrap_servers), **settings)
+
+    def require_whole_changes(self) -> None:
+        """Refuse messages from which rows cannot be folded.
+
+        Raises:
+            ConfigError: they are not in `cep44`, lossless, with the partition key.
+
+        """
+        wanted = self._reader.sink.encoding()
+        found = wanted.envelope or "cep44", wanted.types, wanted.key
+        if found != ("cep44", "lossless", "partition"):
+            said = f"rows are folded from cep44, lossless, partition; found {', '.join(found)}"
+            hint = "these are the defaults of envelope, types and key"
+            raise ConfigError([Problem("envelope", said, hint)])
+
+    def topic_of(self, table: str) -> str:
+        """Return the name of the topic of `keyspace.table`."""
+        return self._reader.sink.topic_of(table)
+
+    def topic(self, app: faust.App, *tables: str) -> TopicT:
+        """Return Faust's topic of these tables: each is `keyspace.table`."""
+        names = dict.fromkeys(self.topic_of(table) for table in tables)
+        return app.topic(*names, **RAW)
+
+    def partitions(self, table: str) -> int:
+        """Return how many partitions a table's topic has: Faust's tables beside it need as many.
+
+        Raises:
+            TopicMissingError: it does not exist.
+            BrokerUnreachableError: no broker answers.
+
+        """
+        return len(self._reader.sink.parts([table]))
+
+    async def changes(self, stream: Stream[Any]) -> AsyncIterator[Change]:
+        """Yield the changes of an agent's *stream*; large values are whole.
+
+        A message is acknowledged when the next change is asked for, and a value in parts when it
+        was processed: if the process ends before that, the next one reads it again. A message
+        that cannot be read ends the app; so nothing is left out.
+        """
+        acking = stream.noack()
+        held: dict[tuple[str, int], dict[bytes, list[EventT[Any]]]] = {}
+        async for event in acking.events():
+            try:
+                change = await self._read(event)
+            except HeadraceError as error:
+                await stream.app.crash(error)
+                raise
+            message = event.message
+            place = message.topic, message.partition
+            chunk_id = headers_of(message.headers).get(CHUNK_ID_HEADER)
+            if change is not None:
+                yield change
+            elif chunk_id is not None:
+                held.setdefault(place, {}).setdefault(chunk_id, []).append(event)
+            if change is not None or chunk_id is None:
+                await acking.ack(event)
+            if place in held:  # Parts of whole values, and of those that were given up.
+                waiting = self._reader.waiting(*place)
+                for done in [each for each in held[place] if each not in waiting]:
+                    for part in held[place].pop(done):
+                        await acking.ack(part)
+
+    async def _read(self, event: EventT[Any]) -> Change | None:
+        """Read a message, in as many attempts as there is time for."""
+        given = event.message
+        message = self._reader.joined(
+            given.topic, given.partition, given.key, given.value, given.headers
+        )
+        if message is None:
+            return None
+        loop = asyncio.get_running_loop()
+        deadline, pause = loop.time() + self._wait_seconds_max, _PAUSE_SECONDS
+        while True:
+            try:
+                return self._reader.decoded(message)
+            except (SchemaUnknownError, RetriableError):
+                if loop.time() + pause > deadline:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _PAUSE_SECONDS_MAX)

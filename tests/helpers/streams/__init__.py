@@ -1,0 +1,1 @@
+"""Topics that jobs wrote, for tests of their consumers."""
