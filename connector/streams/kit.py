@@ -99,7 +99,8 @@ class Consumer:
                 change = await self._read(event)
             except HeadraceError as error:
                 await stream.app.crash(error)
-                raise
+                # The app cancels this when it stops. An error would restart the agent behind it.
+                await asyncio.Event().wait()
             message = event.message
             place = message.topic, message.partition
             chunk_id = headers_of(message.headers).get(CHUNK_ID_HEADER)

@@ -29,10 +29,10 @@ def servers() -> Iterator[str]:
 
 STORES: dict[str, dict[str, str]] = {
     "state": {},
-    "file": {"schema_store": "file", "schema_store_path": "schemas"},
-    "topic": {"schema_store": "topic", "schema_store_topic": "schemas"},
-    "registry": {"schema_store": "registry", "schema_framing": "confluent"},
-    "guids": {"schema_store": "registry", "schema_framing": "confluent-headers"},
+    "file": {"schema.store": "file", "schema.store.path": "schemas"},
+    "topic": {"schema.store": "topic", "schema.store.topic": "schemas"},
+    "registry": {"schema.store": "registry", "schema.framing": "confluent"},
+    "guids": {"schema.store": "registry", "schema.framing": "confluent-headers"},
 }
 
 
@@ -54,9 +54,9 @@ def test_changes_are_those_of_the_source(
     options = dict(STORES[kind])
     with registry(tmp_path / "registry.db") as url:
         if kind == "topic":
-            options["schema_store_bootstrap_servers"] = servers
-        elif options.get("schema_store") == "registry":
-            options["schema_store_url"] = url
+            options["schema.store.bootstrap.servers"] = servers
+        elif options.get("schema.store") == "registry":
+            options["schema.store.url"] = url
         job = published(tmp_path, servers, "all", envelope=envelope, **options)
         if kind != "state":
             (tmp_path / "state.db").unlink()  # It is not read.
@@ -82,12 +82,8 @@ def test_large_values_are_whole(tmp_path: Path, servers: str, policy: str) -> No
             tmp_path,
             servers,
             "large",
-            large_policy=policy,
-            large_bytes="1000",
-            large_store_path="claims",
-            schema_framing="confluent",
-            schema_store="registry",
-            schema_store_url=url,
+            **{"large.policy": policy, "large.bytes": "1000", "large.store.path": "claims"},
+            **{"schema.framing": "confluent", "schema.store": "registry", "schema.store.url": url},
         )
         reader = ChangeReader.of_job(job)
         found = [change.document for change in read(reader, servers, "large")]
@@ -102,7 +98,7 @@ def test_large_values_are_whole(tmp_path: Path, servers: str, policy: str) -> No
 
 def test_a_lost_claim_is_a_named_error(tmp_path: Path, servers: str) -> None:
     """A value that the claim store does not have is not left out."""
-    claims = {"large_policy": "claim-check", "large_bytes": "1000", "large_store_path": "claims"}
+    claims = {"large.policy": "claim-check", "large.bytes": "1000", "large.store.path": "claims"}
     job = published(tmp_path, servers, "claims", **claims)
     (tmp_path / "claims").rename(tmp_path / "elsewhere")
 
@@ -112,7 +108,7 @@ def test_a_lost_claim_is_a_named_error(tmp_path: Path, servers: str) -> None:
 
 def test_a_schema_that_is_not_there_is_a_named_error(tmp_path: Path, servers: str) -> None:
     """The error has its id or number, and where it was looked for."""
-    job = published(tmp_path, servers, "unknown", schema_store="file", schema_store_path="schemas")
+    job = published(tmp_path, servers, "unknown", **STORES["file"])
     for path in (tmp_path / "schemas").iterdir():
         path.unlink()
 

@@ -16,9 +16,8 @@ RECORDING = "5.0-types"  # With values of every type, some of them of many bytes
 
 
 def published(folder: Path, servers: str, topic: str, **sink: str) -> Path:
-    """Run a job of the recording; return its file. Underscores in options' names are dots."""
+    """Run a job of the recording, with these options of its sink; return its file."""
     source = recording(RECORDING)
-    options = {name.replace("_", "."): value for name, value in sink.items()}
     job = {
         "job": f"published-{topic}",
         "state": "state.db",
@@ -29,7 +28,7 @@ def published(folder: Path, servers: str, topic: str, **sink: str) -> Path:
             "consistency": "ONE",
             "splits": 1,
         },
-        "sink": {"plugin": "kafka", "bootstrap.servers": servers, "topic": topic, **options},
+        "sink": {"plugin": "kafka", "bootstrap.servers": servers, "topic": topic, **sink},
     }
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "job.yaml"
