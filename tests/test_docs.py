@@ -65,6 +65,7 @@ def programs(page: Path) -> dict[str, Any]:
 def test_all_programs_run() -> None:
     """Each page with a program in Python has a test that runs it."""
     run = {
+        "consumers.md": "tests/real/kafka/test_consumer_kit.py",
         "history.md": "tests/test_docs.py",
         "kafka.md": "tests/test_docs.py",
         "plugins.md": "tests/test_docs.py",

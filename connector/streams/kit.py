@@ -48,6 +48,8 @@ class Consumer:
 
         """
         settings.setdefault("broker_credentials", credentials_of(self._config))
+        # A part whose value is not whole stays unacknowledged; the end does not wait for others.
+        settings.setdefault("stream_wait_empty", False)
         settings.setdefault("web_host", "127.0.0.1")
         settings.setdefault("web_bind", "127.0.0.1")
         return faust.App(name, broker=broker_of(self._config.bootstrap_servers), **settings)

@@ -1,6 +1,7 @@
 """Faust apps of the consumer kit, each a process of its own, with a real broker."""
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,12 +22,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs f
 from headrace.plugins.records.codecs import CHUNK_ID_HEADER
 from helpers.jobs.deliveries import consume
 from helpers.servers.registries import registry
-from helpers.streams.published import facts_of_records, published
+from helpers.settings.native_modules import ROOT
+from helpers.streams.published import facts_of, facts_of_records, published
 from real.servers.kafka import RELEASE_3, Kafka
 from real.servers.process import EndedError, ServerProcess
 
 pytestmark = pytest.mark.real
 
+CHANGE = re.compile(r"(?:INSERT|UPDATE|DELETE|DELETE_RANGE|DELETE_PARTITION)\b")
 USER, PASSWORD = "reader", "reader-secret"
 # Writes a line for each change.
 PROGRAM = """
@@ -102,6 +105,41 @@ def test_a_job_with_a_registry_and_parts(tmp_path: Path, bootstrap_servers: str)
             process.stop()
 
     assert expected == app.facts()
+
+
+def blocks() -> list[str]:
+    """Return the programs in Python of the page about consumers."""
+    text = (ROOT / "docs" / "consumers.md").read_text()
+    return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def test_the_programs_of_the_page(
+    tmp_path: Path, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page's app prints each change, and its plain consumer yields each and commits it."""
+    with_faust, plain = blocks()
+    sink = {"large.policy": "chunk", "large.bytes": "1000"}
+    published(tmp_path, bootstrap_servers, "page", **sink)
+    (tmp_path / "orders.py").write_text(with_faust)
+    command = [sys.executable, "-m", "faust", "-A", "orders", "worker", "-l", "info"]
+    expected = facts_of_records()
+    process = ServerProcess([*command, "--without-web"], tmp_path)
+    log = tmp_path / "output.log"
+    try:
+        process.wait_until(lambda: len(CHANGE.findall(log.read_text())) >= len(expected))
+    finally:
+        process.stop()
+
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(compile(plain, "consumers.md", "exec"), names)  # noqa: S102 (what the page says to run)
+    assert expected == sorted(map(facts_of, names["changes"]()))
+    names["consumer"].close()
+    group = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "orders", "log_level": 0})
+    places = group.committed([TopicPartition("page", number) for number in range(3)], timeout=30)
+    ends = [group.get_watermark_offsets(place, timeout=30) for place in places]
+    group.close()
+    assert [end for _, end in ends] == [place.offset for place in places]
 
 
 def where(servers: str, topic: str) -> dict[str, str]:
