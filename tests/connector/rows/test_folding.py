@@ -38,6 +38,10 @@ class Known:
         """Return one."""
         return self._found[schema_id]
 
+    def all(self) -> list[RecordSchema]:
+        """Return all."""
+        return list(self._found.values())
+
 
 def messages(name: str) -> list[Message]:
     """Return what Kafka has of a recording."""
@@ -127,3 +131,21 @@ def test_addresses_are_compared_as_cassandra_does() -> None:
     assert sorted(seconds) == seconds
     cells = [[text, None] for text in reversed(ascending)]
     assert ascending == collected(view, "v", cells)
+
+
+def test_kept_rows_are_shown_before_a_message_comes() -> None:
+    """Another process with the same table, or with a partition of it, shows the same rows."""
+    name = "4.1-ops"
+    known, tables = Known(name), (dict[bytes, bytes](), dict[bytes, bytes]())
+    for partition, table in enumerate(tables):
+        rows = LatestRows(table)
+        for content, headers in messages(name)[partition::2]:
+            schema = known.get(headers["schemaId"])
+            rows.take(reader_of(schema.value)(content), schema, partition)
+        names = {schema.table for schema in known.all()}
+        before = {each: list(rows.rows(each, NOW_S)) for each in names}
+        assert any(before.values())
+
+        again = LatestRows(table)
+
+        assert before == {each: list(again.rows(each, NOW_S)) for each in names}
