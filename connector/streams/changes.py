@@ -19,6 +19,7 @@ from headrace.connector.serde import Encoder
 from headrace.connector.serde.avro_types import definitions, field_of, opened
 from headrace.connector.serde.codecs.records import whole_reader_of
 from headrace.connector.serde.decoding import Decoder, UndecodableError, prefixes_of
+from headrace.connector.serde.image_fields import POST, PRE
 from headrace.connector.serde.large import Reassembler
 from headrace.connector.serde.schemas.lookup import JobSchemas, MessageSchemas, Named, StoreSchemas
 from headrace.connector.serde.transforms.chain import Chain
@@ -57,6 +58,9 @@ class Change:
     `key` and `payload` are objects with an attribute for each column. In `payload` a column that
     was not written is None, as is one that was set to null: `written` has the attributes of those
     that were written, which are not the key's. `key` is None if the message's key is not in Avro.
+    `before` and `after` are the row before and after the change, in the messages of a history;
+    None where there was no row, and in those of other jobs. In `debezium`, which has no place for
+    it, `after` is what was written if the message has no image.
     `document` is the whole envelope, and `schema` says what it consists of.
     """
 
@@ -68,6 +72,8 @@ class Change:
     key: Any  # Any: of a class made for the table.
     payload: Any  # Any: as above.
     written: frozenset[str]
+    before: Any  # Any: as above.
+    after: Any  # Any: as above.
     document: Document = field(repr=False)
     schema: RecordSchema = field(repr=False)
 
@@ -262,6 +268,10 @@ class _Shape:
             operation, written_us, row, written = self._facts.of(document)
             written = set(written)
             columns = self._columns.make(row)
+            before, after = (
+                None if image is None else self._columns.make(image)
+                for image in self._facts.images(document)
+            )
             own_key = None
             if key is not None and self._read_key is not None and self._key is not None:
                 own_key = self._key.make(self._read_key(key))
@@ -282,6 +292,8 @@ class _Shape:
             written=frozenset(
                 attributes[name] for name in (attributes.keys() & written) - self._keys
             ),
+            before=before,
+            after=after,
             document=document,
             schema=self._schema,
         )
@@ -291,6 +303,15 @@ Facts = tuple[Operation, int, Mapping[str, Any], Iterable[str]]
 """The operation of a change, its write time, its columns by name, and which were written."""
 
 
+Images = tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]
+"""The columns of a row before and after a change, by name."""
+
+
+def _image(found: Document | None) -> Mapping[str, Any] | None:
+    payload: Mapping[str, Any] | None = None if found is None else found["payload"]
+    return payload
+
+
 class _Envelope(Protocol):
     """How the facts of changes are found in an envelope; `row` is the record of its columns."""
 
@@ -298,6 +319,9 @@ class _Envelope(Protocol):
 
     def of(self, document: Document) -> Facts:
         """Return the facts of a change."""
+
+    def images(self, document: Document) -> Images:
+        """Return the row before and after a change."""
 
     def table_of(self, document: Document) -> str:
         """Return its table; nothing if the envelope does not say it."""
@@ -314,6 +338,10 @@ class _Own:
         """Return the facts of a change."""
         operation = Operation(document["operationType"])
         return operation, document["timestampMicros"], document["payload"], document["updateFields"]
+
+    def images(self, document: Document) -> Images:
+        """Return the row before and after a change."""
+        return _image(document.get(PRE)), _image(document.get(POST))
 
     def table_of(self, document: Document) -> str:
         """Return its table."""
@@ -340,6 +368,12 @@ class _Flat:
         written = document[names["__written"]]
         return operation, document[names["__timestamp"]], document, written
 
+    def images(self, document: Document) -> Images:
+        """Return the row before and after a change."""
+        names = (self._names.get(f"__{name}", "") for name in (PRE, POST))
+        before, after = (_image(document.get(name)) for name in names)
+        return before, after
+
     def table_of(self, document: Document) -> str:
         """Return nothing: the envelope has no such field."""
         del document
@@ -363,10 +397,19 @@ class _Debezium:
 
     def of(self, document: Document) -> Facts:
         """Return the facts of a change."""
-        after = document["after"] or {}
-        cells = {name: after[name] for name in self._names if after.get(name) is not None}
-        row = {name: cell["value"] for name, cell in cells.items()}
-        return _DEBEZIUM[document["op"]], document["source"]["ts_us"], row, cells
+        row = self._row(document["after"]) or {}
+        return _DEBEZIUM[document["op"]], document["source"]["ts_us"], row, row
+
+    def images(self, document: Document) -> Images:
+        """Return the row before and after a change."""
+        return self._row(document.get("before")), self._row(document["after"])
+
+    def _row(self, cells: Document | None) -> Mapping[str, Any] | None:
+        """Return the columns of `before` or `after` that are there."""
+        if cells is None:
+            return None
+        found = ((name, cells.get(name)) for name in self._names)
+        return {name: cell["value"] for name, cell in found if cell is not None}
 
     def table_of(self, document: Document) -> str:
         """Return its table."""
