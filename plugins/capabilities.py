@@ -477,15 +477,16 @@ class TableReading(Capability):
 class RowReading(Capability):
     """It can read single rows of its table now: `LATEST FROM SOURCE` in a SELECT of a history.
 
-    A source that `TableReading.of_table` describes offers it; `read_consistency` is one of its
-    options.
+    A source that `TableReading.of_table` describes offers it.
     """
 
     refusal = Problem("latest", "cannot read single rows")
 
     @abstractmethod
-    def rows(self, keys: Sequence[Document]) -> Batch:
+    def rows(self, keys: Sequence[Document], level: str) -> Batch:
         """Return what the table holds of these rows, as changes; nothing of a row that is gone.
+
+        *level* is the consistency level of the reads.
 
         Each key has the columns of the primary key by name, with values as `SELECT JSON` shows
         them. Without clustering columns it means the static columns of the partition.

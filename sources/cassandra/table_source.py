@@ -160,7 +160,7 @@ class TableSource(Source, BulkReading, RowReading, TypedColumns):
         start = resume.number if isinstance(resume, NumberPosition) else int(after)
         return TableReader(self.config, self.table, split.split_id, start, int(until))
 
-    def rows(self, keys: Sequence[Document]) -> Batch:
+    def rows(self, keys: Sequence[Document], level: str) -> Batch:
         """See `RowReading`; so many rows at a time.
 
         Raises:
@@ -170,7 +170,7 @@ class TableSource(Source, BulkReading, RowReading, TypedColumns):
         shape = Deliveries((self.table.qualified,), lambda _: 0).shape(self.table)
         with connected(self.config.contact) as session:
             selected = Selected(self.table, tells_times(session))
-            profile = _profile(session, self.config)
+            profile = _profile(session, ConsistencyLevel.name_to_value[level])
             session.client_protocol_handler = RawProtocol
             statements = [_statement_of(selected, key) for key in keys]
             with _named_errors(self.table, f"{len(keys)} rows", "read them again"):
@@ -256,7 +256,7 @@ class TableReader(Reader):
         with connected(self._config.contact) as session:
             selected = Selected(self._table, tells_times(session))
             self._snapshot = Snapshot(selected)
-            profile = _profile(session, self._config)
+            profile = _profile(session, self._config.level)
             session.client_protocol_handler = RawProtocol
             statement = SimpleStatement(selected.statement(), fetch_size=PAGE_ROWS)
             hint = "run it again: ranges that were read are not read again"
@@ -271,12 +271,12 @@ class TableReader(Reader):
                     result.fetch_next_page()
 
 
-def _profile(session: Session, config: TableConfig) -> ExecutionProfile:
+def _profile(session: Session, level: int) -> ExecutionProfile:
     return session.execution_profile_clone_update(
         EXEC_PROFILE_DEFAULT,
         row_factory=tuple_factory,
         request_timeout=REQUEST_SECONDS_MAX,
-        consistency_level=config.level,
+        consistency_level=level,
     )
 
 

@@ -182,13 +182,12 @@ def rows(question: Question) -> Json:
     """
     path = Path(question["job_file"])
     given = table_source(job_text(path, question["job"]), question["table"])
-    given = {**given, "read_consistency": question["consistency"]}
     os.chdir(path.parent)  # Paths in the file are relative to it.
     plugin, config = configured("source", given)
     with making(plugin, "made", config):
         source: Source = plugin(config, read_only_context(question["job"], bytes(16)))
     with making(source, "asked for rows", config):
-        batch = RowReading.of(source).rows(question["keys"])
+        batch = RowReading.of(source).rows(question["keys"], question["consistency"])
     encoded = Encoder(Encoding(codec="avro", envelope="cep44")).encode(batch, token=0)
     (schema,) = batch.schemas()
     shown = [schema.table, schema.text, _text(schema.schema_id), schema.key, schema.value]
