@@ -106,7 +106,7 @@ class Running:
             **self._file_of(job),
             "table": table,
             "keys": keys,
-            "consistency": level,
+            "level": level,
         })  # fmt: skip
 
     def validate(self, name: str) -> ResultTable:

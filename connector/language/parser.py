@@ -458,7 +458,7 @@ class _Parser:
 
     def _level(self) -> str:
         at = self._at
-        at.spans["consistency"] = (at.token.start, at.token.end)
+        at.spans["level"] = (at.token.start, at.token.end)
         for level in LEVELS:
             if at.accept(level):
                 return level

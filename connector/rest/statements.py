@@ -51,7 +51,7 @@ _QUERY: Final = {
     "limit": {"type": "string", "pattern": "^[1-9][0-9]{0,8}$"},
     "after": text("The `next_token` of another answer."),
     "latest": {"type": "string", "enum": ["source"]},
-    "consistency": {"type": "string", "enum": list(LEVELS)},
+    "level": {"type": "string", "enum": list(LEVELS)},
 }
 LINES: Final = "application/jsonl"
 
@@ -154,7 +154,7 @@ def _select_of(request: web.Request) -> SelectCdc:
         where=tuple(_conditions(request)),
         descending=given.get("order") == "desc",
         after=given.get("after", ""),
-        source_level=given.get("consistency", LEVELS[0]) if given.get("latest") else "",
+        source_level=given.get("level", LEVELS[0]) if given.get("latest") else "",
     )
 
 

@@ -187,7 +187,7 @@ def rows(question: Question) -> Json:
     with making(plugin, "made", config):
         source: Source = plugin(config, read_only_context(question["job"], bytes(16)))
     with making(source, "asked for rows", config):
-        batch = RowReading.of(source).rows(question["keys"], question["consistency"])
+        batch = RowReading.of(source).rows(question["keys"], question["level"])
     encoded = Encoder(Encoding(codec="avro", envelope="cep44")).encode(batch, token=0)
     (schema,) = batch.schemas()
     shown = [schema.table, schema.text, _text(schema.schema_id), schema.key, schema.value]

@@ -84,7 +84,7 @@ def test_what_is_wanted_can_be_said(worker: RestWorker) -> None:
         ("from=0&limit=0", 400, "limit"),
         ("from=0&order=up", 400, "order"),
         ("from=0&latest=table", 400, "latest"),
-        ("from=0&latest=source&consistency=TWO", 400, "consistency"),
+        ("from=0&latest=source&level=TWO", 400, "level"),
         ("from=0&latest=source", 400, "job h has never run on this state"),
     ],
 )
