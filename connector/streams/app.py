@@ -18,7 +18,7 @@ from headrace.connector.streams.kit import RAW, Consumer
 from headrace.connector.streams.latest import LatestRows
 from headrace.plugins import ConfigError, HeadraceError, Problem
 
-STORES: Final = ("rocksdb", "memory")
+STORES: Final = ("memory", "rocksdb")
 
 
 def latest_rows(app: faust.App, consumer: Consumer, *tables: str) -> LatestRows:
@@ -38,7 +38,9 @@ def latest_rows(app: faust.App, consumer: Consumer, *tables: str) -> LatestRows:
         raise ConfigError([Problem("--table", f"numbers of partitions differ: {found}", hint)])
     partitions = next(iter(numbers.values()))
     raw: dict[str, Any] = RAW  # Any: of a Faust schema.
-    table = app.Table("rows", partitions=partitions, schema=faust.Schema(**raw))
+    # The store takes serializers from the types, the changelog from the schema.
+    kinds = {"key_type": bytes, "value_type": bytes}
+    table = app.Table("rows", partitions=partitions, schema=faust.Schema(**raw), **kinds)
     rows = LatestRows(table)
 
     @app.agent(consumer.topic(app, *tables))

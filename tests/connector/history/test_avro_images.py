@@ -79,7 +79,7 @@ def test_a_row_without_values_is_there_by_its_insert(schema: RecordSchema) -> No
 
 
 def test_without_its_past_only_what_was_seen_is_known(schema: RecordSchema) -> None:
-    """There is an image even of nothing: that the row is not there is not known."""
+    """There is an image even of nothing: whether the row exists is unknown."""
     found = image(schema, state(v=[1, None, None]), is_whole=False)
     assert (["v"], None) == (found["knownFields"], found["payload"]["v"])
     assert [] == image(schema, None, is_whole=False)["knownFields"]

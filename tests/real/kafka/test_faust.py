@@ -122,7 +122,7 @@ def test_its_table_is_what_select_shows(
         *(sys.executable, "-m", "headrace.connector.streams.app"),
         *("--bootstrap-servers", bootstrap_servers, "--topic", "faust-rows"),
         *("--state", str(tmp_path / "s.db"), "--port", str(port)),
-        *("--folder", str(tmp_path / "faust")),
+        *("--folder", str(tmp_path / "faust"), "--store", "rocksdb"),
     ]
     run = [*HEADRACE, "run", str(job), "--until-idle"]
     deadline = time.monotonic() + SECONDS_MAX
