@@ -39,8 +39,10 @@ def latest_rows(app: faust.App, consumer: Consumer, *tables: str) -> LatestRows:
     partitions = next(iter(numbers.values()))
     raw: dict[str, Any] = RAW  # Any: of a Faust schema.
     # The store takes serializers from the types, the changelog from the schema.
-    kinds = {"key_type": bytes, "value_type": bytes}
-    table = app.Table("rows", partitions=partitions, schema=faust.Schema(**raw), **kinds)
+    schema: Any = faust.Schema(**raw)  # Any: of bytes, which its types do not say.
+    table = app.Table(
+        "rows", partitions=partitions, schema=schema, key_type=bytes, value_type=bytes
+    )
     rows = LatestRows(table)
 
     @app.agent(consumer.topic(app, *tables))
