@@ -28,7 +28,7 @@ from headrace.sources.cassandra.forge.mutations import MESSAGING, encode_mutatio
 from headrace.sources.cassandra.forge.segments import write_log
 from headrace.sources.cassandra.schema.ddl import parse_schema
 
-IDLE_PASSES: Final = 5
+IDLE_PASSES: Final = 12  # On a busy machine most of them do what happens once a second.
 _PACKAGE: Final = f"{Path(headrace.__file__).parent}{os.sep}"
 _NODES: Final = ("node1", "node2", "node3")
 _FIRST_ID: Final = 1_790_000_000_000
