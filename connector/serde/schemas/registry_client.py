@@ -39,10 +39,6 @@ class RegistryUnavailableError(RetriableError):
     code = "registry_unavailable"
 
 
-class _NotThereError(FatalError):
-    """The registry has nothing of that name."""
-
-
 class RegistryForbiddenError(FatalError):
     """The registry refuses this user, or the address is not that of a registry."""
 
@@ -115,14 +111,14 @@ class RegistrySchemaStore(SchemaStore):
             path = f"/schemas/guids/{uuid.UUID(bytes=number.guid)}"
         else:
             return {}
-        try:
-            text = self._ask(path, None).get("schema")
-        except _NotThereError:
-            return {}
+        text = self._ask(path, None).get("schema")
         return {"": text} if isinstance(text, str) else {}
 
     def _ask(self, path: str, body: dict[str, str] | None) -> dict[str, Any]:  # Any: JSON.
-        """Ask the addresses in turn, until one answers; without a *body* it is a GET."""
+        """Ask the addresses in turn, until one answers.
+
+        Without a *body* it is a GET; of what the registry does not have the answer is empty.
+        """
         content = None if body is None else json.dumps(body).encode()
         last: Exception | None = None
         for url in self.config.urls:
@@ -137,7 +133,7 @@ class RegistrySchemaStore(SchemaStore):
                 with error:
                     last = _error_of(error, url)
                 if body is None and error.code == _NOT_FOUND:
-                    raise _NotThereError(str(last)) from error
+                    return {}
                 if not isinstance(last, RetriableError):
                     raise last from error
             except (OSError, http.client.HTTPException) as error:
