@@ -40,11 +40,8 @@ class ImagedSchema:
         self.schema = RecordSchema.of(schema.table, text, key=schema.key, value=value)
         alone = standalone(image, definitions(schema.value), set())
         self._write: Callable[[Any], bytes] = writer_of(["null", alone])  # type: ignore[arg-type]
-        self._view = view = TableView(schema)
-        keys = {*view.key, *view.clustering}
-        self._static = [name for name in view.types if name in view.static]
-        self._regular = [n for n in view.types if n not in keys and n not in view.static]
-        self._nothing = dict.fromkeys(view.types)
+        self._view = TableView(schema)
+        self._nothing = dict.fromkeys(self._view.types)
 
     def image(
         self,
@@ -61,7 +58,7 @@ class ImagedSchema:
         """
         view, state = self._view, state or EMPTY
         is_row = row.clustering is not None
-        names = self._regular if is_row else self._static
+        names = view.regular if is_row else view.static
         after = state["deleted"]
         if row.clustering is not None:
             after = deleted_until(view, row.clustering, state, partition)

@@ -7,10 +7,9 @@ from typing import Final
 
 from headrace import plugins
 from headrace.connector.history.durations import duration_ms
+from headrace.connector.serde.image_fields import POST, PRE
 
 CHANGE: Final = "change"
-PRE: Final = "pre"
-POST: Final = "post"
 LATEST: Final = "latest"
 SNAPSHOT: Final = "snapshot"
 SCOPES: Final = (CHANGE, PRE, POST, LATEST)

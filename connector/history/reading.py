@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from headrace.connector.history import arrival
-from headrace.connector.history.config import CHANGE, LATEST, POST, PRE
+from headrace.connector.history.config import CHANGE, LATEST
 from headrace.connector.history.errors import (
     HistoryBusyError,
     HistoryTruncatedError,
@@ -32,6 +32,7 @@ from headrace.connector.history.rendering import EMPTY, Shape, newest_us
 from headrace.connector.history.seeding import Seed, seed_of
 from headrace.connector.rows.folding import NEVER, State, add
 from headrace.connector.rows.snapshots import MARK, is_doubtful
+from headrace.connector.serde.image_fields import POST, PRE
 from headrace.plugins import Clock, Document, Operation, Problem
 from headrace.plugins.records.record import OPERATIONS
 

@@ -30,9 +30,6 @@ class Shape:
         self.schema = schema
         self.read: Callable[[bytes], Any] = reader_of(schema.value)  # Any: a change.
         self.view = TableView(schema)
-        keys = {*self.view.key, *self.view.clustering}
-        self._static = [name for name in self.view.types if name in self.view.static]
-        self._regular = [n for n in self.view.types if n not in keys and n not in self.view.static]
 
     def key(self, partition: Values, clustering: Values) -> Document:
         """Return the values of the primary key, as far as they are given, by CQL names."""
@@ -71,12 +68,12 @@ class Shape:
     ) -> Document | None:
         """Return a row's columns besides its key, as SELECT shows them at *now_s*."""
         found = row_of(self.view, name, state or EMPTY, partition, now_s)
-        return None if found is None else self._shown(self._regular, found)
+        return None if found is None else self._shown(self.view.regular, found)
 
     def static(self, partition: Values, state: State | None, now_s: int) -> Document | None:
         """Return the static columns of a partition at *now_s*."""
         found = static_row(self.view, partition, state or EMPTY, now_s)
-        return None if found is None else self._shown(self._static, found)
+        return None if found is None else self._shown(self.view.static, found)
 
     def known(self, state: State | None) -> frozenset[str]:
         """Return the columns, by CQL names, of which *state* knows something."""

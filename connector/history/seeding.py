@@ -84,8 +84,8 @@ class RowWriter(plugins.Writer):
 
         """
         encoded = delivery.encoded
-        for schema in delivery.batch.schemas():
-            self._shapes[schema.schema_id] = _Shape(schema)
+        for schema_id in delivery.schemas.keys() - self._shapes.keys():
+            self._shapes[schema_id] = _Shape(delivery.schemas[schema_id])
         with self._file.writing():
             seed = seed_now(self._file)
             if seed is None or seed.run != self._run:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from headrace import plugins
 from headrace.connector.history import arrival
-from headrace.connector.history.config import LATEST, PRE, HistoryConfig
+from headrace.connector.history.config import LATEST, HistoryConfig
 from headrace.connector.history.errors import HistoryBusyError, HistoryTableError
 from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.images import (
@@ -25,6 +25,7 @@ from headrace.connector.history.images import (
 from headrace.connector.history.seeding import RowWriter, seed_now
 from headrace.connector.rows.folding import TableView, row_of
 from headrace.connector.serde.codecs.records import reader_of
+from headrace.connector.serde.image_fields import PRE
 from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
 from headrace.plugins.records.record import OPERATIONS
 

@@ -7,6 +7,7 @@ history keeps them, followed by its images.
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,12 +15,12 @@ from typing import Final
 from headrace import plugins
 from headrace.connector.history import arrival
 from headrace.connector.history.avro_images import NO_IMAGE, ImagedSchema
-from headrace.connector.history.config import POST, PRE
 from headrace.connector.history.errors import HistoryMissingError
 from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.images import WIDE
 from headrace.connector.history.reading import Change, History, Row
 from headrace.connector.serde.codecs.records import ShapedRecord, ShapedSchema, writer_of
+from headrace.connector.serde.image_fields import POST, PRE
 from headrace.plugins import Document, NumberPosition, Operation, Position
 from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
 from headrace.plugins.records.record import OPERATIONS
@@ -64,12 +65,8 @@ class HistorySource(plugins.Source, plugins.Relocation):
     def __init__(self, config: HistorySourceConfig, context: plugins.Context) -> None:
         """Learn from the file, if there is one, where its changes were read."""
         super().__init__(config, context)
-        try:
-            file = self._file()
-        except HistoryMissingError:  # `plan` raises it.
-            return
-        self.origin = file.origin()
-        file.close()
+        with suppress(HistoryMissingError), closing(self._file()) as file:  # `plan` raises it.
+            self.origin = file.origin()
 
     def plan(self) -> Sequence[plugins.Split]:
         """Return the only split.
@@ -79,11 +76,10 @@ class HistorySource(plugins.Source, plugins.Relocation):
             ConfigError: it is not the history of the table.
 
         """
-        file = self._file()
-        file.close()
-        if self.config.tables not in ((), (file.table,)):
-            what = f"{self.config.path} is the history of {file.table}"
-            raise plugins.ConfigError([plugins.Problem("tables", what)])
+        with closing(self._file()) as file:
+            if self.config.tables not in ((), (file.table,)):
+                what = f"{self.config.path} is the history of {file.table}"
+                raise plugins.ConfigError([plugins.Problem("tables", what)])
         return [SPLIT]
 
     def open(self, split: plugins.Split, resume: Position | None) -> "HistoryReader":
@@ -97,9 +93,8 @@ class HistorySource(plugins.Source, plugins.Relocation):
         """Return the bytes of the changes behind *position*."""
         del split
         behind = position.number if isinstance(position, NumberPosition) else 0
-        file = self._file()
-        size_bytes = file.size_behind(behind)
-        file.close()
+        with closing(self._file()) as file:
+            size_bytes = file.size_behind(behind)
         return [plugins.Backlog(partition={}, size_bytes=size_bytes, files=int(size_bytes > 0))]
 
     def locate(
@@ -110,10 +105,8 @@ class HistorySource(plugins.Source, plugins.Relocation):
         if target == "earliest":
             return None
         if target == "latest":
-            file = self._file()
-            last = file.last()
-            file.close()
-            return NumberPosition(last)
+            with closing(self._file()) as file:
+                return NumberPosition(file.last())
         return NumberPosition(max(0, arrival.first_of(_ms(target)) - 1))
 
     @classmethod

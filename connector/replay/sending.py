@@ -23,6 +23,7 @@ from headrace.plugins import (
     EncodedRecords,
     Failure,
     Headers,
+    RecordSchema,
     RetriableError,
     Sink,
 )
@@ -73,6 +74,7 @@ class Sending:
         self._outstanding: dict[int, _Sent] = {}
         self._records = 0
         self._number = 0
+        self._schemas: dict[bytes, RecordSchema] = {}
         self._writer = sink.open()
 
     @property
@@ -82,7 +84,9 @@ class Sending:
 
     def encode(self, batch: Batch) -> EncodedRecords:
         """Encode for the sink."""
-        self._encoder.announce(batch.schemas())
+        announced = batch.schemas()
+        self._schemas.update((schema.schema_id, schema) for schema in announced)
+        self._encoder.announce(announced)
         return encoded_changes(self._encoder, batch)
 
     def take(self, encoded: EncodedRecords, batch: Batch) -> None:
@@ -90,7 +94,7 @@ class Sending:
         if not len(encoded):
             return
         marked = replace(encoded, headers=self._headers(encoded), topics=self._topics(encoded))
-        self._submit(_Sent(Delivery(batch, marked)))
+        self._submit(_Sent(Delivery(batch, marked, self._schemas)))
         if self._records > OUTSTANDING_RECORDS_MAX:
             self.finish()
 

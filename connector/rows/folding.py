@@ -44,6 +44,8 @@ class TableView:
         self.key: list[str] = record["partitionKey"]
         self.clustering: list[str] = record["clustering"]
         self.static: list[str] = record["static"]
+        keys_and_statics = {*self.key, *self.clustering, *self.static}
+        self.regular = [name for name in self.types if name not in keys_and_statics]
         found = _ORDER.search(schema.text)  # Earlier schemas say it in their text only.
         orders = record.get("clusteringOrder") or (found[1].split(", ") if found else [])
         self.descending = [order.endswith("DESC") for order in orders]

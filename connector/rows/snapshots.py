@@ -36,7 +36,7 @@ def seeded(
     live = None if state is None else state.get("live")
     alone = add(None, value)["columns"]
     made = add(state, value)
-    names = view.static if value["isStatic"] else _regular(view)
+    names = view.static if value["isStatic"] else view.regular
     if not value["isStatic"]:
         # CQL does not show when a row itself was written, nor whether it was: only older is sure.
         expires = value["expires"]
@@ -104,11 +104,6 @@ def _is_changed(
         return True
     cells = [cell for path, cell in column["cells"].items() if path in known]
     return any(at_us != cell[0] < begun_us for cell in cells)
-
-
-def _regular(view: TableView) -> Collection[str]:
-    others = {*view.key, *view.clustering, *view.static}
-    return [name for name in view.types if name not in others]
 
 
 def _is_list(view: TableView, name: str) -> bool:

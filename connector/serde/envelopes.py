@@ -105,14 +105,13 @@ class Envelope:
         self.schema: Document = schema.value
         if types != TYPES[0]:
             payload = {**columns.payload, "fields": fields}
+            converted = {"payload": payload, **images}
             defined = set(definitions(payload))
             self.schema = {
                 **schema.value,
                 "fields": [
-                    {**f, "type": payload}
-                    if f["name"] == "payload"
-                    else {**f, "type": images[f["name"]]}
-                    if f["name"] in images
+                    {**f, "type": converted[f["name"]]}
+                    if f["name"] in converted
                     else {**f, "type": standalone(f["type"], columns.known, defined)}
                     for f in schema.value["fields"]
                 ],

@@ -179,7 +179,7 @@ class TableSource(Source, BulkReading, RowReading, TypedColumns):
                 )
         found = [row for _, result in results for row in result.current_rows]
         changes = [each for row in found for each in Snapshot(selected).changes(row)]
-        return ChangeBatch("rows", NumberPosition(0), 0, _records(changes, shape), [shape.schema])
+        return ChangeBatch("rows", NumberPosition(0), 0, records_of(changes, shape), [shape.schema])
 
     def table_type(self, table: str) -> TableType:
         """Return the types of the table as it is now."""
@@ -236,7 +236,7 @@ class TableReader(Reader):
                 return Done()
             rows = ()  # The schema of an empty range is announced too.
         changes = [change for row in rows for change in self._snapshot.changes(row)]
-        records = _records(changes, self._shape)
+        records = records_of(changes, self._shape)
         announced = [] if self._announced else [self._shape.schema]
         self._announced = True
         last = int.from_bytes(rows[-1][0] or b"", "big", signed=True) if rows else self._range[1]
@@ -307,7 +307,8 @@ def _statement_of(selected: Selected, key: Document) -> tuple[SimpleStatement, l
     return statement, [json.dumps(key[name]) for name in names]
 
 
-def _records(changes: Sequence[Change], shape: TableShape) -> list[ChangeRecord]:
+def records_of(changes: Sequence[Change], shape: TableShape) -> list[ChangeRecord]:
+    """Return the records of what a table holds."""
     return [
         ChangeRecord(
             change,

@@ -6,15 +6,12 @@ from typing import Final
 from headrace.connector.serde import Encoder
 from headrace.plugins import Delivery, Encoding
 from headrace.plugins.positions import NumberPosition
-from headrace.sources.cassandra.encode.avro_objects import Provenance
-from headrace.sources.cassandra.encode.change_record import ChangeRecord
-from headrace.sources.cassandra.encode.origin import TABLE_NODE
-from headrace.sources.cassandra.mutation.changes import Cell, Change
+from headrace.sources.cassandra.mutation.changes import Cell
 from headrace.sources.cassandra.mutation.folding import Fold
-from headrace.sources.cassandra.mutation.snapshot import Selected, Snapshot, identity
+from headrace.sources.cassandra.mutation.snapshot import Selected, Snapshot
 from headrace.sources.cassandra.reading.deliveries import Deliveries
 from headrace.sources.cassandra.schema.tables import ColumnSchema, TableSchema
-from headrace.sources.cassandra.table_source import ChangeBatch
+from headrace.sources.cassandra.table_source import ChangeBatch, records_of
 
 Raw = tuple[bytes | None, ...]
 _TOKEN: Final = bytes(8)
@@ -56,21 +53,10 @@ def delivery(table: TableSchema, rows: Sequence[Raw], at_s: int, *, timed: bool 
     shape = Deliveries((table.qualified,), lambda _: 0).shape(table)
     snapshot = Snapshot(Selected(table, times_of_elements=timed))
     changes = [change for row in rows for change in snapshot.changes(row, now_s=at_s)]
-    records = [ChangeRecord(change, _provenance(change), shape.schema) for change in changes]
+    records = records_of(changes, shape)
     batch = ChangeBatch("rows", NumberPosition(0), 0, records, [shape.schema])
-    return Delivery(batch, Encoder(Encoding(codec="avro", envelope="cep44")).encode(batch, token=1))
-
-
-def _provenance(change: Change) -> Provenance:
-    return Provenance(
-        mutation_id=identity(change),
-        index=0,
-        of=1,
-        copies=0,
-        node=TABLE_NODE,
-        segment_id=0,
-        position=0,
-    )
+    encoded = Encoder(Encoding(codec="avro", envelope="cep44")).encode(batch, token=1)
+    return Delivery(batch, encoded, {shape.schema.schema_id: shape.schema})
 
 
 def _value(column: ColumnSchema, cells: Sequence[Cell], at_s: int, *, timed: bool) -> Raw:
