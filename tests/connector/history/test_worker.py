@@ -8,7 +8,7 @@ import yaml
 
 from headrace.connector.commands.cli import main as cli_main
 from headrace.connector.commands.exec import main as exec_main
-from helpers.recordings.corpora import recording
+from helpers.recordings.batches import source_of
 
 NAME = "4.1-ops"
 TABLE = "hazel_patient.onyx_walnut"
@@ -21,14 +21,7 @@ COUNT = "SELECT seq FROM h WHERE CDC_TIME() >= '2026-01-01' LIMIT 10000"
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a job that takes its sink and its table from statements."""
     monkeypatch.chdir(tmp_path)
-    folder = recording(NAME)
-    source = {
-        "plugin": "cassandra",
-        "nodes": {"node1": str(folder / "segments")},
-        "schema": str(folder / "schema.cql"),
-        "consistency": "ONE",
-        "splits": 2,
-    }
+    source = source_of(NAME, splits=2)
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump({"job": "h", "state": "state.db", "source": source}))
     return path

@@ -1,13 +1,16 @@
 """A job whose contact point is a node that answers queries of its tables by ranges of tokens."""
 
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from headrace.connector.replay.runs import RunTable, ShardState
+from headrace.sources.cassandra import table_source
 from headrace.sources.cassandra.mutation.snapshot import Selected
 from headrace.sources.cassandra.schema.ddl import parse_schema
 from helpers.logs.forged import NOW_US
@@ -32,6 +35,18 @@ schema = parse_schema(Path(sys.argv[1], "schema.cql").read_text())
 table_source.read_live_schema = lambda contact: schema
 sys.exit(main(sys.argv[2:]))
 """
+
+
+@contextmanager
+def answering(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CqlNode]:
+    """Run a node that tells the schema which the job's file in *folder* has."""
+
+    def said(_: object) -> object:
+        return parse_schema((folder / "schema.cql").read_text())
+
+    monkeypatch.setattr(table_source, "read_live_schema", said)
+    with CqlNode() as node:
+        yield node
 
 
 class Filled:

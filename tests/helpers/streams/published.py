@@ -9,25 +9,17 @@ from headrace.connector.commands.cli import main
 from headrace.connector.streams.changes import Change, ChangeReader
 from headrace.plugins import Record
 from helpers.jobs.deliveries import consume
-from helpers.recordings.batches import recorded_batches
-from helpers.recordings.corpora import recording
+from helpers.recordings.batches import recorded_batches, source_of
 
 RECORDING = "5.0-types"  # With values of every type, some of them of many bytes.
 
 
 def published(folder: Path, servers: str, topic: str, **sink: str) -> Path:
     """Run a job of the recording, with these options of its sink; return its file."""
-    source = recording(RECORDING)
     job = {
         "job": f"published-{topic}",
         "state": "state.db",
-        "source": {
-            "plugin": "cassandra",
-            "nodes": {"node1": str(source / "segments")},
-            "schema": str(source / "schema.cql"),
-            "consistency": "ONE",
-            "splits": 1,
-        },
+        "source": source_of(RECORDING, splits=1),
         "sink": {"plugin": "kafka", "bootstrap.servers": servers, "topic": topic, **sink},
     }
     folder.mkdir(parents=True, exist_ok=True)

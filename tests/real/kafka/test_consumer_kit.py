@@ -76,6 +76,14 @@ class App:
         """Start it."""
         return ServerProcess(self._command, self._folder)
 
+    def run_until(self, expected: Sequence[object]) -> None:
+        """Run it until it wrote as many facts as are *expected*, and stop it."""
+        process = self.start()
+        try:
+            process.wait_until(lambda: len(self.facts()) >= len(expected))
+        finally:
+            process.stop()
+
     def facts(self) -> list[tuple[str, str, int, frozenset[str]]]:
         """Return what it wrote since the first start."""
         path = self._folder / "facts.jsonl"
@@ -97,12 +105,7 @@ def test_a_job_with_a_registry_and_parts(tmp_path: Path, bootstrap_servers: str)
         app = App(
             tmp_path / "app", "kit-parts-app", {**where(bootstrap_servers, "kit-parts"), **sink}
         )
-        process = app.start()
-        try:
-            expected = facts_of_records()
-            process.wait_until(lambda: len(app.facts()) >= len(expected))
-        finally:
-            process.stop()
+        app.run_until(expected := facts_of_records())
 
     assert expected == app.facts()
 
@@ -244,12 +247,7 @@ def test_a_broker_with_users_and_tls(tmp_path: Path, monkeypatch: pytest.MonkeyP
         client = kafka.client(USER, "${env:HEADRACE_SECRET_READER}")
         state = str(job.parent / "state.db")
         app = App(tmp_path / "app", "kit-users-app", {"topic": "kit-users", **client}, state=state)
-        process = app.start()
-        try:
-            expected = facts_of_records()
-            process.wait_until(lambda: len(app.facts()) >= len(expected))
-        finally:
-            process.stop()
+        app.run_until(expected := facts_of_records())
 
     assert expected == app.facts()
     assert PASSWORD not in app.log()

@@ -17,7 +17,7 @@ from headrace.connector.commands.cli import main as cli_main
 from headrace.connector.commands.exec import main as exec_main
 from headrace.plugins import Operation
 from helpers.jobs.committed import committed
-from helpers.recordings.corpora import recording
+from helpers.recordings.batches import source_of
 
 if TYPE_CHECKING:
     from headrace.connector.history.query import Event
@@ -33,14 +33,7 @@ TIME = "e"  # The column of its key that is a timestamp.
 def worker_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the file of a worker that reads a recording, and its history."""
     monkeypatch.chdir(tmp_path)
-    folder = recording(NAME)
-    source = {
-        "plugin": "cassandra",
-        "nodes": {"node1": str(folder / "segments")},
-        "schema": str(folder / "schema.cql"),
-        "consistency": "ONE",
-        "splits": 2,
-    }
+    source = source_of(NAME, splits=2)
     images = {"plugin": "history", "path": "history/h.db"}
     path = tmp_path / "worker.yaml"
     document = {"state": "state.db", "source": source, "clusters": {"images": images}}

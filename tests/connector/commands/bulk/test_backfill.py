@@ -19,21 +19,24 @@ from headrace.connector.replay.runs import ShardState
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import SourceSpec, batches, encoded_changes, opened
 from headrace.plugins import NO_ORIGIN
-from headrace.sources.cassandra import table_source
-from headrace.sources.cassandra.schema.ddl import parse_schema
-from helpers.jobs.filled_tables import EDGES, KILLED, OTHER, RANGES, ROWS, TOKENS, Filled, T, keys
-from helpers.servers.cql_node import CqlNode
+from helpers.jobs.filled_tables import (
+    EDGES,
+    KILLED,
+    OTHER,
+    RANGES,
+    ROWS,
+    TOKENS,
+    Filled,
+    T,
+    answering,
+    keys,
+)
 
 
 @pytest.fixture
 def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Filled]:
     """Return a job whose node tells the schema that the job's file has."""
-
-    def said(_: object) -> object:
-        return parse_schema((tmp_path / "schema.cql").read_text())
-
-    monkeypatch.setattr(table_source, "read_live_schema", said)
-    with CqlNode() as node:
+    with answering(tmp_path, monkeypatch) as node:
         yield Filled(tmp_path, node)
 
 

@@ -15,10 +15,7 @@ from headrace.connector.history.config import SCOPES
 from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.query import Event
 from headrace.history import connect
-from headrace.sources.cassandra import table_source
-from headrace.sources.cassandra.schema.ddl import parse_schema
-from helpers.jobs.filled_tables import KILLED, RANGES, ROWS, Filled, T
-from helpers.servers.cql_node import CqlNode
+from helpers.jobs.filled_tables import KILLED, RANGES, ROWS, Filled, T, answering
 
 SHARDS = ("--shards", str(RANGES))
 NAME = "orders_hist"
@@ -56,12 +53,7 @@ class Seeded(Filled):
 @pytest.fixture
 def seeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Seeded]:
     """Return a job whose node tells the schema that the job's file has."""
-
-    def said(_: object) -> object:
-        return parse_schema((tmp_path / "schema.cql").read_text())
-
-    monkeypatch.setattr(table_source, "read_live_schema", said)
-    with CqlNode() as node:
+    with answering(tmp_path, monkeypatch) as node:
         made = Seeded(tmp_path, node)
         made.hold(T, ROWS)
         yield made
