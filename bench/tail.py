@@ -74,17 +74,23 @@ def _logs(schema: Path, folders: Sequence[Path], *, each: int, syncs: int) -> Se
     return made
 
 
-def write(schema: str, folders: Sequence[str], each: int, syncs: int) -> None:
+def write(schema: str, folders: Sequence[str], each: int, warm: int, syncs: int) -> None:
     """Write the logs; print a line when they are prepared, and begin after one has come.
 
-    The nodes sync one after another, as nodes do that know nothing of each other.
+    Another line has to come after *warm* syncs. The nodes sync one after another, as nodes do that
+    know nothing of each other.
     """
     logs = _logs(Path(schema), [Path(f) for f in folders], each=each, syncs=syncs)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    sys.stdin.readline()
-    began = time.monotonic()
-    for number in range(syncs):
+    for numbers in (range(warm), range(warm, syncs)):
+        sys.stdin.readline()
+        _sync(logs, numbers)
+
+
+def _sync(logs: Sequence[_Log], numbers: range) -> None:
+    began = time.monotonic() - SYNC_SECONDS * numbers.start
+    for number in numbers:
         for place, log in enumerate(logs):
             due = began + SYNC_SECONDS * (number + place / len(logs))
             time.sleep(max(0.0, due - time.monotonic()))
@@ -103,7 +109,7 @@ def tail(
     each = max(1, round(rate * SYNC_SECONDS))
     warm = round(WARM_SECONDS / SYNC_SECONDS)
     syncs = warm + max(1, round(seconds / SYNC_SECONDS))
-    with _writer(schema, folders, each, syncs) as writer:
+    with _writer(schema, folders, each, warm, syncs) as write_on:
         job = _job(place, schema, folders, splits)
         with worker_of(job) as worker, closing(SqliteStore.open(state_of(job), "tail")) as store:
             until(lambda: all(state.position for state in store.states()))
@@ -111,13 +117,14 @@ def tail(
             before = cpu_seconds(worker.pid)
             time.sleep(seconds)
             idle = cpu_seconds(worker.pid) - before
-            writer()
+            write_on()
             until(lambda: delivered(store) >= warm * each)
-            before, first = cpu_seconds(worker.pid), delivered(store)
+            before = cpu_seconds(worker.pid)
+            write_on()
             until(lambda: delivered(store) >= syncs * each)
             cpu = cpu_seconds(worker.pid) - before
     return {
-        "changes": syncs * each - first,
+        "changes": (syncs - warm) * each,
         "cpu_ns": round(cpu * _NS),
         "idle_cpu_ns": round(idle * _NS),
         "idle_ns": round(seconds * _NS),
@@ -146,10 +153,10 @@ def state_of(job: Path) -> Path:
 
 @contextmanager
 def _writer(
-    schema: str, folders: Sequence[Path], each: int, syncs: int
+    schema: str, folders: Sequence[Path], each: int, warm: int, syncs: int
 ) -> Iterator[Callable[[], None]]:
-    """Prepare the logs in another process; give what lets it write them."""
-    arguments = json.dumps([schema, [str(folder) for folder in folders], each, syncs])
+    """Prepare the logs in another process; give what lets it write their next part."""
+    arguments = json.dumps([schema, [str(folder) for folder in folders], each, warm, syncs])
     with subprocess.Popen(  # noqa: S603 (our own module)
         [sys.executable, "-m", "bench.tail", arguments],
         cwd=_ROOT,
@@ -159,13 +166,13 @@ def _writer(
     ) as child:
         ready_line(child, "stdout", "ready")
 
-        def begin() -> None:
+        def write_on() -> None:
             assert child.stdin is not None  # noqa: S101 (it is a pipe)
             child.stdin.write("\n")
             child.stdin.flush()
 
         try:
-            yield begin
+            yield write_on
         finally:
             child.kill()
 

@@ -59,13 +59,15 @@ class Walk:
     splits: int = 1
 
 
-def walked() -> Iterator[tuple[Walk, Sequence[Entry]]]:
-    """Yield the walks, each with its entries in their order."""
+def walked(title: str | None = None) -> Iterator[tuple[Walk, Sequence[Entry]]]:
+    """Yield the walks, or the one of this title, each with its entries in their order."""
     configure("warning")
     before = Path.cwd()
     with tempfile.TemporaryDirectory(prefix="headrace-walks-") as folder:
         try:
             for walk in WALKS:
+                if title not in {None, walk.title}:
+                    continue
                 # Twice: the first run imports, and makes what a process makes once.
                 _traced(walk, Path(folder, f"first {walk.title}"))
                 yield walk, _traced(walk, Path(folder, walk.title))

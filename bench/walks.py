@@ -36,13 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.walks", description=__doc__)
     parser.add_argument("--list", action="store_true", help="print the entries in their order")
     parser.add_argument("--most", type=int, metavar="N", help="a bound for each walk, not its own")
+    parser.add_argument("--walk", metavar="TITLE", help="only this walk")
     given = parser.parse_args(arguments)
     interpret()
     from bench.walked import walked  # noqa: PLC0415 (what it imports is to be interpreted)
 
     status = 0
     sys.stdout.write(f"{'walk':<34}{'files':>8}{'entries':>9}{'bound':>8}{'goal':>7}\n")
-    for walk, entries in walked():
+    for walk, entries in walked(given.walk):
         bound = walk.bound if given.most is None else given.most
         files = len({file for file, _ in entries})
         sys.stdout.write(

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from threading import Thread
 from typing import Final
 
 CHECKED_MS: Final = 1_000  # After a listing: the next one is made without an event.
@@ -91,8 +92,9 @@ class Inotify:
         for known_by, watching in watched.items():
             for each in watching:
                 each.tell(known_by)
-        if self._closing is not None:
-            self._closing()
+        if self._closing is not None and self._closing.detach():
+            # The kernel lets a closing one wait for all processors, some 10 ms.
+            Thread(target=os.close, args=(self._descriptor,), daemon=True).start()
         self._descriptor = self._closing = None
 
 
