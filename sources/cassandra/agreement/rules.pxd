@@ -80,14 +80,13 @@ cdef class Agreement:
     @cython.locals(met=int, seen=int)
     cpdef int copies(self, int slot) noexcept
     @cython.locals(slot=int)
-    cpdef list due(self, uint64_t wait)
-    @cython.locals(
-        slot=int, kind=int, age=uint64_t, is_complete=bint, kept=uint64_t, ends=uint64_t, left=uint64_t
-    )
-    cpdef uint64_t due_in(self, uint64_t canonical, uint64_t expiry, uint64_t memory, uint64_t complete) noexcept
+    cpdef list due(self, list slots, uint64_t wait)
+    cdef inline bint _is_pending(self, int slot, uint64_t wait) noexcept
+    @cython.locals(slot=int, kind=int, is_complete=bint, kept=uint64_t, ends=uint64_t, left=uint64_t)
+    cpdef uint64_t forgets_in(self, uint64_t memory, uint64_t complete) noexcept
     cdef inline bint _outlived(self, int slot, uint64_t kept, bint is_complete) noexcept
     @cython.locals(slot=int)
-    cpdef list ready(self)
+    cpdef list ready(self, list slots)
     @cython.locals(copies=int)
     cpdef int publish(self, int slot, int host, int64_t segment, int64_t position, int64_t length) except -1
     cpdef expire(self, int slot)
@@ -106,7 +105,7 @@ cdef class Agreement:
     @cython.locals(other=int)
     cpdef list others_of_token(self, int slot)
     @cython.locals(slot=int)
-    cpdef list unchecked(self, uint64_t wait)
+    cpdef list unchecked(self, list slots, uint64_t wait)
     cpdef check(self, int slot)
     cpdef know(self, int slot)
     @cython.locals(host=int, segment=int64_t, position=int64_t, length=int64_t, last=uint64_t)

@@ -313,35 +313,25 @@ class Agreement:
 
     # ---- time (lines 20, 23, 24) ----
 
-    def due(self, wait: int) -> list[int]:
-        """Return the slots of the pending records *wait* ms of split time old (line 20)."""
-        return [
-            slot
-            for slot in self.oldest_pending(self.pending)
-            if self.split_time_ms >= self._field(slot, constants.BORN) + wait
-        ]
+    def due(self, slots: list[int], wait: int) -> list[int]:
+        """Return those of *slots* that are pending and *wait* ms of split time old (line 20)."""
+        return [slot for slot in slots if self._is_pending(slot, wait)]
 
-    def due_in(self, canonical: int, expiry: int, memory: int, complete: int) -> int:
-        """Return for how many ms of split time no record changes by time alone; 0: one does now.
+    def _is_pending(self, slot: int, wait: int) -> int:
+        if self._kind(slot) != constants.PENDING:
+            return 0
+        return 1 if self.split_time_ms >= self._field(slot, constants.BORN) + wait else 0
 
-        So it is too if entries come meanwhile: a new record is not old before. While records are
-        pending it is 1, because an entry may let one be due at once. The ages, in ms of split time,
-        are those of `unchecked`, `due` and `forget_old`.
+    def forgets_in(self, memory: int, complete: int) -> int:
+        """Return in how many ms of split time `forget_old` forgets the first of the records.
+
+        It is 0 if it does now. A record that is new, or published meanwhile, is kept longer than
+        *memory* or *complete* from now, which are those of `forget_old`: no more is returned.
         """
-        left = min(canonical, expiry, memory, complete)
-        if self.pending or left < 1:
-            left = 1
+        left = min(memory, complete)
         for slot in range(self.used if self.live else 0):
             kind = self._kind(slot)
-            if kind == constants.FREE:
-                continue
-            if kind == constants.PENDING:
-                age = self.split_time_ms - self._field(slot, constants.BORN)
-                if age >= expiry or self.is_ready(slot):
-                    return 0
-                if age >= canonical and self._is_unchecked(slot):
-                    return 0
-            elif not self._leads_on(slot):
+            if kind not in (constants.FREE, constants.PENDING) and not self._leads_on(slot):
                 is_complete = kind != constants.EXPIRED_DROPPED and self._complete(slot)
                 kept = complete if is_complete else memory
                 if self._outlived(slot, kept, is_complete):
@@ -355,9 +345,9 @@ class Agreement:
         since = self._field(slot, constants.LAST if is_complete else constants.SINCE)
         return 1 if self.split_time_ms >= since + kept else 0
 
-    def ready(self) -> list[int]:
-        """Return the slots of pending records whose level is met, as after a load (line 18)."""
-        return [slot for slot in self.oldest_pending(self.pending) if self.is_ready(slot)]
+    def ready(self, slots: list[int]) -> list[int]:
+        """Return those of *slots* that are pending with their level met, as after a load (18)."""
+        return [slot for slot in slots if self.is_ready(slot)]
 
     def copies(self, slot: int) -> int:
         """Return what `observe` says of an emission: hosts seen, with ASSUMED or EXPIRED."""
@@ -425,9 +415,9 @@ class Agreement:
             other = self.links[other]
         return found
 
-    def unchecked(self, wait: int) -> list[int]:
-        """Return pending records, *wait* ms old, that were not compared since their last copy."""
-        return [slot for slot in self.due(wait) if self._is_unchecked(slot)]
+    def unchecked(self, slots: list[int], wait: int) -> list[int]:
+        """Return those of `due` that were not compared since their last copy."""
+        return [slot for slot in self.due(slots, wait) if self._is_unchecked(slot)]
 
     def _is_unchecked(self, slot: int) -> int:
         meta = self._field(slot, constants.META)
@@ -585,7 +575,7 @@ class Agreement:
         """Return the slots of the oldest pending records, at most *count*."""
         found = [
             (self._field(slot, constants.NUMBER), slot)
-            for slot in range(self.used)
+            for slot in range(self.used if self.pending else 0)
             if self._kind(slot) == constants.PENDING
         ]
         return [slot for _, slot in sorted(found)[:count]]

@@ -19,6 +19,7 @@ from headrace.sources.cassandra.ring.log_slots import LogSlots
 from headrace.sources.cassandra.schema_versions.epochs import Epoch
 
 SWEEP_MS: Final = 1_000  # Split time between two passes over all records.
+FORGET_STEPS: Final = 60  # So often, while it lives, a complete record is looked at.
 CANONICAL_MS: Final = 30_000  # Line 5: how long copies in the bytes of the write are waited for.
 OVERFLOW_MAX: Final = 1_000  # Pending records that overflow in one read.
 
@@ -62,7 +63,8 @@ class Memory:
         self._suppress_streamed = suppress_streamed
         self._epoch_of = epoch_of
         self.due_ms = 0
-        """The split time from which `keep` checks all records."""
+        """The split time from which `keep` checks the pending records."""
+        self._forget_ms = 0  # And from which it checks the others.
         self._was_caught_up = False
         self.comparison = Comparison(agreement, self._find, epoch_of)
 
@@ -73,11 +75,29 @@ class Memory:
             return False
         if self.due_ms == 0:
             return True
-        left_ms = agreement.due_in(CANONICAL_MS, ages.expiry_ms, ages.memory_ms, ages.complete_ms)
-        if left_ms:
-            self._copies.close()
-            self.due_ms = agreement.split_time_ms + max(SWEEP_MS, left_ms)
-        return left_ms == 0
+        if agreement.pending:
+            pending = agreement.oldest_pending(agreement.pending)
+            if (
+                agreement.due(pending, ages.expiry_ms)
+                or agreement.ready(pending)
+                or agreement.unchecked(pending, CANONICAL_MS)
+            ):
+                return True
+        if agreement.split_time_ms >= self._forget_ms:
+            left_ms = agreement.forgets_in(ages.memory_ms, ages.complete_ms)
+            if left_ms == 0:
+                return True
+            self._forget_ms = agreement.split_time_ms + max(self._step_ms(), left_ms)
+        self._copies.close()
+        wait_ms = SWEEP_MS  # An entry may let a pending record be due at once, but no new one.
+        if not agreement.pending:
+            forget_in_ms = self._forget_ms - agreement.split_time_ms
+            wait_ms = max(SWEEP_MS, min(CANONICAL_MS, ages.expiry_ms, forget_in_ms))
+        self.due_ms = agreement.split_time_ms + wait_ms
+        return False
+
+    def _step_ms(self) -> int:
+        return max(SWEEP_MS, self._ages.complete_ms // FORGET_STEPS)
 
     def keep(
         self, agreed: AgreedMutations, *, caught_up: bool, any_absent: bool = False
@@ -92,14 +112,15 @@ class Memory:
         if agreement.split_time_ms >= self.due_ms:
             self.due_ms = agreement.split_time_ms + SWEEP_MS
             self._copies.close()
-            for slot in agreement.ready():
+            pending = agreement.oldest_pending(agreement.pending)
+            for slot in agreement.ready(pending):
                 self._publish(slot, agreed)
-            self._compare(CANONICAL_MS, agreed)
-            for slot in agreement.due(self._ages.expiry_ms):
+            self._compare(pending, CANONICAL_MS, agreed)
+            for slot in agreement.due(pending, self._ages.expiry_ms):
                 self._expire(slot, agreed, any_absent=any_absent)
-            agreement.forget_old(self._ages.memory_ms, self._ages.complete_ms)
+            self._forget()
         if caught_up and not self._was_caught_up:  # Also if no time passes: all is read.
-            self._compare(0, agreed)
+            self._compare(agreement.oldest_pending(agreement.pending), 0, agreed)
         self._was_caught_up = caught_up
         agreement.shorten(self._records_max)
         excess = min(agreement.live - self._records_max, OVERFLOW_MAX)
@@ -135,9 +156,16 @@ class Memory:
         self._copies.close()
         return whole
 
-    def _compare(self, wait_ms: int, agreed: AgreedMutations) -> None:
+    def _forget(self) -> None:
+        """Line 23: in steps, because it looks at all records."""
+        agreement, ages = self._agreement, self._ages
+        if agreement.split_time_ms >= self._forget_ms:
+            self._forget_ms = agreement.split_time_ms + self._step_ms()
+            agreement.forget_old(ages.memory_ms, ages.complete_ms)
+
+    def _compare(self, slots: list[int], wait_ms: int, agreed: AgreedMutations) -> None:
         """Line 19."""
-        for slot in self.comparison.compare(self._agreement.unchecked(wait_ms)):
+        for slot in self.comparison.compare(self._agreement.unchecked(slots, wait_ms)):
             self._publish(slot, agreed)
 
     def _publish(self, slot: int, agreed: AgreedMutations) -> None:

@@ -214,6 +214,6 @@ def feed(agreement: Agreement, digest: Digest, place: Location) -> int:
 
 def sweep(agreement: Agreement) -> int:
     """Expire what is due and drop what is old; return the number of dropped records."""
-    for slot in agreement.due(WAIT):
+    for slot in agreement.due(agreement.oldest_pending(agreement.pending), WAIT):
         agreement.expire(slot)
     return agreement.forget_old(MEMORY, COMPLETE)

@@ -97,12 +97,12 @@ class Run:
         self.model.split_time_ms += ms
         self.agreement.split_time_ms += ms
         agreement = self.agreement
-        waited = agreement.due(WAIT) or agreement.ready() or agreement.unchecked(WAIT)
-        left_ms = agreement.due_in(WAIT, WAIT, MEMORY, COMPLETE)
+        expired = agreement.due(pending_of(agreement), WAIT)
+        left_ms = agreement.forgets_in(MEMORY, COMPLETE)
         dropped = sweep(agreement)
-        assert bool(waited or dropped) is (left_ms == 0)
+        assert bool(dropped) is (left_ms == 0) or expired
         assert left_ms > 0 or agreement.split_time_ms >= self.still_until_ms
-        left_ms = agreement.due_in(WAIT, WAIT, MEMORY, COMPLETE)
+        left_ms = agreement.forgets_in(MEMORY, COMPLETE)
         self.still_until_ms = agreement.split_time_ms + left_ms
         assert self.model.sweep() == dropped
 
@@ -282,23 +282,24 @@ def test_the_oldest_complete_records_go_first() -> None:
     assert len(gone) == agreement.memory_shortened
 
 
-def test_time_is_known_until_which_nothing_is_due() -> None:
-    """Until the first published record is old; at most until a new one may be; not if one waits."""
+def test_time_is_known_until_which_nothing_is_forgotten() -> None:
+    """Until the first published record is old; at most until a new one may be."""
     agreement = Agreement(everyone())
-
-    def left(memory: int, complete: int) -> int:
-        return agreement.due_in(1_000, 9_000, memory, complete)
-
-    assert [1_000, 700, 500] == [left(9_000, 9_000), left(700, 9_000), left(9_000, 500)]
+    left = agreement.forgets_in
+    assert [700, 500] == [left(700, 9_000), left(9_000, 500)]
     agreement.split_time_ms = 5_000
     observe(agreement, 0, 0)
-    assert 1 == left(9_000, 9_000)
     observe(agreement, 1, 0)  # Published, and not complete.
     agreement.split_time_ms = 5_600
-    assert [300, 1_000, 0] == [left(900, 9_000), left(9_000, 9_000), left(600, 9_000)]
+    assert [300, 8_400, 0] == [left(900, 9_000), left(9_000, 9_000), left(600, 9_000)]
     observe(agreement, 2, 0)  # Complete.
     agreement.split_time_ms = 5_700
     assert [800, 0] == [left(900, 900), left(900, 100)]
+
+
+def pending_of(agreement: Agreement) -> list[int]:
+    """Return the slots of all pending records."""
+    return agreement.oldest_pending(agreement.pending)
 
 
 def dropped(agreement: Agreement) -> list[int]:
@@ -484,8 +485,8 @@ def test_copies_in_a_part_that_is_gone_can_be_assumed() -> None:
     agreement.assume([(2, 100, 0, RING)])
     observe(agreement, 0, 2)
 
-    assert [1] == [agreement.identity(slot)[1] for slot in agreement.ready()]
-    (slot,) = agreement.ready()
+    assert [1] == [agreement.identity(slot)[1] for slot in agreement.ready(pending_of(agreement))]
+    (slot,) = agreement.ready(pending_of(agreement))
     assert 1 | constants.ASSUMED == agreement.publish(slot, 0, 1, 1, 100)
     agreement.split_time_ms = 99
     assert 1 | constants.ASSUMED == observe(agreement, 1, 3)
@@ -501,11 +502,11 @@ def test_what_may_be_streamed_waits_until_it_is_compared(level: int) -> None:
     agreement = Agreement(made)
     agreement.streamed = True
     assert [0, 0, 0, 0] == [observe(agreement, host, n) for host in (0, 1) for n in (1, 2)]
-    assert [] == agreement.ready()
+    assert [] == agreement.ready(pending_of(agreement))
 
-    first, second = agreement.unchecked(0)
+    first, second = agreement.unchecked(pending_of(agreement), 0)
     agreement.check(first)
-    assert [first] == agreement.ready()
+    assert [first] == agreement.ready(pending_of(agreement))
     assert agreement.is_streamed(first)
     agreement.leave_out(first)
     assert (1, 1) == (agreement.filtered, agreement.pending)

@@ -36,7 +36,9 @@ def test_what_another_joined_is_published_once_whatever_the_order_in_memory() ->
         number, _, _ = after.identity(slot)
         return Copy(RAWS[number], number, 5, 100 + number, messaging=12)
 
-    for slot in Comparison(after, find, lambda _: epoch).compare(after.unchecked(0)):
+    for slot in Comparison(after, find, lambda _: epoch).compare(
+        after.unchecked(after.oldest_pending(after.pending), 0)
+    ):
         after.publish(slot, 0, 5, 100, len(RAWS[0]))
 
     assert (0, 1, 1) == (after.pending, after.agreed, after.reencoded)

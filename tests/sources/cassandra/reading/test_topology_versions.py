@@ -72,13 +72,13 @@ def test_what_waits_is_judged_again_when_a_version_is_learned() -> None:
     versions = SplitVersions(replicas, 0, (), 0)
     agreement = Agreement(versions.groups)
     assert not emitted(agreement, 1, 2, 3)
-    assert [] == agreement.ready()
+    assert [] == agreement.ready(agreement.oldest_pending(1))
 
     replicas.follow_nodes(ring("c", "d", "a", "b"))
     versions.follow(0, RETIRE)
     agreement.regroup(versions.groups)
 
-    assert 1 == len(agreement.ready())
+    assert 1 == len(agreement.ready(agreement.oldest_pending(1)))
 
 
 def test_a_version_of_an_unread_log_is_not_retired() -> None:

@@ -63,7 +63,7 @@ def agreed(events: Sequence[tuple[int, int, int]]) -> Agreement:
         made.split_time_ms += passed_ms
         token = (PLACES[number % len(PLACES)] << 32) - (1 << 63) + number
         made.observe(host, number, number * 7, number % 2, token, 5, 10 * number + host, 70)
-        for slot in made.due(500):
+        for slot in made.due(made.oldest_pending(made.pending), 500):
             made.expire(slot)
     return made
 
