@@ -5,7 +5,7 @@ Arrow, of which pandas and polars make data frames.
 """
 
 import datetime as dt
-import json
+import importlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.connector.foundation.clock import SystemClock
+from headrace.connector.foundation.extras import install_hint
 from headrace.connector.history.arrival import us_of
 from headrace.connector.history.config import CHANGE, SCOPES
 from headrace.connector.history.durations import duration_ms
+from headrace.connector.history.errors import FramesMissingError
 from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.following import WAIT_MS_MAX, tail
 from headrace.connector.history.query import Event, Query
@@ -23,7 +25,10 @@ from headrace.connector.history.reading import History
 from headrace.plugins import ConfigError, Operation, Problem
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
+
+    from headrace.connector.history.frames.layout import Layout
 
 Time = dt.datetime | dt.timedelta | str | int
 """A moment, or how long ago: a time of Python, ISO 8601, a duration such as `15m`, or ms."""
@@ -125,57 +130,71 @@ class Selection:
 
     def __iter__(self) -> Iterator[Event]:
         """Yield them in their order. Raises as `History.select`."""
-        left = self.limit
-        for page in self.history.pages(self.query):
-            events = page.events if left is None else page.events[:left]
+        for events in self._pages(self.history, self.query):
             yield from events
+
+    def batches(self) -> "Iterator[pa.RecordBatch]":
+        """Yield the rows of `arrow` in batches, one for each page. Raises as it does."""
+        layout, query = self.plan()
+        history = self.history
+        typed = History(history.file, history.include, history.clock, layout.shape)
+        for events in self._pages(typed, query):
+            yield layout.batch(events)
+
+    def arrow(self) -> "pa.Table":
+        """Return a table of Arrow, whose images are structs with the columns of the table.
+
+        Raises:
+            FramesMissingError: pyarrow is not installed.
+
+        """
+        module = _module("pyarrow")
+        batches = list(self.batches())
+        return module.Table.from_batches(batches, None if batches else self.plan()[0].schema)
+
+    def pandas(self) -> "pd.DataFrame":
+        """Return a data frame of pandas, made of `arrow`.
+
+        Raises:
+            FramesMissingError: pyarrow or pandas is not installed.
+
+        """
+        _module("pandas")
+        return self.arrow().to_pandas()
+
+    def plan(self) -> "tuple[Layout, Query]":
+        """Return the columns of these events, and a query of what is there now: neither changes.
+
+        Raises as `History.select`, and as `arrow`.
+        """
+        _module("pyarrow")
+        from headrace.connector.history.frames.layout import Layout  # noqa: PLC0415 (imports it)
+
+        query = self.history.fixed(self.query)  # Before the schemas: it has no other ones.
+        schemas = self.history.file.schemas()
+        scopes = self.history.include if query.scopes is None else query.scopes
+        return Layout.of([schemas[number] for number in sorted(schemas)], scopes), query
+
+    def _pages(self, history: History, query: Query) -> Iterator[list[Event]]:
+        """Yield the events of each page, up to the limit."""
+        left = self.limit
+        for page in history.pages(query):
+            events = page.events if left is None else page.events[:left]
+            if events:
+                yield events
             if left is not None:
                 left -= len(events)
                 if not left:
                     return
 
-    def arrow(self) -> "pa.Table":
-        """Return a table of Arrow: the columns of SELECT, with images as JSON. Needs pyarrow."""
-        import pyarrow as pa  # noqa: PLC0415 (an extra)
 
-        events = list(self)
-        at_ms = pa.array([event.time_ms for event in events], pa.timestamp("ms", "UTC"))
-        written = pa.array([event.written_us for event in events], pa.timestamp("us", "UTC"))
-        columns: dict[str, Any] = {
-            "cdc_time": at_ms,
-            "seq": pa.array([event.sequence for event in events], pa.int32()),
-            "partition_id": pa.array([event.partition_id for event in events], pa.int32()),
-        }
-        for name in self.history.key_columns():
-            columns[name] = _key_column(pa, [event.key.get(name) for event in events])
-        columns |= {
-            "op": pa.array([event.operation.lower() for event in events], pa.string()),
-            "write_time": written,
-        }
-        for image in SCOPES:
-            if image in (self.query.scopes or ()):
-                found = (getattr(event, image) for event in events)
-                columns[image] = pa.array(map(_json, found), pa.string())
-        for flag in ("partial", "derived", "static", "effective"):
-            columns[flag] = pa.array([getattr(event, flag) for event in events], pa.bool_())
-        return pa.table(columns)
-
-
-def _json(image: object) -> str | None:
-    return None if image is None else json.dumps(image, ensure_ascii=False)
-
-
-def _key_column(pa: Any, values: list[Any]) -> Any:  # noqa: ANN401 (pyarrow and its arrays)
-    """Return a column of the key: numbers and booleans as such, everything else as text."""
-    present = [value for value in values if value is not None]
-    for kind, made in ((bool, pa.bool_()), (int, pa.int64()), (float, pa.float64())):
-        if present and all(type(value) is kind for value in present):
-            try:
-                return pa.array(values, made)
-            except OverflowError:  # A varint.
-                break
-    texts = [v if v is None or isinstance(v, str) else _json(v) for v in values]
-    return pa.array(texts, pa.string())
+def _module(name: str) -> Any:  # noqa: ANN401 (a module of an extra)
+    """Import what frames need. Raises FramesMissingError."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        said = f"{name} cannot be imported: {error}"
+        raise FramesMissingError(said, hint=install_hint("pandas")) from error
 
 
 def _operation(given: Operation | str) -> Operation:

@@ -21,6 +21,12 @@ class HistoryMissingError(HistoryFileError):
     code = "history_missing"
 
 
+class FramesMissingError(MissingRequirementError):
+    """pyarrow or pandas is not installed."""
+
+    code = "frames_missing"
+
+
 class HistoryTableError(FatalError):
     """A change of another table was routed to a history, or its row cannot be named."""
 

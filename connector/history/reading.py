@@ -6,7 +6,7 @@ end of its range, so nothing arrives there any more.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -33,7 +33,7 @@ from headrace.connector.history.seeding import Seed, seed_of
 from headrace.connector.rows.folding import NEVER, State, add
 from headrace.connector.rows.snapshots import MARK, is_doubtful
 from headrace.connector.serde.image_fields import POST, PRE
-from headrace.plugins import Clock, Document, Operation, Problem
+from headrace.plugins import Clock, Document, Operation, Problem, RecordSchema
 from headrace.plugins.records.record import OPERATIONS
 
 _COLUMNS: Final = "arrival, bucket, schema, operation, written_us, key, row, change, before"
@@ -43,11 +43,21 @@ _LATER: Final = 1 << 62
 class History:
     """A history that is read; for one thread at a time."""
 
-    def __init__(self, file: HistoryFile, include: frozenset[str], clock: Clock) -> None:
-        """Read *file*, which `close` closes; queries get *include* unless they say otherwise."""
+    def __init__(
+        self,
+        file: HistoryFile,
+        include: frozenset[str],
+        clock: Clock,
+        shape_of: Callable[[RecordSchema], Shape] = Shape,
+    ) -> None:
+        """Read *file*, which `close` closes; queries get *include* unless they say otherwise.
+
+        *shape_of* makes what renders the changes of a schema: as JSON, unless it is given.
+        """
         self.file = file
         self.include = include
         self.clock = clock
+        self._shape_of = shape_of
         self._shapes: dict[int, Shape] = {}
         self._seeds: list[tuple[Epoch, Seed | None]] = []  # As of the query.
 
@@ -76,16 +86,9 @@ class History:
             HistoryBusyError: another process kept the file locked.
 
         """
-        now_ms = self.clock.wall_ms()
-        to_ms = now_ms if query.to_ms is None else min(query.to_ms, now_ms)
-        may_come = self._may_come(to_ms if settles else 0)
+        may_come = self._settled(query) if settles else self.file.last() + 1
         scopes = self.include if query.scopes is None else query.scopes
-        begin, end = arrival.first_of(query.from_ms), query.until or may_come
-        if query.to_ms is not None:
-            end = min(end, arrival.first_of(query.to_ms))
-        if query.after:
-            place = Place.of(query.after, descending=query.descending)
-            begin, end = (begin, place.arrival) if place.descending else (place.arrival + 1, end)
+        begin, end = _range(query, may_come)
         with self.file.reading():
             self._look_up_epochs()
             self._check(begin, end, scopes)
@@ -105,14 +108,55 @@ class History:
                 return
             query = replace(query, after=page.token, until=query.until or page.may_come)
 
+    def fixed(self, query: Query) -> Query:
+        """Return the query of what is there now: it returns the same whenever it is asked.
+
+        Raises as `select`.
+        """
+        begin, end = _range(query, self._settled(query))
+        self._key(query.key)
+        with self.file.reading():
+            self._look_up_epochs()
+            self._check(begin, end, self.include if query.scopes is None else query.scopes)
+        return replace(query, until=end)
+
+    def count(self, query: Query) -> int:
+        """Return how many changes a `fixed` query has, with those of `divided`."""
+        which, values = self._conditions(query, *_range(query, 0), self._key(query.key))
+        with self.file.reading():
+            return int(self.file.run(f"SELECT count(*) FROM {which}", values).fetchone()[0])  # noqa: S608 (likewise)
+
+    def divided(self, query: Query, size: int) -> list[Query]:
+        """Return queries of the parts of a `fixed` one, in its order: each of *size* changes.
+
+        Where the whole partition key is not given, changes of other keys count, too. Raises as
+        `select`.
+        """
+        begin, end = _range(query, 0)
+        with self.file.reading():
+            self._look_up_epochs()
+            self._check(begin, end, self.include if query.scopes is None else query.scopes)
+            which, values = self._conditions(query, begin, end, self._key(query.key))
+            numbered = (
+                f"SELECT arrival, row_number() OVER (ORDER BY arrival) AS number FROM {which}"  # noqa: S608 (all parts are ours)
+            )
+            text = f"SELECT arrival FROM ({numbered}) WHERE number > 1 AND number % ? = 1 % ?"  # noqa: S608 (likewise)
+            cuts = [cut for (cut,) in self.file.run(text, (*values, size, size))]
+        tokens = [query.after, *(Place(cut - 1, descending=False).token() for cut in cuts)]
+        return [
+            replace(query, after=token, until=until)
+            for token, until in zip(tokens, [*cuts, query.until], strict=True)
+        ]
+
     def _look_up_epochs(self) -> None:
         epochs = self.file.epochs()
         self._seeds = [(each, seed_of(self.file, each.states_since_us)) for each in epochs]
 
-    def _may_come(self, until_ms: int) -> int:
-        """Return the first arrival that may still come, if possible none before *until_ms*."""
+    def _settled(self, query: Query) -> int:
+        """Return the first arrival that may still come, if possible none in the query's past."""
+        now_ms = self.clock.wall_ms()
         with contextlib.suppress(HistoryBusyError):  # What it commits is not final yet.
-            self.file.settle(until_ms)
+            self.file.settle(now_ms if query.to_ms is None else min(query.to_ms, now_ms))
         return self.file.last() + 1
 
     def _check(self, begin: int, end: int, scopes: frozenset[str]) -> None:
@@ -139,22 +183,26 @@ class History:
     ) -> tuple[list[Event], bool]:
         """Return up to `limit` events, and whether there are more."""
         wanted = self._key(query.key)
-        text, values = self._statement(query, begin, end, wanted)
+        which, values = self._conditions(query, begin, end, wanted)
+        order = "DESC" if query.descending else "ASC"
+        text = f"SELECT {_COLUMNS} FROM {which} ORDER BY arrival {order}"  # noqa: S608 (all parts are ours)
         now_s = self.clock.wall_ms() // 1_000
         found: list[Event] = []
-        for row in self.file.run(text, values):
-            event = self._event(Change(*row), scopes, now_s)
-            if any(event.key.get(name) != value for name, value in wanted.values.items()):
+        for stored in self.file.run(text, values):
+            change = Change(*stored)
+            value = self.shape(change.schema).read(change.change)
+            row = self.row_of(change, value)
+            if wanted.values and not row.has(wanted.values):
                 continue
             if len(found) == query.limit:
                 return found, True
-            found.append(event)
+            found.append(self._event(change, row, value, scopes, now_s))
         return found, False
 
-    def _statement(
+    def _conditions(
         self, query: Query, begin: int, end: int, wanted: "_Key"
     ) -> tuple[str, list[int | bytes]]:
-        """Return the SELECT of the rows that may be events of *query*, and its values."""
+        """Return which rows of the file may be events of *query*, and the values of conditions."""
         conditions = ["arrival >= ?", "arrival < ?"]
         values: list[int | bytes] = [begin, end]
         for column, numbers in (
@@ -173,10 +221,7 @@ class History:
             by_key = " INDEXED BY changes_of_key"
             conditions.append("key = ?")
             values.append(wanted.content)
-        order = "DESC" if query.descending else "ASC"
-        where = " AND ".join(conditions)
-        table = f"changes{by_key} WHERE {where} ORDER BY arrival {order}"
-        return f"SELECT {_COLUMNS} FROM {table}", values  # noqa: S608 (all parts are ours)
+        return f"changes{by_key} WHERE {' AND '.join(conditions)}", values
 
     def _key(self, values: Document) -> "_Key":
         """Return what changes of this key have. Raises QueryError."""
@@ -212,7 +257,7 @@ class History:
     def shape(self, number: int) -> Shape:
         """Return what renders the changes of a schema, by its number."""
         if number not in self._shapes:
-            self._shapes |= {n: Shape(schema) for n, schema in self.file.schemas().items()}
+            self._shapes |= {n: self._shape_of(schema) for n, schema in self.file.schemas().items()}
         return self._shapes[number]
 
     def row_of(self, change: "Change", value: Document) -> "Row":
@@ -238,9 +283,9 @@ class History:
             coverage=self._coverage(change.arrival),
         )
 
-    def _event(self, stored: "Change", scopes: frozenset[str], now_s: int) -> Event:
-        value = self.shape(stored.schema).read(stored.change)
-        row = self.row_of(stored, value)
+    def _event(
+        self, stored: "Change", row: "Row", value: Document, scopes: frozenset[str], now_s: int
+    ) -> Event:
         operation = OPERATIONS[stored.operation]
         event = Event(
             arrival=stored.arrival,
@@ -297,6 +342,17 @@ class History:
             return Coverage(epoch.states_since_us)
         is_done = seed.done is not None and at >= seed.done
         return Coverage(epoch.states_since_us, seed.begun_us, is_seeded=is_done)
+
+
+def _range(query: Query, may_come: int) -> tuple[int, int]:
+    """Return the first arrival of a query, and the one behind its last."""
+    begin, end = arrival.first_of(query.from_ms), query.until or may_come
+    if query.to_ms is not None:
+        end = min(end, arrival.first_of(query.to_ms))
+    if query.after:
+        place = Place.of(query.after, descending=query.descending)
+        begin, end = (begin, place.arrival) if place.descending else (place.arrival + 1, end)
+    return begin, end
 
 
 def _truncated(key: str, floor: int) -> HistoryTruncatedError:
@@ -370,6 +426,11 @@ class Row:
     clustering: list[Any] | None
     row: bytes
     is_derived: bool
+
+    def has(self, values: Document) -> bool:
+        """Say whether columns of its key have these values, as JSON has them."""
+        key = self.shape.json_key(self.partition, self.clustering or [])
+        return all(key.get(name) == value for name, value in values.items())
 
     def image(
         self, state: State | None, partition: State | None, at_s: int, coverage: Coverage

@@ -23,7 +23,7 @@ EMPTY: Final[State] = {"deleted": NEVER, "columns": {}}
 
 
 class Shape:
-    """Renders what one schema describes. Thread-safe: nothing of it changes."""
+    """Renders what one schema describes, as JSON. Thread-safe: nothing of it changes."""
 
     def __init__(self, schema: RecordSchema) -> None:
         """Take the schema apart."""
@@ -33,6 +33,10 @@ class Shape:
 
     def key(self, partition: Values, clustering: Values) -> Document:
         """Return the values of the primary key, as far as they are given, by CQL names."""
+        return self.json_key(partition, clustering)
+
+    def json_key(self, partition: Values, clustering: Values) -> Document:
+        """Return `key` as JSON has it."""
         view, values = self.view, (*partition, *clustering)
         names = (*view.key, *view.clustering)[: len(values)]
         return {
@@ -57,11 +61,11 @@ class Shape:
             case "DELETE" | "DELETE_PARTITION":
                 return None
             case "DELETE_RANGE":
-                bounds = {side: self._bound(value["range"][side]) for side in ("start", "end")}
+                bounds = {side: self.bound(value["range"][side]) for side in ("start", "end")}
                 return {"range": bounds}
         payload = value["payload"]
         names = self.view.names
-        return {names[n]: self._written(n, payload[n]) for n in value["updateFields"]}
+        return {names[n]: self.written(n, payload[n]) for n in value["updateFields"]}
 
     def row(
         self, name: tuple[Values, Values], state: State | None, partition: State | None, now_s: int
@@ -83,27 +87,31 @@ class Shape:
         """Return the newest deletion that covers the whole row; before it nothing is unknown."""
         return deleted_until(self.view, clustering_of(row), state or EMPTY, partition)
 
-    def _shown(self, names: Iterable[str], found: Document) -> Document:
-        view = self.view
-        return {view.names[n]: self._json(n, found[view.names[n]]) for n in names}
+    def value(self, kind: AvroType, value: Any) -> Any:  # noqa: ANN401 (by type)
+        """Return a value of an opened type."""
+        return json_value(kind, value)
 
-    def _json(self, name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
+    def entries(self, key: AvroType, content: AvroType, cells: Iterable[Values]) -> Any:  # noqa: ANN401
+        """Return the keys and values of a map."""
+        return {json_key(key, each): json_value(content, value) for each, value in cells}
+
+    def column(self, name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
         """Return a column of a row; of a collection or UDT *value* has its cells."""
         kind = self.view.types[name]
         if value is None or not is_complex(kind):
-            return json_value(kind, value)
+            return self.value(kind, value)
         return self._cells(name, value, whole=True)
 
-    def _written(self, name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
+    def written(self, name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
         """Return a column of a change: what was written of a collection or UDT, and how."""
         kind = self.view.types[name]
         if value is None or not is_complex(kind):
-            return json_value(kind, value)
+            return self.value(kind, value)
         fields = value.get("fields")
         if fields is None:
             cells = [(cell["key"], cell) for cell in value["cells"]]
-            key_type = _cell_field(kind, "key")
-            removed = [json_value(key_type, key) for key, cell in cells if cell["removed"]]
+            key_type = cell_field(kind, "key")
+            removed = [self.value(key_type, key) for key, cell in cells if cell["removed"]]
         else:
             cells = [(key, cell) for key, cell in fields.items() if cell is not None]
             removed = [key for key, cell in cells if cell["removed"]]
@@ -123,31 +131,36 @@ class Shape:
         if fields is not None:
             values = {each[0]: each[1] for each in cells}
             return {
-                field.get("cqlName", field["name"]): json_value(
-                    _value_type(field), values.get(field["name"])
+                field.get("cqlName", field["name"]): self.value(
+                    value_type(field), values.get(field["name"])
                 )
                 for field in fields["type"]["fields"]
                 if whole or field["name"] in values
             }
         ordered = in_order(self.view, name, cells)
-        key = _cell_field(kind, "key")
+        key = cell_field(kind, "key")
         if kind["cqlType"].startswith("set<"):
-            return [json_value(key, each) for each, _ in ordered]
-        content = _cell_field(kind, "value")
+            return [self.value(key, each) for each, _ in ordered]
+        content = cell_field(kind, "value")
         if kind["cqlType"].startswith("list<"):
-            return [json_value(content, each) for _, each in ordered]
-        return {json_key(key, each): json_value(content, value) for each, value in ordered}
+            return [self.value(content, each) for _, each in ordered]
+        return self.entries(key, content, ordered)
 
-    def _bound(self, bound: Document | None) -> Document | None:
+    def bound(self, bound: Document | None) -> Document | None:
+        """Return a side of a range; None if it is open."""
         if bound is None:
             return None
         view = self.view
         names = view.clustering[: bound["count"]]
-        values = {view.names[n]: json_value(view.types[n], bound["values"][n]) for n in names}
+        values = {view.names[n]: self.column(n, bound["values"][n]) for n in names}
         return {"values": values, "inclusive": bound["inclusive"]}
 
+    def _shown(self, names: Iterable[str], found: Document) -> Document:
+        view = self.view
+        return {view.names[n]: self.column(n, found[view.names[n]]) for n in names}
 
-def _cell_field(kind: AvroType, name: str) -> AvroType:
+
+def cell_field(kind: AvroType, name: str) -> AvroType:
     """Return the type of a field of the cells of a collection."""
     cells = field_of(kind, "cells")
     found = field_of(cells["type"]["items"], name) if cells else None
@@ -155,7 +168,7 @@ def _cell_field(kind: AvroType, name: str) -> AvroType:
     return found["type"]
 
 
-def _value_type(field: Document) -> AvroType:
+def value_type(field: Document) -> AvroType:
     """Return the type of a field of a UDT, of which the cells have the value."""
     cell = next(each for each in field["type"] if each != "null")
     found = field_of(cell, "value")

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
+from headrace.connector.foundation.extras import install_hint
 from headrace.connector.replay.delivery import Work
-from headrace.connector.replay.errors import SparkMissingError, install_hint
+from headrace.connector.replay.errors import SparkMissingError
 from headrace.connector.replay.execution import Begun, Ended, Performer
 
 T = TypeVar("T")

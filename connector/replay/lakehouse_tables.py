@@ -15,7 +15,8 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.connector.replay.errors import LakeError, LakeMissingError, install_hint
+from headrace.connector.foundation.extras import install_hint
+from headrace.connector.replay.errors import LakeError, LakeMissingError
 from headrace.connector.replay.options import DELTA, ICEBERG
 from headrace.connector.replay.parquet import attempt_name, file_name, folder_name
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final
 
-from headrace.connector.replay.errors import SparkMissingError, install_hint
+from headrace.connector.foundation.extras import install_hint
+from headrace.connector.replay.errors import SparkMissingError
 from headrace.connector.replay.options import (
     BackfillOptions,
     CatchUpOptions,

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 import pyspark_headrace_segments
 from headrace.connector.replay.columns import arrow_schema, spark_schema
+from headrace.connector.replay.frames.histories import HistoryReader
 from headrace.connector.replay.frames.sources import SegmentReader, SegmentSource
 from headrace.connector.replay.frames.topics import TopicReader
 from headrace.plugins import ConfigError
@@ -61,7 +62,7 @@ def test_no_reader_takes_filters() -> None:
         if each.__module__.startswith("headrace.")
     ]
 
-    assert {SegmentReader, TopicReader} <= set(readers)
+    assert {HistoryReader, SegmentReader, TopicReader} <= set(readers)
     assert {DataSourceReader.pushFilters} == {each.pushFilters for each in readers}
 
 

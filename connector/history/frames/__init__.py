@@ -1,0 +1,1 @@
+"""Changes as columns of Arrow, for data frames."""

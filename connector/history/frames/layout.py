@@ -1,0 +1,202 @@
+"""The columns of a history's changes in Arrow, and the rows that events are. Imports pyarrow."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import pyarrow as pa
+
+from headrace.connector.history.config import CHANGE, SCOPES
+from headrace.connector.history.frames.types import (
+    bounds_type,
+    column_type,
+    holds,
+    struct_of,
+    written_type,
+)
+from headrace.connector.history.frames.values import UnfitError, arrow_value, pairs
+from headrace.connector.history.query import Event
+from headrace.connector.history.rendering import Shape, Values
+from headrace.connector.rows.folding import State, TableView
+from headrace.connector.serde.avro_types import AvroType
+from headrace.plugins import Document, Operation, RecordSchema
+
+_TEXTS: Final = pa.list_(pa.field("element", pa.string()))
+_TIME: Final = pa.timestamp("us", "UTC")
+_FIRST: Final = (("cdc_time", _TIME), ("seq", pa.int32()), ("partition_id", pa.int32()))
+_SECOND: Final = (("op", pa.string()), ("write_time", _TIME))
+_FLAGS: Final = ("partial", "derived", "static", "effective")
+_US_PER_MS: Final = 1_000
+
+
+class _Unfit:
+    """Stands for a value that its column cannot hold."""
+
+
+UNFIT: Final = _Unfit()
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The columns of a table that events become; it can be pickled.
+
+    `keys` are the columns of the primary key, in their order.
+    """
+
+    schema: pa.Schema
+    keys: Sequence[str]
+    scopes: Sequence[str]
+
+    @classmethod
+    def of(cls, schemas: Sequence[RecordSchema], scopes: Iterable[str]) -> Self:
+        """Return that of a table that had these schemas, in their order, with images *scopes*."""
+        views = [TableView(schema) for schema in schemas]
+        wanted = [scope for scope in SCOPES if scope in scopes]
+        image = struct_of(views, written=False)
+        columns: dict[str, pa.DataType] = {}
+        if CHANGE in wanted:
+            columns |= {"change": struct_of(views, written=True), "written": _TEXTS}
+            columns |= {"bounds": bounds_type(views)} if views and views[-1].clustering else {}
+        columns |= {name: image for name in wanted if name != CHANGE}
+        columns |= {"known": pa.map_(pa.string(), _TEXTS)} if wanted != [CHANGE] else {}
+        columns |= dict.fromkeys(_FLAGS, pa.bool_()) | {"unfit": _TEXTS}
+        taken = {name for name, _ in (*_FIRST, *_SECOND)} | columns.keys()
+        keys = []
+        for column in _key_names(views[-1]) if views else ():
+            name = column
+            while name.lower() in taken:  # Spark takes `OP` for `op`.
+                name += "_"
+            taken.add(name.lower())
+            keys.append((name, image.field(column).type))
+        schema = pa.schema([*_FIRST, *keys, *_SECOND, *columns.items()])
+        return cls(schema, [name for name, _ in keys], wanted)
+
+    def shape(self, schema: RecordSchema) -> "ArrowShape":
+        """Return what renders changes of *schema* for `batch`."""
+        return ArrowShape(schema, self)
+
+    def batch(self, events: Sequence[Event]) -> pa.RecordBatch:
+        """Return events, rendered by `shape`, as rows."""
+        rows = [self._row(event) for event in events]
+        arrays = [pa.array([row.get(f.name) for row in rows], f.type) for f in self.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def holds(self, column: str, name: str, own: pa.DataType) -> bool:
+        """Say whether a field of a column holds values of a type; one that it has not needs not."""
+        at = self.schema.get_field_index(column)
+        if at < 0:
+            return True
+        fields = self.schema.field(at).type
+        place = fields.get_field_index(name)
+        return place < 0 or holds(fields.field(place).type, own)
+
+    def _row(self, event: Event) -> Document:
+        unfit: dict[str, None] = {}
+        key = _fitting(event.key, unfit)
+        row: dict[str, Any] = {
+            "cdc_time": event.time_ms * _US_PER_MS,
+            "seq": event.sequence,
+            "partition_id": event.partition_id,
+            **dict(zip(self.keys, key.values(), strict=False)),
+            "op": event.operation.lower(),
+            "write_time": event.written_us,
+            **{flag: getattr(event, flag) for flag in _FLAGS},
+        }
+        if event.change is not None and event.operation is Operation.DELETE_RANGE:
+            row["bounds"] = {
+                side: bound and {**bound, "values": _fitting(bound["values"], unfit)}
+                for side, bound in event.change["range"].items()
+            }
+        elif event.change is not None:
+            row["change"] = {**key, **_fitting(event.change, unfit)}
+            row["written"] = list(event.change)
+        known = []
+        for scope in self.scopes:
+            image = getattr(event, scope)
+            if scope != CHANGE and image is not None:
+                row[scope] = _fitting(image, unfit) or None
+                known.append((scope, [name for name in image if name not in key]))
+        return row | {"known": known if event.partial else None, "unfit": list(unfit)}
+
+
+class ArrowShape(Shape):
+    """Renders what one schema describes, as Arrow takes it for the columns of a layout.
+
+    An image has the columns of the key, so that one without anything else is not none.
+    """
+
+    def __init__(self, schema: RecordSchema, layout: Layout) -> None:
+        """Find the columns whose values another type took the place of."""
+        super().__init__(schema)
+        view = self.view
+        images = [scope for scope in layout.scopes if scope != CHANGE]
+        self._lost = {
+            name
+            for name, kind in view.types.items()
+            if not all(layout.holds(each, view.names[name], column_type(kind)) for each in images)
+            or not layout.holds(CHANGE, view.names[name], written_type(kind))
+        }
+
+    def key(self, partition: Values, clustering: Values) -> Document:
+        """See `Shape.key`."""
+        view, values = self.view, (*partition, *clustering)
+        return {
+            view.names[name]: self.column(name, value)
+            for name, value in zip((*view.key, *view.clustering), values, strict=False)
+        }
+
+    def row(
+        self, name: tuple[Values, Values], state: State | None, partition: State | None, now_s: int
+    ) -> Document | None:
+        """See `Shape.row`."""
+        found = super().row(name, state, partition, now_s)
+        return None if found is None else {**self.key(*name), **found}
+
+    def static(self, partition: Values, state: State | None, now_s: int) -> Document | None:
+        """See `Shape.static`."""
+        found = super().static(partition, state, now_s)
+        return None if found is None else {**self.key(partition, []), **found}
+
+    def known(self, state: State | None) -> frozenset[str]:
+        """See `Shape.known`."""
+        return super().known(state).union(_key_names(self.view))
+
+    def value(self, kind: AvroType, value: Any) -> Any:  # noqa: ANN401 (by type)
+        """See `Shape.value`. Raises UnfitError."""
+        return arrow_value(kind, value)
+
+    def entries(self, key: AvroType, content: AvroType, cells: Iterable[Values]) -> Any:  # noqa: ANN401
+        """See `Shape.entries`. Raises UnfitError."""
+        return pairs(key, content, [(each, value) for each, value in cells])
+
+    def column(self, name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
+        """See `Shape.column`."""
+        try:
+            return self._lost_or(name, value) or super().column(name, value)
+        except UnfitError:
+            return UNFIT
+
+    def written(self, name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
+        """See `Shape.written`."""
+        try:
+            return self._lost_or(name, value) or super().written(name, value)
+        except UnfitError:
+            return UNFIT
+
+    def bound(self, bound: Document | None) -> Document | None:
+        """See `Shape.bound`."""
+        made = super().bound(bound)
+        return made and {**made, "count": len(made["values"])}
+
+    def _lost_or(self, name: str, value: Any) -> _Unfit | None:  # noqa: ANN401 (any)
+        return UNFIT if value is not None and name in self._lost else None
+
+
+def _key_names(view: TableView) -> list[str]:
+    return [view.names[name] for name in (*view.key, *view.clustering)]
+
+
+def _fitting(values: Document, unfit: dict[str, None]) -> Document:
+    """Return the values that their columns can hold; the names of the others are added."""
+    unfit.update(dict.fromkeys(name for name, value in values.items() if value is UNFIT))
+    return {name: None if value is UNFIT else value for name, value in values.items()}
