@@ -1,6 +1,6 @@
 """Types of Arrow for the columns of tables, from the schemas of changes. Imports pyarrow.
 
-They are those of `headrace.segments`, as far as Avro tells them apart: uuid and inet are text, a
+They are those of `headrace.segments`, as far as Avro distinguishes them: uuid and inet are text, a
 time is nanoseconds of the day, a tuple a struct of `_1`, `_2` and so on. A collection or a UDT that
 is not frozen has in images the type of a frozen one; in changes it is a struct, as in JSON.
 """

@@ -1,6 +1,7 @@
 """The history in Python is what a query returns, in the forms that programs use."""
 
 import datetime as dt
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace import history
-from headrace.connector.history.errors import HistoryMissingError
+from headrace.connector.history.errors import FramesMissingError, HistoryMissingError
 from headrace.plugins import ConfigError
 from headrace.plugins.testing.doubles import DrivenClock
 from helpers.histories.kept import FOREVER_MS, Kept, beside, settled
@@ -80,6 +81,31 @@ def test_a_table_of_arrow_has_the_same(opened: history.Client) -> None:
         assert (event.sequence, event.operation.lower()) == (row["seq"], row["op"])
     assert "pre" in table.column_names
     assert "pre" not in opened.select(0).arrow().column_names
+
+
+def test_a_frame_of_pandas_has_the_same(opened: history.Client) -> None:
+    """Each row, with times that pandas compares."""
+    selection = opened.select(0, include=ALL, limit=1_200)
+    frame = selection.pandas()
+    assert selection.arrow().to_pylist()[7]["post"] == frame["post"][7]
+    assert [str(n) for n in range(1_200)] == [image["note"] for image in frame["post"]]
+    first = frame["cdc_time"].min()
+    assert 500 == len(frame[frame["cdc_time"] == first])
+
+
+@pytest.mark.parametrize("missing", ["pandas", "pyarrow"])
+def test_what_frames_need(
+    opened: history.Client, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    """Without pandas or pyarrow the error says how to install it; events need neither."""
+    monkeypatch.setitem(sys.modules, missing, None)
+    selection = opened.select(0, limit=1)
+    with pytest.raises(FramesMissingError, match=rf"{missing} cannot be imported(.|\n)*\[pandas\]"):
+        selection.pandas()
+    if missing == "pyarrow":
+        with pytest.raises(FramesMissingError, match="pyarrow cannot be imported"):
+            selection.arrow()
+    assert 1 == len(list(selection))
 
 
 def test_a_tail_begins_where_it_is_told(opened: history.Client) -> None:
