@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from headrace.connector.commands.cli import COMMANDS, main
-from headrace.connector.streams.app import connection_parser
+from headrace.connector.streams.audit import audit_parser
 from headrace.plugins.discovery import names
 from helpers.settings.native_modules import ROOT
 
@@ -87,7 +87,7 @@ def modules() -> list[Path]:
 
 def test_messages_name_flags_that_there_are() -> None:
     """A flag that a message names is one of some command's; with its command, it is that one's."""
-    app = dict(_of(connection_parser("headrace.connector.streams.app", ""), "app"))
+    app = dict(_of(audit_parser(), "app"))
     known = frozenset().union(*flags().values(), *app.values())
     named = {
         (path.name, f) for path in modules() for text in texts(path) for f in FLAG.findall(text)

@@ -37,6 +37,9 @@ _FIELDS: Final = ("mutation", "index")
 _FLAT_FIELDS: Final = ("__mutation", "__index")
 _INDEX_BYTES: Final = 4
 NAME_BYTES: Final = MUTATION_ID_BYTES + _INDEX_BYTES
+_HASH_BYTES: Final = 8
+_HASH_MASK: Final = (1 << 64) - 1
+_INDEX_FACTOR: Final = 0x9E3779B97F4A7C15  # Spreads small numbers over 64 bits.
 _HEADERS_MAX: Final = 1_000  # Different ones that are kept.
 _NO_CHANGES: Final = frozenset({CONTROL_HEADER, RUN_HEADER})
 
@@ -48,6 +51,12 @@ ChangeName = tuple[str, bytes]
 def name_of(mutation: bytes, index: int) -> bytes:
     """Return the name of one change: its mutation, and its index there."""
     return mutation + index.to_bytes(_INDEX_BYTES, "big")
+
+
+def hash_of(name: bytes) -> int:
+    """Return 64 bits of a name, which is already a hash, except for the index."""
+    index = int.from_bytes(name[MUTATION_ID_BYTES:], "big")
+    return int.from_bytes(name[:_HASH_BYTES], "big") ^ (index * _INDEX_FACTOR & _HASH_MASK)
 
 
 class _Document(msgspec.Struct, rename="camel"):

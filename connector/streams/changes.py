@@ -4,10 +4,10 @@ Needs no stream processor: a program gives the parts of each message to `ChangeR
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 import structlog
 
@@ -16,14 +16,14 @@ from headrace.connector.foundation.configured import configured
 from headrace.connector.foundation.job_file import read_job_file
 from headrace.connector.foundation.sink_stores import schema_store_of
 from headrace.connector.serde import Encoder
-from headrace.connector.serde.avro_types import definitions, field_of, opened
+from headrace.connector.serde.avro_types import definitions, opened
 from headrace.connector.serde.codecs.records import whole_reader_of
 from headrace.connector.serde.decoding import Decoder, UndecodableError, prefixes_of
-from headrace.connector.serde.image_fields import POST, PRE
 from headrace.connector.serde.large import Reassembler
 from headrace.connector.serde.schemas.lookup import JobSchemas, MessageSchemas, Named, StoreSchemas
 from headrace.connector.serde.transforms.chain import Chain
 from headrace.connector.streams.columns import Columns
+from headrace.connector.streams.envelopes import ENVELOPES, OWN, Name
 from headrace.plugins import (
     NO_ORIGIN,
     ConfigError,
@@ -42,13 +42,6 @@ GivenHeaders = Mapping[str, bytes] | Iterable[tuple[str, Any]] | None
 """Headers as clients of Kafka have them."""
 _PLUGIN: Final = "kafka"
 _SCHEMA_FOLDER: Final = "schema.store.path"
-_OWN: Final = "cep44"
-_DEBEZIUM: Final[Mapping[str, Operation]] = {
-    "i": Operation.INSERT,
-    "u": Operation.UPDATE,
-    "d": Operation.DELETE,
-    "r": Operation.DELETE_RANGE,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +54,11 @@ class Change:
     `before` and `after` are the row before and after the change, in the messages of a history;
     None where there was no row, and in those of other jobs. In `debezium`, which has no place for
     it, `after` is what was written if the message has no image.
-    `document` is the whole envelope, and `schema` says what it consists of.
+    `mutation` and `index` identify the change: its messages have the same, however often it was
+    sent. They are None where neither the envelope nor a header has them.
+    `document` is the whole envelope, and `schema` says what it consists of. `message` has the
+    bytes, with all parts of the value, without prefixes of framing. Its offset is that of the last
+    part.
     """
 
     topic: str
@@ -74,8 +71,11 @@ class Change:
     written: frozenset[str]
     before: Any  # Any: as above.
     after: Any  # Any: as above.
+    mutation: bytes | None
+    index: int | None
     document: Document = field(repr=False)
     schema: RecordSchema = field(repr=False)
+    message: Named = field(repr=False)
 
 
 class ChangeReader:
@@ -93,7 +93,7 @@ class ChangeReader:
             found = f"typed changes need Avro, found {wanted.codec}"
             raise ConfigError([Problem("format", found, "other formats need no schema to be read")])
         self.sink = sink
-        self._envelope = wanted.envelope or _OWN
+        self._envelope = wanted.envelope or OWN
         self._key_is_avro = (wanted.key_codec or wanted.codec) == "avro"
         self._schemas = schemas
         self._decoder = Decoder.of(sink, {}, folder or Path())
@@ -150,29 +150,33 @@ class ChangeReader:
         state = None if "schema.store" in options else folder / written.state
         return cls.of(options, state=state, source=written.source.get("plugin"), folder=folder)
 
-    def read(
+    def read(  # noqa: PLR0913 (what a message has)
         self,
         topic: str,
         partition: int,
         key: bytes | None,
         value: bytes | None,
         headers: GivenHeaders,
+        *,
+        offset: int = -1,
     ) -> Change | None:
         """Return the change that a message is.
 
         None: a tombstone, a control record, or a part of a value whose other parts have not come.
         Raises as `joined` and `decoded`.
         """
-        message = self.joined(topic, partition, key, value, headers)
+        message = self.joined(topic, partition, key, value, headers, offset=offset)
         return None if message is None else self.decoded(message)
 
-    def joined(
+    def joined(  # noqa: PLR0913 (what a message has)
         self,
         topic: str,
         partition: int,
         key: bytes | None,
         value: bytes | None,
         headers: GivenHeaders,
+        *,
+        offset: int = -1,
     ) -> Named | None:
         """Return the message of a change, with the parts of its value joined; None as in `read`.
 
@@ -186,7 +190,7 @@ class ChangeReader:
         if CHUNK_ID_HEADER in given:
             joiner = self._joiners.setdefault((topic, partition), Reassembler())
             value = joiner.add(value, given)
-        return None if value is None else Named(topic, partition, key, value, given)
+        return None if value is None else Named(topic, partition, key, value, given, offset)
 
     def decoded(self, message: Named) -> Change:
         """Return the change of a whole message; another attempt may succeed after some errors.
@@ -203,10 +207,11 @@ class ChangeReader:
         schema = self._schemas.find(replace(message, value=value))
         shape = self._shapes.get(id(schema))  # Which it keeps, so that the number stays its own.
         if shape is None:
-            shape = self._shapes[id(schema)] = _Shape(schema, self._envelope)
-        key = message.key if self._key_is_avro else None
-        own_key = None if key is None else key[self._key_prefix :]
-        return shape.change(replace(message, key=own_key, value=value[self._value_prefix :]), place)
+            shape = self._shapes[id(schema)] = _Shape(
+                schema, self._envelope, key_is_avro=self._key_is_avro
+            )
+        key = None if message.key is None else message.key[self._key_prefix :]
+        return shape.change(replace(message, key=key, value=value[self._value_prefix :]), place)
 
     def waiting(self, topic: str, partition: int) -> frozenset[bytes]:
         """Return the ids of the values of a partition of which parts have not come yet."""
@@ -231,7 +236,7 @@ def _schemas_of(
     assert isinstance(options, SinkOptions)  # noqa: S101 (the Kafka sink's are)
     encoding = sink.encoding()
     if state is not None:
-        if source is None and encoding.envelope not in ("", _OWN):
+        if source is None and encoding.envelope not in ("", OWN):
             found = f"{encoding.envelope} from a state file needs the name of the source's plugin"
             raise ConfigError([Problem("source", found, "as in the job file: source.plugin")])
         origin = NO_ORIGIN if source is None else load("sources", source).origin
@@ -249,14 +254,14 @@ def _schemas_of(
 class _Shape:
     """How the messages with one schema are read."""
 
-    def __init__(self, schema: RecordSchema, envelope: str) -> None:
+    def __init__(self, schema: RecordSchema, envelope: str, *, key_is_avro: bool) -> None:
         self._schema = schema
         self._read_value = whole_reader_of(schema.value)
-        self._read_key = whole_reader_of(schema.key) if schema.key else None
+        self._read_key = whole_reader_of(schema.key) if schema.key and key_is_avro else None
         self._key = Columns(schema.key) if schema.key else None
         self._keys = {each["name"] for each in schema.key.get("fields", ())}
         whole = opened(schema.value, definitions(schema.value))
-        self._facts = _ENVELOPES[envelope](whole)
+        self._facts = ENVELOPES[envelope](whole)
         name = schema.table.rpartition(".")[2]
         self._columns = Columns({**self._facts.row, "name": re.sub(r"\W", "_", name) or "Row"})
 
@@ -272,6 +277,9 @@ class _Shape:
                 None if image is None else self._columns.make(image)
                 for image in self._facts.images(document)
             )
+            mutation, index = self._facts.name_of(document)
+            if mutation is None or index is None:
+                mutation, index = _name_in(message.headers)
             own_key = None
             if key is not None and self._read_key is not None and self._key is not None:
                 own_key = self._key.make(self._read_key(key))
@@ -294,133 +302,17 @@ class _Shape:
             ),
             before=before,
             after=after,
+            mutation=mutation,
+            index=index,
             document=document,
             schema=self._schema,
+            message=message,
         )
 
 
-Facts = tuple[Operation, int, Mapping[str, Any], Iterable[str]]
-"""The operation of a change, its write time, its columns by name, and which were written."""
-
-
-Images = tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]
-"""The columns of a row before and after a change, by name."""
-
-
-def _image(found: Document | None) -> Mapping[str, Any] | None:
-    payload: Mapping[str, Any] | None = None if found is None else found["payload"]
-    return payload
-
-
-class _Envelope(Protocol):
-    """How the facts of changes are found in an envelope; `row` is the record of its columns."""
-
-    row: Document
-
-    def of(self, document: Document) -> Facts:
-        """Return the facts of a change."""
-
-    def images(self, document: Document) -> Images:
-        """Return the row before and after a change."""
-
-    def table_of(self, document: Document) -> str:
-        """Return its table; nothing if the envelope does not say it."""
-
-
-class _Own:
-    """The envelope `cep44`."""
-
-    def __init__(self, whole: Document) -> None:
-        found = field_of(whole, "payload")
-        self.row: Document = (found or {"type": _EMPTY})["type"]
-
-    def of(self, document: Document) -> Facts:
-        """Return the facts of a change."""
-        operation = Operation(document["operationType"])
-        return operation, document["timestampMicros"], document["payload"], document["updateFields"]
-
-    def images(self, document: Document) -> Images:
-        """Return the row before and after a change."""
-        return _image(document.get(PRE)), _image(document.get(POST))
-
-    def table_of(self, document: Document) -> str:
-        """Return its table."""
-        return f"{document['sourceKeyspace']}.{document['sourceTable']}"
-
-
-class _Flat:
-    """The envelope `flat`: a field of the envelope has `_` behind it if a column has its name."""
-
-    def __init__(self, whole: Document) -> None:
-        names = [each["name"] for each in whole["fields"]]
-        found = [index for index, name in enumerate(names) if re.fullmatch("__op_*", name)]
-        if not found:
-            raise UndecodableError("the schema has no field __op", hint="a transform removes it")
-        first = found[-1]
-        # Behind the columns.
-        self._names = {re.sub("_+$", "", name): name for name in names[first:]}
-        self.row: Document = {"type": "record", "name": "Row", "fields": whole["fields"][:first]}
-
-    def of(self, document: Document) -> Facts:
-        """Return the facts of a change."""
-        names = self._names
-        operation = Operation(document[names["__op"]])
-        written = document[names["__written"]]
-        return operation, document[names["__timestamp"]], document, written
-
-    def images(self, document: Document) -> Images:
-        """Return the row before and after a change."""
-        names = (self._names.get(f"__{name}", "") for name in (PRE, POST))
-        before, after = (_image(document.get(name)) for name in names)
-        return before, after
-
-    def table_of(self, document: Document) -> str:
-        """Return nothing: the envelope has no such field."""
-        del document
-        return ""
-
-
-class _Debezium:
-    """The envelope `debezium`."""
-
-    def __init__(self, whole: Document) -> None:
-        after = field_of(whole, "after")
-        assert after is not None  # noqa: S101 (this envelope has it)
-        cells = [
-            (each, value)
-            for each in after["type"][1]["fields"]
-            if (value := field_of(each["type"][1], "value"))
-        ]
-        self._names = [each["name"] for each, _ in cells]
-        fields = [{**each, "type": value["type"]} for each, value in cells]
-        self.row: Document = {"type": "record", "name": "Value", "fields": fields}
-
-    def of(self, document: Document) -> Facts:
-        """Return the facts of a change."""
-        row = self._row(document["after"]) or {}
-        return _DEBEZIUM[document["op"]], document["source"]["ts_us"], row, row
-
-    def images(self, document: Document) -> Images:
-        """Return the row before and after a change."""
-        return self._row(document.get("before")), self._row(document["after"])
-
-    def _row(self, cells: Document | None) -> Mapping[str, Any] | None:
-        """Return the columns of `before` or `after` that are there."""
-        if cells is None:
-            return None
-        found = ((name, cells.get(name)) for name in self._names)
-        return {name: cell["value"] for name, cell in found if cell is not None}
-
-    def table_of(self, document: Document) -> str:
-        """Return its table."""
-        source = document["source"]
-        names = [source.get(name) for name in ("keyspace", "table")]
-        return ".".join(names) if all(names) else ""
-
-
-_ENVELOPES: Final[Mapping[str, Callable[[Document], _Envelope]]] = {
-    _OWN: _Own,
-    "debezium": _Debezium,
-    "flat": _Flat,
-}
-_EMPTY: Final[Document] = {"type": "record", "name": "Row", "fields": ()}
+def _name_in(headers: Mapping[str, bytes]) -> Name:
+    """Return the name of a change whose message has it in headers."""
+    mutation, index = headers.get("mutation"), headers.get("index")
+    if mutation is None or index is None:
+        return None, None
+    return bytes.fromhex(mutation.decode()), int(index)

@@ -1,12 +1,12 @@
 """Faust apps that read what a job writes, with what its sink's options say of it."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any, Final
+from collections.abc import AsyncIterator, Mapping, MutableMapping, Sequence
+from typing import Any, Final, NoReturn
 
 import faust
 from faust.streams import Stream
-from faust.types import EventT, TopicT
+from faust.types import TP, AppT, EventT, TopicT
 
 from headrace.connector.serde.schemas.lookup import SchemaUnknownError
 from headrace.connector.streams.changes import Change, ChangeReader, headers_of
@@ -17,6 +17,7 @@ from headrace.plugins.records.codecs import CHUNK_ID_HEADER
 WAIT_SECONDS_MAX: Final = 60.0
 _PAUSE_SECONDS: Final = 0.2
 _PAUSE_SECONDS_MAX: Final = 5.0
+_SETTLE_SECONDS: Final = 1.0
 RAW: Final[dict[str, Any]] = {  # Any: of a Faust schema.
     "key_type": bytes,
     "value_type": bytes,
@@ -37,6 +38,7 @@ class Consumer:
         self._reader = reader
         self._config: Any = reader.sink.config  # Any: of the sink's plugin.
         self._wait_seconds_max = wait_seconds_max
+        self._reached: dict[TP, int] = {}  # The offset behind what was processed.
 
     def app(self, name: str, **settings: Any) -> faust.App:  # noqa: ANN401 (Faust's settings)
         """Return an app with the brokers and credentials of the sink; *name* is its group.
@@ -87,6 +89,26 @@ class Consumer:
         """
         return len(self._reader.sink.parts([table]))
 
+    def table_beside(self, app: faust.App, name: str, *tables: str) -> MutableMapping[bytes, bytes]:
+        """Return a table of *app* for bytes, with a partition for each of the topics' of *tables*.
+
+        Raises:
+            ConfigError: the topics have different numbers of partitions.
+            HeadraceError: a topic does not exist, or no broker answers.
+
+        """
+        numbers = {table: self.partitions(table) for table in tables}
+        if len({*numbers.values()}) != 1:
+            found = ", ".join(f"{table}: {number}" for table, number in numbers.items())
+            hint = "start an app for each"
+            raise ConfigError([Problem("--table", f"numbers of partitions differ: {found}", hint)])
+        (partitions,) = {*numbers.values()}
+        # The store takes serializers from the types, the changelog from the schema.
+        schema: Any = faust.Schema(**RAW)  # Any: of bytes, which its types do not say.
+        return app.Table(
+            name, partitions=partitions, schema=schema, key_type=bytes, value_type=bytes
+        )
+
     async def changes(self, stream: Stream[Any]) -> AsyncIterator[Change]:
         """Yield the changes of an agent's *stream*; large values are whole.
 
@@ -100,9 +122,7 @@ class Consumer:
             try:
                 change = await self._read(event)
             except HeadraceError as error:
-                await stream.app.crash(error)
-                # The app cancels this when it stops. An error would restart the agent behind it.
-                await asyncio.Event().wait()
+                await end(stream.app, error)
             message = event.message
             place = message.topic, message.partition
             chunk_id = headers_of(message.headers).get(CHUNK_ID_HEADER)
@@ -117,12 +137,41 @@ class Consumer:
                 for done in [each for each in held[place] if each not in waiting]:
                     for part in held[place].pop(done):
                         await acking.ack(part)
+            self._reached[TP(*place)] = message.offset + 1
+
+    async def behind(self, app: faust.App, ends: Mapping[TP, int]) -> Sequence[str]:
+        """Return the partitions of which this process has not processed all before their *ends*.
+
+        Those that another process has are among them.
+        """
+        if not any(self._is_behind(app, tp, end) for tp, end in ends.items()):
+            return ()
+        # A transaction ends with a mark, which no stream gets. So what was fetched counts, if
+        # nothing of it waits to be processed, and nothing was for a while.
+        before = dict(self._reached)
+        await asyncio.sleep(_SETTLE_SECONDS)
+        busy = {message.tp for message in app.consumer.unacked}
+        found = []
+        for tp, end in ends.items():
+            if not self._is_behind(app, tp, end):
+                continue
+            is_still = tp not in busy and before.get(tp) == self._reached.get(tp)
+            fetched = None
+            if is_still and tp in app.consumer.assignment():
+                fetched = await app.consumer.position(tp)
+            if fetched is None or fetched < end:
+                found.append(f"{tp.topic}:{tp.partition}")
+        return sorted(found)
+
+    def _is_behind(self, app: faust.App, tp: TP, end: int) -> bool:
+        return tp not in app.consumer.assignment() or self._reached.get(tp, 0) < end
 
     async def _read(self, event: EventT[Any]) -> Change | None:
         """Read a message, in as many attempts as there is time for."""
         given = event.message
         message = self._reader.joined(
-            given.topic, given.partition, given.key, given.value, given.headers
+            *(given.topic, given.partition, given.key, given.value, given.headers),
+            offset=given.offset,
         )
         if message is None:
             return None
@@ -136,3 +185,11 @@ class Consumer:
                     raise
             await asyncio.sleep(pause)
             pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+
+
+async def end(app: AppT, error: HeadraceError) -> NoReturn:
+    """End *app* with an error that its agent met, so that nothing is left out."""
+    await app.crash(error)
+    # The app cancels this when it stops. An error would restart the agent behind it.
+    await asyncio.Event().wait()
+    raise error

@@ -22,7 +22,7 @@ from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.selection import Selection, names_of
 from headrace.connector.replay.shards import Shard, batches, encoded_changes, inside, opened
 from headrace.connector.serde import Encoder
-from headrace.connector.serde.change_names import name_of
+from headrace.connector.serde.change_names import hash_of, name_of
 from headrace.connector.serde.decoding import Decoder, prefixes_of
 from headrace.connector.serde.large import whole_messages
 from headrace.plugins import (
@@ -42,8 +42,6 @@ from headrace.plugins.records.codecs import RUN_HEADER, SCHEMA_ID_HEADER
 ROWS_MAX: Final = 1_000_000  # Single changes or rows that a task of one side may return.
 EXPIRED_MAX: Final = 1_000  # Expired rows that a task returns; of the others only the number.
 SLICE_US: Final = 86_400_000_000
-_NAME_HASH_BYTES: Final = 8
-_INDEX_FACTOR: Final = 0x9E3779B97F4A7C15  # Spreads small numbers over 64 bits.
 _MASK: Final = (1 << 64) - 1
 
 KeyBucket = tuple[str, int]  # The table, and the number of a bucket of keys.
@@ -186,7 +184,7 @@ class _Side:
         self.records += 1
         bucket = self._comparison.bucket(row.table, row.key, row.time_us)
         if self._wanted is None:
-            self._sums.add(bucket, _hash(row.name))
+            self._sums.add(bucket, hash_of(row.name))
             return False
         if bucket not in self._wanted.changes and bucket[:2] not in self._keys:
             return False
@@ -487,12 +485,6 @@ def _is_selected(row: ChangeRow, selection: Selection) -> bool:
         and (selection.from_us is None or row.time_us >= selection.from_us)
         and (selection.to_us is None or row.time_us < selection.to_us)
     )
-
-
-def _hash(name: bytes) -> int:
-    """Return 64 bits of a name, which is already a hash, except for the index."""
-    index = int.from_bytes(name[-4:], "big")
-    return int.from_bytes(name[:_NAME_HASH_BYTES], "big") ^ (index * _INDEX_FACTOR & _MASK)
 
 
 def hash64(member: bytes) -> int:

@@ -20,6 +20,7 @@ from typing import Any, Final
 from headrace.connector.serde.change_names import NAME_BYTES, ChangeNames
 from headrace.connector.serde.large import whole_messages
 from headrace.connector.stores import Counters
+from headrace.connector.stores.table_content import TableContent
 from headrace.plugins import BadRecordError, MissingRequirementError, Sink
 from headrace.plugins.records.codecs import CONTROL_TABLE
 
@@ -27,30 +28,6 @@ _FILES: Final = 256  # One for each first byte of a name, which is a hash.
 _BUFFER_BYTES: Final = 1 << 16
 _NUMBER_BYTES: Final = 2  # Of a table. The name of a change follows.
 _ENTRY_BYTES: Final = _NUMBER_BYTES + NAME_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class TableContent:
-    """What a sink has of one table: *found* are different changes, *repeated* the others.
-
-    `delivered` is what the books say, and `kept` what they say was kept elsewhere: it may have been
-    sent again by hand.
-    """
-
-    delivered: int
-    kept: int
-    found: int
-    repeated: int
-
-    @property
-    def missing(self) -> int:
-        """How many changes the sink does not have though they were delivered."""
-        return max(0, self.delivered - self.found)
-
-    @property
-    def unknown(self) -> int:
-        """How many changes the sink has of which the books know nothing."""
-        return max(0, self.found - self.delivered - self.kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,13 +50,17 @@ class MessageSchemas(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A message, which names its schemas by its value, its key or its headers."""
+    """A message, which names its schemas by its value, its key or its headers.
+
+    `offset` is -1 if it is not known.
+    """
 
     topic: str
     partition: int
     key: bytes | None
     value: bytes
     headers: Mapping[str, bytes]
+    offset: int = -1
 
     @property
     def schema_id(self) -> bytes:

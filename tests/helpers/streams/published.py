@@ -1,9 +1,11 @@
 """What a job published of a recording, and the changes that it has, by the source's own records."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from confluent_kafka import Message, Producer
 
 from headrace.connector.commands.cli import main
 from headrace.connector.streams.changes import Change, ChangeReader
@@ -38,9 +40,11 @@ def read(reader: ChangeReader, servers: str, topic: str) -> Iterator[Change]:
     """Yield the changes of a topic."""
     for message in consume(servers, topic):
         headers: Any = message.headers()
-        partition = message.partition()
+        partition, offset = message.partition(), message.offset()
         assert partition is not None
-        change = reader.read(topic, partition, message.key(), message.value(), headers)
+        assert offset is not None
+        place = topic, partition
+        change = reader.read(*place, message.key(), message.value(), headers, offset=offset)
         if change is not None:
             yield change
 
@@ -64,3 +68,14 @@ def facts_of(change: Change) -> Fact:
 def by_name(change: Mapping[str, Any]) -> tuple[bytes, int]:
     """Return what sorts changes in `cep44`."""
     return change["mutation"], change["index"]
+
+
+def send(servers: str, topic: str, messages: Iterable[Message], partition: int = 0) -> None:
+    """Send messages again, with their headers, to a partition of *topic*."""
+    producer = Producer({"bootstrap.servers": servers, "message.max.bytes": 4_000_000})
+    for message in messages:
+        headers: Any = message.headers()
+        producer.produce(
+            topic, message.value(), message.key(), partition=partition, headers=headers
+        )
+    assert producer.flush(30) == 0

@@ -3,12 +3,12 @@
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs forget them.
     AclBinding,
     AclOperation,
@@ -19,11 +19,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs f
     ResourceType,
 )
 
+from headrace.connector.streams.changes import Change
 from headrace.plugins.records.codecs import CHUNK_ID_HEADER
 from helpers.jobs.deliveries import consume
 from helpers.servers.registries import registry
 from helpers.settings.native_modules import ROOT
-from helpers.streams.published import facts_of, facts_of_records, published
+from helpers.streams.published import facts_of, facts_of_records, published, send
 from real.servers.kafka import RELEASE_3, Kafka
 from real.servers.process import EndedError, ServerProcess
 
@@ -119,8 +120,8 @@ def blocks() -> list[str]:
 def test_the_programs_of_the_page(
     tmp_path: Path, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page's app prints each change, and its plain consumer yields each and commits it."""
-    with_faust, plain = blocks()
+    """The page's app prints each change; its plain consumer yields each and commits it, and audits them."""
+    with_faust, plain, audit = blocks()
     sink = {"large.policy": "chunk", "large.bytes": "1000"}
     published(tmp_path, bootstrap_servers, "page", **sink)
     (tmp_path / "orders.py").write_text(with_faust)
@@ -136,7 +137,18 @@ def test_the_programs_of_the_page(
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     exec(compile(plain, "consumers.md", "exec"), names)  # noqa: S102 (what the page says to run)
-    assert expected == sorted(map(facts_of, names["changes"]()))
+    yielded, found = names["changes"], []
+
+    def changes() -> Iterator[Change]:
+        for change in yielded():
+            found.append(facts_of(change))
+            yield change
+
+    names["changes"] = changes
+    exec(compile(audit, "consumers.md", "exec"), names)  # noqa: S102 (the same)
+    assert expected == sorted(found)
+    assert [] == list(names["audit"].differences())
+    assert len(expected) == sum(table.found for table in names["audit"].tables.values())
     names["consumer"].close()
     group = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "orders", "log_level": 0})
     places = group.committed([TopicPartition("page", number) for number in range(3)], timeout=30)
@@ -156,15 +168,6 @@ def committed(servers: str, group: str, topic: str) -> int:
     (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=30)
     consumer.close()
     return max(found.offset, -1)
-
-
-def send(servers: str, topic: str, messages: Sequence[Message]) -> None:
-    """Send messages again, to the only partition of *topic*."""
-    producer = Producer({"bootstrap.servers": servers, "message.max.bytes": 4_000_000})
-    for message in messages:
-        headers: Any = message.headers()
-        producer.produce(topic, message.value(), message.key(), partition=0, headers=headers)
-    assert producer.flush(30) == 0
 
 
 def test_a_part_is_read_again_until_its_value_is_whole(

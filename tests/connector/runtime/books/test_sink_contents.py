@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connector.runtime.books.sink_contents import SinkContent, TableContent, content_of
+from headrace.connector.runtime.books.sink_contents import SinkContent, content_of
 from headrace.connector.stores import TableCounts
+from headrace.connector.stores.table_content import TableContent
 from headrace.plugins import HeadraceError, MissingRequirementError, Sink
 from headrace.plugins.testing.doubles import context
 from headrace.sinks.files import FileSink, FileSinkConfig

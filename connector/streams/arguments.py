@@ -1,0 +1,82 @@
+"""The command line of this package's apps: where the topics of a job are, and the app's run."""
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+import faust
+
+from headrace.connector.obs.logging import configure
+from headrace.connector.streams.changes import ChangeReader
+from headrace.connector.streams.kit import Consumer
+from headrace.plugins import ConfigError, Problem
+
+STORES: Final = ("memory", "rocksdb")
+
+
+def reader_of(given: argparse.Namespace) -> ChangeReader:
+    """Return the reader of what the arguments of `app_parser` name."""
+    options = dict(option.partition("=")[::2] for option in given.option)
+    for key in ("bootstrap_servers", "topic"):
+        if getattr(given, key) is not None:
+            options[key.replace("_", ".")] = getattr(given, key)
+    if given.job is None:
+        return ChangeReader.of(options, state=given.state, source=given.source)
+    if options or given.state or given.source:
+        hint = "leave the file out, or --option, --bootstrap-servers, --topic, --state and --source"
+        raise ConfigError([Problem("job", "its options are in the job file", hint)])
+    return ChangeReader.of_job(given.job)
+
+
+def app_parser(module: str, description: str, name: str) -> argparse.ArgumentParser:
+    """Return a parser of what every app of this package needs.
+
+    *name* is its folder unless given, and in the name of its group.
+    """
+    program = f"headrace.connector.streams.{module}"
+    parser = argparse.ArgumentParser(prog=program, description=description)
+    parser.add_argument(
+        "job", nargs="?", type=Path, help="the job file, whose sink writes the topics"
+    )
+    parser.add_argument("--bootstrap-servers", help="without a job file: the brokers")
+    parser.add_argument("--topic", help="the topic, or the sink's pattern of topics")
+    parser.add_argument("--state", type=Path, help="the job's state file, which has the schemas")
+    parser.add_argument("--source", help="the source's plugin, for flat and debezium from --state")
+    parser.add_argument(
+        *("-o", "--option"),
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of the job's sink, such as schema.store=registry; may be repeated",
+    )
+    parser.add_argument(
+        "--table",
+        action="append",
+        metavar="KEYSPACE.TABLE",
+        help="a table whose topic is followed; may be repeated; needed if the topic is a pattern",
+    )
+    parser.add_argument(
+        "--name", default=f"headrace-{name}", help="the name of the app and its consumer group"
+    )
+    parser.add_argument("--folder", type=Path, default=Path(name), help="Faust's own files")
+    parser.add_argument(
+        "--store", choices=STORES, default=STORES[0], help="what keeps the tables of this process"
+    )
+    parser.add_argument("--port", type=int, default=6066, help="the port of its pages, on loopback")
+    return parser
+
+
+def app_of(given: argparse.Namespace, consumer: Consumer) -> faust.App:
+    """Return the app that the arguments of `app_parser` describe. Raises as `Consumer.app`."""
+    return consumer.app(
+        given.name,
+        store=f"{given.store}://",
+        datadir=str(given.folder),
+        web_port=given.port,
+    )
+
+
+def run(app: faust.App) -> None:
+    """Run *app* until SIGTERM or SIGINT; exit with 1 if it fails. It logs on standard error."""
+    configure()
+    faust.Worker(app, loglevel="WARN").execute_from_commandline()

@@ -1,0 +1,151 @@
+"""What was counted of a job's topics beside what its books say: the result of an audit."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.connector.stores import TableCounts
+from headrace.connector.stores.table_content import TableContent
+from headrace.connector.streams.changes import ChangeReader
+from headrace.connector.streams.counted import Counted, CountedChanges, Window
+from headrace.plugins import BadRecordError
+
+Books = Mapping[str, TableCounts]
+Json = Mapping[str, Any]  # Any: JSON.
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """An audit of some tables: *tables* beside the books, *windows* for themselves.
+
+    `is_moving`: the job delivered meanwhile, so what the books do not have yet is no difference.
+    `unread` are partitions that were not read to their ends, so nothing is known to be missing.
+    `unreadable` is the number of messages that this job cannot have sent, `reason` says of
+    the first of them why.
+    """
+
+    tables: Mapping[str, TableContent]
+    windows: Mapping[Window, Counted]
+    is_moving: bool = False
+    unread: Sequence[str] = ()
+    unreadable: int = 0
+    reason: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        counted: CountedChanges,
+        books: Books,
+        tables: Sequence[str],
+        **facts: Any,  # noqa: ANN401 (fields of this class)
+    ) -> "Audit":
+        """Compare what was *counted* of *tables* with *books* from before the ends of topics."""
+        windows = {w: each for w, each in counted.windows().items() if w.table in tables}
+        found = counted.tables()
+        beside = {}
+        for table in tables:
+            c, has = books.get(table, TableCounts()), found.get(table, Counted())
+            kept = c.dead_lettered + c.quarantined
+            beside[table] = TableContent(c.delivered, kept, has.changes, has.repeated)
+        return cls(beside, windows, **facts)
+
+    def differences(self) -> Sequence[str]:
+        """Return in words what differs from the books."""
+        if self.unread:
+            return ()
+        lines = []
+        for table, content in self.tables.items():
+            if content.missing:
+                said = f"{content.missing} of {content.delivered} delivered changes are missing"
+                lines.append(f"{table}: {said}")
+            if content.unknown and not self.is_moving:
+                said = "changes are not in the books: sent and not committed, or sent by others"
+                lines.append(f"{table}: {content.unknown} {said}")
+        return lines
+
+    def json(self) -> Json:
+        """Return it as JSON; hashes are hex digits."""
+        return {
+            "tables": {table: _figures(content) for table, content in self.tables.items()},
+            "windows": [
+                {**window._asdict(), **counted._asdict(), "hashes": f"{counted.hashes:016x}"}
+                for window, counted in self.windows.items()
+            ],
+            "is_moving": self.is_moving,
+            "unread": [*self.unread],
+            "unreadable": self.unreadable,
+            "differences": [*self.differences()],
+        }
+
+    def text(self) -> str:
+        """Return a line for each table, and one for what was not read."""
+        lines = []
+        for table, content in self.tables.items():
+            figures = (f"{number} {name}" for name, number in _figures(content).items())
+            lines.append(f"{table}: {', '.join(figures)}")
+        if self.unread:
+            lines.append(f"not read to the end: {', '.join(self.unread)}")
+        if self.unreadable:
+            lines.append(f"{self.unreadable} messages are not of this job: {self.reason}")
+        return "".join(f"{line}\n" for line in lines)
+
+
+def audited(reader: ChangeReader, read_books: Callable[[], Books], *tables: str) -> Audit:
+    """Read the topics of *tables* from their beginnings to their ends, and compare. Blocks.
+
+    Without *tables*, those that the books have. Memory grows with the number of changes.
+
+    Raises:
+        UnnamedChangeError: messages do not say which changes they are.
+        HeadraceError: the books, a topic, a schema store or a claim store cannot be read.
+
+    """
+    books = read_books()
+    chosen = tables or [*books]
+    counted = CountedChanges.in_memory()
+    unreadable, reason = 0, ""
+    for part in reader.sink.parts(chosen):
+        topic, _, number = part.rpartition(":")
+        for messages in reader.sink.read_back(part):
+            for stored in messages:
+                key, value, headers = stored.key, stored.value, stored.headers
+                try:
+                    change = reader.read(
+                        topic, int(number), key, value, headers, offset=stored.place
+                    )
+                except BadRecordError as error:
+                    unreadable, reason = unreadable + 1, reason or str(error)
+                    continue
+                if change is not None:
+                    counted.take(change)
+    is_moving = read_books() != books
+    return Audit.of(
+        *(counted, books, chosen), is_moving=is_moving, unreadable=unreadable, reason=reason
+    )
+
+
+def _figures(content: TableContent) -> Mapping[str, int]:
+    return {
+        "counted": content.found,
+        "expected": content.delivered,
+        "missing": content.missing,
+        "repeated": content.repeated,
+        "unexpected": content.unknown,
+    }
+
+
+def differing(one: Json, other: Json) -> Sequence[str]:
+    """Return in words the windows in which two audits, as JSON, have other changes."""
+    first, second = (
+        {(w["table"], w["bucket"], w["begin_us"]): w for w in audit["windows"]}
+        for audit in (one, other)
+    )
+    lines = []
+    for place in sorted(first.keys() | second.keys()):
+        sides = [side.get(place, {"changes": 0, "hashes": "0" * 16}) for side in (first, second)]
+        if len({(side["changes"], side["hashes"]) for side in sides}) > 1:
+            table, bucket, begin_us = place
+            here, there = (side["changes"] for side in sides)
+            where = f"{table}: bucket {bucket}, window from {begin_us} µs"
+            lines.append(f"{where}: {here} changes here, {there} there, or others")
+    return lines

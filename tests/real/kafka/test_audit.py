@@ -1,0 +1,93 @@
+"""The audit app, a process of its own, with a real broker: what it counted, beside the books."""
+
+import json
+import sys
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.jobs.deliveries import consume
+from helpers.servers.ports import HOST, free_ports
+from helpers.streams.published import published, records, send
+from real.servers.process import ServerProcess
+
+pytestmark = pytest.mark.real
+
+
+class App:
+    """The app on a topic, in its folder."""
+
+    def __init__(self, folder: Path, arguments: Sequence[str]) -> None:
+        """Do not start it yet."""
+        folder.mkdir()
+        (self.port,) = free_ports(1)
+        self._folder = folder
+        options = ["--seconds", "1", "--port", str(self.port), "--store", "rocksdb"]
+        module = [sys.executable, "-m", "headrace.connector.streams.audit"]
+        self._command = [*module, *arguments, *options]
+
+    def start(self) -> ServerProcess:
+        """Start it."""
+        return ServerProcess(self._command, self._folder)
+
+    def page(self) -> Mapping[str, Any]:
+        """Return the last audit; nothing before it, and while the page does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://{HOST}:{self.port}/audit/", timeout=5) as answer:
+                found: Mapping[str, Any] = json.load(answer)
+        except OSError:
+            return {}
+        return found
+
+    def figures(self) -> tuple[int, ...]:
+        """Return what is counted, missing, repeated and unexpected; nothing if not all was read."""
+        page = self.page()
+        if not page or page["unread"] or page["is_moving"]:
+            return ()
+        names = ("counted", "missing", "repeated", "unexpected")
+        return tuple(sum(table[name] for table in page["tables"].values()) for name in names)
+
+    def log(self) -> str:
+        """Return all that it printed."""
+        return (self._folder / "output.log").read_text()
+
+
+def test_it_follows_a_topic(tmp_path: Path, bootstrap_servers: str) -> None:
+    """It warns of a lost change until it comes; a repeat is a repeat; the next run continues."""
+    job = published(tmp_path / "job", bootstrap_servers, "audit-whole")
+    first, *others = consume(bootstrap_servers, "audit-whole")
+    send(bootstrap_servers, "audit-copy", others)
+    where = ["--bootstrap-servers", bootstrap_servers, "--topic", "audit-copy"]
+    state = ["--state", str(job.parent / "state.db"), "--job-name", "published-audit-whole"]
+    app = App(tmp_path / "app", [*where, *state])
+    count = len(records())
+    process = app.start()
+    try:
+        process.wait_until(lambda: app.figures() == (count - 1, 1, 0, 0))
+        assert "audit_differs" in app.log()
+        assert "audit_agrees" not in app.log()
+        send(bootstrap_servers, "audit-copy", [first, others[-1]])
+        process.wait_until(lambda: app.figures() == (count, 0, 1, 0))
+        process.wait_until(lambda: "audit_agrees" in app.log())
+        process.stop()
+        process = app.start()
+        process.wait_until(lambda: bool(app.figures()))
+        assert (count, 0, 1, 0) == app.figures()
+    finally:
+        process.stop()
+
+
+def test_transactions_have_ends(tmp_path: Path, bootstrap_servers: str) -> None:
+    """Of a job that writes exactly once, all was read though marks are the last of each topic."""
+    once = {"exactly.once": "true"}
+    job = published(tmp_path / "job", bootstrap_servers, "audit-once", **once)
+    app = App(tmp_path / "app", [str(job)])
+    process = app.start()
+    try:
+        process.wait_until(lambda: bool(app.figures()))
+        assert (len(records()), 0, 0, 0) == app.figures()
+    finally:
+        process.stop()
