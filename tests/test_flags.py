@@ -12,6 +12,7 @@ import pytest
 
 from headrace.connector.commands.cli import COMMANDS, main
 from headrace.connector.streams.audit import audit_parser
+from headrace.connector.streams.dead_letter_watch import watch_parser
 from headrace.plugins.discovery import names
 from helpers.settings.native_modules import ROOT
 
@@ -87,7 +88,7 @@ def modules() -> list[Path]:
 
 def test_messages_name_flags_that_there_are() -> None:
     """A flag that a message names is one of some command's; with its command, it is that one's."""
-    app = dict(_of(audit_parser(), "app"))
+    app = {**dict(_of(audit_parser(), "audit")), **dict(_of(watch_parser(), "watch"))}
     known = frozenset().union(*flags().values(), *app.values())
     named = {
         (path.name, f) for path in modules() for text in texts(path) for f in FLAG.findall(text)

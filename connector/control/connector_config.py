@@ -36,9 +36,10 @@ from headrace.connector.foundation.secrets import secret_problems
 from headrace.connector.language.cursor import UNSAFE_CHARACTER
 from headrace.connector.language.formatting import format_statement
 from headrace.connector.language.statements import CreateSink, CreateSource, TableName
-from headrace.connector.runtime.failures.tolerance import DEAD_LETTERS_KEY, topic_problems
+from headrace.connector.runtime.failures.tolerance import topic_problems
 from headrace.connector.stores.cassandra.cdc_state import job_of
 from headrace.plugins import ConfigError, Problem, Sink, SinkOptions, parse_config
+from headrace.plugins.config.sink_options import DEAD_LETTERS_KEY
 
 CONNECTOR_NAME_CHARS_MAX: Final = 320
 

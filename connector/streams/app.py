@@ -11,7 +11,7 @@ import faust
 import msgspec
 from faust.web import Request, Response, View
 
-from headrace.connector.streams.arguments import app_of, app_parser, reader_of, run
+from headrace.connector.streams.arguments import app_of, changes_parser, reader_of, run
 from headrace.connector.streams.kit import Consumer
 from headrace.connector.streams.latest import LatestRows
 from headrace.plugins import HeadraceError
@@ -45,16 +45,17 @@ def latest_rows(app: faust.App, consumer: Consumer, *tables: str) -> LatestRows:
 
 def main(arguments: Sequence[str]) -> int:
     """Follow topics until it is asked to stop."""
-    parser = app_parser("app", "Keep the newest rows of tables.", "rows")
+    parser = changes_parser("app", "Keep the newest rows of tables.", "rows")
     given = parser.parse_args(arguments)
     try:
-        consumer = Consumer(reader_of(given))
-        app = app_of(given, consumer)
+        reader = reader_of(given)
+        consumer = Consumer(reader)
+        app = app_of(given, reader.sink)
         latest_rows(app, consumer, *(given.table or [""]))
+        run(app)
     except HeadraceError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_status
-    run(app)
     return 0
 
 

@@ -1,31 +1,58 @@
 """The command line of this package's apps: where the topics of a job are, and the app's run."""
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import faust
 
 from headrace.connector.obs.logging import configure
 from headrace.connector.streams.changes import ChangeReader
-from headrace.connector.streams.kit import Consumer
-from headrace.plugins import ConfigError, Problem
+from headrace.connector.streams.connection import app_beside
+from headrace.connector.streams.job_sink import WrittenSink
+from headrace.plugins import ConfigError, HeadraceError, Problem, Sink
 
 STORES: Final = ("memory", "rocksdb")
 
 
 def reader_of(given: argparse.Namespace) -> ChangeReader:
-    """Return the reader of what the arguments of `app_parser` name."""
-    options = dict(option.partition("=")[::2] for option in given.option)
+    """Return the reader of what the arguments of `changes_parser` name."""
+    options = options_of(given)
+    if given.job is None:
+        return ChangeReader.of(options, state=given.state, source=given.source)
+    if given.state or given.source:
+        hint = "leave the file out, or --state and --source"
+        raise ConfigError([Problem("job", "has the state and the source", hint)])
+    return ChangeReader.of_job(given.job)
+
+
+def options_of(given: argparse.Namespace) -> Mapping[str, Any]:
+    """Return the options of the sink that the arguments of `app_parser` name."""
+    options: dict[str, Any] = dict(option.partition("=")[::2] for option in given.option)
     for key in ("bootstrap_servers", "topic"):
         if getattr(given, key) is not None:
             options[key.replace("_", ".")] = getattr(given, key)
     if given.job is None:
-        return ChangeReader.of(options, state=given.state, source=given.source)
-    if options or given.state or given.source:
-        hint = "leave the file out, or --option, --bootstrap-servers, --topic, --state and --source"
+        return options
+    if options:
+        hint = "leave the file out, or --option, --bootstrap-servers and --topic"
         raise ConfigError([Problem("job", "its options are in the job file", hint)])
-    return ChangeReader.of_job(given.job)
+    return WrittenSink.of_job(given.job).options
+
+
+def changes_parser(module: str, description: str, name: str) -> argparse.ArgumentParser:
+    """Return a parser of what an app that reads changes needs; as `app_parser`."""
+    parser = app_parser(module, description, name)
+    parser.add_argument("--state", type=Path, help="the job's state file, which has the schemas")
+    parser.add_argument("--source", help="the source's plugin, for flat and debezium from --state")
+    parser.add_argument(
+        "--table",
+        action="append",
+        metavar="KEYSPACE.TABLE",
+        help="a table whose topic is followed; may be repeated; needed if the topic is a pattern",
+    )
+    return parser
 
 
 def app_parser(module: str, description: str, name: str) -> argparse.ArgumentParser:
@@ -40,20 +67,12 @@ def app_parser(module: str, description: str, name: str) -> argparse.ArgumentPar
     )
     parser.add_argument("--bootstrap-servers", help="without a job file: the brokers")
     parser.add_argument("--topic", help="the topic, or the sink's pattern of topics")
-    parser.add_argument("--state", type=Path, help="the job's state file, which has the schemas")
-    parser.add_argument("--source", help="the source's plugin, for flat and debezium from --state")
     parser.add_argument(
         *("-o", "--option"),
         action="append",
         default=[],
         metavar="KEY=VALUE",
         help="an option of the job's sink, such as schema.store=registry; may be repeated",
-    )
-    parser.add_argument(
-        "--table",
-        action="append",
-        metavar="KEYSPACE.TABLE",
-        help="a table whose topic is followed; may be repeated; needed if the topic is a pattern",
     )
     parser.add_argument(
         "--name", default=f"headrace-{name}", help="the name of the app and its consumer group"
@@ -66,9 +85,10 @@ def app_parser(module: str, description: str, name: str) -> argparse.ArgumentPar
     return parser
 
 
-def app_of(given: argparse.Namespace, consumer: Consumer) -> faust.App:
-    """Return the app that the arguments of `app_parser` describe. Raises as `Consumer.app`."""
-    return consumer.app(
+def app_of(given: argparse.Namespace, sink: Sink) -> faust.App:
+    """Return the app that the arguments of `app_parser` describe. Raises as `app_beside`."""
+    return app_beside(
+        sink,
         given.name,
         store=f"{given.store}://",
         datadir=str(given.folder),
@@ -77,6 +97,16 @@ def app_of(given: argparse.Namespace, consumer: Consumer) -> faust.App:
 
 
 def run(app: faust.App) -> None:
-    """Run *app* until SIGTERM or SIGINT; exit with 1 if it fails. It logs on standard error."""
+    """Run *app* until SIGTERM or SIGINT, and exit. It logs on standard error.
+
+    Raises:
+        HeadraceError: the error that ended it.
+
+    """
     configure()
-    faust.Worker(app, loglevel="WARN").execute_from_commandline()
+    try:
+        faust.Worker(app, loglevel="WARN").execute_from_commandline()
+    except SystemExit:
+        if isinstance(app.crash_reason, HeadraceError):
+            raise app.crash_reason from None
+        raise

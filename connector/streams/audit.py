@@ -19,7 +19,7 @@ import structlog
 from faust.types import TP
 from faust.web import Request, Response, View
 
-from headrace.connector.streams.arguments import app_of, app_parser, reader_of, run
+from headrace.connector.streams.arguments import app_of, changes_parser, reader_of, run
 from headrace.connector.streams.auditing import Audit, Books, audited, differing
 from headrace.connector.streams.counted import CountedChanges
 from headrace.connector.streams.job_books import JobBooks
@@ -132,7 +132,7 @@ def audit(
 
 def audit_parser() -> argparse.ArgumentParser:
     """Return the parser of this module's arguments."""
-    parser = app_parser("audit", "Compare the topics of a job with its books.", "audit")
+    parser = changes_parser("audit", "Compare the topics of a job with its books.", "audit")
     parser.set_defaults(name=None)  # Two audits with one name would add up.
     parser.add_argument("--job-name", help="with --state: the name of the job")
     parser.add_argument(
@@ -163,12 +163,12 @@ def main(arguments: Sequence[str]) -> int:
             return _once(given, audited(reader, books.read, *(given.table or ())))
         consumer = Consumer(reader)
         given.name = given.name or f"headrace-audit-{_UNSAFE.sub('_', books.job)}"
-        app = app_of(given, consumer)
+        app = app_of(given, reader.sink)
         audit(app, consumer, books.read, *(given.table or books.read()), seconds=given.seconds)
+        run(app)
     except HeadraceError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_status
-    run(app)
     return 0
 
 

@@ -7,7 +7,8 @@ from typing import Any
 from headrace.connector.stores import TableCounts
 from headrace.connector.stores.table_content import TableContent
 from headrace.connector.streams.changes import ChangeReader
-from headrace.connector.streams.counted import Counted, CountedChanges, Window
+from headrace.connector.streams.counted import CountedChanges, Window
+from headrace.connector.streams.tally import Counted
 from headrace.plugins import BadRecordError
 
 Books = Mapping[str, TableCounts]
@@ -18,7 +19,7 @@ Json = Mapping[str, Any]  # Any: JSON.
 class Audit:
     """An audit of some tables: *tables* beside the books, *windows* for themselves.
 
-    `is_moving`: the job delivered meanwhile, so what the books do not have yet is no difference.
+    `is_moving`: the job delivered meanwhile, so what the books do not have yet does not differ.
     `unread` are partitions that were not read to their ends, so nothing is known to be missing.
     `unreadable` is the number of messages that this job cannot have sent, `reason` says of
     the first of them why.
@@ -46,7 +47,7 @@ class Audit:
         for table in tables:
             c, has = books.get(table, TableCounts()), found.get(table, Counted())
             kept = c.dead_lettered + c.quarantined
-            beside[table] = TableContent(c.delivered, kept, has.changes, has.repeated)
+            beside[table] = TableContent(c.delivered, kept, has.number, has.repeated)
         return cls(beside, windows, **facts)
 
     def differences(self) -> Sequence[str]:
@@ -68,7 +69,12 @@ class Audit:
         return {
             "tables": {table: _figures(content) for table, content in self.tables.items()},
             "windows": [
-                {**window._asdict(), **counted._asdict(), "hashes": f"{counted.hashes:016x}"}
+                {
+                    **window._asdict(),
+                    "changes": counted.number,
+                    "hashes": f"{counted.hashes:016x}",
+                    "repeated": counted.repeated,
+                }
                 for window, counted in self.windows.items()
             ],
             "is_moving": self.is_moving,
@@ -102,7 +108,7 @@ def audited(reader: ChangeReader, read_books: Callable[[], Books], *tables: str)
     """
     books = read_books()
     chosen = tables or [*books]
-    counted = CountedChanges.in_memory()
+    counted = CountedChanges({}, {})
     unreadable, reason = 0, ""
     for part in reader.sink.parts(chosen):
         topic, _, number = part.rpartition(":")

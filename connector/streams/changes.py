@@ -7,13 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
-import structlog
-
-from headrace.connector.foundation.clock import SystemClock
-from headrace.connector.foundation.configured import configured
-from headrace.connector.foundation.job_file import read_job_file
 from headrace.connector.foundation.sink_stores import schema_store_of
 from headrace.connector.serde import Encoder
 from headrace.connector.serde.avro_types import definitions, opened
@@ -24,6 +19,7 @@ from headrace.connector.serde.schemas.lookup import JobSchemas, MessageSchemas, 
 from headrace.connector.serde.transforms.chain import Chain
 from headrace.connector.streams.columns import Columns
 from headrace.connector.streams.envelopes import ENVELOPES, OWN, Name
+from headrace.connector.streams.job_sink import WrittenSink, sink_of
 from headrace.plugins import (
     NO_ORIGIN,
     ConfigError,
@@ -40,8 +36,6 @@ from headrace.plugins.records.codecs import CHUNK_ID_HEADER, CONTROL_HEADER
 
 GivenHeaders = Mapping[str, bytes] | Iterable[tuple[str, Any]] | None
 """Headers as clients of Kafka have them."""
-_PLUGIN: Final = "kafka"
-_SCHEMA_FOLDER: Final = "schema.store.path"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +115,7 @@ class ChangeReader:
             SecretUnavailableError: a reference to a secret leads to nothing here.
 
         """
-        plugin, config = configured("sink", {"plugin": _PLUGIN, **options})
-        if plugin is not load("sinks", _PLUGIN):
-            hint = "only what the Kafka sink wrote is read"
-            raise ConfigError([Problem("sink.plugin", f"expected {_PLUGIN}", hint)])
-        log = structlog.stdlib.get_logger()
-        context = Context(
-            job="consumer", clock=SystemClock(), job_key=bytes(16), log=log, read_only=True
-        )
-        sink = plugin(config, context)
+        sink, context = sink_of(options)
         return cls(sink, _schemas_of(sink, context, state, source), folder=folder)
 
     @classmethod
@@ -138,17 +124,8 @@ class ChangeReader:
 
         Schemas are in the sink's schema store, or in the job's state file. Raises as `of`.
         """
-        path = Path(path)
-        written = read_job_file(path)
-        if written.sink is None:
-            hint = "give the options of the sink, which statements defined, and the state file"
-            raise ConfigError([Problem("sink", "is required", hint)], place=str(path))
-        options = dict(written.sink)
-        folder = path.absolute().parent
-        if _SCHEMA_FOLDER in options:
-            options[_SCHEMA_FOLDER] = str(folder / options[_SCHEMA_FOLDER])
-        state = None if "schema.store" in options else folder / written.state
-        return cls.of(options, state=state, source=written.source.get("plugin"), folder=folder)
+        job = WrittenSink.of_job(path)
+        return cls.of(job.options, state=job.state, source=job.source, folder=job.folder)
 
     def read(  # noqa: PLR0913 (what a message has)
         self,

@@ -1,13 +1,14 @@
 """From the options of a job's sink to what Faust connects with."""
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final
 
+import faust
 from faust import auth
 from faust.types.auth import CredentialsT
 
-from headrace.plugins import ConfigError, Problem
+from headrace.plugins import ConfigError, Problem, Sink
 
 _PROTOCOL: Final = "security.protocol"
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -16,7 +17,38 @@ _PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _UNKNOWN_TO_PYTHON: Final = (
     *("ssl.crl.location", "ssl.keystore.location", "ssl.curves.list", "ssl.sigalgs.list"),
 )
+RAW: Final[dict[str, Any]] = {  # Any: of a Faust schema.
+    "key_type": bytes,
+    "value_type": bytes,
+    "key_serializer": "raw",
+    "value_serializer": "raw",
+}
 Hosts = list[str]
+
+
+def app_beside(sink: Sink, name: str, **settings: Any) -> faust.App:  # noqa: ANN401 (Faust's)
+    """Return an app with the brokers and credentials of a sink; *name* is its group.
+
+    *settings* are Faust's. Its web server listens on loopback unless they say otherwise.
+
+    Raises:
+        ConfigError: Faust has no equal for an option of the connection.
+
+    """
+    config: Any = sink.config  # Any: of the sink's plugin.
+    settings.setdefault("broker_credentials", credentials_of(config))
+    # A part whose value is not whole stays unacknowledged; the end does not wait for others.
+    settings.setdefault("stream_wait_empty", False)
+    settings.setdefault("web_host", "127.0.0.1")
+    settings.setdefault("web_bind", "127.0.0.1")
+    return faust.App(name, broker=broker_of(config.bootstrap_servers), **settings)
+
+
+def table_of_bytes(app: faust.App, name: str, partitions: int) -> MutableMapping[bytes, bytes]:
+    """Return a table of *app* for bytes."""
+    # The store takes serializers from the types, the changelog from the schema.
+    schema: Any = faust.Schema(**RAW)  # Any: of bytes, which its types do not say.
+    return app.Table(name, partitions=partitions, schema=schema, key_type=bytes, value_type=bytes)
 
 
 def broker_of(bootstrap_servers: str) -> Hosts:

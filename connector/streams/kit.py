@@ -10,7 +10,7 @@ from faust.types import TP, AppT, EventT, TopicT
 
 from headrace.connector.serde.schemas.lookup import SchemaUnknownError
 from headrace.connector.streams.changes import Change, ChangeReader, headers_of
-from headrace.connector.streams.connection import broker_of, credentials_of
+from headrace.connector.streams.connection import RAW, app_beside, table_of_bytes
 from headrace.plugins import ConfigError, HeadraceError, Problem, RetriableError
 from headrace.plugins.records.codecs import CHUNK_ID_HEADER
 
@@ -18,12 +18,6 @@ WAIT_SECONDS_MAX: Final = 60.0
 _PAUSE_SECONDS: Final = 0.2
 _PAUSE_SECONDS_MAX: Final = 5.0
 _SETTLE_SECONDS: Final = 1.0
-RAW: Final[dict[str, Any]] = {  # Any: of a Faust schema.
-    "key_type": bytes,
-    "value_type": bytes,
-    "key_serializer": "raw",
-    "value_serializer": "raw",
-}
 
 
 class Consumer:
@@ -36,7 +30,6 @@ class Consumer:
         for it, and for a schema store or claim store that does not answer, *wait_seconds_max*.
         """
         self._reader = reader
-        self._config: Any = reader.sink.config  # Any: of the sink's plugin.
         self._wait_seconds_max = wait_seconds_max
         self._reached: dict[TP, int] = {}  # The offset behind what was processed.
 
@@ -49,12 +42,7 @@ class Consumer:
             ConfigError: Faust has no equal for an option of the connection.
 
         """
-        settings.setdefault("broker_credentials", credentials_of(self._config))
-        # A part whose value is not whole stays unacknowledged; the end does not wait for others.
-        settings.setdefault("stream_wait_empty", False)
-        settings.setdefault("web_host", "127.0.0.1")
-        settings.setdefault("web_bind", "127.0.0.1")
-        return faust.App(name, broker=broker_of(self._config.bootstrap_servers), **settings)
+        return app_beside(self._reader.sink, name, **settings)
 
     def require_whole_changes(self) -> None:
         """Refuse messages from which rows cannot be folded.
@@ -103,11 +91,7 @@ class Consumer:
             hint = "start an app for each"
             raise ConfigError([Problem("--table", f"numbers of partitions differ: {found}", hint)])
         (partitions,) = {*numbers.values()}
-        # The store takes serializers from the types, the changelog from the schema.
-        schema: Any = faust.Schema(**RAW)  # Any: of bytes, which its types do not say.
-        return app.Table(
-            name, partitions=partitions, schema=schema, key_type=bytes, value_type=bytes
-        )
+        return table_of_bytes(app, name, partitions)
 
     async def changes(self, stream: Stream[Any]) -> AsyncIterator[Change]:
         """Yield the changes of an agent's *stream*; large values are whole.

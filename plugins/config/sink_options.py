@@ -8,6 +8,7 @@ from headrace.plugins.config.options import option
 from headrace.plugins.errors import ConfigError, Problem
 
 FOR_EVER: Final = -1
+DEAD_LETTERS_KEY: Final = "errors.deadletterqueue.topic.name"
 LARGE_POLICIES: Final = ("dlq", "fail", "truncate", "chunk", "claim-check")
 
 
@@ -50,7 +51,7 @@ class SinkOptions:
     )
     errors_topic: str | None = option(
         "A topic that gets a copy of each dead letter.",
-        name="errors.deadletterqueue.topic.name",
+        name=DEAD_LETTERS_KEY,
         default=None,
     )
     errors_topic_replication: int = option(

@@ -25,6 +25,9 @@ _CHUNK_ID_BYTES: Final = 16
 CONTROL_HEADER: Final = "headrace.control"  # The message is not a change: a `Notice` of this kind.
 RUN_HEADER: Final = "replay_id"  # The message was sent by this replay.
 CONTROL_TABLE: Final = "headrace.control"  # The table of such a message.
+# What headers of dead letters begin with: those that Kafka Connect has, too, and our own.
+CONNECT_ERRORS: Final = "__connect.errors."
+OWN_ERRORS: Final = "__headrace.errors."
 _STAGE: Final = "VALUE_CONVERTER"  # As Kafka Connect names it.
 # Equal for all records of a schema and a lease, so that one list serves them all.
 CONSTANT_HEADERS: Final = (SCHEMA_ID_HEADER, "table", "keyspace", "token")

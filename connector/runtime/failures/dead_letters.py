@@ -30,10 +30,9 @@ from headrace.plugins import (
     RecordBatch,
     RetriableError,
 )
+from headrace.plugins.records.codecs import CONNECT_ERRORS, OWN_ERRORS
 
 DELIVERY_BYTES_MAX: Final = 4 * 1024 * 1024
-CONNECT: Final = "__connect.errors."
-OURS: Final = "__headrace.errors."
 
 
 class DeadLetters:
@@ -166,23 +165,23 @@ class DeadLetters:
         if not self._policy.context and refusal is None:
             return loss.headers
         said = {
-            f"{CONNECT}connector.name": self._job,
-            f"{CONNECT}task.id": kept.split,
-            f"{CONNECT}stage": loss.stage,
-            f"{CONNECT}exception.class.name": loss.code,
-            f"{CONNECT}exception.message": loss.message,
-            f"{OURS}kind": loss.kind,
-            f"{OURS}code": loss.code,
-            f"{OURS}place": loss.place,
-            f"{OURS}table": loss.table,
-            f"{OURS}time": str(kept.lost_ms),
-            f"{OURS}number": str(kept.number),
+            f"{CONNECT_ERRORS}connector.name": self._job,
+            f"{CONNECT_ERRORS}task.id": kept.split,
+            f"{CONNECT_ERRORS}stage": loss.stage,
+            f"{CONNECT_ERRORS}exception.class.name": loss.code,
+            f"{CONNECT_ERRORS}exception.message": loss.message,
+            f"{OWN_ERRORS}kind": loss.kind,
+            f"{OWN_ERRORS}code": loss.code,
+            f"{OWN_ERRORS}place": loss.place,
+            f"{OWN_ERRORS}table": loss.table,
+            f"{OWN_ERRORS}time": str(kept.lost_ms),
+            f"{OWN_ERRORS}number": str(kept.number),
         }
         if refusal is not None:
-            said[f"{OURS}value.bytes"] = str(len(loss.content))
-            said[f"{OURS}value.refused"] = refusal
+            said[f"{OWN_ERRORS}value.bytes"] = str(len(loss.content))
+            said[f"{OWN_ERRORS}value.refused"] = refusal
             if loss.table:
-                said[f"{OURS}topic"] = loss.origin.get("topic") or self._writers.topic_of(
+                said[f"{OWN_ERRORS}topic"] = loss.origin.get("topic") or self._writers.topic_of(
                     loss.table
                 )
         return (*loss.headers, *((name, text.encode()) for name, text in said.items()))

@@ -3,13 +3,12 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from headrace.connector.runtime.failures.retry import PAUSE_MAX_MS
 from headrace.plugins import FatalError, Problem, Sink, SinkOptions
+from headrace.plugins.config.sink_options import DEAD_LETTERS_KEY
 
 FOR_EVER_MS = 1 << 62
-DEAD_LETTERS_KEY: Final = "errors.deadletterqueue.topic.name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Changes are counted once each, whatever is sent again, and wherever counting was cut off."""
+"""Changes are counted once each, whatever is sent again, by table, bucket and window."""
 
 import random
 from collections import Counter
@@ -10,33 +10,12 @@ import pytest
 
 from headrace.connector.serde.change_names import hash_of, name_of
 from headrace.connector.streams.changes import Change, ChangeReader
-from headrace.connector.streams.counted import Counted, CountedChanges, UnnamedChangeError
+from headrace.connector.streams.counted import CountedChanges, UnnamedChangeError
 from headrace.plugins.records.codecs import RUN_HEADER
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from helpers.streams.published import published, read, records
 
 HOUR_US = 3_600_000_000
-
-
-class Cut(Exception):  # noqa: N818 (no error of the product)
-    """The process ends here."""
-
-
-class Fragile(dict[bytes, bytes]):
-    """A mapping whose process ends before one of the writes; the count is shared."""
-
-    def __init__(self, left: list[int]) -> None:
-        """End when nothing is *left*."""
-        super().__init__()
-        self._left = left
-
-    def __setitem__(self, key: bytes, value: bytes) -> None:
-        """Write, or end."""
-        if not self._left[0]:
-            self._left[0] = -1
-            raise Cut
-        self._left[0] -= 1
-        super().__setitem__(key, value)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +41,7 @@ def with_repeats(changes: Sequence[Change]) -> list[Change]:
 
 def test_sums_are_those_of_the_source(changes: Sequence[Change]) -> None:
     """Numbers and hashes of tables and windows are those of the source's records, in any order."""
-    counted = CountedChanges.in_memory()
+    counted = CountedChanges({}, {})
     for change in with_repeats(changes):
         counted.take(change)
 
@@ -76,59 +55,14 @@ def test_sums_are_those_of_the_source(changes: Sequence[Change]) -> None:
         windows[table, record.timestamp_us // HOUR_US * HOUR_US] += 1
     repeated = Counter(change.table for change in changes[::3])
     found = counted.tables()
-    assert number == {table: each.changes for table, each in found.items()}
+    assert number == {table: each.number for table, each in found.items()}
     assert repeated == {table: each.repeated for table, each in found.items() if each.repeated}
     assert {t: h % (1 << 64) for t, h in hashes.items()} == {t: c.hashes for t, c in found.items()}
     by_window: Counter[tuple[str, int]] = Counter()
     for window, each in counted.windows().items():
-        by_window[window.table, window.begin_us] += each.changes
+        by_window[window.table, window.begin_us] += each.number
     assert windows == by_window
     assert 1 < len({window.bucket for window in counted.windows()})
-
-
-def test_a_cut_at_any_write_changes_nothing(changes: Sequence[Change]) -> None:
-    """A message that is taken again, after an end before any of the writes, counts once."""
-    sent = with_repeats(changes[:40])
-    whole = CountedChanges.in_memory()
-    for change in sent:
-        whole.take(change)
-    expected = whole.windows()
-
-    cuts = 0
-    for writes in range(2 * len(sent) + 1):
-        left = [writes]
-        names, sums = Fragile(left), Fragile(left)
-        counted = CountedChanges(names, sums)
-        for number, change in enumerate(sent):
-            try:
-                counted.take(change)
-            except Cut:
-                cuts += 1
-                counted = CountedChanges(names, sums)  # Another process, a few messages back.
-                for again in sent[max(0, number - 5) : number + 1]:
-                    counted.take(again)
-        assert expected == counted.windows()
-    assert cuts > len(sent)
-
-
-def test_one_mapping_may_be_behind_the_other(changes: Sequence[Change]) -> None:
-    """They can be kept apart: what either has not yet is made good when messages come again."""
-    sent = with_repeats(changes[:20])
-    names: dict[bytes, bytes] = {}
-    sums: dict[bytes, bytes] = {}
-    counted = CountedChanges(names, sums)
-    kept: list[tuple[dict[bytes, bytes], dict[bytes, bytes]]] = [({}, {})]
-    for change in sent:
-        counted.take(change)
-        kept.append((dict(names), dict(sums)))
-    expected = counted.windows()
-
-    for first, (older_names, _) in enumerate(kept):
-        for second, (_, older_sums) in enumerate(kept):
-            again = CountedChanges(dict(older_names), dict(older_sums))
-            for change in sent[min(first, second) :]:
-                again.take(change)
-            assert expected == again.windows()
 
 
 def test_the_bucket_is_that_of_the_key(changes: Sequence[Change]) -> None:
@@ -139,20 +73,20 @@ def test_the_bucket_is_that_of_the_key(changes: Sequence[Change]) -> None:
         for change in changes
         if (change.table, change.message.key) == (changes[0].table, key)
     ]
-    counted = CountedChanges.in_memory()
+    counted = CountedChanges({}, {})
     for change in same:
         counted.take(change)
         counted.take(replace(change, topic="other", message=replace(change.message, topic="other")))
 
     assert 1 == len({window.bucket for window in counted.windows()})
     found = counted.tables()[changes[0].table]
-    assert (len(same), len(same)) == (found.changes, found.repeated)
+    assert (len(same), len(same)) == (found.number, found.repeated)
 
 
 def test_what_a_replay_sent_does_not_count(changes: Sequence[Change]) -> None:
     """As in `verify`: the books do not have it."""
     message = changes[0].message
-    counted = CountedChanges.in_memory()
+    counted = CountedChanges({}, {})
     headers = {**message.headers, RUN_HEADER: b"run"}
     counted.take(replace(changes[0], message=replace(message, headers=headers)))
 
@@ -168,7 +102,7 @@ def test_what_has_no_name_is_refused(
 ) -> None:
     """Without mutation, index or offset nothing is counted: repeats could not be recognised."""
     message = replace(changes[0].message, offset=offset)
-    counted = CountedChanges.in_memory()
+    counted = CountedChanges({}, {})
 
     with pytest.raises(UnnamedChangeError, match=said):
         counted.take(replace(changes[0], message=message, **facts))  # type: ignore[arg-type]
@@ -194,10 +128,3 @@ def test_where_names_are(tmp_path: Path, envelope: str, headers: str, *, has_nam
 
     named = {(record.value["mutation"], record.value["index"]) for record in records()}
     assert (named if has_names else {(None, None)}) == found
-
-
-def test_sums_do_not_overflow() -> None:
-    """The sum of hashes stays below 64 bits."""
-    most = Counted(1, (1 << 64) - 1, 2)
-
-    assert Counted(2, (1 << 64) - 2, 4) == most.plus(most)

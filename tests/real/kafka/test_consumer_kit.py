@@ -120,8 +120,8 @@ def blocks() -> list[str]:
 def test_the_programs_of_the_page(
     tmp_path: Path, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page's app prints each change; its plain consumer yields each and commits it, and audits them."""
-    with_faust, plain, audit = blocks()
+    """The page's app prints each change; its plain consumer yields, commits and audits each."""
+    with_faust, plain, audit, _ = blocks()
     sink = {"large.policy": "chunk", "large.bytes": "1000"}
     published(tmp_path, bootstrap_servers, "page", **sink)
     (tmp_path / "orders.py").write_text(with_faust)

@@ -71,6 +71,10 @@ class ServerProcess:
         except subprocess.TimeoutExpired:
             self.kill()
 
+    def status(self) -> int:
+        """Wait until it has ended, and return its exit status."""
+        return self._process.wait(STOP_SECONDS_MAX)
+
     def send(self, number: int) -> None:
         """Send a signal."""
         self._process.send_signal(number)

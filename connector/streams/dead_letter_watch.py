@@ -1,0 +1,204 @@
+"""Watches the topic of a job's dead letters: how many, of which table, with which code, when.
+
+python -m headrace.connector.streams.dead_letter_watch job.yaml    # with a page at `/dead-letters/`
+"""
+
+import argparse
+import sys
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import faust
+import msgspec
+import structlog
+from faust.streams import Stream
+from faust.web import Request, Response, View
+
+from headrace.connector.streams.arguments import app_of, app_parser, options_of, run
+from headrace.connector.streams.connection import RAW, table_of_bytes
+from headrace.connector.streams.dead_letters import DeadLetter, dead_letter_sink
+from headrace.connector.streams.kit import end
+from headrace.connector.streams.tally import Place, Tally
+from headrace.plugins import FatalError, HeadraceError, Sink
+from headrace.plugins.config.sink_options import DEAD_LETTERS_KEY
+
+WINDOW_SECONDS: Final = 3_600
+SHOWN_MAX: Final = 100
+EXCEEDED_STATUS: Final = 4
+_FACTS: Final = (
+    *("number", "code", "reason", "table", "kind", "stage", "place", "job", "split"),
+    *("lost_ms", "partition", "offset", "value_bytes", "refused"),
+)
+
+
+class TooManyDeadLettersError(FatalError):
+    """More records were dead-lettered within a window than the user allows."""
+
+    code = "too_many_dead_letters"
+    exit_status = EXCEEDED_STATUS
+
+
+class DeadLetterWindow(NamedTuple):
+    """A code, a table, and the second since 1970 with which the window begins."""
+
+    code: str
+    table: str
+    begin_s: int
+
+
+class DeadLetterCounts:
+    """Counts dead letters into *names* and *sums*, any mappings of bytes; each once."""
+
+    def __init__(
+        self,
+        names: MutableMapping[bytes, bytes],
+        sums: MutableMapping[bytes, bytes],
+        *,
+        window_seconds: int = WINDOW_SECONDS,
+        count_max: int | None = None,
+    ) -> None:
+        """Continue with what they have; *count_max* is allowed in each window, all together."""
+        self._tally = Tally(names, sums)
+        self._window_seconds = window_seconds
+        self._count_max = count_max
+        self._known: Counter[DeadLetterWindow] | None = None
+        self._log = structlog.stdlib.get_logger()
+        self.newest: deque[DeadLetter] = deque(maxlen=SHOWN_MAX)
+
+    def take(self, letter: DeadLetter) -> bool:
+        """Count a dead letter; return whether it counted. Warn of the first of each window.
+
+        Raises:
+            TooManyDeadLettersError: its window has more than are allowed.
+
+        """
+        lost_s = (letter.lost_ms or 0) // 1_000
+        begin_s = lost_s // self._window_seconds * self._window_seconds
+        window = DeadLetterWindow(letter.code, letter.table, begin_s)
+        place = Place(letter.topic, letter.partition, letter.offset)
+        if self._known is None:  # Not before: an app reads its tables when it starts.
+            self._known = Counter(self.windows())
+        if not self._tally.take(window, letter.name, place):
+            return False
+        self.newest.append(letter)
+        self._known[window] += 1
+        if self._known[window] == 1:
+            self._log.warning(
+                "dead_letter_seen",
+                error_code=letter.code,
+                table=letter.table,
+                stage=letter.stage,
+                place=letter.place,
+                number=letter.number,
+            )
+        count = sum(found for each, found in self._known.items() if each.begin_s == begin_s)
+        if self._count_max is not None and count > self._count_max:
+            raise TooManyDeadLettersError(
+                f"{count} within {self._window_seconds} s, allowed are {self._count_max}",
+                place=f"topic {letter.topic}",
+                hint="`headrace dlq list` has them",
+            )
+        return True
+
+    def windows(self) -> Mapping[DeadLetterWindow, int]:
+        """Return how many there were in each window."""
+        groups = self._tally.groups()
+        return {
+            DeadLetterWindow(*group): groups[group].number  # type: ignore[arg-type]  # As `take` made them.
+            for group in sorted(groups)
+        }
+
+    def json(self) -> Mapping[str, Any]:  # Any: JSON.
+        """Return the numbers, and the newest without contents, as JSON."""
+        return {
+            "windows": [{**w._asdict(), "count": n} for w, n in self.windows().items() if n],
+            "newest": [_shown(letter) for letter in self.newest],
+        }
+
+
+def _shown(letter: DeadLetter) -> Mapping[str, object]:
+    return {name: getattr(letter, name) for name in _FACTS}
+
+
+async def dead_letters(stream: Stream[Any]) -> AsyncIterator[DeadLetter]:
+    """Yield the dead letters of an agent's *stream*, which Faust acknowledges afterwards."""
+    async for event in stream.events():
+        message = event.message
+        yield DeadLetter.of(
+            *(message.topic, message.partition, message.key, message.value, message.headers),
+            offset=message.offset,
+        )
+
+
+def watch(
+    app: faust.App,
+    sink: Sink,
+    *,
+    window_seconds: int = WINDOW_SECONDS,
+    count_max: int | None = None,
+    seen: Callable[[DeadLetter], None] | None = None,
+) -> DeadLetterCounts:
+    """Have *app* count the dead letters in the topic of *sink*, and show them; return the counts.
+
+    *seen* is called with each, on the event loop. If there are more than *count_max* in a window,
+    the app ends.
+
+    Raises:
+        HeadraceError: the topic does not exist, or no broker answers.
+
+    """
+    partitions = len(sink.parts([""]))
+    names, sums = (
+        table_of_bytes(app, f"dead-letter-{name}", partitions) for name in ("names", "sums")
+    )
+    counts = DeadLetterCounts(names, sums, window_seconds=window_seconds, count_max=count_max)
+
+    @app.agent(app.topic(sink.topic_of(""), **RAW))
+    async def count(stream: Any) -> None:  # noqa: ANN401 (Faust's streams are generic)
+        async for letter in dead_letters(stream):
+            try:
+                if counts.take(letter) and seen is not None:
+                    seen(letter)
+            except HeadraceError as error:
+                await end(app, error)
+
+    @app.page("/dead-letters/")
+    async def show(view: View, request: Request) -> Response:
+        del request
+        return view.bytes(msgspec.json.encode(counts.json()), content_type="application/json")
+
+    return counts
+
+
+def watch_parser() -> argparse.ArgumentParser:
+    """Return the parser of this module's arguments."""
+    parser = app_parser("dead_letter_watch", "Watch the dead letters of a job.", "dead-letters")
+    parser.add_argument(
+        "--window", type=int, default=WINDOW_SECONDS, metavar="SECONDS", help="what is counted by"
+    )
+    parser.add_argument(
+        "--max", type=int, metavar="N", help="exit with 4 at more than N of them within a window"
+    )
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Watch until it is asked to stop, or there are too many."""
+    given = watch_parser().parse_args(arguments)
+    try:
+        options = dict(options_of(given))
+        if given.job is None and given.topic is not None:
+            options[DEAD_LETTERS_KEY] = given.topic
+        sink = dead_letter_sink(options)
+        app = app_of(given, sink)
+        watch(app, sink, window_seconds=given.window, count_max=given.max)
+        run(app)
+    except HeadraceError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
