@@ -3,6 +3,7 @@
 `HEADRACE_SEED` gives another run.
 """
 
+import itertools
 import os
 import signal
 import subprocess
@@ -36,7 +37,7 @@ from real.stream import HEADRACE
 pytestmark = pytest.mark.real
 
 NAME: Final = "5.0-none"
-KILLED_AT: Final = (1, 8, 30)  # Changes in the history when its worker is killed.
+KILLED_AT: Final = (1, 8, 30)  # Changes in the history when its worker is killed; in turn.
 RUNTIME: Final = {"commit_max_seconds": 0.02, "batch_records_max": 3, "tick_min_ms": 5}
 Row = Mapping[str, Any]
 
@@ -185,12 +186,12 @@ def test_the_newest_images_are_what_select_shows(
     (tmp_path / "schema.cql").write_text(ddl)
     schema = parse_schema(ddl)
     killed = changes = 0
+    counts = itertools.cycle(KILLED_AT)
     for table in filter(lambda table: table.cdc, workload.tables):
         known = schema.table(f"{KEYSPACE}.{table.name}")
         assert known is not None
         job, file = job_of(tmp_path, node.cdc_raw, table.name)
-        for count in KILLED_AT:
-            killed += not run(job, killed_at=count, file=file)
+        killed += not run(job, killed_at=next(counts), file=file)
         assert run(job, killed_at=0, file=file)
         events = events_of(file, now_s)
         arrivals = [event.arrival for event in events]
