@@ -190,7 +190,7 @@ def test_columns_of_all_schemas() -> None:
     wanted |= {"u": pa.struct([("a", pa.int32()), ("b", pa.string())])}
     assert wanted == {f.name: f.type for f in image if f.name in wanted}
     shape = layout.shape(older)
-    assert UNFIT is shape.column("was", 1)
+    assert UNFIT is shape.column("was", 1) is shape.written("was", 1)
     assert None is shape.column("was", None)
     assert {"a": 1} == shape.column("u", {"a": 1})
     assert "x" == layout.shape(newer).column("was", "x")
