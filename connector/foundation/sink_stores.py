@@ -1,6 +1,8 @@
 """The stores that a sink's options name, for claims and for schemas, and what all of them write."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from headrace.plugins import (
@@ -16,6 +18,7 @@ from headrace.plugins.discovery import load
 
 SCHEMA_STORE_KEY: Final = "schema.store"
 CLAIM_STORE_KEY: Final = "large.store"
+_DEFAULT_STORE: Final = "directory"
 
 
 def written_paths(config: object) -> Iterator[tuple[str, str]]:
@@ -38,6 +41,29 @@ def claim_store_of(options: SinkOptions) -> tuple[type[ClaimStore], object] | No
     policies = {options.large_policy, *options.large_policies.values()}
     if "claim-check" not in policies:
         return None
+    return _claim_store(options)
+
+
+def read_claim_store_of(options: SinkOptions, folder: Path) -> ClaimStore | None:
+    """Return the claim store as consumers read it, if *options* say one; None if they do not.
+
+    Its relative paths are relative to *folder*. The policies of the sink need not be known.
+    """
+    made = claim_store_of(options)
+    if made is None:
+        if options.large_store == _DEFAULT_STORE and not options.large_store_options:
+            return None
+        made = _claim_store(options)
+    plugin, config = made
+    paths = {
+        field.name: str(folder / path)
+        for field, declared in declared_options(type(config)).values()
+        if declared.writes and isinstance(path := getattr(config, field.name), str)
+    }
+    return plugin(replace(config, **paths))  # type: ignore[type-var]  # A dataclass.
+
+
+def _claim_store(options: SinkOptions) -> tuple[type[ClaimStore], object]:
     plugin: type[ClaimStore] = load("claim_stores", options.large_store, key=CLAIM_STORE_KEY)
     return plugin, parsed_store(CLAIM_STORE_KEY, plugin.config_class, options.large_store_options)
 

@@ -8,9 +8,10 @@ from typing import Any, Final, Self
 
 import fastavro
 
-from headrace.connector.serde.large import ClaimLostError, resolved
+from headrace.connector.foundation.sink_stores import read_claim_store_of
+from headrace.connector.serde.large import ClaimLostError, claimed
 from headrace.connector.serde.schemas.lookup import SchemaUnknownError
-from headrace.plugins import BadRecordError, Document, Sink, SinkOptions, Stored
+from headrace.plugins import BadRecordError, ClaimStore, Document, Sink, SinkOptions, Stored
 from headrace.plugins.records.codecs import CLAIM_HEADER, SCHEMA_ID_HEADER
 
 CONFLUENT_PREFIX_BYTES: Final = 5
@@ -31,11 +32,11 @@ class Decoder:
         *,
         codec: str,
         prefix_bytes: int = 0,
-        claims: Path | None = None,
+        claims: ClaimStore | None = None,
     ) -> None:
         """*codec* is `avro` or `json`, the format of values after a prefix of some bytes.
 
-        *claims* is the folder of the claim store.
+        *claims* is the claim store, if it is read.
         """
         self._claims = claims
         self.prefix_bytes = prefix_bytes
@@ -48,10 +49,7 @@ class Decoder:
     def of(cls, sink: Sink, schemas: Mapping[bytes, Document], folder: Path) -> Self:
         """Return the decoder of what *sink* writes; its relative paths are relative to *folder*."""
         options = sink.config if hasattr(sink, "config") else None
-        claims = None
-        if isinstance(options, SinkOptions) and options.large_store == "directory":
-            path = options.large_store_options.get("large.store.path")
-            claims = None if path is None else folder / path
+        claims = read_claim_store_of(options, folder) if isinstance(options, SinkOptions) else None
         _, prefix_bytes = prefixes_of(sink)
         codec = sink.encoding().codec
         return cls(schemas, codec=codec, prefix_bytes=prefix_bytes, claims=claims)
@@ -97,15 +95,17 @@ class Decoder:
         """Return the value of the message at *place*, with its prefix, also from a claim store.
 
         Raises:
-            UndecodableError: a claim store has it that is not read.
-            ClaimLostError: the claim store does not have it, or cannot be read.
+            UndecodableError: no claim store was named to read it from.
+            ClaimLostError: the claim store does not have it; another RetriableError: as a plugin's
+                store raises.
+            MissingRequirementError: the claim store of a plugin cannot be read.
 
         """
         if CLAIM_HEADER not in headers:
             return value
         if self._claims is None:
             raise UndecodableError("is kept in a claim store that is not read back", place=place)
-        return resolved(value, headers, self._claims)
+        return claimed(value, self._claims)
 
     def _avro(self, value: bytes, schema_id: bytes) -> Document:
         parsed = self._parsed.get(schema_id)

@@ -106,6 +106,17 @@ class DirectoryClaimStore(ClaimStore):
         self._sweep()
         return place
 
+    def get(self, place: str) -> bytes:
+        """Read the file."""
+        folder = Path(self.config.path)
+        path = folder / place
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise ClaimLostError("leads out of the folder", place=str(path))
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise ClaimLostError(str(error), place=str(path)) from error
+
     def _sweep(self) -> None:
         """Delete old values; a value that cannot be deleted is tried again an hour later."""
         hours = self.config.retention_hours
@@ -276,26 +287,31 @@ def _size(column: object) -> int:
 def resolved(value: bytes, headers: Mapping[str, bytes], folder: Path) -> bytes:
     """Return a message's value, from the claim store's *folder* if the message only names it.
 
-    Raises:
-        ClaimLostError: the folder does not have the value, or has another one.
-
+    Raises as `claimed`.
     """
     if CLAIM_HEADER not in headers:
         return value
+    return claimed(value, DirectoryClaimStore(DirectoryConfig(path=str(folder))))
+
+
+def claimed(value: bytes, store: ClaimStore) -> bytes:
+    """Return the value that a message claims, which has the header of a claim, from its *store*.
+
+    Raises:
+        ClaimLostError: the store does not have the value, or has another one.
+        MissingRequirementError: the store cannot be read.
+
+    """
     try:
         claim = json.loads(value)
-        path: Path = folder / claim["claim"]
-        digest = claim["sha256"]
+        place, digest = claim["claim"], claim["sha256"]
     except (ValueError, KeyError, TypeError) as error:
         raise ClaimLostError("the message has a claim's header, but no claim") from error
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise ClaimLostError("leads out of the folder", place=str(path))
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ClaimLostError(str(error), place=str(path)) from error
+    if not isinstance(place, str):
+        raise ClaimLostError("the message has a claim's header, but no claim")
+    content = store.get(place)
     if hashlib.sha256(content).hexdigest() != digest:
-        raise ClaimLostError("holds something else", place=str(path))
+        raise ClaimLostError("holds something else", place=place)
     return content
 
 

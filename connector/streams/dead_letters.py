@@ -13,7 +13,7 @@ from headrace.plugins.records.codecs import CONNECT_ERRORS, OWN_ERRORS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A record that a job could not deliver, and why; texts are empty where no header says it.
+    """A record that a job could not deliver, and why; strings are empty where no header says it.
 
     `number` is that of `headrace dlq`; `kind` is `dead_letter`, or `quarantined`: not made into a
     record. `lost_ms` is when, since 1970. `value_bytes` is the size of the value if the topic

@@ -77,7 +77,7 @@ class SchemaStore(ABC):
 class ClaimStore(ABC):
     """A configured claim store, of the entry-point group `headrace.claim_stores`.
 
-    It is used on the data thread: the stream waits for it.
+    It is used on the data thread: the stream waits for it. Consumers make one to read with `get`.
     """
 
     config_class: ClassVar[type]
@@ -96,3 +96,15 @@ class ClaimStore(ABC):
             RetriableError: it cannot be kept now.
 
         """
+
+    def get(self, place: str) -> bytes:
+        """Return what `put` kept at *place*, for consumers; messages name the place.
+
+        Raises:
+            RetriableError: it is not there, or cannot be read now.
+            MissingRequirementError: this store cannot be read.
+
+        """
+        raise MissingRequirementError(
+            f"cannot read {place!r}", place=type(self).__name__, hint="its plugin has no `get`"
+        )

@@ -16,6 +16,7 @@ from headrace.sinks.kafka.embedded import EmbeddedBroker
 from helpers.jobs.deliveries import consume
 from helpers.servers.registries import registry
 from helpers.settings.filled import filled
+from helpers.streams.claim_box import BoxEmptyError, install
 from helpers.streams.published import by_name, facts_of, facts_of_records, published, read, records
 
 
@@ -104,6 +105,58 @@ def test_a_lost_claim_is_a_named_error(tmp_path: Path, servers: str) -> None:
 
     with pytest.raises(ClaimLostError):
         list(read(ChangeReader.of_job(job), servers, "claims"))
+
+
+def claims_in(store: str) -> dict[str, str]:
+    """Return the options with which large values are in a plugin's store."""
+    named = {"large.store": store, "large.store.file": "values"}
+    return {"large.policy": "claim-check", "large.bytes": "1000", **named}
+
+
+def test_claims_of_a_plugin_are_read(
+    tmp_path: Path, servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that has `get` is read, its paths relative to the job file; with or without policy.
+
+    What it raises is the reader's, and a value that is not the claimed one is refused.
+    """
+    install(tmp_path / "plugin", monkeypatch)
+    (tmp_path / "job").mkdir()
+    monkeypatch.chdir(tmp_path / "job")
+    job = published(tmp_path / "job", servers, "box", **claims_in("box"))
+    monkeypatch.chdir("/")
+    expected = facts_of_records()
+    assert any("claimCheck" in dict(m.headers() or ()) for m in consume(servers, "box"))
+    assert expected == sorted(map(facts_of, read(ChangeReader.of_job(job), servers, "box")))
+    values = tmp_path / "job" / "values"
+    options = {"bootstrap.servers": servers, "topic": "box"}
+    options |= {"large.store": "box", "large.store.file": str(values)}
+    reader = ChangeReader.of(options, state=tmp_path / "job" / "state.db")
+    assert expected == sorted(map(facts_of, read(reader, servers, "box")))
+
+    values.write_bytes(b"x" * values.stat().st_size)
+    with pytest.raises(ClaimLostError, match="something else"):
+        list(read(reader, servers, "box"))
+    values.unlink()
+    with pytest.raises(BoxEmptyError):
+        list(read(reader, servers, "box"))
+    reader.close()
+
+
+def test_a_claim_store_that_cannot_be_read_is_named(
+    tmp_path: Path, servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plugin without `get`, and one that is not installed, are named errors."""
+    install(tmp_path / "plugin", monkeypatch)
+    file = {"large.store.file": str(tmp_path / "values")}
+    job = published(tmp_path / "job", servers, "chute", **claims_in("chute") | file)
+    with pytest.raises(MissingRequirementError, match="cannot read") as caught:
+        list(read(ChangeReader.of_job(job), servers, "chute"))
+    assert "Chute" == caught.value.place
+
+    options = {"bootstrap.servers": servers, "topic": "t", "large.store": "bax", **file}
+    with pytest.raises(ConfigError, match="did you mean box"):
+        ChangeReader.of(options, state=tmp_path / "job" / "state.db")
 
 
 def test_a_schema_that_is_not_there_is_a_named_error(tmp_path: Path, servers: str) -> None:

@@ -24,6 +24,7 @@ from headrace.plugins.records.codecs import CHUNK_ID_HEADER
 from helpers.jobs.deliveries import consume
 from helpers.servers.registries import registry
 from helpers.settings.native_modules import ROOT
+from helpers.streams.claim_box import install
 from helpers.streams.published import facts_of, facts_of_records, published, send
 from real.servers.kafka import RELEASE_3, Kafka
 from real.servers.process import EndedError, ServerProcess
@@ -107,6 +108,21 @@ def test_a_job_with_a_registry_and_parts(tmp_path: Path, bootstrap_servers: str)
             tmp_path / "app", "kit-parts-app", {**where(bootstrap_servers, "kit-parts"), **sink}
         )
         app.run_until(expected := facts_of_records())
+
+    assert expected == app.facts()
+
+
+def test_claims_of_a_plugin(
+    tmp_path: Path, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large value that a plugin's claim store keeps is whole in an app of its own."""
+    install(tmp_path / "plugin", monkeypatch)
+    claims = {"large.store": "box", "large.store.file": str(tmp_path / "values")}
+    large = {"large.policy": "claim-check", "large.bytes": "1000"}
+    job = published(tmp_path / "job", bootstrap_servers, "kit-box", **large, **claims)
+    options = {**where(bootstrap_servers, "kit-box"), **claims}
+    app = App(tmp_path / "app", "kit-box-app", options, state=str(job.parent / "state.db"))
+    app.run_until(expected := facts_of_records())
 
     assert expected == app.facts()
 
