@@ -4,10 +4,10 @@ Needs no stream processor: a program gives the parts of each message to `ChangeR
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from headrace.connector.foundation.sink_stores import schema_store_of
 from headrace.connector.serde import Encoder
@@ -20,6 +20,7 @@ from headrace.connector.serde.transforms.chain import Chain
 from headrace.connector.streams.columns import Columns
 from headrace.connector.streams.envelopes import ENVELOPES, OWN, Name
 from headrace.connector.streams.job_sink import WrittenSink, sink_of
+from headrace.connector.streams.json_documents import document_reader_of
 from headrace.plugins import (
     NO_ORIGIN,
     ConfigError,
@@ -44,7 +45,7 @@ class Change:
 
     `key` and `payload` are objects with an attribute for each column. In `payload` a column that
     was not written is None, as is one that was set to null: `written` has the attributes of those
-    that were written, which are not the key's. `key` is None if the message's key is not in Avro.
+    that were written, which are not the key's. `key` is None if the message's key is text.
     `before` and `after` are the row before and after the change, in the messages of a history;
     None where there was no row, and in those of other jobs. In `debezium`, which has no place for
     it, `after` is what was written if the message has no image.
@@ -72,6 +73,13 @@ class Change:
     message: Named = field(repr=False)
 
 
+_AVRO: Final = "avro"
+_READERS: Final[Mapping[str, Callable[[Document], Callable[[bytes], Any]]]] = {
+    _AVRO: whole_reader_of,
+    "json": document_reader_of,
+}
+
+
 class ChangeReader:
     """Reads the changes of a job's topics. For one thread."""
 
@@ -79,16 +87,16 @@ class ChangeReader:
         """*sink* is that of the job; its relative paths are relative to *folder*.
 
         Raises:
-            ConfigError: its messages are not in Avro.
+            ConfigError: its messages are neither in Avro nor in JSON.
 
         """
         wanted = sink.encoding()
-        if wanted.codec != "avro":
-            found = f"typed changes need Avro, found {wanted.codec}"
-            raise ConfigError([Problem("format", found, "other formats need no schema to be read")])
+        if wanted.codec not in _READERS:
+            found = f"typed changes need Avro or JSON, found {wanted.codec}"
+            raise ConfigError([Problem("format", found, "the plugin of a format reads it")])
         self.sink = sink
         self._envelope = wanted.envelope or OWN
-        self._key_is_avro = (wanted.key_codec or wanted.codec) == "avro"
+        self._codecs = wanted.key_codec or wanted.codec, wanted.codec
         self._schemas = schemas
         self._decoder = Decoder.of(sink, {}, folder or Path())
         self._key_prefix, self._value_prefix = prefixes_of(sink)
@@ -184,9 +192,7 @@ class ChangeReader:
         schema = self._schemas.find(replace(message, value=value))
         shape = self._shapes.get(id(schema))  # Which it keeps, so that the number stays its own.
         if shape is None:
-            shape = self._shapes[id(schema)] = _Shape(
-                schema, self._envelope, key_is_avro=self._key_is_avro
-            )
+            shape = self._shapes[id(schema)] = _Shape(schema, self._envelope, *self._codecs)
         key = None if message.key is None else message.key[self._key_prefix :]
         return shape.change(replace(message, key=key, value=value[self._value_prefix :]), place)
 
@@ -219,6 +225,10 @@ def _schemas_of(
         origin = NO_ORIGIN if source is None else load("sources", source).origin
         chain = Chain(options)
         return JobSchemas(state, Encoder(encoding, origin, chain=chain, topic_of=sink.topic_of))
+    if encoding.codec != _AVRO:
+        found = "messages in JSON have no types without the job's state file"
+        hint = "give the state file: schema stores have schemas of messages in Avro only"
+        raise ConfigError([Problem("format", found, hint)])
     store = schema_store_of(options)
     if store is None:
         hint = "give the job's schema.store with its options, or its state file"
@@ -231,10 +241,13 @@ def _schemas_of(
 class _Shape:
     """How the messages with one schema are read."""
 
-    def __init__(self, schema: RecordSchema, envelope: str, *, key_is_avro: bool) -> None:
+    def __init__(
+        self, schema: RecordSchema, envelope: str, key_codec: str, value_codec: str
+    ) -> None:
         self._schema = schema
-        self._read_value = whole_reader_of(schema.value)
-        self._read_key = whole_reader_of(schema.key) if schema.key and key_is_avro else None
+        self._read_value = _READERS[value_codec](schema.value)
+        key_reader = _READERS.get(key_codec) if schema.key else None
+        self._read_key = None if key_reader is None else key_reader(schema.key)
         self._key = Columns(schema.key) if schema.key else None
         self._keys = {each["name"] for each in schema.key.get("fields", ())}
         whole = opened(schema.value, definitions(schema.value))

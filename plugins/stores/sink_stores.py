@@ -101,7 +101,7 @@ class ClaimStore(ABC):
         """Return what `put` kept at *place*, for consumers; messages name the place.
 
         Raises:
-            RetriableError: it is not there, or cannot be read now.
+            RetriableError: it does not have it, or cannot be read now.
             MissingRequirementError: this store cannot be read.
 
         """

@@ -190,6 +190,7 @@ def test_messages_of_another_schema_are_refused(tmp_path: Path, servers: str) ->
         ({}, "schema.store"),
         ({"schema.store": "registry", "schema.store.url": "http://r:1"}, "schema.framing"),
         ({"schema.store": "file", "schema.store.path": "s", "format": "json"}, "format"),
+        ({"schema.store": "file", "schema.store.path": "s", "format": "none"}, "format"),
         ({"sasl.password": "secret-word"}, "sink.sasl.password"),
         ({"sasl.password": "${env:HEADRACE_SECRET_TEST}", "acks": "0"}, "sink.acks"),
     ],
