@@ -21,11 +21,14 @@ from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.query import Event, Query
 from headrace.connector.history.reading import History
 from headrace.connector.history.sink import HistorySink
-from headrace.plugins import AbortedError, ConfigError, Delivery, TransactionalWriter
+from headrace.plugins import AbortedError, Batch, ConfigError, Delivery, TransactionalWriter
+from headrace.plugins.records.encoded import FactColumns
 from headrace.plugins.testing import TransactionalDriver, TransactionalSuite
 from headrace.plugins.testing.doubles import DrivenClock
-from helpers.histories.kept import FOREVER_MS, Kept, beside, settled
+from helpers.histories.kept import FOREVER_MS, Kept, beside, of_table, settled
+from helpers.histories.oracle import changes
 from helpers.histories.rows import TABLE, change, delivery
+from helpers.recordings.batches import recorded_batches
 
 NOW_US = 1_700_000_000_000_000
 
@@ -171,6 +174,46 @@ def commit(kept: Kept, *changes: Mapping[str, Any]) -> None:
     writer.submit(delivery(*changes), settled)
     assert writer.commit({}, FOREVER_MS)
     writer.close()
+
+
+def with_facts(batch: Batch, made: Delivery, table: str) -> Delivery:
+    """Return a delivery with what the source says of its changes, besides their bytes."""
+    facts = FactColumns()
+    for record in batch.records():
+        if record.schema.table == table:
+            facts.add(record.timestamp_us, record.operation, origin={})
+    return replace(made, encoded=replace(made.encoded, facts=facts.facts()))
+
+
+@pytest.mark.parametrize("name", ["4.1-ops", "4.1-schema"])
+def test_changes_without_images_are_kept_alike(tmp_path: Path, name: str) -> None:
+    """Whether the source says beside them what they are or not, and as those with images."""
+    columns = "arrival, bucket, schema, operation, written_us, key, change"
+    query = f"SELECT {columns} FROM changes ORDER BY arrival"  # noqa: S608 (all parts are ours)
+    schemas = 0
+    for table in changes(name):
+        batches = [(batch, of_table(batch, table)) for batch in recorded_batches(name)]
+        plain = [made for _, made in batches]
+        found = []
+        for number, (include, deliveries) in enumerate(
+            (
+                ("change", plain),
+                ("change", [with_facts(batch, made, table) for batch, made in batches]),
+                ("latest", plain),
+            )
+        ):
+            folder = tmp_path / f"{table}-{number}"
+            kept = Kept(DrivenClock(), **beside(folder, table=table, include=include))
+            writer = kept.writer()
+            for each in deliveries:
+                writer.submit(each, settled)
+            assert writer.commit({}, FOREVER_MS)
+            found.append(writer._file.run(query).fetchall())  # noqa: SLF001 (what it wrote)
+            writer.close()
+        assert found[0]
+        assert found[0] == found[1] == found[2]
+        schemas = max(schemas, len({row[2] for row in found[0]}))
+    assert schemas > 1 or name == "4.1-ops"
 
 
 def test_images_that_were_off_know_nothing_of_that_time(tmp_path: Path) -> None:
