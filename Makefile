@@ -17,7 +17,7 @@ FUZZ := HEADRACE_FUZZ_SECONDS=$(SECONDS) HEADRACE_FUZZ_SEED=$(SEED)
 CORES := $(shell nproc 2>/dev/null || echo 1)
 # Tests wait for processes and for one another: one worker more than there are cores keeps all busy.
 SHARED_OUT := -n $(shell expr $(CORES) + 1) --dist worksteal
-HOT := $(wildcard $(foreach room,connector/serde/transcode sources/cassandra/*,$(room)/*.py $(room)/*.pxd) sources/cassandra/native/c/*.h sinks/kafka/clients/*.pyx)
+HOT := $(wildcard $(foreach room,connector/rows connector/serde/transcode sources/cassandra/*,$(room)/*.py $(room)/*.pxd) sources/cassandra/native/c/*.h sinks/kafka/clients/*.pyx)
 
 .PHONY: help demo test test-real real-node real-ring ring fuzz fuzz-compiled fuzz-interpreted soak effects check constraints bench bench-debezium bench-history bench-kafka bench-live bench-once bench-verify simulate coverage wheel clean
 .DELETE_ON_ERROR:

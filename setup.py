@@ -32,6 +32,7 @@ def extensions() -> list[Extension]:
     shared = [
         *Path("sources/cassandra/native").glob("*.pxd"),
         *Path("connector").rglob("octets.pxd"),
+        Path("connector/rows/kinds.pxd"),
     ]
     changed = max(path.stat().st_mtime for path in shared)
     is_stale = any(made.stat().st_mtime < changed for made in Path("build/cython").rglob("*.c"))

@@ -26,7 +26,7 @@ from headrace.connector.stores.sqlite.place import remote_file_system
 from headrace.plugins import HeadraceError, Origin, RecordSchema
 
 APPLICATION_ID: Final = 0x68646869  # "hdhi"
-VERSION: Final = 2
+VERSION: Final = 3
 BUSY_TIMEOUT_MS: Final = 5_000
 SETTLE_TIMEOUT_MS: Final = 250
 CACHE_KIB: Final = 16_384
@@ -34,7 +34,8 @@ PAGE_BYTES: Final = 8_192  # More make a change cheaper, and a small commit larg
 _PRIMARY: Final = 0xFF  # Of an extended error code.
 _BUSY: Final = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
 
-# A partition's own state has the row x''. `before` is what `images.packed` packs.
+# A partition's own state has the row x''. New states are appended, and only their index is in the
+# order of keys: one commit writes fewer pages. `before` is what `images.packed` packs.
 _TABLES: Final = """
 CREATE TABLE about (
     one INTEGER PRIMARY KEY CHECK (one = 1), table_name TEXT NOT NULL, buckets INTEGER NOT NULL,
@@ -54,8 +55,9 @@ CREATE TABLE changes (
 ) STRICT;
 CREATE INDEX changes_of_key ON changes (key);
 CREATE TABLE states (
-    key BLOB NOT NULL, row BLOB NOT NULL, state BLOB NOT NULL, PRIMARY KEY (key, row)
-) STRICT, WITHOUT ROWID;
+    number INTEGER PRIMARY KEY, key BLOB NOT NULL, row BLOB NOT NULL, state BLOB NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX states_of_row ON states (key, row);
 CREATE TABLE seeds (
     states_since_us INTEGER PRIMARY KEY, run TEXT NOT NULL, begun_us INTEGER NOT NULL,
     done INTEGER, row_count INTEGER NOT NULL

@@ -5,23 +5,28 @@ arrival. The state of a partition has its deletions, ranges, and static columns.
 (`before`) is both states as they were; nothing is rendered before someone asks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
 
 from headrace.connector.history.file import HistoryFile
-from headrace.connector.rows.folding import State, TableView, add
+from headrace.connector.rows.byte_folding import ByteFold
+from headrace.connector.rows.folding import State, TableView
+from headrace.connector.rows.message_pack import BadStateError
 from headrace.plugins import Document, Operation
 
 WIDE: Final = frozenset((Operation.DELETE_RANGE, Operation.DELETE_PARTITION))
 """What removes rows that it does not name."""
 PARTITION: Final = b""  # The row that a partition's own state has.
 GC_SECONDS: Final = 864_000  # Cassandra's default of gc_grace_seconds.
+LOOK_UP_MAX: Final = 500  # States that one statement reads.
 RANGES_MAX: Final = 64  # More are looked through for those that no late write can meet any more.
 
 _PACK: Final = msgspec.msgpack.Encoder()
 _UNPACK: Final = msgspec.msgpack.Decoder()
+Name = tuple[bytes, bytes]
+"""The key of a partition, and the name of a row in it."""
 Before = tuple[bytes | None, bytes | None]
 """The states of a row and of its partition, as bytes."""
 
@@ -60,33 +65,55 @@ def unpacked(content: bytes) -> Before:
 
 
 def state_of(content: bytes | None) -> State | None:
-    """Return a state as the fold has it."""
-    return None if content is None else _UNPACK.decode(content)
+    """Return a state as the fold has it. Raises BadStateError."""
+    try:
+        return None if content is None else _UNPACK.decode(content)
+    except ValueError as error:
+        raise BadStateError(f"the state of a row is damaged: {error}") from error
 
 
 class States:
-    """The states of rows within one transaction: read as needed, written at its end by `save`."""
+    """The states of rows within one transaction: read in groups, written at its end by `save`."""
 
     def __init__(self, file: HistoryFile) -> None:
         """Use *file*, within `writing`."""
         self._file = file
-        self._known: dict[tuple[bytes, bytes], bytes | None] = {}
-        self._changed: dict[tuple[bytes, bytes], bytes] = {}
+        self._known: dict[Name, bytes | None] = {}
+        self._numbers: dict[Name, int] = {}  # Of those in the file.
+        self._changed: dict[Name, bytes] = {}
 
-    def apply(self, key: bytes, row: bytes, value: Document) -> Before:
-        """Fold one change into the state of its row, or partition; return what it found."""
-        partition = self._state(key, PARTITION)
-        found = partition if row == PARTITION else self._state(key, row)
-        state = add(state_of(found), value)
-        if len(state.get("ranges", ())) > RANGES_MAX:
-            state["ranges"] = _ranges_needed(state["ranges"])
+    def look_up(self, names: Iterable[Name]) -> None:
+        """Read the states of these rows, which `apply` and `partition` need."""
+        unknown = sorted({*names}.difference(self._known))  # In the order of the file.
+        self._known.update(dict.fromkeys(unknown))
+        for begin in range(0, len(unknown), LOOK_UP_MAX):
+            part = unknown[begin : begin + LOOK_UP_MAX]
+            values = ", ".join(["(?, ?)"] * len(part))
+            found = self._file.run(
+                f"WITH wanted (of, name) AS (VALUES {values}) SELECT number, key, row, state "  # noqa: S608 (marks)
+                "FROM wanted CROSS JOIN states ON key = of AND row = name",
+                [bytearray(each) for name in part for each in name],
+            )
+            for number, key, row, state in found:
+                self._known[key, row] = state
+                self._numbers[key, row] = number
+
+    def apply(self, key: bytes, row: bytes, fold: ByteFold) -> Before:
+        """Fold the change that *fold* has read into the state of its row, or partition.
+
+        Return what it found.
+        """
         name = key, row
-        self._known[name] = self._changed[name] = _PACK.encode(state)
-        return found, (None if row == PARTITION else partition)
+        found = self._known[name]
+        state = fold.fold(found)
+        if fold.ranges > RANGES_MAX:
+            state = _without_old_ranges(state)
+        self._known[name] = self._changed[name] = state
+        return found, (None if row == PARTITION else self._known.get((key, PARTITION)))
 
     def partition(self, key: bytes) -> bytes | None:
         """Return the state of a partition."""
-        return self._state(key, PARTITION)
+        return self._known[key, PARTITION]
 
     def rows(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the rows of a partition that have a state, and these, by name."""
@@ -98,18 +125,23 @@ class States:
 
     def save(self) -> None:
         """Write what was changed."""
+        numbers = self._numbers
         self._file.run_many(
-            "INSERT OR REPLACE INTO states VALUES (?, ?, ?)",
-            ((key, row, state) for (key, row), state in self._changed.items()),
+            "UPDATE states SET state = ? WHERE number = ?",
+            ((bytearray(self._changed[n]), numbers[n]) for n in numbers if n in self._changed),
+        )
+        new = sorted(self._changed.keys() - numbers.keys())  # In the order of the index.
+        self._file.run_many(
+            "INSERT INTO states (key, row, state) VALUES (?, ?, ?)",
+            ((bytearray(n[0]), bytearray(n[1]), bytearray(self._changed[n])) for n in new),
         )
 
-    def _state(self, key: bytes, row: bytes) -> bytes | None:
-        name = key, row
-        if name not in self._known:
-            found = self._file.run("SELECT state FROM states WHERE key = ? AND row = ?", name)
-            one = found.fetchone()
-            self._known[name] = one[0] if one else None
-        return self._known[name]
+
+def _without_old_ranges(state: bytes) -> bytes:
+    made = state_of(state)
+    assert made is not None  # noqa: S101 (there is one)
+    made["ranges"] = _ranges_needed(made["ranges"])
+    return _PACK.encode(made)
 
 
 def _ranges_needed(ranges: list[list[object]]) -> list[list[object]]:

@@ -30,7 +30,7 @@ from headrace.connector.history.images import (
 from headrace.connector.history.query import Event, Page, Place, Query
 from headrace.connector.history.rendering import EMPTY, Shape, newest_us
 from headrace.connector.history.seeding import Seed, seed_of
-from headrace.connector.rows.folding import NEVER, State, add
+from headrace.connector.rows.folding import NEVER, State
 from headrace.connector.rows.snapshots import MARK, is_doubtful
 from headrace.connector.serde.image_fields import POST, PRE
 from headrace.plugins import Clock, Document, Operation, Problem, RecordSchema
@@ -272,13 +272,13 @@ class History:
         partition = [payload[name] for name in shape.view.key]
         return Row(shape, partition, clustering, change.row, is_derived)
 
-    def past_of(self, change: "Change", row: "Row", value: Document) -> "Past":
+    def past_of(self, change: "Change", row: "Row") -> "Past":
         """Return the states before and after a change, whose images were kept."""
         assert change.before is not None  # noqa: S101 (`_check_kept` has looked)
         before, partition = unpacked(change.before)
         return Past(
             before=state_of(before),
-            after=None if row.is_derived else add(state_of(before), value),
+            after=None if row.is_derived else state_of(row.shape.folded(before, change.change)),
             partition=state_of(partition),
             coverage=self._coverage(change.arrival),
         )
@@ -300,7 +300,7 @@ class History:
         if operation in WIDE or scopes.isdisjoint((PRE, POST, LATEST)):
             return event  # What a deletion of many rows removed are events of their own.
         if not scopes.isdisjoint((PRE, POST)):
-            event = self._with_past(event, row, self.past_of(stored, row, value), value, scopes)
+            event = self._with_past(event, row, self.past_of(stored, row), value, scopes)
         if LATEST in scopes:
             event = self._with_latest(event, stored, row, now_s)
         return event

@@ -5,6 +5,8 @@ from typing import Any, Final
 
 from headrace.connector.history.images import clustering_of
 from headrace.connector.history.json_values import json_key, json_value
+from headrace.connector.rows.byte_folding import ByteFold
+from headrace.connector.rows.fold_plans import plan_of
 from headrace.connector.rows.folding import (
     NEVER,
     State,
@@ -23,13 +25,19 @@ EMPTY: Final[State] = {"deleted": NEVER, "columns": {}}
 
 
 class Shape:
-    """Renders what one schema describes, as JSON. Thread-safe: nothing of it changes."""
+    """Renders what one schema describes, as JSON; for one thread at a time."""
 
     def __init__(self, schema: RecordSchema) -> None:
         """Take the schema apart."""
         self.schema = schema
         self.read: Callable[[bytes], Any] = reader_of(schema.value)  # Any: a change.
         self.view = TableView(schema)
+        self._fold = ByteFold(plan_of(schema))
+
+    def folded(self, state: bytes | None, content: bytes) -> bytes:
+        """Return *state* with the change in *content*."""
+        self._fold.read(content)
+        return self._fold.fold(state)
 
     def key(self, partition: Values, clustering: Values) -> Document:
         """Return the values of the primary key, as far as they are given, by CQL names."""

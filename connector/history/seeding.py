@@ -119,7 +119,11 @@ class RowWriter(plugins.Writer):
         found = stored.fetchone()
         state = seeded(state_of(found and found[0]), value, shape.view, begun_us, read_us)
         made = key, row, _PACK.encode(state)
-        self._file.run("INSERT OR REPLACE INTO states VALUES (?, ?, ?)", made)
+        self._file.run(
+            "INSERT INTO states (key, row, state) VALUES (?, ?, ?) "
+            "ON CONFLICT DO UPDATE SET state = excluded.state",
+            made,
+        )
 
 
 class _Shape:

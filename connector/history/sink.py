@@ -5,7 +5,7 @@ Each split is written exactly once: its changes and its position are one transac
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, repeat
+from itertools import chain, count, repeat
 from typing import Any, Final, cast
 from zlib import crc32
 
@@ -15,15 +15,18 @@ from headrace.connector.history.config import LATEST, HistoryConfig
 from headrace.connector.history.errors import HistoryBusyError, HistoryTableError
 from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.images import (
+    PARTITION,
     WIDE,
+    Before,
+    Name,
     States,
     clustering_of,
-    operation_of,
     packed,
-    row_name,
     state_of,
 )
 from headrace.connector.history.seeding import RowWriter, seed_now
+from headrace.connector.rows.byte_folding import ByteFold
+from headrace.connector.rows.fold_plans import plan_of
 from headrace.connector.rows.folding import TableView, row_of
 from headrace.connector.serde.codecs.records import reader_of
 from headrace.connector.serde.image_fields import PRE
@@ -36,6 +39,7 @@ REMOVED_MIN: Final = 1_000  # or this many.
 _WINDOW_MS: Final = 86_400_000 * 365  # Nothing is dropped because it is old.
 _DELETE: Final = OPERATIONS.index(plugins.Operation.DELETE)
 _PARTITION: Final = OPERATIONS.index(plugins.Operation.DELETE_PARTITION)
+_WIDE: Final = frozenset(map(OPERATIONS.index, WIDE))
 _ALL: Final = range(len(OPERATIONS))
 
 
@@ -101,7 +105,7 @@ class HistorySink(plugins.Sink):
         return HistoryFile.made(self.config.file, self.config.table, self.config.buckets)
 
 
-_Row = tuple[int, int, int, int, bytes, bytes, bytes, bytes | None]
+_Row = tuple[Any, ...]  # Any: numbers and bytes, a value for each column.
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,7 @@ class _Shape:
 
     number: int
     read: Callable[[bytes], Any]  # Any: a value of the schema.
+    fold: ByteFold
     view: TableView
     operations: Sequence[int]
 
@@ -258,13 +263,32 @@ class HistoryWriter(plugins.TransactionalWriter):
     def _append_with_states(self, first: int) -> int:
         """Append all changes, from the arrival *first* on, with the states that they find."""
         states = States(self._file)
-        rows = [row for encoded in self._submitted for row in self._with_states(encoded, states)]
+        names = [self._names(encoded) for encoded in self._submitted]
+        states.look_up(chain.from_iterable(names))
+        if any(shape.view.clustering for shape in self._shapes.values()):
+            states.look_up((key, PARTITION) for each in names for key, _ in each)
+        before = "?" if self._keeps_before else "NULL"
+        end = first
+        for encoded, mine in zip(self._submitted, names, strict=True):
+            rows = list(self._with_states(encoded, mine, states))
+            self._file.run_many(
+                f"INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?, ?, {before})",  # noqa: S608 (a mark)
+                ((number, *row) for number, row in enumerate(rows, end)),
+            )
+            end += len(rows)
         states.save()
-        self._file.run_many(
-            "INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            ((number, *row) for number, row in enumerate(rows, first)),
-        )
-        return len(rows)
+        return end - first
+
+    def _names(self, encoded: plugins.EncodedRecords) -> list[Name]:
+        """Return what each change is about."""
+        names = []
+        for given, content, headers in zip(
+            encoded.keys, encoded.values, encoded.headers, strict=True
+        ):
+            fold = self._shape(headers).fold
+            fold.read(content)
+            names.append((given or b"", fold.row()))
+        return names
 
     def _append_plain(self, encoded: plugins.EncodedRecords, first: int) -> None:
         """Append changes without images, from the arrival *first* on. Hot: no Python for each."""
@@ -293,24 +317,38 @@ class HistoryWriter(plugins.TransactionalWriter):
             rows,
         )
 
-    def _with_states(self, encoded: plugins.EncodedRecords, states: States) -> Iterator[_Row]:
+    def _with_states(
+        self, encoded: plugins.EncodedRecords, names: Sequence[Name], states: States
+    ) -> Iterator[_Row]:
         """Yield rows with the states that they find, which they change."""
-        parts = zip(encoded.keys, encoded.values, encoded.headers, strict=True)
-        for given, content, headers in parts:
-            shape, key = self._shape(headers), given or b""
-            value = shape.read(content)
-            operation, written_us = operation_of(value, shape.view), value["timestampMicros"]
-            bucket = crc32(key) % self._file.buckets
-            head = bucket, shape.number, OPERATIONS.index(operation), written_us, key
-            row = row_name(value, shape.view)
-            before = states.apply(key, row, value)
-            kept = packed(before) if self._keeps_before else None
-            yield *head, row, content, kept
-            if self._expands and operation in WIDE:
-                head = bucket, shape.number, _DELETE, written_us, key
-                for removed, found in _removed(shape.view, states, key, before[0], value):
-                    kept = packed((found, before[0])) if self._keeps_before else None
-                    yield *head, removed, content, kept
+        buckets, expands = self._file.buckets, self._expands
+        for (key, row), content, headers in zip(
+            names, encoded.values, encoded.headers, strict=True
+        ):
+            shape = self._shape(headers)
+            fold = shape.fold
+            fold.read(content)
+            operation = shape.operations[fold.operation]
+            before = states.apply(key, row, fold)
+            head = crc32(key) % buckets, shape.number
+            of = fold.written_us, bytearray(key)
+            yield self._row(head, operation, of, row, content, before)
+            if expands and operation in _WIDE:
+                for removed, found in _removed(shape, states, key, before[0], content):
+                    yield self._row(head, _DELETE, of, removed, content, (found, before[0]))
+
+    def _row(  # noqa: PLR0913, PLR0917 (columns)
+        self,
+        head: tuple[int, int],
+        operation: int,
+        of: tuple[int, bytearray],
+        row: bytes,
+        content: bytes,
+        before: Before,
+    ) -> _Row:
+        """Return a row of the table `changes`, without its arrival."""
+        made = *head, operation, *of, bytearray(row), bytearray(content)
+        return (*made, bytearray(packed(before))) if self._keeps_before else made
 
     def _shape(self, headers: plugins.Headers) -> _Shape:
         known = self._shapes.get(headers)
@@ -324,7 +362,8 @@ class HistoryWriter(plugins.TransactionalWriter):
             number = self._file.schema_number(schema)
             view = TableView(schema)
             operations = [_DELETE if n == _PARTITION and not view.clustering else n for n in _ALL]
-            known = _Shape(number, reader_of(schema.value), view, operations)
+            fold = ByteFold(plan_of(schema))
+            known = _Shape(number, reader_of(schema.value), fold, view, operations)
             self._shapes[headers] = known
         return known
 
@@ -344,21 +383,22 @@ def _first_longs(content: bytes) -> tuple[int, int]:
 
 
 def _removed(
-    view: TableView,
+    shape: _Shape,
     states: States,
     key: bytes,
     before: bytes | None,
-    value: plugins.Document,
+    content: bytes,
 ) -> Iterator[tuple[bytes, bytes]]:
     """Yield the rows that a deletion in their partition removed, and their states, by name.
 
     *before* is the state of the partition as the deletion found it.
     """
+    view, value = shape.view, shape.read(content)
     partition = [value["payload"][name] for name in view.key]
     now_s = value["timestampMicros"] // 1_000_000
     past, present = state_of(before), state_of(states.partition(key))
-    for row, content in states.rows(key):
-        state, name = state_of(content), (partition, clustering_of(row))
+    for row, packed_state in states.rows(key):
+        state, name = state_of(packed_state), (partition, clustering_of(row))
         assert state is not None  # noqa: S101 (it has one)
         if row_of(view, name, state, past, now_s) and not row_of(view, name, state, present, now_s):
-            yield row, content
+            yield row, packed_state

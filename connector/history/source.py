@@ -189,13 +189,11 @@ class HistoryReader(plugins.Reader):
         content = schema.of_row(row, value) if row.is_derived else change.change
         images = [NO_IMAGE] * len(self._images)
         if OPERATIONS[change.operation] not in WIDE:
-            images = self._images_of(change, row, value, schema.imaged)
+            images = self._images_of(change, row, schema.imaged)
         return _Message(schema.shaped, change, b"".join((content, *images)))
 
-    def _images_of(
-        self, change: Change, row: Row, value: Document, imaged: ImagedSchema
-    ) -> list[bytes]:
-        past = self._history.past_of(change, row, value)
+    def _images_of(self, change: Change, row: Row, imaged: ImagedSchema) -> list[bytes]:
+        past = self._history.past_of(change, row)
         is_deletion = OPERATIONS[change.operation] is Operation.DELETE
         at_s = arrival.ms_of(change.arrival) // 1_000
         made = []

@@ -7,16 +7,19 @@ before.
 """
 
 import re
-import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
+from functools import cached_property
 from ipaddress import ip_address
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
+from headrace.connector.rows.byte_folding import ByteFold
+from headrace.connector.rows.fold_plans import plan_of
 from headrace.connector.serde.avro_types import AvroType, definitions, field_of, is_complex, opened
+from headrace.connector.serde.codecs.records import writer_of
 from headrace.plugins import Document, RecordSchema
 
 State = dict[str, Any]  # Any: plain data.
@@ -26,7 +29,6 @@ NEVER: Final = -(1 << 63)
 _PACK: Final = msgspec.msgpack.Encoder(order="deterministic")
 _ORDER: Final = re.compile(r" WITH CLUSTERING ORDER BY \((.*)\)")
 _TIME_UUID: Final = 1
-_WRITTEN_BY_CELL: Final = ({"mode", "deletedAt", "cells"}, {"mode", "deletedAt", "fields"})
 
 
 class TableView:
@@ -49,6 +51,25 @@ class TableView:
         found = _ORDER.search(schema.text)  # Earlier schemas say it in their text only.
         orders = record.get("clusteringOrder") or (found[1].split(", ") if found else [])
         self.descending = [order.endswith("DESC") for order in orders]
+        self._schema = schema
+
+    def folded(self, state: bytes | None, value: Document) -> bytes:
+        """Return *state* with one change more; the same one twice is as once.
+
+        Raises:
+            BadStateError: the state is damaged.
+
+        """
+        self._fold.read(self._write(value))
+        return self._fold.fold(state)
+
+    @cached_property
+    def _fold(self) -> ByteFold:
+        return ByteFold(plan_of(self._schema))
+
+    @cached_property
+    def _write(self) -> Callable[[Document], bytes]:
+        return writer_of(self._schema.value)
 
     def position(self, values: Iterable[Value], names: Iterable[str]) -> list["_Place"]:
         """Return what sorts as clustering values do in the table."""
@@ -90,68 +111,6 @@ def row_key(value: Document, view: TableView) -> bytes:
 def partition_key(table: str, partition: list[Value]) -> bytes:
     """Return the name of a partition."""
     return _PACK.encode([table, partition, None])
-
-
-def add(state: State | None, value: Document) -> State:
-    """Return *state* with one change more; the same one twice is as once."""
-    state = {"deleted": NEVER, "columns": {}} if state is None else state
-    written = value["timestampMicros"]
-    match value["operationType"]:
-        case "DELETE_PARTITION" | "DELETE":
-            state["deleted"] = max(state["deleted"], written)
-        case "DELETE_RANGE":
-            bounds = [value["range"]["start"], value["range"]["end"]]
-            ranges = state.setdefault("ranges", [])
-            if [written, *bounds] not in ranges:
-                ranges.append([written, *bounds])
-        case "INSERT":
-            expires = value["expires"]
-            live = [written, expires is not None, expires or 0]
-            state["live"] = max(state.get("live", live), live)
-    notes = {note["field"]: note for note in value["cells"]}
-    for name in value["updateFields"]:
-        _add_column(state["columns"], name, value, notes.get(name))
-    return state
-
-
-def _add_column(columns: State, name: str, value: Document, note: Document | None) -> None:
-    given = value["payload"][name]
-    if isinstance(given, Mapping) and given.keys() in _WRITTEN_BY_CELL:
-        known = columns.setdefault(name, {"deleted": NEVER, "cells": {}})
-        if given["deletedAt"] is not None:
-            known["deleted"] = max(known["deleted"], given["deletedAt"])
-        for key, cell in _cells(given):
-            path = _PACK.encode(key)
-            content = None if cell["removed"] else [key, cell.get("value")]
-            made = [cell["timestampMicros"], cell["expires"], content]
-            known["cells"][path] = _newer(known["cells"].get(path), made)
-        return
-    written = value["timestampMicros"]
-    expires = value["expires"]
-    empty = False
-    if note is not None:
-        written = written if note["timestampMicros"] is None else note["timestampMicros"]
-        expires, empty = note["expires"], note["isEmpty"]
-    content = None if given is None and not empty else [None, given]
-    columns[name] = _newer(columns.get(name), [written, expires, content])
-
-
-def _cells(given: Document) -> Iterable[tuple[Value, Document]]:
-    """Return each cell behind its key: that of an element, or the name of a UDT's field."""
-    if "fields" in given:
-        return [(name, cell) for name, cell in given["fields"].items() if cell is not None]
-    return [(cell["key"], cell) for cell in given["cells"]]
-
-
-def _newer(known: list[Any] | None, cell: list[Any]) -> list[Any]:
-    return cell if known is None or _rank(known) < _rank(cell) else known
-
-
-def _rank(cell: list[Any]) -> tuple[int, bool, bool, int, bytes]:
-    written, expires, content = cell
-    dead = content is None
-    later = dead or expires is not None
-    return written, later, dead, expires or 0, b"" if dead else _stored(content[1])
 
 
 def row_of(
@@ -265,19 +224,6 @@ def in_order(view: TableView, name: str, cells: list[list[Value]]) -> list[list[
     """Return the cells of a collection, each a key and a value, in the order of its keys."""
     key = field_of(field_of(view.types[name], "cells")["type"]["items"], "key")  # type: ignore[index]
     return sorted(cells, key=lambda cell: _sort_key(key["type"], cell[0]))  # type: ignore[index]
-
-
-def _stored(value: Value) -> bytes:
-    """Return bytes that sort as those that Cassandra has for a value of one column."""
-    if isinstance(value, bool) or value is None:
-        return bytes([bool(value)])
-    if isinstance(value, int):
-        return (value & (1 << 64) - 1).to_bytes(8, "big")
-    if isinstance(value, float):
-        return struct.pack(">d", value)
-    if isinstance(value, bytes):
-        return value
-    return value.encode() if isinstance(value, str) else _PACK.encode(value)
 
 
 def _sort_key(kind: AvroType, value: Value) -> tuple[Any, ...]:  # Any: by type.

@@ -11,11 +11,12 @@ from uuid import UUID
 
 import msgspec
 
-from headrace.connector.rows.folding import NEVER, State, TableView, add, is_live, lives
+from headrace.connector.rows.folding import NEVER, State, TableView, is_live, lives
 from headrace.plugins import Document
 
 MARK: Final = "seeded"
 """The member of a state that says what the snapshot had: see `seeded`."""
+_PACK: Final = msgspec.msgpack.Encoder()
 _UNPACK: Final = msgspec.msgpack.Decoder()
 _UUID_EPOCH_US: Final = 12_219_292_800_000_000  # From 1582 to 1970.
 _PREPENDED_US: Final = 2 * 1_262_304_000_000_000  # Ids of prepended elements count down from 2010.
@@ -34,8 +35,8 @@ def seeded(
     may be theirs, or stand for one that CQL does not show.
     """
     live = None if state is None else state.get("live")
-    alone = add(None, value)["columns"]
-    made = add(state, value)
+    alone = _UNPACK.decode(view.folded(None, value))["columns"]
+    made: State = _UNPACK.decode(view.folded(None if state is None else _PACK.encode(state), value))
     names = view.static if value["isStatic"] else view.regular
     if not value["isStatic"]:
         # CQL does not show when a row itself was written, nor whether it was: only older is sure.

@@ -12,7 +12,6 @@ import msgspec
 
 from headrace.connector.rows.folding import (
     TableView,
-    add,
     partition_key,
     readable,
     row_key,
@@ -46,8 +45,7 @@ class LatestRows:
             self._kept[place] = schema
         key = row_key(document, self._views[schema.table])
         known = self._table.get(key)
-        state = add(None if known is None else _UNPACK.decode(known), document)
-        self._table[key] = _PACK.encode(state)
+        self._table[key] = self._views[schema.table].folded(known, document)
 
     def rows(self, table: str, now_s: int | None = None) -> Iterator[Document]:
         """Yield the rows of `keyspace.table` that a SELECT shows, now or at *now_s*."""

@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.connector.control.plugins.probing import Answer
-from headrace.connector.history.images import WIDE
+from headrace.connector.history.images import WIDE, state_of
 from headrace.connector.history.query import Event
 from headrace.connector.history.rendering import Shape
-from headrace.connector.rows.folding import add
 from headrace.plugins import Document, RecordSchema
 
 Read = Callable[[str, str, Sequence[Document], str], Answer]
@@ -32,7 +31,7 @@ def with_source_rows(
     found: dict[str, Document] = {}
     for text in answer["changes"]:
         value = shape.read(base64.b64decode(text))
-        payload, state = value["payload"], add(None, value)
+        payload, state = value["payload"], state_of(shape.view.folded(None, value))
         partition = [payload[name] for name in shape.view.key]
         clustering = [] if value["isStatic"] else [payload[n] for n in shape.view.clustering]
         image = (

@@ -18,7 +18,6 @@ from headrace.connector.rows.folding import (
     State,
     TableView,
     Value,
-    add,
     collected,
     deleted_until,
     is_live,
@@ -29,7 +28,6 @@ from headrace.connector.rows.folding import (
 from headrace.plugins import Document, RecordSchema
 
 CACHE_KIB: Final = 64 * 1024  # Memory for a task's file of rows.
-_PACK: Final = msgspec.msgpack.Encoder()
 _HASHED: Final = msgspec.msgpack.Encoder(order="deterministic")
 _UNPACK: Final = msgspec.msgpack.Decoder()
 _HASH_BYTES: Final = 8
@@ -120,7 +118,7 @@ class RowReader:
     def of_one(self, view: TableView, document: Document, key: bytes) -> RowState:
         """Return the row of a single change: an INSERT, or static columns."""
         name = row_key(document, view)
-        state: State = _UNPACK.decode(_PACK.encode(add(None, document)))
+        state: State = _UNPACK.decode(view.folded(None, document))
         return self.row(name, key, state, None)
 
     def row(self, packed: bytes, key: bytes, state: State, partition: State | None) -> RowState:
@@ -185,10 +183,8 @@ class FoldedRows:
     def add(self, view: TableView, document: Document, key: bytes) -> None:
         """Fold one more change."""
         name = row_key(document, view)
-        state = add(self._state(name), document)
-        self._file.execute(
-            "INSERT OR REPLACE INTO rows VALUES (?, ?, ?)", (name, key, _PACK.encode(state))
-        )
+        state = view.folded(self._state(name), document)
+        self._file.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, ?)", (name, key, state))
 
     def rows(self) -> Iterator[RowState]:
         """Yield all rows, also those that are not shown, but no ranges of a partition."""
@@ -198,11 +194,12 @@ class FoldedRows:
                 whole = None
                 if clustering is not None:
                     whole = self._state(partition_key(table, partition))
-                yield self._reader.row(name, key, _UNPACK.decode(state), whole)
+                of_partition = None if whole is None else _UNPACK.decode(whole)
+                yield self._reader.row(name, key, _UNPACK.decode(state), of_partition)
 
-    def _state(self, name: bytes) -> State | None:
+    def _state(self, name: bytes) -> bytes | None:
         found = self._file.execute("SELECT state FROM rows WHERE name = ?", (name,)).fetchone()
-        return None if found is None else _UNPACK.decode(found[0])
+        return None if found is None else bytes(found[0])
 
 
 def digest(row: RowState) -> bytes:

@@ -112,6 +112,17 @@ cdef extern from *:
         return (int64_t)x;
     }
 
+    static inline uint64_t hr_o_real_bits(const uint8_t *p, Py_ssize_t n) {
+        double x;
+        float f;
+        uint64_t bits;
+        if (n == 4) memcpy(&f, p, 4), x = f;
+        else memcpy(&x, p, 8);
+        memcpy(&bits, &x, 8);
+        return bits;
+    }
+
+    #define hr_o_real_bits_at(v, at, n) hr_o_real_bits((v) + (at), n)
     #define hr_o_end(v, at, end, kind, single, size) \\
         hr_o_end_of(v, at, end, kind, single, size)
     #define hr_o_whole_at(v, at, n) hr_o_whole((v) + (at), n)
@@ -136,3 +147,5 @@ cdef extern from *:
     int64_t whole "hr_o_whole_at"(const unsigned char *view, Py_ssize_t at, Py_ssize_t size) noexcept
     Py_ssize_t end_of "hr_o_end"(const unsigned char *view, Py_ssize_t at, Py_ssize_t end, int kind, int single, Py_ssize_t size) noexcept
     int64_t unzigzag "hr_o_unzigzag"(uint64_t coded) noexcept
+    uint64_t real_bits "hr_o_real_bits_at"(const unsigned char *view, Py_ssize_t at, Py_ssize_t size) noexcept
+    int64_t signed "(int64_t)"(uint64_t number) noexcept

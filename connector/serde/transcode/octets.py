@@ -149,6 +149,18 @@ def whole(view: View, at: int, size: int) -> int:
     return max(-_LONG_MAX - 1, min(_LONG_MAX, int(number)))
 
 
+def real_bits(view: View, at: int, size: int) -> int:
+    """Return the 64 bits of a float or double as those of a double."""
+    number: float = struct.unpack_from("<f" if size == _FLOAT_BYTES else "<d", view, at)[0]
+    return int.from_bytes(struct.pack(">d", number), "big")
+
+
+def signed(number: int) -> int:
+    """Return the lower 64 bits of *number* as a signed number."""
+    number &= _MASK
+    return number - (1 << 64) if number >> 63 else number
+
+
 def long_bytes(number: int) -> bytes:
     """Return an Avro int or long."""
     out = bytearray(10)

@@ -15,7 +15,6 @@ from headrace.connector.history.query import Event, Query
 from headrace.connector.history.reading import History
 from headrace.connector.history.rendering import Shape
 from headrace.connector.history.source import HistorySource
-from headrace.connector.rows.folding import State, add
 from headrace.connector.serde.codecs.avro import AvroCodec
 from headrace.connector.serde.codecs.records import reader_of
 from headrace.plugins import (
@@ -34,6 +33,7 @@ from headrace.plugins.testing.capability_suites import RelocationSuite
 from headrace.plugins.testing.doubles import DrivenClock, context
 from headrace.plugins.testing.source_suite import LARGE, exhaust
 from helpers.histories.kept import FOREVER_MS, Kept, beside, fill, of_table, settled
+from helpers.histories.plain_fold import add
 from helpers.histories.rows import TABLE, change, delivery
 from helpers.recordings.batches import recorded_batches
 
@@ -171,7 +171,7 @@ def rendered(record: Record, event: Event, image: Mapping[str, Any] | None) -> M
         "updateFields": written,
         "cells": notes,
     }
-    state: State = add(None, made)
+    state = add(None, made)
     at_s = event.time_ms // 1_000
     partition = [image["payload"][name] for name in shape.view.key]
     if is_static:

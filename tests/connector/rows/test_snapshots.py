@@ -4,13 +4,12 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
-from headrace.connector.rows.folding import NEVER, State, TableView, add
+from headrace.connector.rows.folding import NEVER, State, TableView
 from headrace.connector.rows.snapshots import MARK, is_doubtful, seeded
-from headrace.plugins import RecordSchema
-from headrace.sources.cassandra.encode.avro_schema import key_schema, value_schema
-from headrace.sources.cassandra.schema.ddl import parse_schema
+from helpers.histories.whole_changes import schema_of, whole
 
 BEGUN_US = 1_700_000_000_000_000
 READ_US = BEGUN_US + 3
@@ -23,37 +22,36 @@ CREATE TABLE k.t (id int, n int, m int, tags set<text>, l list<int>, s int stati
 """
 
 
-def view() -> TableView:
-    """Return the table as the fold sees it."""
-    (table,) = parse_schema(DDL).tables.values()
-    schema = RecordSchema.of(
-        table.qualified, table.text, key=key_schema(table), value=value_schema(table)
-    )
-    return TableView(schema)
-
-
-VIEW = view()
+VIEW = TableView(schema_of(DDL))
+PACK = msgspec.msgpack.Encoder()
+UNPACK = msgspec.msgpack.Decoder()
 
 
 def change(
     written_us: int, operation: str = "UPDATE", *, is_static: bool = False, **columns: object
 ) -> Mapping[str, Any]:
-    """Return what the fold reads of a change."""
-    return {
-        "timestampMicros": written_us,
-        "operationType": operation,
-        "isStatic": is_static,
-        "expires": None,
-        "updateFields": list(columns),
-        "payload": columns,
-        "cells": [],
-    }
+    """Return a change of the row (1, 1)."""
+    payload = {"id": 1, "at": None if is_static else 1}
+    return whole(operation, written_us, payload, columns, isStatic=is_static)
+
+
+def add(state: State | None, value: Mapping[str, Any]) -> State:
+    """Return a state with one change more."""
+    folded: State = UNPACK.decode(VIEW.folded(None if state is None else PACK.encode(state), value))
+    return folded
 
 
 def cells(written_us: int, *keys: str, removed: bool = False, deleted_us: int | None = None) -> Any:  # noqa: ANN401 (as Avro has it)
     """Return elements of a collection."""
     made = [
-        {"key": key, "removed": removed, "timestampMicros": written_us, "expires": None, "value": 1}
+        {
+            "key": key,
+            "removed": removed,
+            "timestampMicros": written_us,
+            "ttl": None,
+            "expires": None,
+            "value": 1,
+        }
         for key in keys
     ]
     return {"mode": "merge", "deletedAt": deleted_us, "cells": made}

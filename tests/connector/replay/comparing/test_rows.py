@@ -6,64 +6,28 @@ from typing import Any
 import pytest
 
 from headrace.connector.replay.comparing.rows import FoldedRows, RowReader, RowState, Span, digest
-from headrace.plugins import RecordSchema
+from helpers.histories.whole_changes import schema_of, whole
 
 AT_S = 100
-TEXT = "CREATE TABLE ks.t (...) WITH CLUSTERING ORDER BY (c ASC)"
-
-
-def field(name: str, kind: object) -> Mapping[str, object]:
-    """Return an optional field."""
-    return {"name": name, "type": ["null", kind]}
-
-
-UDT = {
-    "type": "record",
-    "name": "u",
-    "cqlType": "address",
-    "fields": [
-        {"name": "mode", "type": "string"},
-        field("deletedAt", "long"),
-        {"name": "fields", "type": {"type": "record", "name": "of", "fields": [field("a", "int")]}},
-    ],
-}
-PAYLOAD = {
-    "type": "record",
-    "name": "Payload",
-    "fields": [
-        field("k", "int"),
-        field("c", "int"),
-        field("v", "string"),
-        field("w", "string"),
-        field("u", UDT),
-    ],
-    "partitionKey": ["k"],
-    "clustering": ["c"],
-    "static": [],
-}
-VALUE = {"type": "record", "name": "Change", "fields": [{"name": "payload", "type": PAYLOAD}]}
-SCHEMA = RecordSchema.of("ks.t", TEXT, key={}, value=VALUE)
-Change = dict[str, Any]  # Any: as a message has it.
+DDL = """
+CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
+CREATE TYPE ks.address (a int, b int);
+CREATE TABLE ks.t (k int, c int, v text, w text, u address, PRIMARY KEY (k, c))
+WITH ID = 00000000-0000-1000-8000-000000000004 AND cdc = true;
+"""
+SCHEMA = schema_of(DDL)
+Change = Mapping[str, Any]  # Any: as a message has it.
 
 
 def change(operation: str, time_us: int, *, expires: int | None = None, **values: object) -> Change:
     """Return a change of the row with the keys 1 and 2."""
-    return {
-        "operationType": operation,
-        "timestampMicros": time_us,
-        "isStatic": False,
-        "expires": expires,
-        "updateFields": list(values),
-        "payload": {"k": 1, "c": 2, "v": None, "w": None, "u": None, **values},
-        "cells": [],
-        "range": None,
-    }
+    return whole(operation, time_us, {"k": 1, "c": 2}, values, expires=expires)
 
 
 def folded(*changes: Change) -> list[RowState]:
     """Return the rows that changes of the table fold to."""
     reader = RowReader({"ks.t": SCHEMA}, AT_S)
-    view = reader.view(SCHEMA.schema_id, VALUE, "ks.t")
+    view = reader.view(SCHEMA.schema_id, SCHEMA.value, "ks.t")
     assert view is not None
     with FoldedRows(reader) as rows:
         for each in changes:
@@ -121,10 +85,10 @@ def test_what_counts() -> None:
 def test_a_value_of_many_cells_expires_with_its_first(times: tuple[int | None, ...]) -> None:
     """From then on a table would show another value."""
     cells = {
-        name: {"removed": False, "timestampMicros": 10, "expires": expires, "value": 1}
+        name: {"removed": False, "timestampMicros": 10, "ttl": None, "expires": expires, "value": 1}
         for name, expires in zip("ab", times, strict=True)
     }
-    value = {"mode": "MERGE", "deletedAt": None, "fields": cells}
+    value = {"mode": "merge", "deletedAt": None, "fields": cells}
 
     (row,) = folded(change("UPDATE", 10, u=value))
 

@@ -1,0 +1,568 @@
+"""Folds a change from its bytes in Avro into the bytes of a row's state. Hot.
+
+The rules are those of `folding`, and a state has its form, in MessagePack: what `folding.add` makes
+of the decoded change is what the bytes made here mean. A `Plan` is a schema that `fold_plans`
+prepared for it. For one thread.
+"""
+
+from array import array
+from collections.abc import Callable
+
+from headrace.connector.rows import kinds
+from headrace.connector.rows.message_pack import Form, Packer
+from headrace.connector.serde.transcode import octets
+from headrace.connector.serde.transcode.walk import Piece
+
+_NEVER = -(1 << 63)
+_EMPTY = b"\x82\xa7deleted\xd3\x80\0\0\0\0\0\0\0\xa7columns\x80"
+_DELETED = b"deleted"
+_COLUMNS = b"columns"
+_RANGES = b"ranges"
+_LIVE = b"live"
+_CELLS = b"cells"
+_MEMBERS_MAX = 15
+_COLUMNS_MAX = 0xFFFF
+_NIL = 0xC0
+_FALSE = 0xC2
+_TRUE = 0xC3
+
+
+class Plan:
+    """What a schema says of changes. `first` is the number of the first column among `pieces`."""
+
+    def __init__(  # noqa: PLR0913 (the parts of a schema)
+        self,
+        pieces: list[Piece],
+        columns: list[Form],
+        names: list[bytes],
+        labels: list[bytes],
+        *,
+        places: dict[str, int],
+        note: list[Piece],
+        bound: Form,
+        clustering: list[int],
+        is_less: Callable[[bytes, bytes], bool],
+    ) -> None:
+        """*pieces* are the fields of the envelope up to the range, with columns for the payload."""
+        self.pieces = pieces
+        self.columns = columns
+        self.names = names
+        self.labels = labels
+        self.note = note
+        self.bound = bound
+        self.clustering = clustering
+        self.is_less = is_less
+        self.first = places["payload"]
+        self.timestamp = places["timestampMicros"]
+        self.operation = places["operationType"]
+        self.static = places["isStatic"]
+        self.expires = places["expires"]
+        self.updated = places["updateFields"]
+        self.notes = places["cells"]
+        self.range = places["range"]
+
+
+class ByteFold(Packer):
+    """Folds changes of one schema: `read` one, then `fold` it into the state of its row."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Fold what *plan* describes."""
+        super().__init__()
+        self.plan = plan
+        count = len(plan.columns)
+        self.starts = memoryview(array("q", bytes(8 * (len(plan.pieces) + 1))))
+        self.written_columns = memoryview(array("q", bytes(8 * count)))
+        self.noted = memoryview(array("q", bytes(8 * count)))
+        self.order = memoryview(array("q", bytes(8 * count)))
+        self.count = 0
+        self.change = self.state = b""
+        self.written_us = self.operation = self.expires_s = self.ranges = 0
+        self.is_static = self.has_expires = 0
+
+    # ---- a change ----
+
+    def read(self, change: bytes) -> None:
+        """Take a change, of which the other methods tell.
+
+        Raises:
+            BadAvroError: it does not fit the schema.
+
+        """
+        plan = self.plan
+        self.change = change
+        self.buf = change
+        self.at = 0
+        self.end = len(change)
+        self._note_starts(plan.pieces, self.starts)
+        self.written_us = self._long_from(self.starts[plan.timestamp])
+        self.operation = self._long_from(self.starts[plan.operation])
+        self.is_static = self.buf[self.starts[plan.static]]
+        self.at = self.starts[plan.expires]
+        self.has_expires = self._optional()
+        self.expires_s = self.number
+        self._read_columns()
+        self._read_notes()
+
+    def row(self) -> bytes:
+        """Return the name of the row that the change is about; empty, if that is its partition."""
+        plan = self.plan
+        count = len(plan.clustering)
+        wide = self.operation == kinds.DELETE_RANGE or (
+            self.operation == kinds.DELETE_PARTITION and count > 0
+        )
+        if self.is_static or wide:
+            return b""
+        self.size = 0
+        self._head(count, 0x90, 0xDC)
+        for i in range(count):
+            column = plan.clustering[i]
+            self.at = self.starts[plan.first + column]
+            self._pack(plan.columns[column])
+        return octets.take(self.out, 0, self.size)
+
+    def _long_from(self, at: int) -> int:
+        self.at = at
+        return self._long()
+
+    def _optional(self) -> int:
+        """Read an optional number into `number`, or 0; return whether there is one."""
+        self.number = 0
+        if not self._long():
+            return 0
+        self.number = self._long()
+        return 1
+
+    def _read_columns(self) -> None:
+        """Note which columns were written, and in which order."""
+        for i in range(len(self.plan.columns)):
+            self.written_columns[i] = 0
+            self.noted[i] = 0
+        self.at = self.starts[self.plan.updated]
+        self.count = 0
+        column = -1
+        left = self._block()
+        while left:
+            for _ in range(left):
+                column = self._column(column + 1)
+                if not self.written_columns[column]:
+                    self.written_columns[column] = 1
+                    self.order[self.count] = column
+                    self.count += 1
+            left = self._block()
+
+    def _read_notes(self) -> None:
+        """Note where the notes of columns are."""
+        self.at = self.starts[self.plan.notes]
+        left = self._block()
+        while left:
+            for _ in range(left):
+                column = self._column(0)
+                self.noted[column] = self.at
+                for piece in self.plan.note:
+                    self._skip(piece)
+            left = self._block()
+
+    def _column(self, guess: int) -> int:
+        """Read a name; return the number of its column, which is probably *guess*."""
+        length = self._long()
+        start = self.at
+        self._pass(length)
+        names = self.plan.names
+        column = guess
+        for _ in range(len(names)):
+            if column >= len(names):
+                column = 0
+            if octets.same(self.buf, start, self.at, names[column]):
+                return column
+            column += 1
+        self._bad()
+        return 0
+
+    # ---- a state ----
+
+    def fold(self, state: bytes | None) -> bytes:
+        """Return *state* with the change that was read; the same one twice is as once.
+
+        Raises:
+            BadStateError: the state is damaged.
+
+        """
+        self.state = _EMPTY if state is None else state
+        self.mem = self.state
+        self.place = 0
+        self.limit = len(self.state)
+        self.size = 0
+        self.is_sorted = 0
+        self.ranges = 0
+        members = self._map_size()
+        seen = 0
+        self._reserve(1)
+        self.size = 1
+        for _ in range(members):
+            seen |= self._fold_member()
+        if seen & 3 != 3 or self.place != self.limit:  # noqa: PLR2004 (both)
+            self._bad_state()
+        if self.operation == kinds.DELETE_RANGE and not seen & 4:
+            self._fold_ranges(0)
+            members += 1
+        if self.operation == kinds.INSERT and not seen & 8:
+            self._text(_LIVE)
+            self._put_live()
+            members += 1
+        if members > _MEMBERS_MAX:
+            self._bad_state()
+        self.out[0] = 0x80 | members
+        return octets.take(self.out, 0, self.size)
+
+    def _fold_member(self) -> int:
+        """Fold a member of the state; return the bit that says which one it is."""
+        begin = self.place
+        end = self._text_end()
+        start = self.text_at
+        self.place = end
+        if octets.same(self.mem, start, end, _DELETED):
+            deleted = self._int()
+            if self.operation in (kinds.DELETE, kinds.DELETE_PARTITION):
+                deleted = max(deleted, self.written_us)
+            self._text(_DELETED)
+            self._put_int(deleted)
+            return 1
+        if octets.same(self.mem, start, end, _COLUMNS):
+            self._text(_COLUMNS)
+            self._fold_columns()
+            return 2
+        if octets.same(self.mem, start, end, _RANGES):
+            self._fold_ranges(1)
+            return 4
+        if octets.same(self.mem, start, end, _LIVE):
+            self._text(_LIVE)
+            self._fold_live()
+            return 8
+        self._leave()
+        self._copy_state(begin, self.place)
+        return 0
+
+    def _fold_live(self) -> None:
+        """Keep the newer of the row's kinds.INSERT and that of the change."""
+        begin = self.place
+        if self._array_size() != 3:  # noqa: PLR2004 (time, whether it expires, when)
+            self._bad_state()
+        written = self._int()
+        flag = self._lead()
+        expires = self._int()
+        is_newer = self.operation == kinds.INSERT
+        if is_newer and written != self.written_us:
+            is_newer = written < self.written_us
+        elif is_newer and (flag == _TRUE) != (self.has_expires != 0):
+            is_newer = self.has_expires != 0
+        elif is_newer:
+            is_newer = expires < self.expires_s
+        if is_newer:
+            self._put_live()
+        else:
+            self._copy_state(begin, self.place)
+
+    def _put_live(self) -> None:
+        self._lead_byte(0x93)
+        self._put_int(self.written_us)
+        self._lead_byte(_TRUE if self.has_expires else _FALSE)
+        self._put_int(self.expires_s)
+
+    def _fold_ranges(self, known: int) -> None:
+        """Add the range that the change deletes, unless it is *known*: the state has ranges."""
+        entry = self._range() if self.operation == kinds.DELETE_RANGE else b""
+        self._text(_RANGES)
+        head = self.size
+        self._reserve(5)
+        self.size += 5
+        count = self._array_size() if known else 0
+        is_there = not entry
+        for _ in range(count):
+            begin = self.place
+            self._leave()
+            is_there = is_there or octets.same(self.mem, begin, self.place, entry)
+            self._copy_state(begin, self.place)
+        if not is_there:
+            self._reserve(len(entry))
+            self._constant(entry)
+            count += 1
+        self._long_head(head, 0xDD, count)
+        self.ranges = count
+
+    def _range(self) -> bytes:
+        begin = self.size
+        self.at = self.starts[self.plan.range]
+        if not self._long():
+            self._bad()
+        self._lead_byte(0x93)
+        self._put_int(self.written_us)
+        self._pack(self.plan.bound)
+        self._pack(self.plan.bound)
+        entry = octets.take(self.out, begin, self.size)
+        self.size = begin
+        return entry
+
+    # ---- columns ----
+
+    def _fold_columns(self) -> None:
+        labels = self.plan.labels
+        head = self.size
+        self._reserve(3)
+        self.size += 3
+        made = self._map_size()
+        guess = 0
+        copied = self.place
+        for _ in range(made):
+            column = self._state_column(guess)
+            begin = self.place
+            self._leave()
+            if column >= 0:
+                guess = column + 1
+                if self.written_columns[column]:
+                    end = self.place
+                    self._copy_state(copied, begin)
+                    self._fold_column(column, begin, end)
+                    self.written_columns[column] = 2
+                    self.place = copied = end
+        self._copy_state(copied, self.place)
+        for i in range(self.count):
+            column = self.order[i]
+            if self.written_columns[column] == 1:
+                self._reserve(len(labels[column]))
+                self._constant(labels[column])
+                self._fold_column(column, 0, 0)
+                made += 1
+            self.written_columns[column] = 1
+        if made > _COLUMNS_MAX:
+            self._bad_state()
+        self.out[head] = 0xDE
+        self.out[head + 1] = made >> 8
+        self.out[head + 2] = made & 0xFF
+
+    def _state_column(self, guess: int) -> int:
+        """Read a name in the state; return its column, or -1 if the schema has none of this name.
+
+        It is probably *guess*.
+        """
+        labels = self.plan.labels
+        begin = self.place
+        end = self._text_end()
+        self.place = end
+        column = guess
+        for _ in range(len(labels)):
+            if column >= len(labels):
+                column = 0
+            if octets.same(self.mem, begin, end, labels[column]):
+                return column
+            column += 1
+        return -1
+
+    def _fold_column(self, column: int, at: int, end: int) -> None:
+        """Write the newer of a column's value in the state, if there is one, and in the change."""
+        form = self.plan.columns[column]
+        self.at = self.starts[self.plan.first + column]
+        is_null = not self._long()
+        if form.way != kinds.WHOLE and not is_null:
+            self._fold_cells(form.inner, at)  # type: ignore[arg-type]  # An option has it.
+        else:
+            self._fold_value(form, column, at, end, is_null)
+
+    def _fold_value(self, form: Form, column: int, at: int, end: int, is_null: int) -> None:
+        begin = self.at
+        written = self.written_us
+        has_expires = self.has_expires
+        expires = self.expires_s
+        is_empty = 0
+        if self.noted[column]:
+            self.at = self.noted[column]
+            if self._optional():
+                written = self.number
+            self._optional()
+            has_expires = self._optional()
+            expires = self.number
+            is_empty = self.buf[self.at]
+        start = self.size
+        self._cell_head(written, has_expires, expires)
+        is_dead = is_null and not is_empty
+        if is_dead:
+            self._lead_byte(_NIL)
+        else:
+            self._lead_byte(0x92)
+            self._lead_byte(_NIL)
+            if is_null:
+                self._lead_byte(_NIL)
+            else:
+                self.at = begin
+                self._pack(form.inner)  # type: ignore[arg-type]  # An option has it.
+        if at and not self._is_newer(at, start, written, has_expires, expires, is_dead):
+            self.size = start
+            self._copy_state(at, end)
+
+    def _is_newer(  # noqa: PLR0911, PLR0913, PLR0917 (plain numbers, for C; a way out for each rule)
+        self, at: int, start: int, written: int, has_expires: int, expires: int, is_dead: int
+    ) -> int:
+        """Say whether a cell, which was written at *start*, beats the one in the state at *at*."""
+        self.place = at
+        if self.mem[at] != 0x93:  # noqa: PLR2004 (three parts)
+            return 1  # The column was written cell by cell, and is not any more.
+        self.place += 1
+        known_written = self._int()
+        known_has = self.mem[self.place] != _NIL
+        known_expires = 0
+        if known_has:
+            known_expires = self._int()
+        else:
+            self.place += 1
+        known_dead = self.mem[self.place] == _NIL
+        if known_written != written:
+            return known_written < written
+        known_later = known_has or known_dead
+        later = has_expires or is_dead
+        if (known_later != 0) != (later != 0):
+            return later != 0
+        if (known_dead != 0) != (is_dead != 0):
+            return is_dead != 0
+        if known_expires != expires:
+            return known_expires < expires
+        if is_dead:
+            return 0
+        return self._is_larger(start)
+
+    def _is_larger(self, start: int) -> int:
+        """Say whether the value of the cell at *start* is larger than that of the state's cell."""
+        begin = self.place
+        self._leave()
+        known = octets.take(self.mem, begin, self.place)
+        made = octets.take(self.out, start, self.size)
+        return bool(self.plan.is_less(known, made))
+
+    def _cell_head(self, written: int, has_expires: int, expires: int) -> None:
+        self._lead_byte(0x93)
+        self._put_int(written)
+        if has_expires:
+            self._put_int(expires)
+        else:
+            self._lead_byte(_NIL)
+
+    # ---- collections and UDTs ----
+
+    def _fold_cells(self, form: Form, at: int) -> None:
+        """Write the cells of a collection or UDT, those of the state at *at* and of the change."""
+        place = self.place
+        self._skip(form.piece.parts[0])
+        known: dict[bytes, bytes] = {}
+        deleted = self._known_cells(at, known) if at else _NEVER
+        if self._optional():
+            deleted = max(deleted, self.number)
+        if form.way == kinds.FIELDS:
+            for i in range(len(form.labels)):
+                if self._long():
+                    self._fold_cell(form, i, known)
+        else:
+            left = self._block()
+            while left:
+                for _ in range(left):
+                    self._fold_cell(form, -1, known)
+                left = self._block()
+        self.mem = self.state
+        self.limit = len(self.state)
+        self.place = place
+        self._lead_byte(0x82)
+        self._text(_DELETED)
+        self._put_int(deleted)
+        self._text(_CELLS)
+        head = self.size
+        self._reserve(5)
+        self.size += 5
+        for path, cell in known.items():
+            self._binary(path)
+            self._reserve(len(cell))
+            self._constant(cell)
+        self._long_head(head, 0xDF, len(known))
+
+    def _known_cells(self, at: int, known: dict[bytes, bytes]) -> int:
+        """Take the cells in the state at *at*; return when all older ones were deleted."""
+        self.place = at
+        deleted = _NEVER
+        if self.mem[at] & 0xF0 == 0x90:  # noqa: PLR2004 (an array)
+            return deleted  # The column was written whole, and is not any more.
+        for _ in range(self._map_size()):
+            end = self._text_end()
+            start = self.text_at
+            self.place = end
+            if octets.same(self.mem, start, end, _DELETED):
+                deleted = self._int()
+            elif octets.same(self.mem, start, end, _CELLS):
+                for _ in range(self._map_size()):
+                    path = self._binary_read()
+                    begin = self.place
+                    self._leave()
+                    known[path] = octets.take(self.mem, begin, self.place)
+            else:
+                self._bad_state()
+        return deleted
+
+    def _fold_cell(self, form: Form, field: int, known: dict[bytes, bytes]) -> None:
+        """Read a cell, and keep it in *known* unless there is a newer one."""
+        start = self.size
+        key_at = self.at
+        key = form.parts[0]
+        if field < 0:
+            self.is_sorted = 1
+            self._pack(key)
+            self.is_sorted = 0
+            path = octets.take(self.out, start, self.size)
+            self.size = start
+            value = form.parts[1] if len(form.parts) > 1 else None
+        else:
+            path = form.labels[field]
+            value = form.parts[field]
+        value_at = self.at
+        if value is not None:
+            self._skip(value.piece)
+        self._pass(1)
+        is_removed = self.buf[self.at - 1]
+        written = self._long()
+        self._optional()
+        has_expires = self._optional()
+        expires = self.number
+        end = self.at
+        self._cell_head(written, has_expires, expires)
+        if is_removed:
+            self._lead_byte(_NIL)
+        else:
+            self._lead_byte(0x92)
+            if field < 0 and not key.is_plain:
+                self.at = key_at
+                self._pack(key)
+            else:
+                self._reserve(len(path))
+                self._constant(path)
+            if value is None:
+                self._lead_byte(_NIL)
+            else:
+                self.at = value_at
+                self._pack(value)
+        self.at = end
+        self._keep_newer(known, path, start, written, has_expires, expires, is_removed)
+        self.size = start
+
+    def _keep_newer(  # noqa: PLR0913, PLR0917 (plain numbers, for C)
+        self,
+        known: dict[bytes, bytes],
+        path: bytes,
+        start: int,
+        written: int,
+        has_expires: int,
+        expires: int,
+        is_dead: int,
+    ) -> None:
+        """Keep the cell that was written at *start* under *path*, unless that has a newer one."""
+        cell = known.get(path)
+        is_newer = 1
+        if cell is not None:
+            self.mem = cell
+            self.limit = len(cell)
+            is_newer = self._is_newer(0, start, written, has_expires, expires, is_dead)
+        if is_newer:
+            known[path] = octets.take(self.out, start, self.size)

@@ -1,0 +1,254 @@
+"""Folding the bytes of changes makes the states that folding decoded changes makes."""
+
+import random
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import pytest
+
+from headrace.connector.rows.byte_folding import ByteFold
+from headrace.connector.rows.fold_plans import plan_of
+from headrace.connector.rows.folding import State, TableView, row_key
+from headrace.connector.rows.message_pack import BadStateError
+from headrace.connector.serde import Encoder
+from headrace.connector.serde.codecs.records import reader_of, writer_of
+from headrace.connector.serde.transcode.walk import BadAvroError
+from headrace.plugins import Encoding, RecordSchema
+from helpers.histories.plain_fold import add
+from helpers.histories.whole_changes import schema_of, whole
+from helpers.recordings.batches import recorded_batches
+
+pytestmark = pytest.mark.hot
+
+RECORDINGS = ("4.1-ops", "4.1-schema", "5.0-random", "5.0-types", "6.0-v9-random")
+PACK = msgspec.msgpack.Encoder()
+UNPACK = msgspec.msgpack.Decoder()
+DDL = """
+CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
+CREATE TYPE k.money (zloty int, amount double);
+CREATE TABLE k.t (id int, at int, n int, f float, d double, t text, b blob, yes boolean,
+  fixed frozen<list<int>>, whole frozen<money>, tags set<text>, l list<int>, m map<int, text>,
+  prices map<frozen<money>, int>, price money, s int static, PRIMARY KEY (id, at))
+WITH ID = 00000000-0000-1000-8000-000000000003 AND cdc = true;
+"""
+MONEY = ({"zloty": 1, "amount": 2.5}, {"zloty": None, "amount": -0.0}, {"zloty": 1, "amount": None})
+VALUES: Mapping[str, tuple[Any, ...]] = {
+    "n": (None, 0, -1, 127, -33, 128, 255, -129, 65_536, (1 << 31) - 1, -(1 << 31)),
+    "f": (None, 0.0, -0.0, 1.5, float("inf"), -2.25),
+    "d": (None, 0.0, -0.0, 0.1, float("-inf"), 1e300),
+    "t": (None, "", "a", "b", "é" * 20, "x" * 300),
+    "b": (None, b"", b"a", b"b" * 256, b"c" * 70_000),
+    "yes": (None, False, True),
+    "fixed": (None, [], [1, None, 2], list(range(20))),
+    "whole": (None, *MONEY),
+}
+KEYS: Mapping[str, tuple[Any, ...]] = {
+    "tags": ("a", "b", "c" * 40),
+    "l": ("e1", "e2"),
+    "m": (1, -200, 70_000),
+    "prices": MONEY,
+}
+OF_CELLS = {"l": (None, 1, 2), "m": (None, "", "y"), "prices": (None, 5, 6)}
+TIMES = (5, 5, 5, 6, 7, -3, 1 << 40)  # Mostly equal, so that values decide.
+EXPIRIES = (None, None, 50, 60, 1 << 33)
+
+
+SCHEMA = schema_of(DDL)
+
+
+class Both:
+    """One schema, for both ways."""
+
+    def __init__(self, schema: RecordSchema) -> None:
+        """Take it apart."""
+        self.fold = ByteFold(plan_of(schema))
+        self.read = reader_of(schema.value)
+        self.write = writer_of(schema.value)
+        self.view = TableView(schema)
+
+
+def same(state: State, packed: bytes) -> bool:
+    """Say whether two states are the same, also where NaN is."""
+    return repr(UNPACK.decode(PACK.encode(state))) == repr(UNPACK.decode(packed))
+
+
+@lru_cache
+def recorded(name: str) -> tuple[tuple[RecordSchema, bytes], ...]:
+    """Return each change of a recording behind its schema."""
+    found = []
+    for batch in recorded_batches(name):
+        encoded = Encoder(Encoding(codec="avro", envelope="cep44")).encode(batch, token=1)
+        schemas = {record.schema.schema_id: record.schema for record in batch.records()}
+        for content, headers in zip(encoded.values, encoded.headers, strict=True):
+            found.append((schemas[dict(headers)["schemaId"]], content))
+    return tuple(found)
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_states_are_those_of_the_decoded_changes(name: str) -> None:
+    """Of each change of a recording, in any order, also twice."""
+    ways: dict[bytes, Both] = {}
+    for seed in range(2):
+        sent = [*recorded(name)] * 2
+        random.Random(seed).shuffle(sent)  # noqa: S311 (any order)
+        packed: dict[bytes, bytes] = {}
+        states: dict[bytes, State] = {}
+        for schema, content in sent:
+            if schema.schema_id not in ways:
+                ways[schema.schema_id] = Both(schema)
+            way = ways[schema.schema_id]
+            value = way.read(content)
+            key = row_key(value, way.view)
+            states[key] = add(states.get(key), value)
+            way.fold.read(content)
+            packed[key] = way.fold.fold(packed.get(key))
+            assert same(states[key], packed[key])
+
+
+class Chance:
+    """Makes changes of the table with all kinds of columns, many of which have equal times."""
+
+    def __init__(self, seed: int) -> None:
+        """Make the same ones whenever *seed* is the same."""
+        self._random = random.Random(seed)  # noqa: S311 (not a secret)
+
+    def change(self) -> Mapping[str, Any]:
+        """Return one."""
+        pick = self._random.choice
+        operation = pick(("INSERT", "UPDATE", "UPDATE", "DELETE", "DELETE_RANGE"))
+        columns: dict[str, Any] = {}
+        notes = []
+        if operation in ("INSERT", "UPDATE"):
+            names = self._random.sample([*VALUES, *KEYS, "price"], self._random.randrange(6))
+            columns = {name: self._value(name) for name in names}
+            notes = [self._note(name) for name in names if name in VALUES and pick((0, 1))]
+        bounds = {"values": {"at": pick((1, 2))}, "count": 1, "inclusive": pick((True, False))}
+        return whole(
+            operation,
+            pick(TIMES),
+            {"id": 1, "at": 1},
+            columns,
+            expires=pick(EXPIRIES),
+            cells=notes,
+            range={"start": bounds, "end": None} if operation == "DELETE_RANGE" else None,
+        )
+
+    def _value(self, name: str) -> Any:  # noqa: ANN401 (by type)
+        pick = self._random.choice
+        if name in VALUES:
+            return pick(VALUES[name])
+        head = {"mode": pick(("replace", "merge")), "deletedAt": pick((None, *TIMES))}
+        if name == "price":
+            fields = {
+                "zloty": pick((None, self._cell() | {"value": pick((None, 1, 2))})),
+                "amount": pick((None, self._cell() | {"value": pick((None, 1.5, -0.0))})),
+            }
+            return {**head, "fields": fields}
+        keys = self._random.choices(KEYS[name], k=self._random.randrange(4))
+        values = OF_CELLS.get(name, (None,))
+        return {**head, "cells": [self._cell() | {"key": k, "value": pick(values)} for k in keys]}
+
+    def _cell(self) -> dict[str, Any]:
+        pick = self._random.choice
+        return {
+            "removed": pick((False, False, True)),
+            "timestampMicros": pick(TIMES),
+            "ttl": None,
+            "expires": pick(EXPIRIES),
+        }
+
+    def _note(self, name: str) -> Mapping[str, Any]:
+        pick = self._random.choice
+        return {
+            "field": name,
+            "timestampMicros": pick((None, *TIMES)),
+            "ttl": pick((None, 9)),
+            "expires": pick(EXPIRIES),
+            "isEmpty": pick((False, False, True)),
+        }
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ties_are_decided_alike(seed: int) -> None:
+    """By a tombstone, by what expires, and when, and by the larger value; whatever the order."""
+    way, chance = Both(SCHEMA), Chance(seed)
+    changes = [chance.change() for _ in range(60)]
+    ends = []
+    for order in (changes, changes[::-1], changes + changes):
+        state: State | None = None
+        packed: bytes | None = None
+        for each in order:
+            content = way.write(each)
+            state = add(state, way.read(content))
+            way.fold.read(content)
+            packed = way.fold.fold(packed)
+            assert same(state, packed)
+        assert packed is not None
+        end = UNPACK.decode(packed)
+        ends.append(end | {"ranges": sorted(map(repr, end.get("ranges", ())))})
+    assert ends[0] == ends[1] == ends[2]
+
+
+def test_the_name_of_a_row_has_its_clustering_values() -> None:
+    """That of static columns, and of the deletion of many rows, is empty."""
+    way = Both(SCHEMA)
+    names = []
+    payload = {"id": 1, "at": 300}
+    for given in (
+        whole("INSERT", 1, payload, {}),
+        whole("INSERT", 1, payload, {}, isStatic=True),
+        whole("DELETE_PARTITION", 1, payload, {}),
+        whole("DELETE_RANGE", 1, payload, {}, range={"start": None, "end": None}),
+    ):
+        way.fold.read(way.write(given))
+        names.append(way.fold.row())
+    assert [PACK.encode([300]), b"", b"", b""] == names
+
+
+def test_what_newer_versions_keep_in_a_state_stays() -> None:
+    """Members of a state, and columns that the schema does not have, stay as they are."""
+    way = Both(SCHEMA)
+    known = {
+        "seeded": [["n"], {"tags": [b"\xa1a"]}, False, {}],
+        "columns": {"gone": [1, None, [None, 7]], "n": [1, None, [None, 7]]},
+        "deleted": 3,
+    }
+    way.fold.read(way.write(whole("UPDATE", 1, {"id": 1, "at": 1}, {})))
+    assert known == UNPACK.decode(way.fold.fold(PACK.encode(known)))
+
+
+def test_damage_has_a_name() -> None:
+    """Whatever byte of a change or a state is damaged or missing: nothing else is raised."""
+    way, chance = Both(SCHEMA), Chance(3)
+    packed: bytes | None = None
+    contents = [way.write(chance.change()) for _ in range(30)]
+    for content in contents:
+        way.fold.read(content)
+        packed = way.fold.fold(packed)
+    assert packed is not None
+    small = bytes(packed[:2_000])
+    named = 0
+    rng = random.Random(5)  # noqa: S311 (not a secret)
+    for number in range(4_000):
+        content, state = contents[number % len(contents)], packed
+        if number % 2:
+            content = damaged(content, rng)
+        else:
+            state = damaged(state if number % 4 else small, rng)
+        try:
+            way.fold.read(content)
+            way.fold.row()
+            way.fold.fold(state)
+        except (BadAvroError, BadStateError):
+            named += 1
+    assert 500 < named < 4_000
+
+
+def damaged(content: bytes, rng: random.Random) -> bytes:
+    """Return bytes of which one is another, or the last ones are missing."""
+    at = rng.randrange(min(len(content), 400))
+    if rng.random() < 0.3:
+        return content[:at]
+    return content[:at] + bytes([rng.randrange(256)]) + content[at + 1 :]
