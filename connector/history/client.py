@@ -159,6 +159,7 @@ class Selection:
             FramesMissingError: pyarrow or pandas is not installed.
 
         """
+        _module("pyarrow")
         _module("pandas")
         return self.arrow().to_pandas()
 

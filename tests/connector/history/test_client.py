@@ -85,6 +85,7 @@ def test_a_table_of_arrow_has_the_same(opened: history.Client) -> None:
 
 def test_a_frame_of_pandas_has_the_same(opened: history.Client) -> None:
     """Each row, with times that pandas compares."""
+    pytest.importorskip("pandas")  # Not in the extra `test`: Spark's tasks would import it.
     selection = opened.select(0, include=ALL, limit=1_200)
     frame = selection.pandas()
     assert selection.arrow().to_pylist()[7]["post"] == frame["post"][7]
