@@ -198,6 +198,15 @@ def test_columns_of_all_schemas() -> None:
     assert UNFIT is before.shape(newer).column("u", {"a": 1, "b": "lost"})
 
 
+def test_a_row_without_other_columns() -> None:
+    """Its image has the key, so it is not the one of a row that is gone."""
+    schema = schema_of()
+    shape = Layout.of([schema], ("post",)).shape(schema)
+    live: dict[str, Any] = {"deleted": 0, "columns": {}, "live": [1, False, 0]}
+    assert {"id": 1, "at": 2} == shape.row(([1], [2]), live, None, 0)
+    assert None is shape.row(([1], [2]), {**live, "deleted": 1}, None, 0)
+
+
 def test_a_layout_travels() -> None:
     """It is pickled for the tasks of Spark."""
     layout = Layout.of([schema_of("note text")], ("change", "pre"))

@@ -91,6 +91,15 @@ def test_tasks_share_the_rows(kept: Kept, shards: str | None) -> None:
     assert wanted.num_rows < CHANGES_PER_TASK
 
 
+def test_a_task_reads_page_by_page(tmp_path: Path) -> None:
+    """So it has no more than a page in memory."""
+    made = Kept(DrivenClock(), **beside(tmp_path, table=TABLE, include="change"))
+    sent = [change(written_us=n, of=(n % 7, n)) for n in range(2_100)]
+    fill(made, [delivery(*sent)], per_commit=2_100, step_ms=1)
+    (part,) = parts(loaded(made, since="2023-01-01"))
+    assert [1_000, 1_000, 100] == [batch.num_rows for batch in part]
+
+
 def test_a_task_that_is_repeated_has_the_same_rows(kept: Kept) -> None:
     """Each batch is equal when the partition is read again, by another process."""
     source = loaded(kept, **IMAGES, shards="3")
