@@ -51,6 +51,8 @@ class Query:
 class Event:
     """A change as a query returns it; values are as JSON has them (`json_values`).
 
+    Those that become rows of Arrow are as Arrow takes them (`frames.values`).
+
     `key` has the columns of the primary key that the change names. An image that was not asked for
     is None, and so is the post image of a deletion. `partial` says that columns of the images may
     be missing, because the history did not see all of the row's past: a column that is unknown is
