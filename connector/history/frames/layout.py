@@ -14,11 +14,11 @@ from headrace.connector.history.frames.types import (
     struct_of,
     written_type,
 )
-from headrace.connector.history.frames.values import UnfitError, arrow_value, pairs
+from headrace.connector.history.frames.values import UnfitError, arrow_value, is_as_it_is, pairs
 from headrace.connector.history.query import Event
 from headrace.connector.history.rendering import Shape, Values
 from headrace.connector.rows.folding import State, TableView
-from headrace.connector.serde.avro_types import AvroType
+from headrace.connector.serde.avro_types import AvroType, is_complex
 from headrace.plugins import Document, Operation, RecordSchema
 
 _TEXTS: Final = pa.list_(pa.field("element", pa.string()))
@@ -136,6 +136,8 @@ class ArrowShape(Shape):
             if not all(layout.holds(each, view.names[name], column_type(kind)) for each in images)
             or not layout.holds(CHANGE, view.names[name], written_type(kind))
         }
+        simple = {n for n, kind in view.types.items() if not is_complex(kind) and is_as_it_is(kind)}
+        self._as_is = simple - self._lost
 
     def key(self, partition: Values, clustering: Values) -> Document:
         """See `Shape.key`."""
@@ -171,6 +173,8 @@ class ArrowShape(Shape):
 
     def column(self, name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
         """See `Shape.column`."""
+        if name in self._as_is:
+            return value
         try:
             return self._lost_or(name, value) or super().column(name, value)
         except UnfitError:
@@ -178,6 +182,8 @@ class ArrowShape(Shape):
 
     def written(self, name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
         """See `Shape.written`."""
+        if name in self._as_is:
+            return value
         try:
             return self._lost_or(name, value) or super().written(name, value)
         except UnfitError:

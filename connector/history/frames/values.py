@@ -29,6 +29,11 @@ class UnfitError(ValueError):
     """A value is outside what its column can hold."""
 
 
+def is_as_it_is(kind: AvroType) -> bool:
+    """Say whether `arrow_value` returns every value of a type unchanged."""
+    return form_of(only(kind)) not in _FORMS
+
+
 def arrow_value(kind: AvroType, value: Value) -> Value:
     """Return a value of an opened type. Raises UnfitError."""
     if value is None:
