@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 
 from headrace.connector.commands.cli import COMMANDS, main
-from headrace.connector.streams.audit import audit_parser
-from headrace.connector.streams.dead_letter_watch import watch_parser
+from headrace.connector.streams.audit.__main__ import audit_parser
+from headrace.connector.streams.dead_letters.__main__ import watch_parser
 from headrace.plugins.discovery import names
 from helpers.settings.native_modules import ROOT
 

@@ -80,7 +80,7 @@ def test_json_needs_the_state_file(tmp_path: Path) -> None:
 
 
 def test_another_envelope_is_refused(tmp_path: Path, servers: str) -> None:
-    """A message with other fields is no change, and the error has no values."""
+    """A message with other fields is refused, and the error has no values."""
     published(tmp_path, servers, "flat", envelope="flat", format="json")
     options = {"bootstrap.servers": servers, "topic": "flat", "format": "json"}
     reader = ChangeReader.of(options, state=tmp_path / "state.db")

@@ -112,6 +112,16 @@ def test_a_job_with_a_registry_and_parts(tmp_path: Path, bootstrap_servers: str)
     assert expected == app.facts()
 
 
+def test_messages_in_json(tmp_path: Path, bootstrap_servers: str) -> None:
+    """They are the same changes, by the schemas of the job's state file."""
+    job = published(tmp_path / "job", bootstrap_servers, "kit-json", format="json")
+    options = {**where(bootstrap_servers, "kit-json"), "format": "json"}
+    app = App(tmp_path / "app", "kit-json-app", options, state=str(job.parent / "state.db"))
+    app.run_until(expected := facts_of_records())
+
+    assert expected == app.facts()
+
+
 def test_claims_of_a_plugin(
     tmp_path: Path, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

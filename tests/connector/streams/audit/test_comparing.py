@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Message
 
 from headrace.connector.stores import TableCounts
-from headrace.connector.streams.audit import main
-from headrace.connector.streams.auditing import audited, differing
+from headrace.connector.streams.audit.__main__ import main
+from headrace.connector.streams.audit.books import JobBooks
+from headrace.connector.streams.audit.comparing import audited, differing
 from headrace.connector.streams.changes import ChangeReader
-from headrace.connector.streams.job_books import JobBooks
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from helpers.jobs.deliveries import consume
 from helpers.streams.published import published, records, send

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from headrace.connector.serde.change_names import hash_of, name_of
+from headrace.connector.streams.audit.counted import CountedChanges, UnnamedChangeError
 from headrace.connector.streams.changes import Change, ChangeReader
-from headrace.connector.streams.counted import CountedChanges, UnnamedChangeError
 from headrace.plugins.records.codecs import RUN_HEADER
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from helpers.streams.published import published, read, records

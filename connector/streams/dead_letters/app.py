@@ -1,12 +1,7 @@
-"""Watches the topic of a job's dead letters: how many, of which table, with which code, when.
+"""Watches the topic of dead letters: how many, of which table, with which code, when."""
 
-python -m headrace.connector.streams.dead_letter_watch job.yaml    # with a page at `/dead-letters/`
-"""
-
-import argparse
-import sys
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping
 from typing import Any, Final, NamedTuple
 
 import faust
@@ -15,13 +10,11 @@ import structlog
 from faust.streams import Stream
 from faust.web import Request, Response, View
 
-from headrace.connector.streams.arguments import app_of, app_parser, options_of, run
 from headrace.connector.streams.connection import RAW, table_of_bytes
-from headrace.connector.streams.dead_letters import DeadLetter, dead_letter_sink
+from headrace.connector.streams.dead_letters.letters import DeadLetter
 from headrace.connector.streams.kit import end
 from headrace.connector.streams.tally import Place, Tally
 from headrace.plugins import FatalError, HeadraceError, Sink
-from headrace.plugins.config.sink_options import DEAD_LETTERS_KEY
 
 WINDOW_SECONDS: Final = 3_600
 SHOWN_MAX: Final = 100
@@ -169,36 +162,3 @@ def watch(
         return view.bytes(msgspec.json.encode(counts.json()), content_type="application/json")
 
     return counts
-
-
-def watch_parser() -> argparse.ArgumentParser:
-    """Return the parser of this module's arguments."""
-    parser = app_parser("dead_letter_watch", "Watch the dead letters of a job.", "dead-letters")
-    parser.add_argument(
-        "--window", type=int, default=WINDOW_SECONDS, metavar="SECONDS", help="what is counted by"
-    )
-    parser.add_argument(
-        "--max", type=int, metavar="N", help="exit with 4 at more than N of them within a window"
-    )
-    return parser
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Watch until it is asked to stop, or there are too many."""
-    given = watch_parser().parse_args(arguments)
-    try:
-        options = dict(options_of(given))
-        if given.job is None and given.topic is not None:
-            options[DEAD_LETTERS_KEY] = given.topic
-        sink = dead_letter_sink(options)
-        app = app_of(given, sink)
-        watch(app, sink, window_seconds=given.window, count_max=given.max)
-        run(app)
-    except HeadraceError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_status
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

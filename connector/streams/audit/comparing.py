@@ -6,8 +6,8 @@ from typing import Any
 
 from headrace.connector.stores import TableCounts
 from headrace.connector.stores.table_content import TableContent
+from headrace.connector.streams.audit.counted import CountedChanges, Window
 from headrace.connector.streams.changes import ChangeReader
-from headrace.connector.streams.counted import CountedChanges, Window
 from headrace.connector.streams.tally import Counted
 from headrace.plugins import BadRecordError
 

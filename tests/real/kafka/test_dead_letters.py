@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.connector.streams.dead_letters import DeadLetter
+from headrace.connector.streams.dead_letters.letters import DeadLetter
 from helpers.jobs.deliveries import consume
 from helpers.servers.ports import HOST, free_ports
 from helpers.settings.native_modules import ROOT
@@ -21,7 +21,7 @@ from real.servers.process import EndedError, ServerProcess
 pytestmark = pytest.mark.real
 
 DEAD = {"large.bytes": "1000", "errors.deadletterqueue.topic.name": "watch-dead"}
-MODULE = [sys.executable, "-m", "headrace.connector.streams.dead_letter_watch"]
+MODULE = [sys.executable, "-m", "headrace.connector.streams.dead_letters"]
 
 
 def page(port: int) -> Mapping[str, Any]:

@@ -12,9 +12,9 @@ from confluent_kafka import Message
 from structlog.testing import capture_logs
 
 from headrace.connector.commands.cli import main
-from headrace.connector.streams.dead_letter_watch import DeadLetterCounts, TooManyDeadLettersError
-from headrace.connector.streams.dead_letter_watch import main as watch_main
-from headrace.connector.streams.dead_letters import DeadLetter, dead_letter_sink
+from headrace.connector.streams.dead_letters.__main__ import main as watch_main
+from headrace.connector.streams.dead_letters.app import DeadLetterCounts, TooManyDeadLettersError
+from headrace.connector.streams.dead_letters.letters import DeadLetter, dead_letter_sink
 from headrace.plugins import ConfigError
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from helpers.jobs.deliveries import consume

@@ -1,16 +1,7 @@
-"""An audit of a job's topics: what they have, beside what the job's books say was delivered.
+"""The Faust app of an audit: counts what comes, compares again and again, shows it at `/audit/`."""
 
-python -m headrace.connector.streams.audit job.yaml              # an app, with a page at `/audit/`
-python -m headrace.connector.streams.audit job.yaml --until-end  # once; 4 if something differs
-"""
-
-import argparse
 import asyncio
-import json
-import re
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import faust
@@ -19,16 +10,12 @@ import structlog
 from faust.types import TP
 from faust.web import Request, Response, View
 
-from headrace.connector.streams.arguments import app_of, changes_parser, reader_of, run
-from headrace.connector.streams.auditing import Audit, Books, audited, differing
-from headrace.connector.streams.counted import CountedChanges
-from headrace.connector.streams.job_books import JobBooks
+from headrace.connector.streams.audit.comparing import Audit, Books
+from headrace.connector.streams.audit.counted import CountedChanges
 from headrace.connector.streams.kit import Consumer, end
-from headrace.plugins import ConfigError, HeadraceError, Problem
+from headrace.plugins import HeadraceError
 
-DIFFERS_STATUS: Final = 4  # As that of `headrace verify`.
 SECONDS: Final = 30.0
-_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")  # In the name of a topic.
 
 
 class Auditor:
@@ -128,74 +115,3 @@ def audit(
         return view.bytes(msgspec.json.encode(found), content_type="application/json")
 
     return auditor
-
-
-def audit_parser() -> argparse.ArgumentParser:
-    """Return the parser of this module's arguments."""
-    parser = changes_parser("audit", "Compare the topics of a job with its books.", "audit")
-    parser.set_defaults(name=None)  # Two audits with one name would add up.
-    parser.add_argument("--job-name", help="with --state: the name of the job")
-    parser.add_argument(
-        "--seconds", type=float, default=SECONDS, help="the time between two comparisons"
-    )
-    parser.add_argument(
-        "--until-end",
-        action="store_true",
-        help="no app: read the topics once, to their ends, and exit with 4 if something differs",
-    )
-    parser.add_argument("--json", action="store_true", help="with --until-end: everything as JSON")
-    parser.add_argument(
-        "--against",
-        type=Path,
-        metavar="FILE",
-        help="with --until-end: compare the windows with those of another audit, in JSON",
-    )
-    return parser
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Audit until it is asked to stop, or once."""
-    given = audit_parser().parse_args(arguments)
-    try:
-        books = _books_of(given)
-        reader = reader_of(given)
-        if given.until_end:
-            return _once(given, audited(reader, books.read, *(given.table or ())))
-        consumer = Consumer(reader)
-        given.name = given.name or f"headrace-audit-{_UNSAFE.sub('_', books.job)}"
-        app = app_of(given, reader.sink)
-        audit(app, consumer, books.read, *(given.table or books.read()), seconds=given.seconds)
-        run(app)
-    except HeadraceError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_status
-    return 0
-
-
-def _books_of(given: argparse.Namespace) -> JobBooks:
-    if given.job is not None:
-        return JobBooks.of_job(given.job)
-    if given.state is None or given.job_name is None:
-        hint = "give the job file, or --state and --job-name"
-        raise ConfigError([Problem("job", "the books of which job?", hint)])
-    return JobBooks(given.state, given.job_name)
-
-
-def _once(given: argparse.Namespace, found: Audit) -> int:
-    """Print one audit; return the exit status."""
-    differences = [*found.differences()]
-    if given.against is not None:
-        try:
-            other = json.loads(given.against.read_bytes())
-            differences += differing(found.json(), other)
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            problem = Problem("--against", f"is not an audit ({type(error).__name__})")
-            raise ConfigError([problem], place=str(given.against)) from error
-    sys.stdout.write(json.dumps(found.json(), indent=1) + "\n" if given.json else found.text())
-    for line in differences:
-        sys.stderr.write(f"error [audit_differs]: {line}\n")
-    return DIFFERS_STATUS if differences else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
