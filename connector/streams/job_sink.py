@@ -10,6 +10,7 @@ import structlog
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.configured import configured
 from headrace.connector.foundation.job_file import read_job_file
+from headrace.connector.stores.job import notes_of
 from headrace.plugins import ConfigError, Context, Problem, Sink
 from headrace.plugins.discovery import load
 
@@ -19,7 +20,10 @@ _SCHEMA_FOLDER: Final = "schema.store.path"
 
 @dataclass(frozen=True, slots=True)
 class WrittenSink:
-    """What a job file says of the sink, and where the schemas are if no schema store has them."""
+    """What a job file says of the sink, and where the schemas are if no schema store has them.
+
+    `state` is the state file, or the job file if that names a store, which then has them.
+    """
 
     options: Mapping[str, Any]
     state: Path | None
@@ -38,7 +42,7 @@ class WrittenSink:
         folder = path.absolute().parent
         if _SCHEMA_FOLDER in options:
             options[_SCHEMA_FOLDER] = str(folder / options[_SCHEMA_FOLDER])
-        state = None if "schema.store" in options else folder / written.state
+        state = None if "schema.store" in options else notes_of(path, written)
         return cls(options, state, written.source.get("plugin"), folder)
 
 

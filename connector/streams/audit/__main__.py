@@ -15,7 +15,7 @@ from typing import Final
 from headrace.connector.streams.arguments import app_of, changes_parser, reader_of, run
 from headrace.connector.streams.audit.app import SECONDS, audit
 from headrace.connector.streams.audit.books import JobBooks
-from headrace.connector.streams.audit.comparing import Audit, audited, differing
+from headrace.connector.streams.audit.comparing import Audit, audited, delivered, differing
 from headrace.connector.streams.kit import Consumer
 from headrace.plugins import ConfigError, HeadraceError, Problem
 
@@ -57,7 +57,13 @@ def main(arguments: Sequence[str]) -> int:
         consumer = Consumer(reader)
         given.name = given.name or f"headrace-audit-{_UNSAFE.sub('_', books.job)}"
         app = app_of(given, reader.sink)
-        audit(app, consumer, books.read, *(given.table or books.read()), seconds=given.seconds)
+        audit(
+            app,
+            consumer,
+            books.read,
+            *(given.table or delivered(books.read())),
+            seconds=given.seconds,
+        )
         run(app)
     except HeadraceError as error:
         sys.stderr.write(f"{error}\n")

@@ -99,7 +99,7 @@ class Audit:
 def audited(reader: ChangeReader, read_books: Callable[[], Books], *tables: str) -> Audit:
     """Read the topics of *tables* from their beginnings to their ends, and compare. Blocks.
 
-    Without *tables*, those that the books have. Memory grows with the number of changes.
+    Without *tables*, those of which changes were delivered. Memory grows with the changes.
 
     Raises:
         UnnamedChangeError: messages do not say which changes they are.
@@ -107,7 +107,7 @@ def audited(reader: ChangeReader, read_books: Callable[[], Books], *tables: str)
 
     """
     books = read_books()
-    chosen = tables or [*books]
+    chosen = tables or delivered(books)
     counted = CountedChanges({}, {})
     unreadable, reason = 0, ""
     for part in reader.sink.parts(chosen):
@@ -138,6 +138,11 @@ def _figures(content: TableContent) -> Mapping[str, int]:
         "repeated": content.repeated,
         "unexpected": content.unknown,
     }
+
+
+def delivered(books: Books) -> Sequence[str]:
+    """Return the tables of which changes were delivered: others may have no topic."""
+    return [table for table, counts in books.items() if counts.delivered]
 
 
 def differing(one: Json, other: Json) -> Sequence[str]:

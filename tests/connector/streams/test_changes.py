@@ -10,6 +10,7 @@ from headrace.connector.serde.codecs.records import BytesLeftError
 from headrace.connector.serde.decoding import UndecodableError
 from headrace.connector.serde.large import ClaimLostError
 from headrace.connector.serde.schemas.lookup import SchemaUnknownError
+from headrace.connector.streams.audit.books import JobBooks
 from headrace.connector.streams.changes import ChangeReader
 from headrace.plugins import ConfigError, MissingRequirementError
 from headrace.sinks.kafka.embedded import EmbeddedBroker
@@ -157,6 +158,18 @@ def test_a_claim_store_that_cannot_be_read_is_named(
     options = {"bootstrap.servers": servers, "topic": "t", "large.store": "bax", **file}
     with pytest.raises(ConfigError, match="did you mean box"):
         ChangeReader.of(options, state=tmp_path / "job" / "state.db")
+
+
+def test_a_job_whose_state_is_in_a_store(tmp_path: Path, servers: str) -> None:
+    """Its schemas, and its books, are in the store that the job file names."""
+    job = published(tmp_path, servers, "stored", kept_in=str(tmp_path / "kept.db"))
+    assert (tmp_path / "kept.db").exists()
+    reader = ChangeReader.of_job(job)
+
+    assert facts_of_records() == sorted(map(facts_of, read(reader, servers, "stored")))
+    books = JobBooks.of_job(job).read()
+    assert len(facts_of_records()) == sum(counts.delivered for counts in books.values())
+    reader.close()
 
 
 def test_a_schema_that_is_not_there_is_a_named_error(tmp_path: Path, servers: str) -> None:

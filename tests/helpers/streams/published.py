@@ -16,14 +16,19 @@ from helpers.recordings.batches import recorded_batches, source_of
 RECORDING = "5.0-types"  # With values of every type, some of them of many bytes.
 
 
-def published(folder: Path, servers: str, topic: str, **sink: str) -> Path:
-    """Run a job of the recording, with these options of its sink; return its file."""
-    job = {
+def published(folder: Path, servers: str, topic: str, *, kept_in: str = "", **sink: str) -> Path:
+    """Run a job of the recording, with these options of its sink; return its file.
+
+    The state is in the SQLite file *kept_in*, as a store, if it is given.
+    """
+    job: dict[str, Any] = {
         "job": f"published-{topic}",
         "state": "state.db",
         "source": source_of(RECORDING, splits=1),
         "sink": {"plugin": "kafka", "bootstrap.servers": servers, "topic": topic, **sink},
     }
+    if kept_in:
+        job["store"] = {"plugin": "sqlite", "path": kept_in}
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "job.yaml"
     path.write_text(json.dumps(job))

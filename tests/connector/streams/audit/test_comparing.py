@@ -115,6 +115,17 @@ def test_what_the_books_do_not_know(place: Place) -> None:
     assert () == tuple(moving.differences())
 
 
+def test_a_table_without_topic_is_left_out(tmp_path: Path, place: Place) -> None:
+    """Where each table has a topic, one of which nothing was delivered may have none."""
+    job = published(tmp_path, place.servers, "each.{keyspace}.{table}")
+    books = JobBooks.of_job(job).read()
+    none = TableCounts(cut=1, filtered=1)
+    found = audited(ChangeReader.of_job(job), lambda: {**books, "no.topic": none})
+
+    assert expected() == {table: content.found for table, content in found.tables.items()}
+    assert [] == list(found.differences())
+
+
 def test_messages_of_others_are_not_counted(place: Place) -> None:
     """A message that the job cannot have sent is counted, and hides nothing."""
     options = {"bootstrap.servers": place.servers, "topic": "whole", "envelope": "flat"}
