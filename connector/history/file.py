@@ -39,7 +39,8 @@ _BUSY: Final = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQ
 _TABLES: Final = """
 CREATE TABLE about (
     one INTEGER PRIMARY KEY CHECK (one = 1), table_name TEXT NOT NULL, buckets INTEGER NOT NULL,
-    last INTEGER NOT NULL, floor INTEGER NOT NULL, removed INTEGER NOT NULL, origin TEXT NOT NULL
+    last INTEGER NOT NULL, floor INTEGER NOT NULL, removed INTEGER NOT NULL, origin TEXT NOT NULL,
+    has_partitions INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE epochs (
     since INTEGER PRIMARY KEY, scopes TEXT NOT NULL, states_since_us INTEGER
@@ -195,6 +196,14 @@ class HistoryFile:
             text = msgspec.json.encode(origin).decode()
             self.run("UPDATE about SET origin = ?", (text,))
 
+    def has_partitions(self) -> bool:
+        """Say whether a partition may have a state of its own."""
+        return bool(self.run("SELECT has_partitions FROM about").fetchone()[0])
+
+    def note_partitions(self) -> None:
+        """Note that a partition has a state of its own. Within `writing`."""
+        self.run("UPDATE about SET has_partitions = 1")
+
     def size_behind(self, behind: int) -> int:
         """Return how many bytes the changes behind an arrival have, without their states."""
         found = self.run("SELECT sum(length(change)) FROM changes WHERE arrival > ?", (behind,))
@@ -261,6 +270,7 @@ class HistoryFile:
             self.run("INSERT OR REPLACE INTO epochs VALUES (?, ?, ?)", row)
             if last is None or not states or last.states_since_us is None:
                 self.run("DELETE FROM states")
+                self.run("UPDATE about SET has_partitions = 0")
 
     def schemas(self) -> dict[int, RecordSchema]:
         """Return the schemas of all changes, by their numbers."""
@@ -315,7 +325,7 @@ def _make(path: Path, table: str, buckets: int) -> None:
                 for statement in _TABLES.split(";\n")[:-1]:
                     connection.execute(statement)
                 connection.execute(
-                    "INSERT INTO about VALUES (1, ?, ?, 0, 0, 0, '{}')", (table, buckets)
+                    "INSERT INTO about VALUES (1, ?, ?, 0, 0, 0, '{}', 0)", (table, buckets)
                 )
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 connection.execute(f"PRAGMA user_version = {VERSION}")

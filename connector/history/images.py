@@ -24,6 +24,7 @@ LOOK_UP_MAX: Final = 500  # States that one statement reads.
 RANGES_MAX: Final = 64  # More are looked through for those that no late write can meet any more.
 
 _PACK: Final = msgspec.msgpack.Encoder()
+_NOTHING: Final = _PACK.encode((None, None))
 _UNPACK: Final = msgspec.msgpack.Decoder()
 Name = tuple[bytes, bytes]
 """The key of a partition, and the name of a row in it."""
@@ -55,7 +56,7 @@ def clustering_of(row: bytes) -> list[object]:
 
 def packed(before: Before) -> bytes:
     """Return the bytes that `unpacked` reads."""
-    return _PACK.encode(before)
+    return _NOTHING if before == (None, None) else _PACK.encode(before)
 
 
 def unpacked(content: bytes) -> Before:
@@ -98,18 +99,17 @@ class States:
                 self._known[key, row] = state
                 self._numbers[key, row] = number
 
-    def apply(self, key: bytes, row: bytes, fold: ByteFold) -> Before:
+    def apply(self, name: Name, fold: ByteFold) -> Before:
         """Fold the change that *fold* has read into the state of its row, or partition.
 
         Return what it found.
         """
-        name = key, row
         found = self._known[name]
         state = fold.fold(found)
         if fold.ranges > RANGES_MAX:
             state = _without_old_ranges(state)
         self._known[name] = self._changed[name] = state
-        return found, (None if row == PARTITION else self._known.get((key, PARTITION)))
+        return found, (self._known.get((name[0], PARTITION)) if name[1] else None)
 
     def partition(self, key: bytes) -> bytes | None:
         """Return the state of a partition."""
@@ -131,6 +131,8 @@ class States:
             ((bytearray(self._changed[n]), numbers[n]) for n in numbers if n in self._changed),
         )
         new = sorted(self._changed.keys() - numbers.keys())  # In the order of the index.
+        if any(row == PARTITION for _, row in new):
+            self._file.note_partitions()
         self._file.run_many(
             "INSERT INTO states (key, row, state) VALUES (?, ?, ?)",
             ((bytearray(n[0]), bytearray(n[1]), bytearray(self._changed[n])) for n in new),

@@ -12,7 +12,7 @@ from headrace import plugins
 from headrace.connector.history import arrival
 from headrace.connector.history.errors import HistorySeedError
 from headrace.connector.history.file import HistoryFile
-from headrace.connector.history.images import row_name, state_of
+from headrace.connector.history.images import PARTITION, row_name, state_of
 from headrace.connector.rows.folding import TableView
 from headrace.connector.rows.snapshots import seeded
 from headrace.connector.serde.codecs.records import reader_of
@@ -118,6 +118,8 @@ class RowWriter(plugins.Writer):
         stored = self._file.run("SELECT state FROM states WHERE key = ? AND row = ?", (key, row))
         found = stored.fetchone()
         state = seeded(state_of(found and found[0]), value, shape.view, begun_us, read_us)
+        if row == PARTITION:
+            self._file.note_partitions()
         made = key, row, _PACK.encode(state)
         self._file.run(
             "INSERT INTO states (key, row, state) VALUES (?, ?, ?) "

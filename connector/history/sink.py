@@ -17,7 +17,6 @@ from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.images import (
     PARTITION,
     WIDE,
-    Before,
     Name,
     States,
     clustering_of,
@@ -265,19 +264,17 @@ class HistoryWriter(plugins.TransactionalWriter):
         states = States(self._file)
         names = [self._names(encoded) for encoded in self._submitted]
         states.look_up(chain.from_iterable(names))
-        if any(shape.view.clustering for shape in self._shapes.values()):
+        if self._file.has_partitions():
             states.look_up((key, PARTITION) for each in names for key, _ in each)
         before = "?" if self._keeps_before else "NULL"
-        end = first
+        numbers = count(first)
         for encoded, mine in zip(self._submitted, names, strict=True):
-            rows = list(self._with_states(encoded, mine, states))
             self._file.run_many(
                 f"INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?, ?, {before})",  # noqa: S608 (a mark)
-                ((number, *row) for number, row in enumerate(rows, end)),
+                self._with_states(encoded, mine, states, numbers),
             )
-            end += len(rows)
         states.save()
-        return end - first
+        return next(numbers) - first
 
     def _names(self, encoded: plugins.EncodedRecords) -> list[Name]:
         """Return what each change is about."""
@@ -318,37 +315,30 @@ class HistoryWriter(plugins.TransactionalWriter):
         )
 
     def _with_states(
-        self, encoded: plugins.EncodedRecords, names: Sequence[Name], states: States
+        self,
+        encoded: plugins.EncodedRecords,
+        names: Sequence[Name],
+        states: States,
+        numbers: Iterator[int],
     ) -> Iterator[_Row]:
-        """Yield rows with the states that they find, which they change."""
-        buckets, expands = self._file.buckets, self._expands
-        for (key, row), content, headers in zip(
-            names, encoded.values, encoded.headers, strict=True
-        ):
-            shape = self._shape(headers)
-            fold = shape.fold
+        """Yield rows with the states that they find, which they change. Hot."""
+        buckets, expands, keeps = self._file.buckets, self._expands, self._keeps_before
+        shape = of = None
+        for name, content, headers in zip(names, encoded.values, encoded.headers, strict=True):
+            if shape is None or headers is not of:
+                shape, of = self._shape(headers), headers
+            fold, (key, row) = shape.fold, name
             fold.read(content)
             operation = shape.operations[fold.operation]
-            before = states.apply(key, row, fold)
-            head = crc32(key) % buckets, shape.number
-            of = fold.written_us, bytearray(key)
-            yield self._row(head, operation, of, row, content, before)
+            found = states.apply(name, fold)
+            head = crc32(key) % buckets, shape.number, operation, fold.written_us
+            made = next(numbers), *head, bytearray(key), bytearray(row), bytearray(content)
+            yield (*made, bytearray(packed(found))) if keeps else made
             if expands and operation in _WIDE:
-                for removed, found in _removed(shape, states, key, before[0], content):
-                    yield self._row(head, _DELETE, of, removed, content, (found, before[0]))
-
-    def _row(  # noqa: PLR0913, PLR0917 (columns)
-        self,
-        head: tuple[int, int],
-        operation: int,
-        of: tuple[int, bytearray],
-        row: bytes,
-        content: bytes,
-        before: Before,
-    ) -> _Row:
-        """Return a row of the table `changes`, without its arrival."""
-        made = *head, operation, *of, bytearray(row), bytearray(content)
-        return (*made, bytearray(packed(before))) if self._keeps_before else made
+                for removed, state in _removed(shape, states, key, found[0], content):
+                    parts = map(bytearray, (key, removed, content))
+                    made = next(numbers), *head[:2], _DELETE, head[3], *parts
+                    yield (*made, bytearray(packed((state, found[0])))) if keeps else made
 
     def _shape(self, headers: plugins.Headers) -> _Shape:
         known = self._shapes.get(headers)
