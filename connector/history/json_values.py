@@ -24,6 +24,7 @@ _MS_PER_DAY: Final = 86_400_000
 _FIRST_MS: Final = -62_135_596_800_000  # Python's dates begin and end there.
 _LAST_MS: Final = 253_402_300_799_999
 _DATE_ZERO: Final = 1 << 31  # The day 1970-01-01 in Cassandra's numbers.
+_SAME: Final = frozenset(("boolean", "int", "long", "string"))
 _SHORTEST_DIGITS: Final = range(1, 10)
 
 
@@ -36,6 +37,14 @@ def json_value(avro_type: AvroType, value: Value) -> Value:
         return _plain(kind, value)
     form = _FORMS.get(kind.get("cqlType") or kind["type"])
     return _plain(kind["type"], value) if form is None else form(kind, value)
+
+
+def is_same(avro_type: AvroType) -> bool:
+    """Say whether `json_value` returns each value of an opened type as it is."""
+    kind = next(t for t in avro_type if t != "null") if isinstance(avro_type, list) else avro_type
+    if isinstance(kind, str):
+        return kind in _SAME
+    return kind["type"] in _SAME and kind.get("cqlType") not in _FORMS
 
 
 def json_key(avro_type: AvroType, value: Value) -> str:

@@ -38,6 +38,9 @@ from headrace.plugins.records.record import OPERATIONS
 
 _COLUMNS: Final = "arrival, bucket, schema, operation, written_us, key, row, change, before"
 _LATER: Final = 1 << 62
+_IMAGES: Final = frozenset((PRE, POST, LATEST))
+_LATEST: Final = frozenset((LATEST,))
+_NO_IMAGES: Final = frozenset[str]()
 
 
 class History:
@@ -59,6 +62,9 @@ class History:
         self.clock = clock
         self._shape_of = shape_of
         self._shapes: dict[int, Shape] = {}
+        # What the last change left: mostly its row's next change finds the same.
+        self._state: tuple[bytes | None, State | None] = (None, None)
+        self._image: tuple[object, Document, bool] = (None, {}, False)
         self._seeds: list[tuple[Epoch, Seed | None]] = []  # As of the query.
 
     def close(self) -> None:
@@ -276,9 +282,14 @@ class History:
         """Return the states before and after a change, whose images were kept."""
         assert change.before is not None  # noqa: S101 (`_check_kept` has looked)
         before, partition = unpacked(change.before)
+        content, state = self._state
+        if content != before:
+            state = state_of(before)
+        made = None if row.is_derived else row.shape.folded(before, change.change)
+        self._state = made, state_of(made)
         return Past(
-            before=state_of(before),
-            after=None if row.is_derived else state_of(row.shape.folded(before, change.change)),
+            before=state,
+            after=self._state[1],
             partition=state_of(partition),
             coverage=self._coverage(change.arrival),
         )
@@ -287,6 +298,9 @@ class History:
         self, stored: "Change", row: "Row", value: Document, scopes: frozenset[str], now_s: int
     ) -> Event:
         operation = OPERATIONS[stored.operation]
+        # What a deletion of many rows removed are events of their own.
+        images = _NO_IMAGES if operation in WIDE else scopes & _IMAGES
+        past = self._past_images(stored, row, value, images) if images - _LATEST else {}
         event = Event(
             arrival=stored.arrival,
             partition_id=stored.bucket,
@@ -296,32 +310,35 @@ class History:
             change=row.shape.change(value) if CHANGE in scopes and not row.is_derived else None,
             derived=row.is_derived,
             static=value["isStatic"],
+            **past,
         )
-        if operation in WIDE or scopes.isdisjoint((PRE, POST, LATEST)):
-            return event  # What a deletion of many rows removed are events of their own.
-        if not scopes.isdisjoint((PRE, POST)):
-            event = self._with_past(event, row, self.past_of(stored, row), value, scopes)
-        if LATEST in scopes:
+        if LATEST in images:
             event = self._with_latest(event, stored, row, now_s)
         return event
 
-    def _with_past(
-        self, event: Event, row: "Row", past: "Past", value: Document, scopes: frozenset[str]
-    ) -> Event:
-        """Return *event* with the images before it and behind it; *value* is what it wrote."""
-        at_s, partition, coverage = event.time_ms // 1_000, past.partition, past.coverage
-        pre, is_whole = row.image(past.before, partition, at_s, coverage)
+    def _past_images(
+        self, stored: "Change", row: "Row", value: Document, images: frozenset[str]
+    ) -> dict[str, Any]:
+        """Return what an event has of the images before and behind it; *value* is what it wrote."""
+        past = self.past_of(stored, row)
+        at_s = arrival.ms_of(stored.arrival) // 1_000
+        of = stored.schema, stored.key, stored.row, at_s, past.partition, past.coverage
+        known, pre, is_whole = self._image
+        if known == (past.before, *of):
+            pre = dict(pre)
+        else:
+            pre, is_whole = row.image(past.before, past.partition, at_s, past.coverage)
         post = None
-        if event.operation is not Operation.DELETE:
-            post, is_known = row.image(past.after, partition, at_s, coverage)
+        if OPERATIONS[stored.operation] is not Operation.DELETE:
+            post, is_known = row.image(past.after, past.partition, at_s, past.coverage)
+            self._image = (past.after, *of), post, is_known
             is_whole = is_whole and is_known
-        return replace(
-            event,
-            pre=pre if PRE in scopes else None,
-            post=post if POST in scopes else None,
-            effective=row.is_derived or row.wins(value, past),
-            partial=not is_whole,
-        )
+        return {
+            "pre": pre if PRE in images else None,
+            "post": post if POST in images else None,
+            "effective": row.is_derived or row.wins(value, past),
+            "partial": not is_whole,
+        }
 
     def _with_latest(self, event: Event, stored: "Change", row: "Row", now_s: int) -> Event:
         found = self.file.run(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from headrace.connector.history.images import clustering_of
-from headrace.connector.history.json_values import json_key, json_value
+from headrace.connector.history.json_values import is_same, json_key, json_value
 from headrace.connector.rows.byte_folding import ByteFold
 from headrace.connector.rows.fold_plans import plan_of
 from headrace.connector.rows.folding import (
@@ -13,8 +13,8 @@ from headrace.connector.rows.folding import (
     TableView,
     deleted_until,
     in_order,
-    row_of,
-    static_row,
+    is_live,
+    shown_columns,
 )
 from headrace.connector.serde.avro_types import AvroType, field_of, is_complex
 from headrace.connector.serde.codecs.records import reader_of, writer_of
@@ -33,6 +33,8 @@ class Shape:
         self.read: Callable[[bytes], Any] = reader_of(schema.value)  # Any: a change.
         self.view = TableView(schema)
         self._fold = ByteFold(plan_of(schema))
+        self.same = frozenset(n for n, kind in self.view.types.items() if is_same(kind))
+        """The columns whose values are rendered as they are."""
 
     def folded(self, state: bytes | None, content: bytes) -> bytes:
         """Return *state* with the change in *content*."""
@@ -79,13 +81,19 @@ class Shape:
         self, name: tuple[Values, Values], state: State | None, partition: State | None, now_s: int
     ) -> Document | None:
         """Return a row's columns besides its key, as SELECT shows them at *now_s*."""
-        found = row_of(self.view, name, state or EMPTY, partition, now_s)
-        return None if found is None else self._shown(self.view.regular, found)
+        state = state or EMPTY
+        after = deleted_until(self.view, name[1], state, partition)
+        found = shown_columns(state["columns"], after, now_s)
+        if not found and not is_live(state, after, now_s):
+            return None
+        return self._shown(self.view.regular, found)
 
     def static(self, partition: Values, state: State | None, now_s: int) -> Document | None:
         """Return the static columns of a partition at *now_s*."""
-        found = static_row(self.view, partition, state or EMPTY, now_s)
-        return None if found is None else self._shown(self.view.static, found)
+        del partition  # Not in JSON.
+        state = state or EMPTY
+        found = shown_columns(state["columns"], state["deleted"], now_s)
+        return self._shown(self.view.static, found) if found else None
 
     def known(self, state: State | None) -> frozenset[str]:
         """Return the columns, by CQL names, of which *state* knows something."""
@@ -105,15 +113,19 @@ class Shape:
 
     def column(self, name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
         """Return a column of a row; of a collection or UDT *value* has its cells."""
+        if value is None or name in self.same:
+            return value
         kind = self.view.types[name]
-        if value is None or not is_complex(kind):
-            return self.value(kind, value)
-        return self._cells(name, value, whole=True)
+        if is_complex(kind):
+            return self._cells(name, value, whole=True)
+        return self.value(kind, value)
 
     def written(self, name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
         """Return a column of a change: what was written of a collection or UDT, and how."""
+        if value is None or name in self.same:
+            return value
         kind = self.view.types[name]
-        if value is None or not is_complex(kind):
+        if not is_complex(kind):
             return self.value(kind, value)
         fields = value.get("fields")
         if fields is None:
@@ -164,8 +176,8 @@ class Shape:
         return {"values": values, "inclusive": bound["inclusive"]}
 
     def _shown(self, names: Iterable[str], found: Document) -> Document:
-        view = self.view
-        return {view.names[n]: self.column(n, found[view.names[n]]) for n in names}
+        cql = self.view.names
+        return {cql[n]: self.column(n, found.get(n)) for n in names}
 
 
 def cell_field(kind: AvroType, name: str) -> AvroType:

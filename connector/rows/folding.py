@@ -123,10 +123,10 @@ def row_of(
     """Return what SELECT shows of a row at *now_s*, by CQL names; None if there is none."""
     partition = partition or {"deleted": NEVER, "columns": {}}
     after = deleted_until(view, key[1], state, partition)
-    found = _shown(state["columns"], after, now_s)
+    found = shown_columns(state["columns"], after, now_s)
     if not found and not is_live(state, after, now_s):
         return None
-    static = _shown(partition["columns"], partition["deleted"], now_s)
+    static = shown_columns(partition["columns"], partition["deleted"], now_s)
     keys = dict(zip((*view.key, *view.clustering), (*key[0], *key[1]), strict=True))
     return {cql: (keys | static | found).get(name) for name, cql in view.names.items()}
 
@@ -153,7 +153,7 @@ def is_live(state: State, after: int, now_s: int) -> bool:
 
 def static_row(view: TableView, key: list[Value], state: State, now_s: int) -> Document | None:
     """Return what SELECT shows of a partition without rows: its static columns, if it has any."""
-    found = _shown(state["columns"], state["deleted"], now_s)
+    found = shown_columns(state["columns"], state["deleted"], now_s)
     keys = dict(zip(view.key, key, strict=True))
     return {cql: (keys | found).get(name) for name, cql in view.names.items()} if found else None
 
@@ -174,7 +174,11 @@ def _covers(view: TableView, values: list[Value], start: Value, end: Value) -> b
     return True
 
 
-def _shown(columns: State, after: int, now_s: int) -> State:
+def shown_columns(columns: State, after: int, now_s: int) -> State:
+    """Return the columns that are there at *now_s*; of a collection or UDT its cells.
+
+    All deletions up to *after* cover the whole row.
+    """
     found = {}
     for name, column in columns.items():
         if isinstance(column, Mapping):

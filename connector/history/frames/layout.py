@@ -137,7 +137,7 @@ class ArrowShape(Shape):
             or not layout.holds(CHANGE, view.names[name], written_type(kind))
         }
         simple = {n for n, kind in view.types.items() if not is_complex(kind) and is_as_it_is(kind)}
-        self._as_is = simple - self._lost
+        self.same = frozenset(simple - self._lost)
 
     def key(self, partition: Values, clustering: Values) -> Document:
         """See `Shape.key`."""
@@ -173,7 +173,7 @@ class ArrowShape(Shape):
 
     def column(self, name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
         """See `Shape.column`."""
-        if name in self._as_is:
+        if name in self.same:
             return value
         try:
             return self._lost_or(name, value) or super().column(name, value)
@@ -182,7 +182,7 @@ class ArrowShape(Shape):
 
     def written(self, name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
         """See `Shape.written`."""
-        if name in self._as_is:
+        if name in self.same:
             return value
         try:
             return self._lost_or(name, value) or super().written(name, value)
