@@ -1,5 +1,6 @@
 """The machine's clock, and waiting by it."""
 
+import os
 import threading
 import time
 
@@ -36,3 +37,30 @@ def test_wait_ends_by_itself() -> None:
     ThreadWake().wait(20)
 
     assert 0.015 <= time.monotonic() - started < 10
+
+
+def test_a_readable_descriptor_ends_a_wait() -> None:
+    """So does a wake meanwhile or before it, and the time."""
+    wake, (read, write) = ThreadWake(), os.pipe()
+    started = time.monotonic()
+    wake.wait(20, read)
+    assert 0.015 <= time.monotonic() - started < 10
+
+    os.write(write, b"x")
+    wake.wait(60_000, read)
+    os.read(read, 1)
+    for _ in range(2):
+        thread = threading.Thread(target=wake.set)
+        thread.start()
+        wake.wait(60_000, read)
+        thread.join()
+    wake.set()
+    wake.wait(60_000, read)
+    assert 60 > time.monotonic() - started
+
+    started = time.monotonic()
+    wake.wait(20, read)  # No wake is left.
+    wake.wait(20, read)
+    assert 0.015 <= time.monotonic() - started
+    os.close(read)
+    os.close(write)
