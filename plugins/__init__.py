@@ -19,6 +19,7 @@ from headrace.plugins.capabilities import (
     News,
     NotOfferedError,
     PartialReading,
+    Realtime,
     Recovery,
     Relocation,
     Resplitting,
@@ -41,6 +42,7 @@ from headrace.plugins.check_results import (
     TableWarning,
 )
 from headrace.plugins.config.options import Option, declared_options, option, parse_config
+from headrace.plugins.config.realtime_options import RealtimeOptions
 from headrace.plugins.config.references import (
     SecretProvider,
     SecretUnavailableError,
@@ -176,6 +178,8 @@ __all__ = [
     "Published",
     "Quarantined",
     "Reader",
+    "Realtime",
+    "RealtimeOptions",
     "Record",
     "RecordBatch",
     "RecordSchema",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from headrace.plugins.check_results import Finding, Nearness, TableWarning
+from headrace.plugins.config.realtime_options import RealtimeOptions
 from headrace.plugins.contract import Demand, Source, Split
 from headrace.plugins.errors import ConfigError, HeadraceError, Problem
 from headrace.plugins.positions import Position, TokenRange
@@ -162,6 +163,51 @@ class SharedReading(Capability):
         the next reads. A split stays among the news until its reader was asked. Raises as
         `Reader.read` does.
         """
+
+
+class Realtime(SharedReading):
+    """Its logs can be read as they are written: option `mode`.
+
+    `look` then reads only the logs that its demand names. All calls come on the thread of the
+    readers.
+    """
+
+    refusal = Problem("mode", "is read at each tick only")
+    config: RealtimeOptions
+
+    @abstractmethod
+    def written_logs(self) -> Collection[str]:
+        """Return the logs that are read now and that tell when they are written to."""
+
+    @abstractmethod
+    def silent_logs(self) -> Collection[str]:
+        """Return the logs that are read now and do not tell: they are read at each tick."""
+
+    @abstractmethod
+    def is_written(self, logs: Collection[str]) -> bool:
+        """Return whether something may have become durable in *logs* since they were read."""
+
+    @abstractmethod
+    def descriptor(self) -> int | None:
+        """Return the file descriptor that is readable when `is_written` is to be asked.
+
+        None: it is to be asked at short intervals.
+        """
+
+    @abstractmethod
+    def unread_bytes(self, logs: Collection[str]) -> int:
+        """Return what is durable in *logs* and was not read, in bytes, by names and sizes.
+
+        Nothing of a log that cannot be read now.
+        """
+
+    @abstractmethod
+    def untaken_bytes(self) -> int:
+        """Return the size of what was read and not yet returned by a reader."""
+
+    @abstractmethod
+    def buffer_bytes(self) -> int:
+        """Return the size of the buffer that suits the logs."""
 
 
 class Locality(Capability):

@@ -39,6 +39,7 @@ class Demand:
     A reader returns an end before it returns Idle or Done, unless `end_may_wait`: then no batch
     needs one, and a reader whose position alone moved may return Idle. The framework asks with
     `position_due` before each commit. It may ask for the missing end alone, with `records_max` 0.
+    With `logs` only these are read; see `Realtime`.
     """
 
     records_max: int = 5_000
@@ -47,6 +48,7 @@ class Demand:
     commit_due: bool = True
     position_due: bool = True
     end_may_wait: bool = False
+    logs: Collection[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,9 @@ class Writer(ABC):
     @abstractmethod
     def drain(self, deadline_ms: int) -> bool:
         """Wait until all is settled, or until *deadline_ms*; return whether all is settled."""
+
+    def hurry(self, *, hurries: bool) -> None:
+        """Send records at once from now on or, without *hurries*, when more of them came."""
 
     def close(self) -> None:
         """Close connections. What is unsettled stays unsettled. Safe to call twice."""

@@ -6,7 +6,7 @@ calls are caught here and nowhere else: a split that fails stops alone (I8).
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
@@ -16,6 +16,7 @@ from headrace.connector.foundation.clock import Wake
 from headrace.connector.obs.blame import told
 from headrace.connector.runtime.failures.dead_letters import DeadLetters
 from headrace.connector.runtime.failures.retry import RetriesExhaustedError, Retry, kind_of, named
+from headrace.connector.runtime.limits import Limits
 from headrace.connector.runtime.messages import (
     Closed,
     Command,
@@ -26,6 +27,7 @@ from headrace.connector.runtime.messages import (
     Pause,
     Stop,
 )
+from headrace.connector.runtime.modes import Modes
 from headrace.connector.runtime.splits.split_task import (
     DeliveryResult,
     Progress,
@@ -43,9 +45,11 @@ from headrace.plugins import (
     HeadraceError,
     LeaseLostError,
     News,
+    Realtime,
     RetriableError,
     SharedReading,
 )
+from headrace.plugins.config.realtime_options import REALTIME
 
 T = TypeVar("T")
 
@@ -55,22 +59,9 @@ POSITIONS_MAX: Final = 16  # Of splits without changes, so many are asked for a 
 ENDS_BYTES_MAX: Final = 1 << 20  # Of ends that wait for a commit: more than its `fsync` is worth.
 PULSE_EVERY_MS: Final = 500
 REST_MS: Final = 500  # A source that is still is looked at so often.
+WRITTEN_MS: Final = 2  # Realtime: between the starts of two passes; one sync is several events.
+UNTOLD_MS: Final = 10  # The same where no event comes.
 PROGRESS_EVERY_MS: Final = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The bounds of a pipeline."""
-
-    tick_ms: int
-    commit_ms_max: int
-    commit_bytes_max: int
-    outstanding_bytes_max: int
-    outstanding_records_max: int
-    batch_bytes_max: int
-    batch_records_max: int
-    retry_ms_max: int
-    stop_ms_max: int
 
 
 class Pipeline:
@@ -110,6 +101,10 @@ class Pipeline:
         self._unsaved: dict[str, SplitRun] = {}  # Those that may have something to commit.
         self._owing: dict[str, SplitRun] = {}  # Those with batches after their last position.
         self._turn = 0  # Which of the others are asked for a position next.
+        self._modes: Modes | None = None
+        self._pace = limits  # The bounds of this pass, and which logs it reads: None is all.
+        self._logs: Collection[str] | None = None
+        self._ticked_ms = 0  # When all logs were read last.
         self._looked_ms = 0  # When the source said last which splits have something new.
         # What all splits have that is not settled: summed up once a pass, then kept.
         self._held_records = self._held_bytes = 0
@@ -167,6 +162,9 @@ class Pipeline:
             log=around.log,
         )
         self._committed_ms = self._told_ms = self._around.clock.monotonic_ms()
+        source = around.source
+        if not self._until_idle and isinstance(source, Realtime) and source.config.mode == REALTIME:
+            self._modes = Modes(source, self._limits, around.clock, around.log)
 
     def close(self) -> None:
         """Close the sink and the stores."""
@@ -184,6 +182,8 @@ class Pipeline:
         self._held_records = self._held_bytes = 0
         for run in self._awake.values():
             self._hold(run)
+        if self._modes is not None:
+            self._set_pace(self._modes, started_ms)
         due = self._is_position_due(started_ms)
         news = self._news()
         runs = self._asked(news, due=due)
@@ -200,9 +200,22 @@ class Pipeline:
         if not letters_rest:
             self._dead_letters.step([s for s, run in self._runs.items() if not run.closing])
         self._release()
+        if self._modes is not None:
+            self._check_buffer(self._modes)
         self._close_finished()
         self._note_idle(quiet=quiet and letters_rest)
         self._tell()
+        self._wait(started_ms, news, progress, letters_rest=letters_rest)
+
+    def _wait(
+        self,
+        started_ms: int,
+        news: News | None,
+        progress: Collection[Progress],
+        *,
+        letters_rest: bool,
+    ) -> None:
+        """Wait for the next pass, unless there is more to read at once."""
         has_more = Progress.MORE in progress or (news is not None and news.more)
         if has_more or (self._stopping and not self._runs):
             return
@@ -211,6 +224,10 @@ class Pipeline:
             self._wait_for_sink(self._around.clock.monotonic_ms() + SINK_WAIT_MS)
         elif fetching:
             self._wake.wait(SINK_WAIT_MS)
+        elif self._modes is not None and self._modes.realtime and news is not None:
+            if self._modes.is_beginning:
+                self._modes.caught_up(self.stats.records_read)
+            self._wait_for_writes(self._modes, news, started_ms)
         elif not (self._until_idle and (Progress.MOVED in progress or self._quiet_passes == 1)):
             self._wait_for_tick(started_ms + self._limits.tick_ms)
             if news is not None and news.is_still is not None and letters_rest:
@@ -225,6 +242,8 @@ class Pipeline:
             return None
         ready = (r for r in self._runs.values() if r.is_open and now_ms >= r.not_before_ms)
         run, demand = next(ready, None), self._demand(0, due=False)
+        if self._logs is not None:
+            demand = replace(demand, logs=self._logs)
         if run is None or demand.records_max <= 0 or demand.bytes_max <= 0:
             return News(())
         found = self._guard(run, partial(source.look, demand))
@@ -326,7 +345,7 @@ class Pipeline:
         return progress or Progress.WAITING
 
     def _demand(self, uncommitted_bytes: int, *, due: bool) -> Demand:
-        limits = self._limits
+        limits = self._pace
         return Demand(
             records_max=min(
                 0 if self._paused else limits.batch_records_max,
@@ -566,6 +585,60 @@ class Pipeline:
                 except RetriesExhaustedError as exhausted:
                     self._fail(run, exhausted)
 
+    # Modes.
+
+    def _set_pace(self, modes: Modes, started_ms: int) -> None:
+        """Take the bounds of a pass from the modes of the logs, and decide which logs it reads."""
+        modes.follow(self._held_bytes)
+        realtime = modes.realtime
+        self._around.writers.hurry(hurries=bool(realtime))
+        self._pace = self._limits
+        if modes.is_full:
+            self._pace = replace(self._limits, outstanding_bytes_max=0)
+        if not realtime:
+            self._logs = None
+            return
+        is_tick = started_ms - self._ticked_ms >= self._limits.tick_ms
+        # The others wait for room, and leave the buffer to the logs that are in realtime.
+        has_room = self._held_bytes < self._limits.outstanding_bytes_max
+        if is_tick and has_room and not modes.is_whole:
+            self._logs, self._ticked_ms = None, started_ms
+            return
+        self._logs = realtime
+        if not modes.is_full:
+            self._pace = modes.limits
+
+    def _check_buffer(self, modes: Modes) -> None:
+        """Take nothing more once the buffer is full; go on when it is empty."""
+        modes.measure(self._held_bytes)
+        runs = list(self._awake.values())
+        if modes.is_full:
+            if all(run.drained() for run in runs if not run.closing) and modes.emptied():
+                for run in self._runs.values():
+                    if run.is_open:
+                        run.restart()
+                        self._awake[run.split] = run
+            return
+        if not modes.realtime or not self._is_buffer_full(modes, runs):
+            return
+        try:
+            modes.overflowed()
+        except HeadraceError as error:
+            for run in list(self._runs.values()):
+                self._fail(run, error)
+
+    def _is_buffer_full(self, modes: Modes, runs: Sequence[SplitRun]) -> bool:
+        """Say whether a bound is reached on what is not acknowledged."""
+        limits, window = modes.limits, self._limits.commit_bytes_max
+        return (
+            modes.buffered_bytes >= limits.outstanding_bytes_max
+            or self._held_records >= limits.outstanding_records_max
+            or any(
+                run.ledger.uncommitted_bytes >= window and run.ledger.outstanding_bytes * 2 > window
+                for run in runs
+            )
+        )
+
     # Time.
 
     def _wait_for_tick(self, until_ms: int) -> None:
@@ -594,8 +667,38 @@ class Pipeline:
             self.pass_ms = self._looked_ms = now_ms
             self._wake.wait(self._limits.tick_ms)
 
-    def _wait_for_sink(self, until_ms: int) -> None:
-        """Wait until all is settled, or *until_ms*; no longer than that."""
+    def _wait_for_writes(self, modes: Modes, news: News, started_ms: int) -> None:
+        """Wait until a log in realtime was written to, or something else is due."""
+        clock = self._around.clock
+        until_ms = started_ms + (REST_MS if self._is_still(news) else self._limits.tick_ms)
+        while self._commands.empty():
+            now_ms = clock.monotonic_ms()
+            if now_ms >= until_ms or self._is_position_due(now_ms):
+                return
+            readable, wait_ms = modes.source.descriptor(), until_ms - now_ms
+            if modes.source.is_written(modes.realtime):
+                wait_ms = started_ms + (UNTOLD_MS if readable is None else WRITTEN_MS) - now_ms
+                if wait_ms <= 0:
+                    return
+                readable = None
+            self.pass_ms = now_ms
+            if self._sent():
+                self._wait_for_sink(now_ms + 1, rest_ms=1)
+            else:
+                self._wake.wait(wait_ms, readable)
+
+    def _is_still(self, news: News) -> bool:
+        """Say whether there is nothing to do and, at little cost, that there is nothing new."""
+        try:
+            return not self._awake and news.is_still is not None and news.is_still()
+        except Exception:  # noqa: BLE001 (a plugin call: the next look meets the error)
+            return False
+
+    def _wait_for_sink(self, until_ms: int, *, rest_ms: int = SINK_WAIT_MS) -> None:
+        """Wait until all is settled, or *until_ms*; no longer than that.
+
+        A writer that returns earlier is called again after *rest_ms*.
+        """
         before_ms = self._around.clock.monotonic_ms()
         try:
             self._around.writers.drain(until_ms)
@@ -606,8 +709,8 @@ class Pipeline:
             for run in self._runs.values():
                 self._fail(run, named(error))
         self._take_results()
-        if self._sent() and self._around.clock.monotonic_ms() - before_ms < SINK_WAIT_MS:
-            self._wake.wait(SINK_WAIT_MS)  # A writer that does not wait must not make us spin.
+        if self._sent() and self._around.clock.monotonic_ms() - before_ms < rest_ms:
+            self._wake.wait(rest_ms)  # A writer that does not wait must not make us spin.
 
     def _note_idle(self, *, quiet: bool) -> None:
         still = quiet and all(r.drained() for r in self._awake.values())

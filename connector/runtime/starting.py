@@ -13,7 +13,7 @@ from headrace.connector.foundation.job_file import EARLIEST
 from headrace.connector.foundation.offered import located, tokens_of
 from headrace.connector.foundation.processes import this_process
 from headrace.connector.runtime.failures.tolerance import ErrorPolicy, topic_problems
-from headrace.connector.runtime.pipeline import Limits
+from headrace.connector.runtime.limits import Limits
 from headrace.connector.runtime.splits.watch import RestartPolicy, SplitWatch
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.stores import Commit, StateFileError, StateLostError, StoreUnavailableError

@@ -12,6 +12,7 @@ class Tally:
 
     changes: int = 0
     dead_lettered: int = 0
+    records_read: int = 0
     batches: int = 0
     commits: int = 0
     reads: Timing = field(default_factory=Timing)

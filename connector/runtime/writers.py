@@ -15,6 +15,7 @@ class Writers:
         self.sink = sink
         self._clock = clock
         self._own: dict[str, tuple[int, TransactionalWriter]] = {}
+        self._hurries = False
         self.transactional = sink.is_transactional
         with making(sink, "opened"):
             self.shared: Writer = sink.open()
@@ -35,6 +36,7 @@ class Writers:
         self.leave(split)
         with making(self.sink, f"opened for split {split}"):
             writer = self.sink.open_split(split)
+        writer.hurry(hurries=self._hurries)
         self._own[split] = (token, writer)
         return writer
 
@@ -47,6 +49,13 @@ class Writers:
     def window_ms(self) -> int | None:
         """Return how long a transaction may stay open, if there is a bound."""
         return min((writer.window_ms for _, writer in self._own.values()), default=None)
+
+    def hurry(self, *, hurries: bool) -> None:
+        """Have all writers send at once, or when more records came."""
+        if hurries is not self._hurries:
+            self._hurries = hurries
+            for writer in (self.shared, *(writer for _, writer in self._own.values())):
+                writer.hurry(hurries=hurries)
 
     def drain(self, deadline_ms: int) -> bool:
         """Let all writers work, each for its share of the time; say whether all is settled."""

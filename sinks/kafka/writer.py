@@ -58,6 +58,7 @@ class KafkaWriter(Writer):
         self._heard: set[int] = set()
         self._closed = False
         self._singly = False
+        self._hurries = False
         self._renewal_due = False
         self._client = self._new_client()
 
@@ -120,10 +121,17 @@ class KafkaWriter(Writer):
             left_ms = deadline_ms - self._clock.monotonic_ms()
             if left_ms <= 0:
                 break
-            self._poll(min(left_ms, POLL_MS))
+            if self._hurries:
+                self._client.flush(min(left_ms, POLL_MS))
+            else:
+                self._poll(min(left_ms, POLL_MS))
             self._end_unreported()
         self._watch.look()  # Before this, what it asked for had time to come.
         return not self._outstanding
+
+    def hurry(self, *, hurries: bool) -> None:
+        """Let librdkafka linger, or not while `drain` waits."""
+        self._hurries = hurries
 
     def close(self) -> None:
         """Drop what was not sent; its deliveries are never settled."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headrace.plugins import ConfigError, Problem, TableWarning, option
+from headrace.plugins import ConfigError, Problem, RealtimeOptions, TableWarning, option
 from headrace.plugins.config.options import shown
 from headrace.sources.cassandra.agent.protocol import AgentAccess
 from headrace.sources.cassandra.encode.list_modes import CELLS, READ
@@ -35,7 +35,7 @@ _CDC_HINT: Final = "ALTER TABLE … WITH cdc = true, then give the job the new s
 
 
 @dataclass(frozen=True, kw_only=True)
-class CassandraConfig(KeyOptions, HoldOptions):
+class CassandraConfig(KeyOptions, HoldOptions, RealtimeOptions):
     """Options of the Cassandra source."""
 
     nodes: Mapping[str, object] = option(

@@ -43,6 +43,7 @@ from headrace.sources.cassandra.reading.ring_part import RingPart
 from headrace.sources.cassandra.reading.segment_index import IndexFolder, Searcher, SectionFilter
 from headrace.sources.cassandra.reading.stream_watch import follower
 from headrace.sources.cassandra.reading.topology_versions import Nodes, Replicas
+from headrace.sources.cassandra.reading.written_logs import WrittenLogs
 from headrace.sources.cassandra.retention.disposal import SegmentRetention
 from headrace.sources.cassandra.retention.hold import Hold, store_mark
 from headrace.sources.cassandra.ring.splits import SPLITS_MIN, names
@@ -74,7 +75,7 @@ class Parts:
         self.reading: Reading | None = None
         """What reads the logs; None until something is read."""
         self._logs: dict[str, LogDirectory | RemoteLog] = {}
-        self._inotify = Inotify()
+        self.inotify = Inotify()
         self._ring: Nodes | None = None
         self.cdc_bytes_max: int | None = None
         """The maximum size of each node's `cdc_raw`, if a node reported it."""
@@ -223,7 +224,7 @@ class Parts:
                     commitlog,
                     hold=hold,
                     may_be_gone=name in self.config.absent,
-                    watch=FolderWatch(self._inotify, self.context.clock.monotonic_ms),
+                    watch=FolderWatch(self.inotify, self.context.clock.monotonic_ms),
                 )
             owner = owners.setdefault(place, name)
             if owner != name:  # One copy would count as two.
@@ -529,7 +530,7 @@ class Parts:
             self._ring.close()
         for log in self._logs.values():
             log.close()
-        self._inotify.close()
+        self.inotify.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -546,6 +547,8 @@ class Reading:
     """Encodes Avro directly from raw mutations."""
     lists: Lists | None
     """Reads lists from their tables, if that is configured."""
+    written: WrittenLogs
+    """What says when logs are written to."""
 
     def close(self) -> None:
         """Close all files and connections."""
@@ -599,7 +602,9 @@ def build(parts: Parts) -> Reading:
         spared=parts.spared,
     )
     copies = Copies(parts.logs, context.job_key, parts.keys)
-    return Reading(pump, deliveries, copies, Transcoder(deliveries), lists_of(config, context))
+    written = WrittenLogs(parts.logs, cursors, parts.inotify)
+    lists = lists_of(config, context)
+    return Reading(pump, deliveries, copies, Transcoder(deliveries), lists, written)
 
 
 def lists_of(config: CassandraConfig, context: Context) -> Lists | None:

@@ -24,10 +24,10 @@ from headrace.plugins import (
     Problem,
     Quarantined,
     Reader,
+    Realtime,
     Recovery,
     Relocation,
     Resplitting,
-    SharedReading,
     Source,
     Split,
     TableChecks,
@@ -85,7 +85,7 @@ class CassandraSource(
     Relocation,
     TokenRanges,
     Resplitting,
-    SharedReading,
+    Realtime,
     Locality,
     JobTraces,
     Recovery,
@@ -167,6 +167,34 @@ class CassandraSource(
     def look(self, demand: Demand) -> News:
         """Run a pass over the logs for all splits."""
         return self._parts.look(demand)
+
+    def written_logs(self) -> Collection[str]:
+        """Return the nodes whose logs are read from their directories."""
+        return self._parts.built().written.names()
+
+    def silent_logs(self) -> Collection[str]:
+        """Return the nodes whose logs agents serve."""
+        return self._parts.built().written.others()
+
+    def is_written(self, logs: Collection[str]) -> bool:
+        """Return whether an event came of a directory of these nodes, or a check is due."""
+        return self._parts.built().written.are_written(logs)
+
+    def descriptor(self) -> int | None:
+        """Return that of inotify, if it watches all directories that are read."""
+        return self._parts.built().written.descriptor()
+
+    def unread_bytes(self, logs: Collection[str]) -> int:
+        """Return what is durable behind the cursors."""
+        return self._parts.built().written.unread_bytes(logs)
+
+    def untaken_bytes(self) -> int:
+        """Return the size of the agreed mutations that no split has taken."""
+        return self._parts.built().pump.intake.held
+
+    def buffer_bytes(self) -> int:
+        """Return four times the size of the largest segment."""
+        return self._parts.built().written.buffer_bytes()
 
     def nearness(self) -> Nearness:
         """Return whose logs are read from their directories, and what these nodes replicate."""

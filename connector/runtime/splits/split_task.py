@@ -457,6 +457,7 @@ class SplitRun:
             lost = quarantined[0]
             raise NotToleratedError(f"{lost.code}: {lost.message}", place=lost.place)
         self._note_repeats(self.ledger.add(batch, encoded), more=batch.more)
+        self._around.tally.records_read += len(encoded)
         self.read_last = None
         if encoded.facts is not None and len(encoded.facts.timestamps_us):
             self.written_us = encoded.facts.timestamps_us[-1]

@@ -51,6 +51,9 @@ class Client(Protocol):
     def poll(self, wait_ms: int) -> None:
         """Take what came or comes within that time."""
 
+    def flush(self, wait_ms: int) -> None:
+        """Poll until nothing is on its way, at most so long; what waits to be sent does not."""
+
     def cluster(self, topic: str | None, wait_ms: int) -> Cluster:
         """Ask the brokers about themselves, and about *topic*.
 

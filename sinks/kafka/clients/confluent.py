@@ -84,6 +84,14 @@ class ConfluentClient:
             self._on_error(error.args[0])
         self._take()
 
+    def flush(self, wait_ms: int) -> None:
+        """See `Client`."""
+        try:
+            self._producer.flush(wait_ms / 1000)
+        except KafkaException as error:  # Fatal ones are raised.
+            self._on_error(error.args[0])
+        self._take()
+
     def cluster(self, topic: str | None, wait_ms: int) -> Cluster:
         """See `Client`."""
         seconds = wait_ms / 1000

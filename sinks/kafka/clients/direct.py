@@ -38,6 +38,11 @@ class DirectClient:
         self._handle.poll(wait_ms)
         self._take()
 
+    def flush(self, wait_ms: int) -> None:
+        """See `Client`."""
+        self._handle.flush(wait_ms)
+        self._take()
+
     def cluster(self, topic: str | None, wait_ms: int) -> Cluster:
         """See `Client`."""
         try:

@@ -101,6 +101,7 @@ cdef struct Library:
     Client *(*new)(int, Conf *, char *, size_t) noexcept nogil
     void (*destroy)(Client *) noexcept nogil
     int (*poll)(Client *, int) noexcept nogil
+    int (*flush)(Client *, int) noexcept nogil
     int (*outq_len)(Client *) noexcept nogil
     int (*purge)(Client *, int) noexcept nogil
     int (*last_error)() noexcept nogil
@@ -128,7 +129,7 @@ cdef struct Library:
 # In the order of the structure, which is read as an array of addresses.
 _NAMES = (
     "version conf_new conf_destroy conf_set conf_set_dr_msg_cb conf_set_error_cb conf_set_opaque "
-    "new destroy poll outq_len purge last_error fatal_error topic_new topic_destroy produceva "
+    "new destroy poll flush outq_len purge last_error fatal_error topic_new topic_destroy produceva "
     "headers_new headers_copy headers_destroy header_add metadata metadata_destroy "
     "init_transactions begin_transaction commit_transaction abort_transaction error_code "
     "error_string error_is_fatal error_is_retriable error_txn_requires_abort error_destroy"
@@ -393,6 +394,12 @@ cdef class Handle:
         cdef Client *client = self.alive()
         with nogil:
             lib.poll(client, wait_ms)
+
+    def flush(self, int wait_ms):
+        """Send all messages, and wait for their reports, at most so long."""
+        cdef Client *client = self.alive()
+        with nogil:
+            lib.flush(client, wait_ms)
 
     def purge(self, *, bint waits):
         """Fail all messages; with *waits* their reports are there when this returns."""

@@ -244,6 +244,20 @@ class LogDirectory:
         """See `LogReader.is_still`."""
         return self._is_settled and self._watch is not None and self._watch.is_still()
 
+    def is_written(self) -> bool:
+        """Return whether something may have changed since it was listed, other than by time."""
+        return self._watch is None or not self._watch.is_still()
+
+    @property
+    def listed(self) -> Sequence[SegmentInfo] | None:
+        """What was listed last, if that is known."""
+        return None if self._last is None else self._last[0]
+
+    @property
+    def tells(self) -> bool:
+        """Whether events tell when it is written to."""
+        return self._watch is not None and self._watch.is_whole
+
     def _list(self) -> Sequence[SegmentInfo]:
         names = self._names()
         indexed = indexed_segments(names)

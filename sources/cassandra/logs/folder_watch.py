@@ -43,6 +43,11 @@ class Inotify:
         self._closing: weakref.finalize[..., Inotify] | None = None
         self._watched: dict[int, weakref.WeakSet[FolderWatch]] = {}
 
+    @property
+    def descriptor(self) -> int | None:
+        """What is readable when events came; None while no folder is watched."""
+        return self._descriptor
+
     def watch(self, path: Path, what: int, by: "FolderWatch") -> int | None:
         """Tell *by* when *what* changes in *path*; return what it is known by, if it is watched."""
         libc = _libc()
@@ -117,6 +122,11 @@ class FolderWatch:
         self._is_told = True
         if ended is not None:
             self._folders = {path: by for path, by in self._folders.items() if by != ended}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether events tell of all that changes."""
+        return self._is_whole
 
     def is_still(self) -> bool:
         """Return whether a listing would be as the last one was."""

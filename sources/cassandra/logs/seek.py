@@ -55,6 +55,11 @@ def backlog(logs: Logs, state: CdcState | None) -> Sequence[Backlog]:
     return found
 
 
+def unread_bytes(log: NodeLog, marker: Marker) -> int:
+    """Return the bytes of a log after *marker*. Raises as `segments`."""
+    return sum(_left(log, segment, marker) for segment in log.segments())
+
+
 def ahead(logs: Logs, state: CdcState, size_bytes: int) -> CdcState:
     """Return *state* with its markers moved on by about *size_bytes* of all logs together.
 

@@ -115,6 +115,11 @@ class LogCursor:
         self.fetched_ms = 0
 
     @property
+    def listed(self) -> Sequence[SegmentInfo]:
+        """The segments as it knows them."""
+        return self._listed
+
+    @property
     def end(self) -> Marker:
         """The end of what was durable and readable when the log was last listed."""
         if not self._listed:

@@ -444,9 +444,9 @@ class Pump:
 
     def _read_on(self, demand: Demand) -> None:
         started_ms = self._now_ms()
-        self._look(started_ms)
+        self._look(started_ms, demand.logs)
         budget, intake, progress = PASS_BYTES_MAX, self.intake, memoryview(self.intake.progress)
-        logs = [(cursor, self.hosts[cursor.node]) for cursor in self.cursors]
+        logs = [(cursor, self.hosts[cursor.node]) for cursor in self._read_now(demand.logs)]
         most = self._segments_max
         ready = [(progress[host], at) for at, (c, host) in enumerate(logs) if c.may_go_on(most)]
         heapify(ready)
@@ -505,15 +505,18 @@ class Pump:
             self._standing = standing
             self.changes += 1
 
-    def _look(self, now_ms: int) -> None:
-        """List what may be read, for the needed tokens."""
+    def _read_now(self, nodes: Collection[str] | None) -> Sequence[LogCursor]:
+        return [c for c in self._by_node.values() if nodes is None or c.node in nodes]
+
+    def _look(self, now_ms: int, nodes: Collection[str] | None) -> None:
+        """List what may be read of *nodes*, or all, for the needed tokens."""
         if not self._is_narrowed:
             self._narrow()
         if self._missed_at != self.changes:  # They change where it does.
             self._missed_at = self.changes
             stored = [owned.absences.stored for owned in self._owned.values()]
             self._missed = {node for nodes in stored for node in nodes}
-        for cursor in self.cursors:
+        for cursor in self._read_now(nodes):
             cursor.begin_pass()
             if cursor.at_end or not cursor.fetched_ms:
                 self._refresh(cursor, now_ms)

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from headrace.connector.runtime.failures.tolerance import ErrorPolicy
+from headrace.connector.runtime.limits import Limits
 from headrace.connector.runtime.messages import Closed, Gain, Idled
-from headrace.connector.runtime.pipeline import Limits, Pipeline
+from headrace.connector.runtime.pipeline import Pipeline
 from headrace.connector.runtime.splits.ownership import Lease
 from headrace.connector.runtime.splits.split_task import DeliveryResult, Surroundings
 from headrace.connector.runtime.writers import Writers
@@ -48,8 +49,9 @@ class DrivenWake:
     def set(self) -> None:
         """Do nothing, since nothing sleeps."""
 
-    def wait(self, timeout_ms: int) -> None:
+    def wait(self, timeout_ms: int, readable: int | None = None) -> None:
         """Let the time pass."""
+        del readable
         self.waits.append(timeout_ms)
         self.clock.advance(timeout_ms)
 

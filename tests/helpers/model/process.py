@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from headrace.connector.foundation.job_file import RuntimeConfig
 from headrace.connector.runtime.failures.tolerance import ErrorPolicy
+from headrace.connector.runtime.limits import Limits
 from headrace.connector.runtime.messages import Closed, Gain, HandOver, Idled, Lose, Stop
-from headrace.connector.runtime.pipeline import Limits, Pipeline
+from headrace.connector.runtime.pipeline import Pipeline
 from headrace.connector.runtime.replanning import WAIT_SECONDS, ConfiguredSplits, Replanning
 from headrace.connector.runtime.splits.leases import LeaseHolder
 from headrace.connector.runtime.splits.split_task import DeliveryResult, Surroundings
@@ -105,8 +106,9 @@ class OwnClock:
     def set(self) -> None:
         """Do nothing: no thread waits here."""
 
-    def wait(self, timeout_ms: int) -> None:
+    def wait(self, timeout_ms: int, readable: int | None = None) -> None:
         """Let the time pass."""
+        del readable
         self._clock.advance(timeout_ms)
 
 

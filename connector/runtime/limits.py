@@ -1,0 +1,18 @@
+"""The bounds of a pipeline."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much is read at a time, how much may be on its way, and how long things may take."""
+
+    tick_ms: int
+    commit_ms_max: int
+    commit_bytes_max: int
+    outstanding_bytes_max: int
+    outstanding_records_max: int
+    batch_bytes_max: int
+    batch_records_max: int
+    retry_ms_max: int
+    stop_ms_max: int

@@ -1,0 +1,228 @@
+"""Which logs are read as they are written, and the bounded buffer that this needs.
+
+The buffer is what was read and is not acknowledged. Once it is full nothing is read until all of it
+is acknowledged and committed; by default the logs are then read at each tick again, until what is
+unread is small for a while. Rules are in docs/adr/0042-one-reader-two-paces.md. For one thread;
+others may read the numbers.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+import structlog
+
+from headrace.connector.runtime.limits import Limits
+from headrace.plugins import Clock, FatalError, Realtime
+from headrace.plugins.config.realtime_options import FAIL, FALLBACK, LOG, REALTIME
+from headrace.plugins.metrics import Measure, counter, gauge
+
+BATCH_BYTES: Final = 256 * 1024  # Small: the first change of a batch waits for the last one.
+LINGER_MS: Final = 5
+LOOK_MS: Final = 1_000  # Between two looks at what is unread.
+RETURN_PART: Final = 4  # The part of the buffer below which what is unread is small.
+RETURN_MS_MAX: Final = 30 * 60_000
+STEADY_MS: Final = 60 * 60_000  # In realtime: the next fall waits no longer than the first one.
+OVERFLOW, RESTART_BACKLOG, BACKLOG_IS_SMALL, STARTED = (
+    "overflow",
+    "restart_backlog",
+    "backlog_is_small",
+    "started",
+)
+
+
+class RealtimeBufferFullError(FatalError):
+    """The buffer of the realtime mode is full, and `realtime.on_overflow` is `fail`."""
+
+    code = "realtime_buffer_full"
+
+
+class Modes:
+    """See the module. `realtime` are the logs in this mode; while `is_full` nothing is read."""
+
+    def __init__(
+        self, source: Realtime, limits: Limits, clock: Clock, log: structlog.stdlib.BoundLogger
+    ) -> None:
+        """Look at nothing yet: all logs are in mode log."""
+        self.source = source
+        self._options = source.config
+        self._clock = clock
+        self._log = log
+        self._base = limits
+        self._logs: frozenset[str] = frozenset()
+        self._is_fallen = False
+        self._small_since_ms: int | None = None
+        self._look_ms = 0
+        self._return_ms = self._least_return_ms = round(
+            self._options.realtime_return_after_seconds * 1000
+        )
+        self._realtime_since_ms: int | None = None
+        self._returned = False  # Whether the mode is realtime because it returned by itself.
+        self._begun_bytes: int | None = None  # Unread at the start, until all of it is read.
+        self.realtime: frozenset[str] = frozenset()
+        self.is_whole = False
+        """Whether no other log is read."""
+        self.is_full = False
+        self.buffered_bytes = 0
+        """As of the last pass."""
+        self.overflows = 0
+        self.switches: Counter[tuple[str, str, str]] = Counter()
+        """How often the mode changed, by the mode before, the mode after, and the reason."""
+        self._set_capacity(self._options.realtime_buffer_bytes or 0)
+
+    def _set_capacity(self, size_bytes: int) -> None:
+        self.capacity_bytes = size_bytes
+        self.limits = replace(
+            self._base,
+            tick_ms=min(self._base.tick_ms, LINGER_MS),
+            batch_bytes_max=min(self._base.batch_bytes_max, BATCH_BYTES),
+            outstanding_bytes_max=size_bytes,
+        )
+
+    def measure(self, held_bytes: int) -> None:
+        """Note that readers have returned *held_bytes* that are not acknowledged."""
+        self.buffered_bytes = held_bytes + self.source.untaken_bytes()
+
+    def follow(self, held_bytes: int) -> None:
+        """Decide the mode before a pass; for *held_bytes* see `measure`."""
+        self.measure(held_bytes)
+        if self.is_full:
+            return
+        logs = frozenset(self.source.written_logs())
+        if logs != self._logs:
+            joined, self._logs = logs - self._logs, logs
+            self.realtime &= logs
+            if joined and not self._is_fallen:
+                self._begin()
+        if self._is_fallen:
+            self._return_if_small()
+        self.is_whole = not self.source.silent_logs()
+
+    def _begin(self) -> None:
+        """Read logs as they are written if what is unread fits the buffer."""
+        if not self.capacity_bytes:
+            self._set_capacity(self.source.buffer_bytes())
+        unread_bytes = self.source.unread_bytes(self._logs)
+        if self.buffered_bytes + unread_bytes > self.capacity_bytes:
+            self._fall(RESTART_BACKLOG, unread_bytes)
+            return
+        if not self.realtime:
+            self._begun_bytes = unread_bytes
+            self._realtime_since_ms = self._clock.monotonic_ms()
+            self._changed(LOG, REALTIME, STARTED, unread_bytes)
+        self.realtime = self._logs
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether what was unread at the start is still being read."""
+        return self._begun_bytes is not None
+
+    def caught_up(self, records: int) -> None:
+        """Note that all that was unread at the start is read: *records* so far."""
+        size_bytes, self._begun_bytes = self._begun_bytes, None
+        logs = sorted(self.realtime)
+        self._log.info("realtime_started", logs=logs, records=records, size_bytes=size_bytes)
+
+    def overflowed(self) -> None:
+        """Take nothing more until it is empty; with `fallback` in mode log.
+
+        Raises:
+            RealtimeBufferFullError: the splits are to stop.
+
+        """
+        self.is_full = True
+        self.overflows += 1
+        unread_bytes = self.source.unread_bytes(self._logs)
+        self._log.warning(
+            "realtime_buffer_full",
+            logs=sorted(self.realtime),
+            buffered_bytes=self.buffered_bytes,
+            capacity_bytes=self.capacity_bytes,
+            unread_bytes=unread_bytes,
+            on_overflow=self._options.realtime_on_overflow,
+        )
+        if self._options.realtime_on_overflow == FAIL:
+            self.is_full = False
+            raise RealtimeBufferFullError(
+                f"{self.buffered_bytes} bytes are read and not acknowledged",
+                hint="the sink does not keep up; realtime.on_overflow: fallback continues",
+            )
+        if self._options.realtime_on_overflow == FALLBACK:
+            self._fall(OVERFLOW, unread_bytes)
+
+    def emptied(self) -> bool:
+        """Read again; return whether from the committed position, because the mode changed."""
+        self.is_full = False
+        return self._is_fallen
+
+    def _fall(self, reason: str, unread_bytes: int) -> None:
+        now_ms, since_ms = self._clock.monotonic_ms(), self._realtime_since_ms
+        if since_ms is not None and now_ms - since_ms >= STEADY_MS:
+            self._return_ms = self._least_return_ms
+        elif self._returned:
+            self._return_ms = min(max(1, 2 * self._return_ms), RETURN_MS_MAX)
+        self._is_fallen, self._small_since_ms, self._look_ms = True, None, 0
+        self._begun_bytes = self._realtime_since_ms = None
+        self._changed(REALTIME, LOG, reason, unread_bytes)
+        self.realtime = frozenset()
+
+    def _return_if_small(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._look_ms:
+            return
+        self._look_ms = now_ms + LOOK_MS
+        unread_bytes = self.source.unread_bytes(self._logs)
+        if (self.buffered_bytes + unread_bytes) * RETURN_PART >= self.capacity_bytes:
+            self._small_since_ms = None
+            return
+        if self._small_since_ms is None:
+            self._small_since_ms = now_ms
+        if now_ms - self._small_since_ms >= self._return_ms:
+            self._is_fallen, self._returned, self._realtime_since_ms = False, True, now_ms
+            self._changed(LOG, REALTIME, BACKLOG_IS_SMALL, unread_bytes)
+            self.realtime = self._logs
+
+    def _changed(self, before: str, after: str, reason: str, unread_bytes: int) -> None:
+        self.switches[before, after, reason] += 1
+        self._log.info(
+            "mode_changed",
+            logs=sorted(self._logs),
+            before=before,
+            after=after,
+            reason=reason,
+            unread_bytes=unread_bytes,
+            return_after_ms=self._return_ms if after == LOG else None,
+        )
+
+    def measures(self) -> Iterator[Measure]:
+        """Return the mode of each log, and how full the buffer is."""
+        logs, realtime = self._logs, self.realtime
+        yield gauge(
+            "headrace_mode",
+            "1 for the mode in which a log is read.",
+            [({"log": each, "mode": REALTIME if each in realtime else LOG}, 1) for each in logs],
+        )
+        yield counter(
+            "headrace_mode_changes_total",
+            "How often the mode changed.",
+            [
+                ({"before": before, "after": after, "reason": reason}, count)
+                for (before, after, reason), count in dict(self.switches).items()
+            ],
+        )
+        yield gauge(
+            "headrace_realtime_buffer_bytes",
+            "Read and not acknowledged, over all logs.",
+            [({}, self.buffered_bytes)],
+        )
+        yield gauge(
+            "headrace_realtime_buffer_capacity_bytes",
+            "The most of this in mode realtime.",
+            [({}, self.capacity_bytes)],
+        )
+        yield counter(
+            "headrace_realtime_overflows_total",
+            "How often the buffer was full.",
+            [({}, self.overflows)],
+        )
