@@ -74,27 +74,40 @@ def _logs(schema: Path, folders: Sequence[Path], *, each: int, syncs: int) -> Se
     return made
 
 
-def write(schema: str, folders: Sequence[str], each: int, warm: int, syncs: int) -> None:
+def write(
+    schema: str,
+    folders: Sequence[str],
+    each: int,
+    syncs: int,
+    sync_seconds: float = SYNC_SECONDS,
+    warm: int = 0,
+) -> None:
     """Write the logs; print a line when they are prepared, and begin after one has come.
 
-    Another line has to come after *warm* syncs. The nodes sync one after another, as nodes do that
-    know nothing of each other.
+    Another line has to come after *warm* syncs, if there are any. The nodes sync one after another,
+    as nodes do that know nothing of each other. In the end print when each section became durable
+    in each log, in ns.
     """
     logs = _logs(Path(schema), [Path(f) for f in folders], each=each, syncs=syncs)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    for numbers in (range(warm), range(warm, syncs)):
+    durable: list[int] = []
+    for numbers in filter(len, (range(warm), range(warm, syncs))):
         sys.stdin.readline()
-        _sync(logs, numbers)
+        durable += _sync(logs, numbers, sync_seconds)
+    sys.stdout.write(json.dumps(durable) + "\n")
+    sys.stdout.flush()
 
 
-def _sync(logs: Sequence[_Log], numbers: range) -> None:
-    began = time.monotonic() - SYNC_SECONDS * numbers.start
+def _sync(logs: Sequence[_Log], numbers: range, sync_seconds: float) -> Iterator[int]:
+    """Write sections of all logs; yield when each became durable, in ns."""
+    began = time.monotonic() - sync_seconds * numbers.start
     for number in numbers:
         for place, log in enumerate(logs):
-            due = began + SYNC_SECONDS * (number + place / len(logs))
+            due = began + sync_seconds * (number + place / len(logs))
             time.sleep(max(0.0, due - time.monotonic()))
             log.sync(number)
+            yield time.monotonic_ns()
 
 
 def tail(
@@ -109,8 +122,8 @@ def tail(
     each = max(1, round(rate * SYNC_SECONDS))
     warm = round(WARM_SECONDS / SYNC_SECONDS)
     syncs = warm + max(1, round(seconds / SYNC_SECONDS))
-    with _writer(schema, folders, each, warm, syncs) as write_on:
-        job = _job(place, schema, folders, splits)
+    with writer_of(schema, folders, each, syncs, warm=warm) as (write_on, _):
+        job = job_of(place, schema, folders, splits)
         with worker_of(job) as worker, closing(SqliteStore.open(state_of(job), "tail")) as store:
             until(lambda: all(state.position for state in store.states()))
             time.sleep(WARM_SECONDS)
@@ -131,9 +144,12 @@ def tail(
     }
 
 
-def _job(place: Path, schema: str, folders: Sequence[Path], splits: int) -> Path:
+def job_of(
+    place: Path, schema: str, folders: Sequence[Path], splits: int, mode: str = "log"
+) -> Path:
     """Write a job that reads the logs in *folders*; return its path."""
     source = {
+        "mode": mode,
         "plugin": "cassandra",
         "schema": schema,
         "consistency": "QUORUM",
@@ -152,11 +168,20 @@ def state_of(job: Path) -> Path:
 
 
 @contextmanager
-def _writer(
-    schema: str, folders: Sequence[Path], each: int, warm: int, syncs: int
-) -> Iterator[Callable[[], None]]:
-    """Prepare the logs in another process; give what lets it write their next part."""
-    arguments = json.dumps([schema, [str(folder) for folder in folders], each, warm, syncs])
+def writer_of(
+    schema: str,
+    folders: Sequence[Path],
+    each: int,
+    syncs: int,
+    sync_seconds: float = SYNC_SECONDS,
+    warm: int = 0,
+) -> Iterator[tuple[Callable[[], None], Callable[[], Sequence[int]]]]:
+    """Prepare the logs in another process; give what lets it write them, and when it did; `write`.
+
+    The latter waits until all is written.
+    """
+    names = [str(folder) for folder in folders]
+    arguments = json.dumps([schema, names, each, syncs, sync_seconds, warm])
     with subprocess.Popen(  # noqa: S603 (our own module)
         [sys.executable, "-m", "bench.tail", arguments],
         cwd=_ROOT,
@@ -171,8 +196,13 @@ def _writer(
             child.stdin.write("\n")
             child.stdin.flush()
 
+        def ended() -> Sequence[int]:
+            assert child.stdout is not None  # noqa: S101 (it is a pipe)
+            durable: Sequence[int] = json.loads(child.stdout.readline())
+            return durable
+
         try:
-            yield write_on
+            yield write_on, ended
         finally:
             child.kill()
 
