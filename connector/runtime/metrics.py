@@ -72,6 +72,8 @@ class JobMeasures:
             "1 for the state that a split is seen in.",
             [({"split": s, "state": state.value}, 1) for s, state in self._watch.states().items()],
         )
+        if self._pipeline.modes is not None:
+            yield from self._pipeline.modes.measures()
         yield from self._lag(runs)
         yield from self._source.measures()
         usage = resource.getrusage(resource.RUSAGE_SELF)

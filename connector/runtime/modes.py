@@ -19,6 +19,7 @@ from headrace.plugins.config.realtime_options import FAIL, FALLBACK, LOG, REALTI
 from headrace.plugins.metrics import Measure, counter, gauge
 
 BATCH_BYTES: Final = 256 * 1024  # Small: the first change of a batch waits for the last one.
+BATCH_PART: Final = 16  # Of a small buffer a batch is this part: it may become larger when encoded.
 LINGER_MS: Final = 5
 LOOK_MS: Final = 1_000  # Between two looks at what is unread.
 RETURN_PART: Final = 4  # The part of the buffer below which what is unread is small.
@@ -76,7 +77,9 @@ class Modes:
         self.limits = replace(
             self._base,
             tick_ms=min(self._base.tick_ms, LINGER_MS),
-            batch_bytes_max=min(self._base.batch_bytes_max, BATCH_BYTES),
+            batch_bytes_max=min(
+                self._base.batch_bytes_max, BATCH_BYTES, size_bytes // BATCH_PART + 1
+            ),
             outstanding_bytes_max=size_bytes,
         )
 

@@ -131,6 +131,11 @@ class Pipeline:
         """The splits as they are now, to be read only. Any thread may ask."""
         return list(self._runs.values())
 
+    @property
+    def modes(self) -> Modes | None:
+        """The modes of the logs, if the job may be in realtime. Any thread may read its numbers."""
+        return self._modes
+
     def moved_ms(self, run: SplitRun) -> int:
         """Return when something of a split moved, or there was nothing. Any thread may ask."""
         return run.moved_ms if run.split in self._awake else max(run.moved_ms, self._looked_ms)
@@ -609,17 +614,16 @@ class Pipeline:
             self._pace = modes.limits
 
     def _check_buffer(self, modes: Modes) -> None:
-        """Take nothing more once the buffer is full; go on when it is empty."""
+        """Take nothing more once the buffer is full; continue when it is empty."""
         modes.measure(self._held_bytes)
-        runs = list(self._awake.values())
         if modes.is_full:
-            if all(run.drained() for run in runs if not run.closing) and modes.emptied():
-                for run in self._runs.values():
-                    if run.is_open:
-                        run.restart()
-                        self._awake[run.split] = run
+            runs = [run for run in self._runs.values() if not run.closing]
+            if all(run.drained() for run in runs) and modes.emptied():
+                for run in runs:
+                    run.restart()
+                    self._awake[run.split] = run
             return
-        if not modes.realtime or not self._is_buffer_full(modes, runs):
+        if not modes.realtime or not self._is_buffer_full(modes):
             return
         try:
             modes.overflowed()
@@ -627,7 +631,7 @@ class Pipeline:
             for run in list(self._runs.values()):
                 self._fail(run, error)
 
-    def _is_buffer_full(self, modes: Modes, runs: Sequence[SplitRun]) -> bool:
+    def _is_buffer_full(self, modes: Modes) -> bool:
         """Say whether a bound is reached on what is not acknowledged."""
         limits, window = modes.limits, self._limits.commit_bytes_max
         return (
@@ -635,7 +639,7 @@ class Pipeline:
             or self._held_records >= limits.outstanding_records_max
             or any(
                 run.ledger.uncommitted_bytes >= window and run.ledger.outstanding_bytes * 2 > window
-                for run in runs
+                for run in self._awake.values()
             )
         )
 

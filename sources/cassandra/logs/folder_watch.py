@@ -125,7 +125,7 @@ class FolderWatch:
 
     @property
     def is_whole(self) -> bool:
-        """Whether events tell of all that changes."""
+        """Whether all that changes causes events."""
         return self._is_whole
 
     def is_still(self) -> bool:

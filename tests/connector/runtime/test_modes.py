@@ -1,0 +1,246 @@
+"""The mode of logs: read as they are written, a buffer that is bounded, fall and return."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.connector.runtime.modes import LOOK_MS, STEADY_MS
+from headrace.connector.runtime.pipeline import REST_MS, WRITTEN_MS
+from headrace.plugins import Delivery
+from helpers.jobs.realtime_rig import BUFFER_BYTES, RETURN_SECONDS, RealtimeRig
+from helpers.jobs.rig import TICK_MS
+
+MORE = BUFFER_BYTES // 50  # Changes that the buffer has no room for.
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., RealtimeRig]]:
+    """Return what makes a rig with options of the source."""
+    made: list[RealtimeRig] = []
+
+    def rig(**options: object) -> RealtimeRig:
+        made.append(RealtimeRig(tmp_path, **options))
+        made[-1].passes(5)
+        return made[-1]
+
+    yield rig
+    for each in made:
+        each.crash()
+        each.store.close()
+
+
+@pytest.fixture
+def rig(make: Callable[..., RealtimeRig]) -> RealtimeRig:
+    """Return a rig that has nothing to read."""
+    return make()
+
+
+def settled(rig: RealtimeRig) -> None:
+    """Let passes come until all that is synced is committed."""
+    rig.until(lambda: len(rig.committed_numbers()) == rig.log.synced)
+
+
+def fallen(rig: RealtimeRig) -> None:
+    """Let the buffer overflow while the sink reports nothing, and the sink report all."""
+    rig.hold()
+    rig.write(MORE)
+    rig.until(lambda: rig.modes.is_full)
+    rig.let_go()
+    settled(rig)
+
+
+def returned_after_ms(rig: RealtimeRig) -> int:
+    """Let passes come until the mode is realtime; return how long that took."""
+    began_ms = rig.clock.monotonic_ms()
+    rig.until(lambda: bool(rig.modes.realtime), passes_max=100_000)
+    return rig.clock.monotonic_ms() - began_ms
+
+
+def test_a_write_ends_the_wait(rig: RealtimeRig) -> None:
+    """What is durable is delivered by the next pass, which no tick is waited for."""
+    written_ms: list[int] = []
+    delivered_ms: list[int] = []
+    wait, deliver = rig.wake.wait, rig.sink.deliver
+
+    def write(timeout_ms: int, readable: int | None = None) -> None:
+        if readable is None or written_ms:
+            wait(timeout_ms)
+            return
+        rig.write(1)  # Meanwhile: the descriptor is readable, so the wait ends.
+        written_ms.append(rig.clock.monotonic_ms())
+
+    def noted(delivery: Delivery, *, leave_out: int | None = None) -> list[int]:
+        delivered_ms.append(rig.clock.monotonic_ms())
+        return deliver(delivery, leave_out=leave_out)
+
+    rig.wake.wait, rig.sink.deliver = write, noted  # type: ignore[method-assign]
+    rig.until(lambda: [0] == rig.numbers)
+
+    assert delivered_ms[0] - written_ms[0] <= WRITTEN_MS < TICK_MS
+
+
+def test_nothing_to_read_is_no_work(rig: RealtimeRig) -> None:
+    """A pass without news is followed by a long wait for the descriptor."""
+    rig.clock.advance(1)
+    settled(rig)
+    del rig.wake.waits[:]
+    rig.passes(4)
+
+    assert REST_MS in rig.wake.waits
+    assert len(rig.wake.waits) <= 4
+
+
+def test_mode_log_is_paced_by_the_tick(make: Callable[..., RealtimeRig]) -> None:
+    """Without the option a pipeline has no modes."""
+    rig = make(mode="log")
+    rig.write(3)
+    rig.until(lambda: 3 == len(rig.numbers))
+
+    assert rig.pipeline._modes is None  # noqa: SLF001 (what is tested)
+
+
+def test_a_full_buffer_is_latched(rig: RealtimeRig) -> None:
+    """Once it is full nothing is read until all is acknowledged and committed."""
+    rig.hold()
+    while not rig.modes.is_full:
+        rig.write(3)
+        rig.passes(1)
+    written = rig.log.synced
+    rig.write(MORE)
+    read = rig.pipeline.stats.records_read
+    assert BUFFER_BYTES <= rig.modes.buffered_bytes <= BUFFER_BYTES + rig.log.section_bytes_max
+    assert 0 < read <= written
+
+    delivery, settle = rig.sink.held.popleft()
+    settle(rig.sink.deliver(delivery))  # There is room again.
+    rig.passes(20)
+    assert (True, read) == (rig.modes.is_full, rig.pipeline.stats.records_read)
+
+    rig.let_go()
+    settled(rig)
+    assert not rig.modes.is_full
+    assert list(range(written + MORE)) == sorted(rig.numbers)
+
+
+def test_fallback(rig: RealtimeRig) -> None:
+    """The mode is log, with a reason; what was acknowledged before is not delivered again."""
+    fallen(rig)
+
+    assert frozenset() == rig.modes.realtime
+    assert 1 == rig.modes.switches["realtime", "log", "overflow"] == rig.modes.overflows
+    assert list(range(MORE)) == sorted(rig.numbers)
+
+
+def test_it_returns_when_the_backlog_was_small_for_long_enough(rig: RealtimeRig) -> None:
+    """Not earlier, nor while what is unread or not acknowledged is more than a quarter."""
+    fallen(rig)
+    assert 0 <= returned_after_ms(rig) - RETURN_SECONDS * 1_000 <= 3 * LOOK_MS
+    assert 1 == rig.modes.switches["log", "realtime", "backlog_is_small"]
+
+    fallen(rig)
+    rig.hold()
+    rig.write(MORE // 2)
+    rig.passes(20 * 2 * RETURN_SECONDS)
+    assert frozenset() == rig.modes.realtime
+    rig.let_go()
+    settled(rig)
+
+
+def test_the_wait_is_an_option(make: Callable[..., RealtimeRig]) -> None:
+    """`realtime.return_after_seconds` is the wait before the first return."""
+    rig = make(**{"realtime.return_after_seconds": 7})
+    fallen(rig)
+
+    assert 0 <= returned_after_ms(rig) - 7_000 <= 3 * LOOK_MS
+
+
+def test_a_return_that_fails_doubles_the_wait(rig: RealtimeRig) -> None:
+    """Up to half an hour; an hour in realtime resets it."""
+    least_ms = RETURN_SECONDS * 1_000
+    fallen(rig)
+    for wait_ms in (least_ms, 2 * least_ms, 4 * least_ms):
+        assert 0 <= returned_after_ms(rig) - wait_ms <= 3 * LOOK_MS
+        fallen(rig)
+    returned_after_ms(rig)
+    rig.clock.advance(STEADY_MS)
+    fallen(rig)
+    assert 0 <= returned_after_ms(rig) - least_ms <= 3 * LOOK_MS
+
+
+def test_the_wait_is_half_an_hour_at_most(rig: RealtimeRig) -> None:
+    """However many returns failed."""
+    for _ in range(10):
+        fallen(rig)
+        rig.modes._small_since_ms = 0  # noqa: SLF001 (so that it need not be waited for)
+        rig.clock.advance(30 * 60_000)
+        rig.passes(3)
+        assert rig.modes.realtime
+
+
+def test_block(make: Callable[..., RealtimeRig]) -> None:
+    """With `block` it reads on in the same mode, when the buffer is empty."""
+    rig = make(**{"realtime.on_overflow": "block"})
+    fallen(rig)
+
+    assert {"node"} == rig.modes.realtime
+    assert list(range(MORE)) == sorted(rig.numbers)
+    assert rig.modes.overflows > 0 == rig.modes.switches["realtime", "log", "overflow"]
+
+
+def test_fail(make: Callable[..., RealtimeRig]) -> None:
+    """With `fail` every split stops with an error that names the option."""
+    rig = make(**{"realtime.on_overflow": "fail"})
+    rig.hold()
+    rig.write(MORE)
+    rig.until(lambda: rig.modes.overflows > 0)
+    rig.let_go()
+    rig.until(lambda: 2 == len(rig.closed()))
+
+    errors = [closed.error for closed in rig.closed()]
+    assert {"realtime_buffer_full"} == {error.code for error in errors if error}
+    assert all("realtime.on_overflow" in str(error) for error in errors)
+
+
+def test_a_restart_with_a_small_backlog(make: Callable[..., RealtimeRig]) -> None:
+    """The mode is realtime at once, and a log line says how many records were read again."""
+    rig = make()
+    rig.crash()
+    rig.write(7)
+    rig.start()
+    with pytest.MonkeyPatch.context() as patched:
+        told: list[int] = []
+        patched.setattr(rig.modes, "caught_up", told.append)
+        rig.passes(1)
+        assert {"node"} == rig.modes.realtime
+        rig.passes(3)
+
+    assert 7 == told[0]
+
+
+def test_a_restart_with_a_large_backlog(make: Callable[..., RealtimeRig]) -> None:
+    """The mode is log until it is small for long enough."""
+    rig = make()
+    rig.crash()
+    rig.write(MORE)
+    rig.start()
+    settled(rig)
+    assert 1 == rig.modes.switches["realtime", "log", "restart_backlog"]
+
+    assert 0 < returned_after_ms(rig)
+
+
+def test_measures(rig: RealtimeRig) -> None:
+    """The mode, the buffer and the changes of the mode are metrics."""
+    fallen(rig)
+    found = {
+        (measure.name, *sorted(labels.values())): value
+        for measure in rig.modes.measures()
+        for labels, value in measure.samples
+    }
+
+    assert 1 == found["headrace_mode", "log", "node"]
+    assert 1 == found["headrace_mode_changes_total", "log", "overflow", "realtime"]
+    assert BUFFER_BYTES == found["headrace_realtime_buffer_capacity_bytes",]
+    assert 0 == found["headrace_realtime_buffer_bytes",]
+    assert 1 == found["headrace_realtime_overflows_total",]

@@ -1,0 +1,108 @@
+"""A pipeline over the Cassandra source in mode realtime and one live log, pass by pass."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.connector.runtime.messages import Gain
+from headrace.connector.runtime.modes import Modes
+from headrace.connector.runtime.splits.ownership import Lease
+from headrace.plugins.testing.doubles import ChaosResult
+from headrace.sources.cassandra.state.cdc_state import CdcState
+from helpers.jobs.rig import LEASE_MS, Rig
+from helpers.logs.forged import SCHEMA
+from helpers.logs.live_log import LiveLog
+from helpers.logs.node_logs import source
+
+if TYPE_CHECKING:
+    from headrace.sources.cassandra.source import CassandraSource
+
+BUFFER_BYTES = 4_000
+RETURN_SECONDS = 30
+
+
+class RealtimeRig(Rig):
+    """See the module. `numbers` are the changes that reached the sink, in order."""
+
+    def __init__(self, folder: Path, **options: object) -> None:
+        """Start a worker over an empty log; *options* are the source's."""
+        folder.mkdir(exist_ok=True)
+        super().__init__(folder / "state.db", batch_records_max=1_000)
+        schema = folder / "schema.cql"
+        schema.write_text(SCHEMA.replace("'3'", "'1'"))
+        self.log = LiveLog(folder / "node")
+        self._options = {
+            "nodes": {"node": str(folder / "node")},
+            "schema": str(schema),
+            "consistency": "ONE",
+            "splits": 2,
+            "mode": "realtime",
+            "realtime.buffer_bytes": BUFFER_BYTES,
+            "realtime.return_after_seconds": RETURN_SECONDS,
+            **options,
+        }
+        self._before: list[int] = []
+        self.start()
+
+    def start(self) -> None:
+        """Start a worker, with new leases."""
+        self.cassandra: CassandraSource = source(self._options, self.clock, job="job")
+        self.open({split.split_id: 0 for split in self.cassandra.plan()}, source=self.cassandra)
+        self.take("w1")
+
+    def take(self, worker: str) -> None:
+        """Claim all splits; those of this worker are given to its pipeline."""
+        tokens = self.store.claim(worker, self.store.leases(), LEASE_MS)
+        deadline_ms = self.clock.monotonic_ms() + (1 << 40)
+        for split, token in tokens.items():
+            if worker == "w1":
+                lease = Lease(split, token, deadline_ms=deadline_ms, margin_ms=1_000)
+                self.pipeline.command(Gain(lease))
+
+    def crash(self) -> None:
+        """End the worker as kill -9 does; what the sink holds never arrives."""
+        self._before = self.numbers
+        self.pipeline.close()
+        self.cassandra.close()
+
+    @property
+    def modes(self) -> Modes:
+        """The modes of the pipeline."""
+        assert self.pipeline._modes is not None  # noqa: SLF001 (what is tested)
+        return self.pipeline._modes  # noqa: SLF001 (likewise)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The changes that reached the sink."""
+        values = [json.loads(value)["columns"]["v"]["value"] for value in self.written()]
+        return [*self._before, *(int(bytes.fromhex(value[2:])) for value in values)]
+
+    def hold(self, deliveries: int = 10_000) -> None:
+        """Let the sink report nothing of the next deliveries."""
+        self.script.extend([ChaosResult.HOLD] * deliveries)
+
+    def let_go(self) -> None:
+        """Let it report all, and hold no more."""
+        self.script.clear()
+        self.sink.let_go()
+
+    def write(self, count: int, **how: int) -> None:
+        """Let the node write changes, and sync."""
+        self.log.append(count, **how)
+        self.log.sync()
+
+    def markers(self) -> Sequence[tuple[int, int]]:
+        """Return up to where each split committed the log."""
+        found = []
+        for state in self.store.states():
+            if state.position is None:
+                return ()
+            marker = CdcState.decode(state.position).markers["node"]
+            found.append((marker.segment_id, marker.offset))
+        return found
+
+    def committed_numbers(self) -> set[int]:
+        """Return the changes that all splits have committed."""
+        end = min(self.markers(), default=(0, 0))
+        return {number for number, place in enumerate(self.log.places) if place <= end}

@@ -1,0 +1,148 @@
+"""What tells that logs are written to, and a worker that such an event wakes."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import structlog
+import yaml
+
+from headrace.plugins.testing.doubles import DrivenClock
+from headrace.sources.cassandra.logs.folder_watch import CHECKED_MS
+from headrace.sources.cassandra.reading.written_logs import SEGMENT_BYTES, SEGMENTS
+from headrace.sources.cassandra.source import CassandraSource
+from helpers.jobs.live_worker import working
+from helpers.logs.forged import SCHEMA
+from helpers.logs.live_log import LiveLog
+from helpers.logs.node_logs import batches, open_all, source
+
+TICK_SECONDS = 60
+SECONDS_MAX = 20
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is of Linux")
+
+
+@contextmanager
+def reading(folder: Path, clock: DrivenClock, **options: object) -> Iterator[CassandraSource]:
+    """Give a source whose readers have read a log twice."""
+    (folder / "schema.cql").write_text(SCHEMA.replace("'3'", "'1'"))
+    made = source(
+        {
+            "nodes": {"node": str(folder / "node")},
+            "schema": str(folder / "schema.cql"),
+            "consistency": "ONE",
+            **options,
+        },
+        clock,
+    )
+    readers = open_all(made).values()
+    for _ in range(2):  # The second listing is watched.
+        list(batches(readers))
+    yield made
+    made.close()
+
+
+def test_an_event_tells(tmp_path: Path) -> None:
+    """A sync does, and a listing that is older than a second; nothing else."""
+    clock, log = DrivenClock(), LiveLog(tmp_path / "node")
+    with reading(tmp_path, clock) as made:
+        assert ["node"] == list(made.written_logs())
+        assert [] == list(made.silent_logs())
+        assert isinstance(made.descriptor(), int)
+        assert not made.is_written(["node"])
+        log.append(2)
+        log.sync()
+        assert made.is_written(["node"])
+        assert not made.is_written([])
+
+    with reading(tmp_path, clock) as made:
+        assert not made.is_written(["node"])
+        clock.advance(CHECKED_MS)
+        assert made.is_written(["node"])
+
+
+def test_what_another_has_listed_is_news(tmp_path: Path) -> None:
+    """An event that another caller of the log took still counts until the cursor has read it."""
+    clock, log = DrivenClock(), LiveLog(tmp_path / "node")
+    with reading(tmp_path, clock) as made:
+        log.append(2)
+        log.sync()
+        unread = made.unread_bytes(["node"])  # It lists the log.
+
+        assert made.is_written(["node"])
+        assert 0 < unread <= log.places[-1][1]
+
+
+def test_what_is_unread(tmp_path: Path) -> None:
+    """It is counted from the cursor; nothing of logs that are not read."""
+    clock, log = DrivenClock(), LiveLog(tmp_path / "node")
+    log.append(5)
+    log.sync()
+    with reading(tmp_path, clock) as made:
+        assert 0 == made.unread_bytes(["node"]) == made.unread_bytes(["other"])
+        log.append(3)
+        log.sync(rolls=True)
+        first = made.unread_bytes(["node"])
+        log.append(3)
+        log.sync()
+        assert 0 < first < made.unread_bytes(["node"])
+
+
+def test_the_buffer_has_room_for_segments(tmp_path: Path) -> None:
+    """For some of Cassandra's default size, or of that of the largest one."""
+    clock, log = DrivenClock(), LiveLog(tmp_path / "node")
+    log.sync()
+    with reading(tmp_path, clock) as made:
+        assert SEGMENTS * SEGMENT_BYTES == made.buffer_bytes()
+        path = next((tmp_path / "node").glob("*.log"))
+        with path.open("r+b") as file:
+            file.truncate(2 * SEGMENT_BYTES)
+        assert 2 * SEGMENTS * SEGMENT_BYTES == made.buffer_bytes()
+
+
+@pytest.mark.parametrize("mode", ["realtime", "log"])
+def test_a_worker_does_not_wait_for_the_tick(tmp_path: Path, mode: str) -> None:
+    """In mode realtime a change is delivered at once, while the tick is a minute away."""
+    log, out = LiveLog(tmp_path / "node"), tmp_path / "out"
+    (tmp_path / "schema.cql").write_text(SCHEMA.replace("'3'", "'1'"))
+    job = tmp_path / "job.yaml"
+    document = {
+        "job": "job",
+        "state": "state.db",
+        "source": {
+            "plugin": "cassandra",
+            "nodes": {"node": str(log.folder)},
+            "schema": str(tmp_path / "schema.cql"),
+            "consistency": "ONE",
+            "splits": 2,
+            "mode": mode,
+        },
+        "sink": {"plugin": "files", "path": str(out)},
+        "runtime": {"tick_min_ms": TICK_SECONDS * 1_000},
+    }
+    job.write_text(yaml.safe_dump(document))
+
+    def come(count: int, seconds: float) -> bool:
+        began = time.monotonic()
+        while time.monotonic() - began < seconds:
+            files = [out] if out.is_file() else list(out.glob("*"))
+            if sum(len(each.read_text().splitlines()) for each in files) >= count:
+                return True
+            time.sleep(0.01)
+        return False
+
+    log.append(1)
+    log.sync()
+    with working(job, structlog.stdlib.get_logger()):
+        assert come(1, SECONDS_MAX)
+        if mode == "log":
+            log.append(1)
+            log.sync()
+            assert not come(2, 0.5)
+            return
+        for count in (2, 3, 4):
+            log.append(1)
+            log.sync()
+            assert come(count, SECONDS_MAX)
