@@ -1,7 +1,7 @@
 """What a worker costs and how late it is while a real node is written to: `make bench-live`.
 
 A Cassandra node syncs its commit log each 100 ms. A worker reads its directory in 8 splits and
-writes into a real Kafka. Rows of 13 columns come at a steady pace. A watcher sees when an index
+writes into a real Kafka: first in mode log, then another one in mode realtime. Rows of 13 columns come at a steady pace. A watcher sees when an index
 file says that a row is durable, and a consumer when it is published; each message says where in
 the log its row is. All are on the same processors.
 """
@@ -50,7 +50,7 @@ SETTINGS: Final = {
     "memtable_heap_space": "512MiB",
 }
 _OPTIONS: Final = ("-XX:TieredStopAtLevel=4", "-Xms2G", "-Xmx2G")  # All of Java's compilers.
-_TOPIC: Final = "live"
+MODES: Final = ("log", "realtime")
 _PARTITIONS: Final = 4
 _WARM_RATE: Final = 5_000  # What a node uses most is compiled then.
 _WARM_SECONDS: Final = 20.0
@@ -157,20 +157,21 @@ def _end(name: str, **arguments: object) -> Iterator[subprocess.Popen[str]]:
 
 
 def measured(
-    folder: Path, servers: str, node: Node, *, seconds: float
+    folder: Path, servers: str, node: Node, mode: str, *, seconds: float
 ) -> tuple[float, Sequence[Written], Sequence[Row]]:
     """Return the share of a core that an idle worker takes, what it took for rows, and these."""
-    topic = NewTopic(_TOPIC, _PARTITIONS, 1, config={"message.timestamp.type": "LogAppendTime"})
+    folder.mkdir()
+    topic = NewTopic(mode, _PARTITIONS, 1, config={"message.timestamp.type": "LogAppendTime"})
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([topic])[_TOPIC].result(60)
-    job = _job(folder, servers, node)
+    admin.create_topics([topic])[mode].result(60)
+    job = _job(folder, servers, node, mode)
     index, received = folder / "durable.txt", folder / "received.msgpack"
     written = []
     with (
         worker_of(job) as worker,
         closing(SqliteStore.open(state_of(job), "live")) as store,
         _end("watch", folder=str(node.cdc_raw), out=str(index)),
-        _end("consume", servers=servers, topic=_TOPIC, out=str(received)),
+        _end("consume", servers=servers, topic=mode, out=str(received)),
     ):
         until(lambda: all(state.position for state in store.states()))
         count = node.write(_WARM_RATE, min(seconds, _WARM_SECONDS))["rows"]
@@ -204,11 +205,13 @@ def _waited_seconds(pid: int) -> float:
     return sum(int(each.read_text().split()[1]) for each in threads) / 1e9
 
 
-def _job(folder: Path, servers: str, node: Node) -> Path:
+def _job(folder: Path, servers: str, node: Node, mode: str) -> Path:
     document = {
         "job": "live",
         "state": "state.db",
+        "start": "latest",
         "source": {
+            "mode": mode,
             "plugin": "cassandra",
             "contact_points": [node.contact_point],
             "topology": "live",
@@ -218,7 +221,7 @@ def _job(folder: Path, servers: str, node: Node) -> Path:
             "consistency": "QUORUM",
             "splits": SPLITS,
         },
-        "sink": {"plugin": "kafka", "bootstrap.servers": servers, "topic": _TOPIC},
+        "sink": {"plugin": "kafka", "bootstrap.servers": servers, "topic": mode},
     }
     path = folder / "live.yaml"
     path.write_text(yaml.safe_dump(document))
@@ -254,21 +257,19 @@ def _rows(index: Path, received: Path, state: Path) -> Sequence[Row]:
 
 
 def figures_of(
-    idle: float, written: Sequence[Written], rows: Sequence[Row], md5: float
+    mode: str, idle: float, written: Sequence[Written], rows: Sequence[Row], slower: float
 ) -> Sequence[Figure]:
     """Return what was found of each rate, and of the idle worker."""
-    slower = max(1.0, md5 / MD5_NS)
-    made = [Figure("this machine: MD5 of 323 bytes", "ns", [md5], {"where goals were set": MD5_NS})]
     share = _PERCENT * idle
-    title = "an idle worker, a live node"
-    made.append(
+    title = f"{mode}: an idle worker, a live node"
+    made = [
         Figure(title, "% of a core", [share], {}, goal=_IDLE_GOAL, alarm=_IDLE_ALARM).where(slower)
-    )
+    ]
     for each in written:
         own = [row for row in rows if each.began_us <= row.written * 1e3 <= each.ended_us]
         if len(own) != each.rows:
             raise ProbeFailedError(f"{len(own)} of {each.rows} rows were received")
-        title = f"{each.rate:,} rows a second: "
+        title = f"{mode}: {each.rate:,} rows a second: "
         cost = each.cpu_seconds / each.rows * 1e6
         goal, alarm = _GOALS_US[each.rate], _ALARMS_US[each.rate]
         busy = {
@@ -311,13 +312,22 @@ def main() -> int:
         )
         md5 = md5_ns(probe("bare", log=str(recording.log)))
         node = Node(stack, folder / "node", recording)
-        idle, written, rows = measured(folder, servers, node, seconds=given.seconds)
-    figures = figures_of(idle, written, rows, md5)
+        found = {
+            mode: measured(folder / mode, servers, node, mode, seconds=given.seconds)
+            for mode in MODES
+        }
+    figures = [
+        Figure("this machine: MD5 of 323 bytes", "ns", [md5], {"where goals were set": MD5_NS})
+    ]
+    for mode, (idle, written, rows) in found.items():
+        figures += figures_of(mode, idle, written, rows, max(1.0, md5 / MD5_NS))
     sys.stdout.write(table(figures) + "\n")
     raw = {
         "machine": machine_facts(),
-        "idle": idle,
-        "written": [each._asdict() for each in written],
+        "idle": {mode: idle for mode, (idle, _, _) in found.items()},
+        "written": {
+            mode: [each._asdict() for each in written] for mode, (_, written, _) in found.items()
+        },
         "figures": [as_json(figure) for figure in figures],
     }
     given.results.mkdir(parents=True, exist_ok=True)

@@ -22,6 +22,7 @@ BATCH_BYTES: Final = 256 * 1024  # Small: the first change of a batch waits for 
 BATCH_PART: Final = 16  # Of a small buffer a batch is this part: it may become larger when encoded.
 LINGER_MS: Final = 5
 LOOK_MS: Final = 1_000  # Between two looks at what is unread.
+REFUSED_PART: Final = 8  # With so much in the buffer a sink that takes no more makes it full.
 RETURN_PART: Final = 4  # The part of the buffer below which what is unread is small.
 RETURN_MS_MAX: Final = 30 * 60_000
 STEADY_MS: Final = 60 * 60_000  # In realtime: the next fall waits no longer than the first one.

@@ -27,7 +27,7 @@ from headrace.connector.runtime.messages import (
     Pause,
     Stop,
 )
-from headrace.connector.runtime.modes import Modes
+from headrace.connector.runtime.modes import REFUSED_PART, Modes
 from headrace.connector.runtime.splits.split_task import (
     DeliveryResult,
     Progress,
@@ -634,12 +634,17 @@ class Pipeline:
     def _is_buffer_full(self, modes: Modes) -> bool:
         """Say whether a bound is reached on what is not acknowledged."""
         limits, window = modes.limits, self._limits.commit_bytes_max
+        now_ms, awake = self._around.clock.monotonic_ms(), self._awake.values()
+        if modes.buffered_bytes * REFUSED_PART >= limits.outstanding_bytes_max and any(
+            run.is_refused(now_ms) for run in awake
+        ):
+            return True
         return (
             modes.buffered_bytes >= limits.outstanding_bytes_max
             or self._held_records >= limits.outstanding_records_max
             or any(
                 run.ledger.uncommitted_bytes >= window and run.ledger.outstanding_bytes * 2 > window
-                for run in self._awake.values()
+                for run in awake
             )
         )
 

@@ -177,6 +177,10 @@ class SplitRun:
         settled = None if self._transactional else self.ledger.settled
         return 0 if settled is None or settled.end is None else settled.end.size_bytes
 
+    def is_refused(self, now_ms: int) -> bool:
+        """Say whether the sink took nothing of what is to be sent, and is not asked again yet."""
+        return now_ms < self.not_before_ms and any(True for _ in self.ledger.unsent())
+
     @property
     def is_open(self) -> bool:
         """Whether it has a reader, and continues to read."""

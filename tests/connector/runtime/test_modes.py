@@ -8,6 +8,7 @@ import pytest
 from headrace.connector.runtime.modes import LOOK_MS, STEADY_MS
 from headrace.connector.runtime.pipeline import REST_MS, WRITTEN_MS
 from headrace.plugins import Delivery
+from headrace.plugins.testing.doubles import ChaosResult, ChaosWriter
 from helpers.jobs.realtime_rig import BUFFER_BYTES, RETURN_SECONDS, RealtimeRig
 from helpers.jobs.rig import TICK_MS
 
@@ -121,6 +122,35 @@ def test_a_full_buffer_is_latched(rig: RealtimeRig) -> None:
     settled(rig)
     assert not rig.modes.is_full
     assert list(range(written + MORE)) == sorted(rig.numbers)
+
+
+def test_a_sink_that_takes_no_more_makes_the_buffer_full(rig: RealtimeRig) -> None:
+    """Its own queue is full before the buffer is; a refusal while there is little in it is none."""
+    rig.script.append(ChaosResult.REFUSE)
+    rig.write(1)
+    rig.until(lambda: 1 == len(rig.numbers))
+    assert 0 == rig.modes.overflows
+
+    rig.hold(2)
+    rig.script.extend([ChaosResult.REFUSE] * 3)
+    rig.write(20, value_bytes=20)
+    rig.until(lambda: rig.modes.is_full)
+    assert rig.modes.buffered_bytes < BUFFER_BYTES
+    rig.let_go()
+    settled(rig)
+    assert list(range(21)) == sorted(rig.numbers)
+
+
+def test_the_sink_hurries(rig: RealtimeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked to send at once, until the mode is log."""
+    asked: list[bool] = []
+    monkeypatch.setattr(ChaosWriter, "hurry", lambda _, *, hurries: asked.append(hurries))
+    fallen(rig)
+    assert [False] == asked
+
+    returned_after_ms(rig)
+    rig.passes(1)
+    assert [False, True] == asked
 
 
 def test_fallback(rig: RealtimeRig) -> None:

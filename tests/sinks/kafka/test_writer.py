@@ -225,6 +225,16 @@ def test_without_a_broker_every_record_is_to_be_retried() -> None:
     ]
 
 
+def test_a_writer_that_hurries_does_not_linger(broker: EmbeddedBroker) -> None:
+    """What is submitted is sent while `drain` waits, however long librdkafka would linger."""
+    writer, results = writer_of(broker.bootstrap_servers, linger_ms=60_000), Results()
+    writer.hurry(hurries=True)
+    writer.submit(delivery_of((b"a", b"1")), results)
+
+    assert writer.drain(SystemClock().monotonic_ms() + 20_000)
+    assert [(range(1), [])] == results.all
+
+
 def test_drain_ends_at_its_deadline() -> None:
     """A drain whose deadline has passed returns False at once while something is unsettled."""
     writer, results = writer_of(NO_BROKER), Results()
