@@ -1,9 +1,9 @@
 """What a worker costs and how late it is while a real node is written to: `make bench-live`.
 
 A Cassandra node syncs its commit log each 100 ms. A worker reads its directory in 8 splits and
-writes into a real Kafka: first in mode log, then another one in mode realtime. Rows of 13 columns come at a steady pace. A watcher sees when an index
-file says that a row is durable, and a consumer when it is published; each message says where in
-the log its row is. All are on the same processors.
+writes into a real Kafka: first in mode log, then another one in mode realtime. Rows of 13 columns
+come at a steady pace. A watcher sees when an index file says that a row is durable, and a consumer
+when it is published; each message says where in the log its row is. All are on the same processors.
 """
 
 import json

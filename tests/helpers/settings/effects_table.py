@@ -72,7 +72,7 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "connector/rest/test_tls.py::test_bearer": {
         "connector.rest.config:RestConfig": "jwt_audience jwt_issuer jwt_keys jwt_role_claim",
     },
-    "connector/runtime/test_modes.py::test_mode_log_is_paced_by_the_tick": {
+    "connector/runtime/test_modes.py::test_a_write_ends_the_wait": {
         "plugins.config.realtime_options:RealtimeOptions": "mode",
     },
     "connector/runtime/test_modes.py::test_a_full_buffer_is_latched": {
