@@ -169,7 +169,7 @@ def measured(
     written = []
     with (
         worker_of(job) as worker,
-        closing(SqliteStore.open(state_of(job), "live")) as store,
+        closing(SqliteStore.open(state_of(job), mode)) as store,
         _end("watch", folder=str(node.cdc_raw), out=str(index)),
         _end("consume", servers=servers, topic=mode, out=str(received)),
     ):
@@ -207,7 +207,7 @@ def _waited_seconds(pid: int) -> float:
 
 def _job(folder: Path, servers: str, node: Node, mode: str) -> Path:
     document = {
-        "job": "live",
+        "job": mode,
         "state": "state.db",
         "start": "latest",
         "source": {
