@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, MutableMapping, Sequence
 from typing import Any, Final, NoReturn
+from weakref import WeakSet
 
 import faust
 from faust.streams import Stream
@@ -32,6 +33,7 @@ class Consumer:
         self._reader = reader
         self._wait_seconds_max = wait_seconds_max
         self._reached: dict[TP, int] = {}  # The offset behind what was processed.
+        self._streams: WeakSet[Stream[Any]] = WeakSet()
 
     def app(self, name: str, **settings: Any) -> faust.App:  # noqa: ANN401 (Faust's settings)
         """Return an app with the brokers and credentials of the sink; *name* is its group.
@@ -101,6 +103,7 @@ class Consumer:
         that cannot be read ends the app; so nothing is left out.
         """
         acking = stream.noack()
+        self._streams.add(stream)
         held: dict[tuple[str, int], dict[bytes, list[EventT[Any]]]] = {}
         async for event in acking.events():
             try:
@@ -134,7 +137,10 @@ class Consumer:
         # nothing of it waits to be processed, and nothing was for a while.
         before = dict(self._reached)
         await asyncio.sleep(_SETTLE_SECONDS)
-        busy = {message.tp for message in app.consumer.unacked}
+        # Faust counts a message as unacknowledged when a stream takes it from its queue.
+        channels: list[Any] = [stream.channel for stream in self._streams]  # Any: Topic's.
+        is_waiting = not all(channel.queue.empty() for channel in channels)
+        busy = set(ends) if is_waiting else {message.tp for message in app.consumer.unacked}
         found = []
         for tp, end in ends.items():
             if not self._is_behind(app, tp, end):

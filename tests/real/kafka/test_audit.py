@@ -17,6 +17,33 @@ from real.servers.process import ServerProcess
 pytestmark = pytest.mark.real
 
 
+# Takes no second change before a file says so, and writes what is not processed.
+PROGRAM = """
+import asyncio, json, os, sys
+from faust.types import TP
+from headrace.connector.streams.changes import ChangeReader
+from headrace.connector.streams.kit import Consumer
+
+job, topic = sys.argv.pop(1), sys.argv.pop(1)
+consumer = Consumer(ChangeReader.of_job(job))
+app = consumer.app("audit-slow", datadir="faust")
+
+@app.agent(consumer.topic(app, "any.table"))
+async def take(stream):
+    async for change in consumer.changes(stream):
+        while not os.path.exists("go"):
+            await asyncio.sleep(0.05)
+
+@app.timer(0.5)
+async def look():
+    ends = dict(await app.consumer.highwaters(*(TP(topic, number) for number in range(3))))
+    with open("behind.jsonl", "a") as out:
+        print(json.dumps(list(await consumer.behind(app, ends))), file=out)
+
+app.main()
+"""
+
+
 class App:
     """The app on a topic, in its folder."""
 
@@ -89,5 +116,28 @@ def test_transactions_have_ends(tmp_path: Path, bootstrap_servers: str) -> None:
         process = app.start()
         process.wait_until(lambda: bool(app.figures()))
         assert (len(records()), 0, 0, 0) == app.figures()
+    finally:
+        process.stop()
+
+
+def test_what_was_fetched_and_not_processed_is_behind(
+    tmp_path: Path, bootstrap_servers: str
+) -> None:
+    """While an app takes no change, no partition is read to its end, though all were fetched."""
+    job = published(tmp_path, bootstrap_servers, "audit-slow", **{"exactly.once": "true"})
+    (tmp_path / "program.py").write_text(PROGRAM)
+    worker = ["worker", "--loglevel", "warn", "--without-web"]
+    command = [sys.executable, "program.py", str(job), "audit-slow", *worker]
+
+    def behind() -> list[Any]:
+        path = tmp_path / "behind.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    process = ServerProcess(command, tmp_path)
+    try:
+        process.wait_until(lambda: len(behind()) > 1)
+        assert [[f"audit-slow:{number}" for number in range(3)]] * 2 == behind()[:2]
+        (tmp_path / "go").touch()
+        process.wait_until(lambda: not behind()[-1])
     finally:
         process.stop()
