@@ -21,7 +21,17 @@ from bench.__main__ import table
 from bench.errors import ProbeFailedError
 from bench.figures import Figure
 from bench.recordings import prepare
-from bench.tail import LOGS, SPLITS, cpu_seconds, delivered, job_of, state_of, until, writer_of
+from bench.tail import (
+    LOGS,
+    SPLITS,
+    Writes,
+    cpu_seconds,
+    delivered,
+    job_of,
+    state_of,
+    until,
+    writer_of,
+)
 from headrace.connector.commands.cli import main as headrace
 from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.plugins import Delivery, Settle
@@ -62,7 +72,8 @@ def measured(
     folders = [folder / f"node{number}" for number in range(LOGS)]
     out = folder / "noted.json"
     each, syncs = round(rate * SYNC_SECONDS), round(seconds / SYNC_SECONDS)
-    with writer_of(schema, folders, each, syncs, SYNC_SECONDS) as (begin, ended):
+    writes = Writes(each, syncs, sync_seconds=SYNC_SECONDS)
+    with writer_of(schema, folders, writes) as (begin, ended):
         job = job_of(folder, schema, folders, SPLITS, mode)
         with subprocess.Popen(  # noqa: S603 (our own module)
             [sys.executable, "-m", "bench.paces", "--work", str(job), str(out)], cwd=_ROOT

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -74,27 +74,33 @@ def _logs(schema: Path, folders: Sequence[Path], *, each: int, syncs: int) -> Se
     return made
 
 
-def write(
-    schema: str,
-    folders: Sequence[str],
-    each: int,
-    syncs: int,
-    sync_seconds: float = SYNC_SECONDS,
-    warm: int = 0,
-) -> None:
-    """Write the logs; print a line when they are prepared, and begin after one has come.
+@dataclass(frozen=True)
+class Writes:
+    """How often logs are synced, and with how many mutations *each* time.
 
-    Another line has to come after *warm* syncs, if there are any. The nodes sync one after another,
-    as nodes do that know nothing of each other. In the end print when each section became durable
-    in each log, in ns.
+    After *warm* syncs, if there are any, writing waits until it is to go on.
     """
-    logs = _logs(Path(schema), [Path(f) for f in folders], each=each, syncs=syncs)
+
+    each: int
+    syncs: int
+    warm: int = 0
+    sync_seconds: float = SYNC_SECONDS
+
+
+def write(schema: str, folders: Sequence[str], writes: Writes) -> None:
+    """Write the logs; print a line when they are prepared, and begin or go on after one has come.
+
+    The nodes sync one after another, as nodes do that know nothing of each other. In the end print
+    when each section became durable in each log, in ns.
+    """
+    warm, syncs = writes.warm, writes.syncs
+    logs = _logs(Path(schema), [Path(f) for f in folders], each=writes.each, syncs=syncs)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     durable: list[int] = []
     for numbers in filter(len, (range(warm), range(warm, syncs))):
         sys.stdin.readline()
-        durable += _sync(logs, numbers, sync_seconds)
+        durable += _sync(logs, numbers, writes.sync_seconds)
     sys.stdout.write(json.dumps(durable) + "\n")
     sys.stdout.flush()
 
@@ -122,7 +128,7 @@ def tail(
     each = max(1, round(rate * SYNC_SECONDS))
     warm = round(WARM_SECONDS / SYNC_SECONDS)
     syncs = warm + max(1, round(seconds / SYNC_SECONDS))
-    with writer_of(schema, folders, each, syncs, warm=warm) as (write_on, _):
+    with writer_of(schema, folders, Writes(each, syncs, warm)) as (write_on, _):
         job = job_of(place, schema, folders, splits)
         with worker_of(job) as worker, closing(SqliteStore.open(state_of(job), "tail")) as store:
             until(lambda: all(state.position for state in store.states()))
@@ -169,19 +175,14 @@ def state_of(job: Path) -> Path:
 
 @contextmanager
 def writer_of(
-    schema: str,
-    folders: Sequence[Path],
-    each: int,
-    syncs: int,
-    sync_seconds: float = SYNC_SECONDS,
-    warm: int = 0,
+    schema: str, folders: Sequence[Path], writes: Writes
 ) -> Iterator[tuple[Callable[[], None], Callable[[], Sequence[int]]]]:
     """Prepare the logs in another process; give what lets it write them, and when it did; `write`.
 
     The latter waits until all is written.
     """
     names = [str(folder) for folder in folders]
-    arguments = json.dumps([schema, names, each, syncs, sync_seconds, warm])
+    arguments = json.dumps([schema, names, asdict(writes)])
     with subprocess.Popen(  # noqa: S603 (our own module)
         [sys.executable, "-m", "bench.tail", arguments],
         cwd=_ROOT,
@@ -242,4 +243,5 @@ def worker_of(job: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 if __name__ == "__main__":
-    write(*json.loads(sys.argv[1]))
+    schema_given, folders_given, writes_given = json.loads(sys.argv[1])
+    write(schema_given, folders_given, Writes(**writes_given))

@@ -132,7 +132,7 @@ def audited(reader: ChangeReader, read_books: Callable[[], Books], *tables: str)
 
 def _figures(content: TableContent) -> Mapping[str, int]:
     return {
-        "counted": content.found,
+        "found": content.found,
         "expected": content.delivered,
         "missing": content.missing,
         "repeated": content.repeated,

@@ -74,7 +74,7 @@ class App:
         page = self.page()
         if not page or page["unread"] or page["is_moving"]:
             return ()
-        names = ("counted", "missing", "repeated", "unexpected")
+        names = ("found", "missing", "repeated", "unexpected")
         return tuple(sum(table[name] for table in page["tables"].values()) for name in names)
 
     def log(self) -> str:

@@ -157,7 +157,7 @@ def test_the_command(place: Place, tmp_path: Path, capsys: pytest.CaptureFixture
     whole = tmp_path / "whole.json"
     whole.write_text(capsys.readouterr().out)
     table, number = min(expected().items())
-    counts = {"counted": number, "expected": number, "missing": 0, "repeated": 0, "unexpected": 0}
+    counts = {"found": number, "expected": number, "missing": 0, "repeated": 0, "unexpected": 0}
     assert counts == json.loads(whole.read_text())["tables"][table]
     assert 0 == main([str(place.job), "--until-end", "--against", str(whole)])
     line = f"{table}: {number} counted, {number} expected, 0 missing, 0 repeated, 0 unexpected\n"
