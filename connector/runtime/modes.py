@@ -26,8 +26,8 @@ REFUSED_PART: Final = 8  # With so much in the buffer a sink that takes no more 
 RETURN_PART: Final = 4  # The part of the buffer below which what is unread is small.
 RETURN_MS_MAX: Final = 30 * 60_000
 STEADY_MS: Final = 60 * 60_000  # In realtime: the next fall waits no longer than the first one.
-OVERFLOW, RESTART_BACKLOG, BACKLOG_IS_SMALL, STARTED = (
-    "overflow",
+BUFFER_FULL, RESTART_BACKLOG, BACKLOG_IS_SMALL, STARTED = (
+    "buffer_full",
     "restart_backlog",
     "backlog_is_small",
     "started",
@@ -153,7 +153,7 @@ class Modes:
                 hint="the sink does not keep up; realtime.on_overflow: fallback continues",
             )
         if self._options.realtime_on_overflow == FALLBACK:
-            self._fall(OVERFLOW, unread_bytes)
+            self._fall(BUFFER_FULL, unread_bytes)
 
     def emptied(self) -> bool:
         """Read again; return whether from the committed position, because the mode changed."""

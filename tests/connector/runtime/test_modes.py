@@ -158,7 +158,7 @@ def test_fallback(rig: RealtimeRig) -> None:
     fallen(rig)
 
     assert frozenset() == rig.modes.realtime
-    assert 1 == rig.modes.switches["realtime", "log", "overflow"] == rig.modes.overflows
+    assert 1 == rig.modes.switches["realtime", "log", "buffer_full"] == rig.modes.overflows
     assert list(range(MORE)) == sorted(rig.numbers)
 
 
@@ -215,7 +215,7 @@ def test_block(make: Callable[..., RealtimeRig]) -> None:
 
     assert {"node"} == rig.modes.realtime
     assert list(range(MORE)) == sorted(rig.numbers)
-    assert rig.modes.overflows > 0 == rig.modes.switches["realtime", "log", "overflow"]
+    assert rig.modes.overflows > 0 == rig.modes.switches["realtime", "log", "buffer_full"]
 
 
 def test_fail(make: Callable[..., RealtimeRig]) -> None:
@@ -270,7 +270,7 @@ def test_measures(rig: RealtimeRig) -> None:
     }
 
     assert 1 == found["headrace_mode", "log", "node"]
-    assert 1 == found["headrace_mode_changes_total", "log", "overflow", "realtime"]
+    assert 1 == found["headrace_mode_changes_total", "buffer_full", "log", "realtime"]
     assert BUFFER_BYTES == found["headrace_realtime_buffer_capacity_bytes",]
     assert 0 == found["headrace_realtime_buffer_bytes",]
     assert 1 == found["headrace_realtime_overflows_total",]

@@ -71,7 +71,7 @@ def test_brokers_that_go_away_and_come_back(tmp_path: Path) -> None:
             for _ in range(20):
                 log.append(20)
                 log.sync()
-            until(lambda: ("log", "overflow") in changed(), "it did not fall back")
+            until(lambda: ("log", "buffer_full") in changed(), "it did not fall back")
             cluster.up()
             until(lambda: has(410), "not all was delivered")
             until(lambda: ("realtime", "backlog_is_small") == changed()[-1], "it did not return")
