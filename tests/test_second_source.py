@@ -444,6 +444,7 @@ SHARED_OPTIONS = {
     "cassandra": "the plugin of a store, and the driver's logger",
     "expired": "a difference that a comparison finds",
     "gaps": "a command",
+    "mode": "an option that the contract names",
     "password": "an option of the shell, and of users",
     "schema": "a field of requests, of statements and of the registry",
     "splits": "a command, and a part of a summary",
