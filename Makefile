@@ -30,7 +30,7 @@ demo: .venv/core  ## Set up the core and run a recorded three-node cluster into 
 	$(BIN)/headrace demo
 
 test: .venv/ready .venv/native  ## Set up everything and run the unit tests, those of compiled modules also interpreted; needs no Java.
-	HEADRACE_NATIVE=off $(BIN)/pytest $(SHARED_OUT) -m "hot and not long" tests/connector/serde tests/sources/cassandra
+	HEADRACE_NATIVE=off $(BIN)/pytest $(SHARED_OUT) -m "hot and not long" tests/connector/rows tests/connector/serde tests/sources/cassandra
 	HEADRACE_NATIVE=require $(BIN)/pytest $(SHARED_OUT)
 
 test-real: .venv/ready .venv/native  ## Test against a real Cassandra and a real Kafka; needs Java and Maven.

@@ -1,7 +1,9 @@
 """Changes and states of rows as the documents that queries return."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
+
+import msgspec
 
 from headrace.connector.history.images import clustering_of
 from headrace.connector.history.json_values import is_same, json_key, json_value
@@ -17,10 +19,11 @@ from headrace.connector.rows.folding import (
     shown_columns,
 )
 from headrace.connector.serde.avro_types import AvroType, field_of, is_complex
-from headrace.connector.serde.codecs.records import reader_of, writer_of
+from headrace.connector.serde.codecs.records import writer_of
 from headrace.plugins import Document, RecordSchema
 
 Values = list[Any]  # Any: as Avro has them.
+_UNPACK: Final = msgspec.msgpack.Decoder()
 EMPTY: Final[State] = {"deleted": NEVER, "columns": {}}
 
 
@@ -30,11 +33,15 @@ class Shape:
     def __init__(self, schema: RecordSchema) -> None:
         """Take the schema apart."""
         self.schema = schema
-        self.read: Callable[[bytes], Any] = reader_of(schema.value)  # Any: a change.
         self.view = TableView(schema)
         self._fold = ByteFold(plan_of(schema))
         self.same = frozenset(n for n, kind in self.view.types.items() if is_same(kind))
         """The columns whose values are rendered as they are."""
+
+    def read(self, content: bytes) -> Document:
+        """Return a change, without what is behind its range. Raises BadAvroError."""
+        made: Document = _UNPACK.decode(self._fold.document(content))
+        return made
 
     def folded(self, state: bytes | None, content: bytes) -> bytes:
         """Return *state* with the change in *content*."""

@@ -19,9 +19,9 @@ from headrace.connector.history.errors import HistoryMissingError
 from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.images import WIDE
 from headrace.connector.history.reading import Change, History, Row
-from headrace.connector.serde.codecs.records import ShapedRecord, ShapedSchema, writer_of
+from headrace.connector.serde.codecs.records import ShapedRecord, ShapedSchema, reader_of, writer_of
 from headrace.connector.serde.image_fields import POST, PRE
-from headrace.plugins import Document, NumberPosition, Operation, Position
+from headrace.plugins import NumberPosition, Operation, Position
 from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
 from headrace.plugins.records.record import OPERATIONS
 
@@ -186,7 +186,7 @@ class HistoryReader(plugins.Reader):
         schema = self._schemas[change.schema]
         value = schema.read(change.change)
         row = self._history.row_of(change, value)
-        content = schema.of_row(row, value) if row.is_derived else change.change
+        content = schema.of_row(row, change.change) if row.is_derived else change.change
         images = [NO_IMAGE] * len(self._images)
         if OPERATIONS[change.operation] not in WIDE:
             images = self._images_of(change, row, schema.imaged)
@@ -217,11 +217,13 @@ class _Schema:
         self.read = shape.read
         self.imaged = ImagedSchema(shape.schema, images)
         self.shaped = ShapedSchema(self.imaged.schema)
+        self._read_all = reader_of(shape.schema.value)
         self._write = writer_of(shape.schema.value)
         self._clustering = shape.view.clustering
 
-    def of_row(self, row: Row, value: Document) -> bytes:
+    def of_row(self, row: Row, content: bytes) -> bytes:
         """Return the deletion of one row in the place of one of many rows."""
+        value = self._read_all(content)
         payload = {
             **value["payload"],
             **dict(zip(self._clustering, row.clustering or (), strict=True)),

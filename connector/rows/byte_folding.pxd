@@ -15,7 +15,7 @@ cdef int _MEMBERS_MAX, _COLUMNS_MAX, _NIL, _FALSE, _TRUE
 
 @cython.final
 cdef class Plan:
-    cdef readonly list pieces, columns, names, labels, note, clustering
+    cdef readonly list pieces, columns, names, labels, note, clustering, fields, field_labels
     cdef readonly Form bound
     cdef readonly object is_less
     cdef readonly Py_ssize_t first, timestamp, operation, static, expires, updated, notes, range
@@ -34,6 +34,8 @@ cdef class ByteFold(Packer):
 
     @cython.locals(plan=Plan)
     cpdef read(self, bytes change)
+    @cython.locals(plan=Plan, count=Py_ssize_t, i=Py_ssize_t)
+    cpdef bytes document(self, bytes change)
     @cython.locals(plan=Plan, count=Py_ssize_t, wide=bint, i=Py_ssize_t, column=Py_ssize_t)
     cpdef bytes row(self)
     cdef int64_t _long_from(self, Py_ssize_t at) except? -1

@@ -41,9 +41,14 @@ class Plan:
         note: list[Piece],
         bound: Form,
         clustering: list[int],
+        fields: list[Form],
+        field_labels: list[bytes],
         is_less: Callable[[bytes, bytes], bool],
     ) -> None:
-        """*pieces* are the fields of the envelope up to the range, with columns for the payload."""
+        """*pieces* are the fields of the envelope up to the range, with columns for the payload.
+
+        *fields* are the same fields, as a document has them.
+        """
         self.pieces = pieces
         self.columns = columns
         self.names = names
@@ -51,6 +56,8 @@ class Plan:
         self.note = note
         self.bound = bound
         self.clustering = clustering
+        self.fields = fields
+        self.field_labels = field_labels
         self.is_less = is_less
         self.first = places["payload"]
         self.timestamp = places["timestampMicros"]
@@ -96,12 +103,29 @@ class ByteFold(Packer):
         self._note_starts(plan.pieces, self.starts)
         self.written_us = self._long_from(self.starts[plan.timestamp])
         self.operation = self._long_from(self.starts[plan.operation])
+        if not 0 <= self.operation <= kinds.DELETE_PARTITION:
+            self._bad()
         self.is_static = self.buf[self.starts[plan.static]]
         self.at = self.starts[plan.expires]
         self.has_expires = self._optional()
         self.expires_s = self.number
         self._read_columns()
         self._read_notes()
+
+    def document(self, change: bytes) -> bytes:
+        """Return a change in MessagePack, up to its range. Raises BadAvroError."""
+        plan = self.plan
+        self.change = change
+        self.buf = change
+        self.at = 0
+        self.end = len(change)
+        self.size = 0
+        count = len(plan.fields)
+        self._head(count, 0x80, 0xDE)
+        for i in range(count):
+            self._label(plan.field_labels[i])
+            self._pack(plan.fields[i])
+        return octets.take(self.out, 0, self.size)
 
     def row(self) -> bytes:
         """Return the name of the row that the change is about; empty, if that is its partition."""

@@ -9,10 +9,12 @@ from headrace.connector.rows import kinds
 from headrace.connector.rows.byte_folding import Plan
 from headrace.connector.rows.message_pack import BadStateError, Form
 from headrace.connector.serde.avro_types import AvroType, definitions, field_of, is_complex, opened
+from headrace.connector.serde.codecs.records import UnfitRecordError
 from headrace.connector.serde.conversion import plain
 from headrace.connector.serde.transcode import octets
 from headrace.connector.serde.transcode.walk import Piece
 from headrace.plugins import Document, RecordSchema
+from headrace.plugins.records.record import OPERATIONS
 
 _LAST: Final = "range"  # What is behind this field does not matter to rows.
 _SORTED: Final = msgspec.msgpack.Encoder(order="deterministic")
@@ -23,11 +25,17 @@ _UNPACK: Final = msgspec.msgpack.Decoder()
 def plan_of(schema: RecordSchema) -> Plan:
     """Return what folding changes of a schema needs of it."""
     whole = opened(schema.value, definitions(schema.value))
+    symbols = _part(whole, "operationType")["symbols"]
+    if symbols != [*OPERATIONS]:
+        what = f"the operations of {schema.table} are {', '.join(symbols)}"
+        raise UnfitRecordError(f"{what}; expected {', '.join(OPERATIONS)}")
     pieces: list[Piece] = []
     places: dict[str, int] = {}
     columns: list[Form] = []
+    fields: list[Form] = []
     for field in whole["fields"]:
         places[field["name"]] = len(pieces)
+        fields.append(_form(field["type"], by_cell=False))
         if field["name"] == "payload":
             columns = [_form(each["type"]) for each in field["type"]["fields"]]
             pieces += [column.piece for column in columns]
@@ -45,22 +53,27 @@ def plan_of(schema: RecordSchema) -> Plan:
         places=places,
         note=[_form(field["type"]).piece for field in note["fields"][1:]],
         bound=_form(_part(_part(whole, _LAST)[1], "start")),
+        fields=fields,
+        field_labels=_labels([field["name"] for field in whole["fields"][: len(fields)]]),
         clustering=[names.index(name) for name in payload["clustering"]],
         is_less=_is_less,
     )
 
 
-def _form(kind: AvroType) -> Form:
-    """Return the form of an opened type."""
+def _form(kind: AvroType, *, by_cell: bool = True) -> Form:
+    """Return the form of an opened type.
+
+    Unless it is *by_cell*, a column that is written cell by cell is a record as others.
+    """
     if isinstance(kind, list):
         _, inner = kind  # A union of null and this type.
-        form = _form(inner)
+        form = _form(inner, by_cell=by_cell)
         return Form(Piece(octets.OPTION, form.piece), form, way=form.way)
     match kind if isinstance(kind, str) else kind["type"]:
         case "record":
-            return (_written if is_complex(kind) else _record)(kind)
+            return _written(kind) if by_cell and is_complex(kind) else _record(kind, by_cell)
         case "array":
-            item = _form(kind["items"])
+            item = _form(kind["items"], by_cell=by_cell)
             return Form(Piece(octets.ARRAY, item.piece), item)
         case "map":
             value = _form(kind["values"])
@@ -71,8 +84,8 @@ def _form(kind: AvroType) -> Form:
     return Form(plain(kind))
 
 
-def _record(kind: Document) -> Form:
-    parts = [_form(field["type"]) for field in kind["fields"]]
+def _record(kind: Document, by_cell: bool) -> Form:  # noqa: FBT001 (of `_form`)
+    parts = [_form(field["type"], by_cell=by_cell) for field in kind["fields"]]
     names = [field["name"] for field in kind["fields"]]
     order = sorted(range(len(names)), key=lambda number: names[number])
     piece = Piece(octets.RECORD, *(part.piece for part in parts))

@@ -30,8 +30,9 @@ def with_source_rows(
     shape = Shape(_schema(*answer["schema"]))
     found: dict[str, Document] = {}
     for text in answer["changes"]:
-        value = shape.read(base64.b64decode(text))
-        payload, state = value["payload"], state_of(shape.view.folded(None, value))
+        content = base64.b64decode(text)
+        value = shape.read(content)
+        payload, state = value["payload"], state_of(shape.folded(None, content))
         partition = [payload[name] for name in shape.view.key]
         clustering = [] if value["isStatic"] else [payload[n] for n in shape.view.clustering]
         image = (

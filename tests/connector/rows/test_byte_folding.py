@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,9 +14,10 @@ from headrace.connector.rows.fold_plans import plan_of
 from headrace.connector.rows.folding import State, TableView, row_key
 from headrace.connector.rows.message_pack import BadStateError
 from headrace.connector.serde import Encoder
-from headrace.connector.serde.codecs.records import reader_of, writer_of
+from headrace.connector.serde.codecs.records import UnfitRecordError, reader_of, writer_of
 from headrace.connector.serde.transcode.walk import BadAvroError
 from headrace.plugins import Encoding, RecordSchema
+from headrace.plugins.records.record import OPERATIONS
 from helpers.histories.plain_fold import add
 from helpers.histories.whole_changes import schema_of, whole
 from helpers.recordings.batches import recorded_batches
@@ -105,6 +107,33 @@ def test_states_are_those_of_the_decoded_changes(name: str) -> None:
             way.fold.read(content)
             packed[key] = way.fold.fold(packed.get(key))
             assert same(states[key], packed[key])
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_document_is_what_avro_has(name: str) -> None:
+    """Up to its range: each change of a recording is what fastavro decodes."""
+    ways: dict[bytes, Both] = {}
+    for schema, content in recorded(name):
+        if schema.schema_id not in ways:
+            ways[schema.schema_id] = Both(schema)
+        way = ways[schema.schema_id]
+        found = UNPACK.decode(way.fold.document(content))
+        assert "range" == [*found][-1]
+        value = way.read(content)
+        assert repr({field: value[field] for field in found}) == repr(found)
+
+
+def test_other_operations_are_refused() -> None:
+    """A schema whose operations have other numbers is not folded by chance."""
+    fields: Any = SCHEMA.value["fields"]
+    turned = [
+        {**f, "type": {**f["type"], "symbols": f["type"]["symbols"][::-1]}}
+        if f["name"] == "operationType"
+        else f
+        for f in fields
+    ]
+    with pytest.raises(UnfitRecordError, match=r"operations of k\.t are DELETE_PARTITION"):
+        plan_of(replace(SCHEMA, value={**SCHEMA.value, "fields": turned}))
 
 
 class Chance:
@@ -241,6 +270,8 @@ def test_damage_has_a_name() -> None:
             way.fold.read(content)
             way.fold.row()
             way.fold.fold(state)
+            assert 0 <= way.fold.operation < len(OPERATIONS)
+            way.fold.document(content)
         except (BadAvroError, BadStateError):
             named += 1
     assert 500 < named < 4_000
