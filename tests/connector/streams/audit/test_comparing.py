@@ -160,7 +160,7 @@ def test_the_command(place: Place, tmp_path: Path, capsys: pytest.CaptureFixture
     counts = {"found": number, "expected": number, "missing": 0, "repeated": 0, "unexpected": 0}
     assert counts == json.loads(whole.read_text())["tables"][table]
     assert 0 == main([str(place.job), "--until-end", "--against", str(whole)])
-    line = f"{table}: {number} counted, {number} expected, 0 missing, 0 repeated, 0 unexpected\n"
+    line = f"{table}: {number} found, {number} expected, 0 missing, 0 repeated, 0 unexpected\n"
     assert line in capsys.readouterr().out
 
     send(place.servers, "copy", place.messages[1:])
