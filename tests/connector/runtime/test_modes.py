@@ -9,8 +9,8 @@ from headrace.connector.runtime.modes import LOOK_MS, STEADY_MS
 from headrace.connector.runtime.pipeline import REST_MS, WRITTEN_MS
 from headrace.plugins import Delivery
 from headrace.plugins.testing.doubles import ChaosResult, ChaosWriter
-from helpers.jobs.realtime_rig import BUFFER_BYTES, RETURN_SECONDS, RealtimeRig
 from helpers.jobs.rig import TICK_MS
+from helpers.logs.realtime_rig import BUFFER_BYTES, RETURN_SECONDS, RealtimeRig
 
 MORE = BUFFER_BYTES // 50  # Changes that the buffer has no room for.
 

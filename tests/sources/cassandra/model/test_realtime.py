@@ -17,8 +17,8 @@ from headrace.connector.runtime.modes import Modes
 from headrace.connector.runtime.pipeline import Pipeline
 from headrace.connector.stores import SplitState
 from headrace.connector.stores.sqlite.store import SqliteStore
-from helpers.jobs.realtime_rig import BUFFER_BYTES, RETURN_SECONDS, RealtimeRig
 from helpers.logs.live_log import KEYS
+from helpers.logs.realtime_rig import BUFFER_BYTES, RETURN_SECONDS, RealtimeRig
 
 EXAMPLES, STEPS = 20, 25
 SCRATCH = Path("/dev/shm")  # noqa: S108 (memory: each commit would wait for a disk)

@@ -13,10 +13,13 @@ from helpers.jobs.children import until
 from helpers.jobs.live_worker import delivered, working
 from helpers.logs.forged import SCHEMA
 from helpers.logs.live_log import LiveLog
+from helpers.servers.kafka_clients import way
 from helpers.servers.mock_cluster import MockCluster
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+__all__ = ["way"]
 
 pytestmark = [
     pytest.mark.usefixtures("way"),
