@@ -22,7 +22,7 @@ from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.images import WIDE
 from headrace.connector.history.query import Event, Query
 from headrace.connector.history.reading import History
-from headrace.connector.history.rendering import Shape
+from headrace.connector.serde.codecs.records import reader_of
 from headrace.sources.cassandra.log import read_mutations
 from headrace.sources.cassandra.schema.ddl import parse_schema
 from headrace.sources.cassandra.schema.tables import ColumnKind, Schema, TableSchema
@@ -126,11 +126,11 @@ def identities(file: Path) -> list[tuple[bytes, int]]:
     """Return what identifies each change of a history: its mutation, and its place there."""
     opened = HistoryFile.opened(file)
     try:
-        shapes = {number: Shape(schema) for number, schema in opened.schemas().items()}
+        readers = {n: reader_of(schema.value) for n, schema in opened.schemas().items()}
         stored = opened.run("SELECT schema, change FROM changes").fetchall()
     finally:
         opened.close()
-    values = [shapes[number].read(change) for number, change in stored]
+    values = [readers[number](change) for number, change in stored]
     return [(value["mutation"], value["index"]) for value in values]
 
 
