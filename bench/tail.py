@@ -78,7 +78,7 @@ def _logs(schema: Path, folders: Sequence[Path], *, each: int, syncs: int) -> Se
 class Writes:
     """How often logs are synced, and with how many mutations *each* time.
 
-    After *warm* syncs, if there are any, writing waits until it is to go on.
+    After *warm* syncs, if there are any, writing waits until it is to continue.
     """
 
     each: int
@@ -88,7 +88,7 @@ class Writes:
 
 
 def write(schema: str, folders: Sequence[str], writes: Writes) -> None:
-    """Write the logs; print a line when they are prepared, and begin or go on after one has come.
+    """Write the logs; print a line when they are prepared, and begin or continue after one has come.
 
     The nodes sync one after another, as nodes do that know nothing of each other. In the end print
     when each section became durable in each log, in ns.
