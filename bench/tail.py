@@ -88,7 +88,7 @@ class Writes:
 
 
 def write(schema: str, folders: Sequence[str], writes: Writes) -> None:
-    """Write the logs; print a line when they are prepared, and begin or continue after one has come.
+    """Write the logs; print a line when they are prepared, and begin or continue after one came.
 
     The nodes sync one after another, as nodes do that know nothing of each other. In the end print
     when each section became durable in each log, in ns.
