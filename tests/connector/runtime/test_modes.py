@@ -10,6 +10,8 @@ from headrace.connector.runtime.pipeline import REST_MS, WRITTEN_MS
 from headrace.plugins import Delivery
 from headrace.plugins.testing.doubles import ChaosResult, ChaosWriter
 from helpers.jobs.rig import TICK_MS
+from helpers.logs.forged import SCHEMA
+from helpers.logs.live_log import LiveLog
 from helpers.logs.realtime_rig import BUFFER_BYTES, RETURN_SECONDS, RealtimeRig
 
 MORE = BUFFER_BYTES // 50  # Changes that the buffer has no room for.
@@ -56,6 +58,32 @@ def returned_after_ms(rig: RealtimeRig) -> int:
     began_ms = rig.clock.monotonic_ms()
     rig.until(lambda: bool(rig.modes.realtime), passes_max=100_000)
     return rig.clock.monotonic_ms() - began_ms
+
+
+@pytest.mark.parametrize(("level", "copies"), [("ONE", 1), ("QUORUM", 2)])
+def test_a_slow_replica_delays_nothing(
+    make: Callable[..., RealtimeRig], tmp_path: Path, level: str, copies: int
+) -> None:
+    """A change leaves with the copy that meets its level, in the next pass."""
+    names = ("node", "second", "third")
+    schema = tmp_path / "three.cql"
+    schema.write_text(SCHEMA)
+    others = [LiveLog(tmp_path / name) for name in names[1:]]
+    nodes = {name: str(tmp_path / name) for name in names}
+    rig = make(nodes=nodes, schema=str(schema), consistency=level)
+    logs = [rig.log, *others][:copies]
+    for log in logs[:-1]:
+        log.append(3)
+        log.sync()
+        rig.passes(5)
+    assert [] == rig.numbers
+
+    logs[-1].append(3)
+    logs[-1].sync()
+    rig.passes(1)
+
+    assert [0, 1, 2] == sorted(rig.numbers)
+    assert set(names) == rig.modes.realtime
 
 
 def test_a_write_ends_the_wait(rig: RealtimeRig) -> None:
