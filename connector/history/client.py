@@ -173,7 +173,7 @@ class Selection:
 
         query = self.history.fixed(self.query)  # Before the schemas: it has no other ones.
         schemas = self.history.file.schemas()
-        scopes = self.history.include if query.scopes is None else query.scopes
+        scopes = self.history.scopes_of(query)
         return Layout.of([schemas[number] for number in sorted(schemas)], scopes), query
 
     def _pages(self, history: History, query: Query) -> Iterator[list[Event]]:

@@ -93,7 +93,7 @@ class History:
 
         """
         may_come = self._settled(query) if settles else self.file.last() + 1
-        scopes = self.include if query.scopes is None else query.scopes
+        scopes = self.scopes_of(query)
         begin, end = _range(query, may_come)
         with self.file.reading():
             self._look_up_epochs()
@@ -123,7 +123,7 @@ class History:
         self._key(query.key)
         with self.file.reading():
             self._look_up_epochs()
-            self._check(begin, end, self.include if query.scopes is None else query.scopes)
+            self._check(begin, end, self.scopes_of(query))
         return replace(query, until=end)
 
     def count(self, query: Query) -> int:
@@ -141,7 +141,7 @@ class History:
         begin, end = _range(query, 0)
         with self.file.reading():
             self._look_up_epochs()
-            self._check(begin, end, self.include if query.scopes is None else query.scopes)
+            self._check(begin, end, self.scopes_of(query))
             which, values = self._conditions(query, begin, end, self._key(query.key))
             numbered = (
                 f"SELECT arrival, row_number() OVER (ORDER BY arrival) AS number FROM {which}"  # noqa: S608 (all parts are ours)
@@ -153,6 +153,10 @@ class History:
             replace(query, after=token, until=until)
             for token, until in zip(tokens, [*cuts, query.until], strict=True)
         ]
+
+    def scopes_of(self, query: Query) -> frozenset[str]:
+        """Return what the events of a query have."""
+        return self.include if query.scopes is None else query.scopes
 
     def _look_up_epochs(self) -> None:
         epochs = self.file.epochs()

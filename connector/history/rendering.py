@@ -7,15 +7,13 @@ import msgspec
 
 from headrace.connector.history.images import clustering_of
 from headrace.connector.history.json_values import is_same, json_key, json_value
-from headrace.connector.rows.byte_folding import ByteFold
-from headrace.connector.rows.fold_plans import plan_of
 from headrace.connector.rows.folding import (
     NEVER,
     State,
     TableView,
+    columns_of,
     deleted_until,
     in_order,
-    is_live,
     shown_columns,
 )
 from headrace.connector.serde.avro_types import AvroType, field_of, is_complex
@@ -34,19 +32,19 @@ class Shape:
         """Take the schema apart."""
         self.schema = schema
         self.view = TableView(schema)
-        self._fold = ByteFold(plan_of(schema))
         self.same = frozenset(n for n, kind in self.view.types.items() if is_same(kind))
         """The columns whose values are rendered as they are."""
 
     def read(self, content: bytes) -> Document:
         """Return a change, without what is behind its range. Raises BadAvroError."""
-        made: Document = _UNPACK.decode(self._fold.document(content))
+        made: Document = _UNPACK.decode(self.view.fold.document(content))
         return made
 
     def folded(self, state: bytes | None, content: bytes) -> bytes:
         """Return *state* with the change in *content*."""
-        self._fold.read(content)
-        return self._fold.fold(state)
+        fold = self.view.fold
+        fold.read(content)
+        return fold.fold(state)
 
     def key(self, partition: Values, clustering: Values) -> Document:
         """Return the values of the primary key, as far as they are given, by CQL names."""
@@ -88,12 +86,8 @@ class Shape:
         self, name: tuple[Values, Values], state: State | None, partition: State | None, now_s: int
     ) -> Document | None:
         """Return a row's columns besides its key, as SELECT shows them at *now_s*."""
-        state = state or EMPTY
-        after = deleted_until(self.view, name[1], state, partition)
-        found = shown_columns(state["columns"], after, now_s)
-        if not found and not is_live(state, after, now_s):
-            return None
-        return self._shown(self.view.regular, found)
+        found = columns_of(self.view, name[1], state or EMPTY, partition, now_s)
+        return None if found is None else self._shown(self.view.regular, found)
 
     def static(self, partition: Values, state: State | None, now_s: int) -> Document | None:
         """Return the static columns of a partition at *now_s*."""

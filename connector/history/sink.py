@@ -25,7 +25,6 @@ from headrace.connector.history.images import (
 )
 from headrace.connector.history.seeding import RowWriter, seed_now
 from headrace.connector.rows.byte_folding import ByteFold
-from headrace.connector.rows.fold_plans import plan_of
 from headrace.connector.rows.folding import TableView, row_of
 from headrace.connector.serde.codecs.records import reader_of
 from headrace.connector.serde.image_fields import PRE
@@ -352,8 +351,7 @@ class HistoryWriter(plugins.TransactionalWriter):
             number = self._file.schema_number(schema)
             view = TableView(schema)
             operations = [_DELETE if n == _PARTITION and not view.clustering else n for n in _ALL]
-            fold = ByteFold(plan_of(schema))
-            known = _Shape(number, reader_of(schema.value), fold, view, operations)
+            known = _Shape(number, reader_of(schema.value), view.fold, view, operations)
             self._shapes[headers] = known
         return known
 

@@ -38,6 +38,7 @@ cdef class ByteFold(Packer):
     cpdef bytes document(self, bytes change)
     @cython.locals(plan=Plan, count=Py_ssize_t, wide=bint, i=Py_ssize_t, column=Py_ssize_t)
     cpdef bytes row(self)
+    cdef int _begin(self, bytes change) except -1
     cdef int64_t _long_from(self, Py_ssize_t at) except? -1
     cdef int _optional(self) except -1
     @cython.locals(i=Py_ssize_t, column=Py_ssize_t, left=int64_t)

@@ -1,8 +1,7 @@
 """Folds a change from its bytes in Avro into the bytes of a row's state. Hot.
 
-The rules are those of `folding`, and a state has its form, in MessagePack: what `folding.add` makes
-of the decoded change is what the bytes made here mean. A `Plan` is a schema that `fold_plans`
-prepared for it. For one thread.
+A state has the form that `folding` describes, in MessagePack; so has what is made here. A `Plan` is
+a schema that `fold_plans` prepared for it. For one thread.
 """
 
 from array import array
@@ -96,10 +95,7 @@ class ByteFold(Packer):
 
         """
         plan = self.plan
-        self.change = change
-        self.buf = change
-        self.at = 0
-        self.end = len(change)
+        self._begin(change)
         self._note_starts(plan.pieces, self.starts)
         self.written_us = self._long_from(self.starts[plan.timestamp])
         self.operation = self._long_from(self.starts[plan.operation])
@@ -115,10 +111,7 @@ class ByteFold(Packer):
     def document(self, change: bytes) -> bytes:
         """Return a change in MessagePack, up to its range. Raises BadAvroError."""
         plan = self.plan
-        self.change = change
-        self.buf = change
-        self.at = 0
-        self.end = len(change)
+        self._begin(change)
         self.size = 0
         count = len(plan.fields)
         self._head(count, 0x80, 0xDE)
@@ -143,6 +136,12 @@ class ByteFold(Packer):
             self.at = self.starts[plan.first + column]
             self._pack(plan.columns[column])
         return octets.take(self.out, 0, self.size)
+
+    def _begin(self, change: bytes) -> None:
+        self.change = change  # Which owns what `buf` points to.
+        self.buf = change
+        self.at = 0
+        self.end = len(change)
 
     def _long_from(self, at: int) -> int:
         self.at = at
@@ -267,7 +266,7 @@ class ByteFold(Packer):
         return 0
 
     def _fold_live(self) -> None:
-        """Keep the newer of the row's kinds.INSERT and that of the change."""
+        """Keep the newer of the row's INSERT and that of the change."""
         begin = self.place
         if self._array_size() != 3:  # noqa: PLR2004 (time, whether it expires, when)
             self._bad_state()
@@ -307,8 +306,7 @@ class ByteFold(Packer):
             is_there = is_there or octets.same(self.mem, begin, self.place, entry)
             self._copy_state(begin, self.place)
         if not is_there:
-            self._reserve(len(entry))
-            self._constant(entry)
+            self._label(entry)
             count += 1
         self._long_head(head, 0xDD, count)
         self.ranges = count
@@ -352,8 +350,7 @@ class ByteFold(Packer):
         for i in range(self.count):
             column = self.order[i]
             if self.written_columns[column] == 1:
-                self._reserve(len(labels[column]))
-                self._constant(labels[column])
+                self._label(labels[column])
                 self._fold_column(column, 0, 0)
                 made += 1
             self.written_columns[column] = 1
@@ -500,8 +497,7 @@ class ByteFold(Packer):
         self.size += 5
         for path, cell in known.items():
             self._binary(path)
-            self._reserve(len(cell))
-            self._constant(cell)
+            self._label(cell)
         self._long_head(head, 0xDF, len(known))
 
     def _known_cells(self, at: int, known: dict[bytes, bytes]) -> int:
@@ -560,8 +556,7 @@ class ByteFold(Packer):
                 self.at = key_at
                 self._pack(key)
             else:
-                self._reserve(len(path))
-                self._constant(path)
+                self._label(path)
             if value is None:
                 self._lead_byte(_NIL)
             else:

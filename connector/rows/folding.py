@@ -60,11 +60,16 @@ class TableView:
             BadStateError: the state is damaged.
 
         """
-        self._fold.read(self._write(value))
-        return self._fold.fold(state)
+        return self.reading(value).fold(state)
+
+    def reading(self, value: Document) -> ByteFold:
+        """Return the fold, which has read one change."""
+        self.fold.read(self._write(value))
+        return self.fold
 
     @cached_property
-    def _fold(self) -> ByteFold:
+    def fold(self) -> ByteFold:
+        """What folds changes of the schema from their bytes; for one thread at a time."""
         return ByteFold(plan_of(self._schema))
 
     @cached_property
@@ -122,13 +127,21 @@ def row_of(
 ) -> Document | None:
     """Return what SELECT shows of a row at *now_s*, by CQL names; None if there is none."""
     partition = partition or {"deleted": NEVER, "columns": {}}
-    after = deleted_until(view, key[1], state, partition)
-    found = shown_columns(state["columns"], after, now_s)
-    if not found and not is_live(state, after, now_s):
+    found = columns_of(view, key[1], state, partition, now_s)
+    if found is None:
         return None
     static = shown_columns(partition["columns"], partition["deleted"], now_s)
     keys = dict(zip((*view.key, *view.clustering), (*key[0], *key[1]), strict=True))
     return {cql: (keys | static | found).get(name) for name, cql in view.names.items()}
+
+
+def columns_of(
+    view: TableView, clustering: list[Value], state: State, partition: State | None, now_s: int
+) -> State | None:
+    """Return the regular columns of a row as `shown_columns` does; None if there is no row."""
+    after = deleted_until(view, clustering, state, partition)
+    found = shown_columns(state["columns"], after, now_s)
+    return found if found or is_live(state, after, now_s) else None
 
 
 def deleted_until(

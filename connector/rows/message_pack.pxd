@@ -75,12 +75,13 @@ cdef class Packer(Walk):
     @cython.locals(lead=int, size=int, top=int, number=uint64_t)
     @cython.final
     cdef int64_t _int(self) except? -1
-    @cython.locals(lead=int)
     @cython.final
     cdef int64_t _map_size(self) except -1
-    @cython.locals(lead=int)
     @cython.final
     cdef int64_t _array_size(self) except -1
+    @cython.locals(lead=int)
+    @cython.final
+    cdef int64_t _size_of(self, int few, int many) except -1
     @cython.locals(lead=int, length=uint64_t)
     @cython.final
     cdef Py_ssize_t _text_end(self) except -1

@@ -166,6 +166,7 @@ class Packer(Walk):
             self._copy(start, self.at)
 
     def _label(self, label: bytes) -> None:
+        """Write what is in MessagePack already."""
         self._reserve(len(label))
         self._constant(label)
 
@@ -287,20 +288,19 @@ class Packer(Walk):
         return 0
 
     def _map_size(self) -> int:
-        lead = self._lead()
-        if lead & 0xF0 == 0x80:
-            return lead & 0x0F
-        if lead not in (0xDE, 0xDF):
-            self._bad_state()
-        return self._whole(2 if lead == 0xDE else 4)
+        return self._size_of(0x80, 0xDE)
 
     def _array_size(self) -> int:
+        return self._size_of(0x90, 0xDC)
+
+    def _size_of(self, few: int, many: int) -> int:
+        """Read the head of an array or map; return the number of its parts."""
         lead = self._lead()
-        if lead & 0xF0 == 0x90:
+        if lead & 0xF0 == few:
             return lead & 0x0F
-        if lead not in (0xDC, 0xDD):
+        if lead not in (many, many + 1):
             self._bad_state()
-        return self._whole(2 if lead == 0xDC else 4)
+        return self._whole(2 if lead == many else 4)
 
     def _text_end(self) -> int:
         """Read the head of a string; note where the string begins, and return its end."""

@@ -35,8 +35,9 @@ def seeded(
     may be theirs, or stand for one that CQL does not show.
     """
     live = None if state is None else state.get("live")
-    alone = _UNPACK.decode(view.folded(None, value))["columns"]
-    made: State = _UNPACK.decode(view.folded(None if state is None else _PACK.encode(state), value))
+    fold = view.reading(value)
+    alone = _UNPACK.decode(fold.fold(None))["columns"]
+    made: State = _UNPACK.decode(fold.fold(None if state is None else _PACK.encode(state)))
     names = view.static if value["isStatic"] else view.regular
     if not value["isStatic"]:
         # CQL does not show when a row itself was written, nor whether it was: only older is sure.
