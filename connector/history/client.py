@@ -135,7 +135,9 @@ class Selection:
 
     def batches(self) -> "Iterator[pa.RecordBatch]":
         """Yield the rows of `arrow` in batches, one for each page. Raises as it does."""
-        layout, query = self.plan()
+        yield from self._batches(*self.plan())
+
+    def _batches(self, layout: "Layout", query: Query) -> "Iterator[pa.RecordBatch]":
         history = self.history
         typed = History(history.file, history.include, history.clock, layout.shape)
         for events in self._pages(typed, query):
@@ -148,9 +150,8 @@ class Selection:
             FramesMissingError: pyarrow is not installed.
 
         """
-        module = _module("pyarrow")
-        batches = list(self.batches())
-        return module.Table.from_batches(batches, None if batches else self.plan()[0].schema)
+        layout, query = self.plan()
+        return _module("pyarrow").Table.from_batches(self._batches(layout, query), layout.schema)
 
     def pandas(self) -> "pd.DataFrame":
         """Return a data frame of pandas, made of `arrow`.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from headrace.connector.serde.avro_types import AvroType
+from headrace.connector.serde.avro_types import AvroType, without_null
 
 Value = Any  # Any: what an Avro type has for a value.
 
@@ -32,7 +32,7 @@ def json_value(avro_type: AvroType, value: Value) -> Value:
     """Return a value of an opened type (`avro_types.opened`) as JSON has it."""
     if value is None:
         return None
-    kind = next(t for t in avro_type if t != "null") if isinstance(avro_type, list) else avro_type
+    kind = without_null(avro_type)
     if isinstance(kind, str):
         return _plain(kind, value)
     form = _FORMS.get(kind.get("cqlType") or kind["type"])
@@ -41,7 +41,7 @@ def json_value(avro_type: AvroType, value: Value) -> Value:
 
 def is_same(avro_type: AvroType) -> bool:
     """Say whether `json_value` returns each value of an opened type as it is."""
-    kind = next(t for t in avro_type if t != "null") if isinstance(avro_type, list) else avro_type
+    kind = without_null(avro_type)
     if isinstance(kind, str):
         return kind in _SAME
     return kind["type"] in _SAME and kind.get("cqlType") not in _FORMS

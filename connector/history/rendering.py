@@ -16,7 +16,7 @@ from headrace.connector.rows.folding import (
     in_order,
     shown_columns,
 )
-from headrace.connector.serde.avro_types import AvroType, field_of, is_complex
+from headrace.connector.serde.avro_types import AvroType, field_of, is_complex, without_null
 from headrace.connector.serde.codecs.records import writer_of
 from headrace.plugins import Document, RecordSchema
 
@@ -191,8 +191,7 @@ def cell_field(kind: AvroType, name: str) -> AvroType:
 
 def value_type(field: Document) -> AvroType:
     """Return the type of a field of a UDT, of which the cells have the value."""
-    cell = next(each for each in field["type"] if each != "null")
-    found = field_of(cell, "value")
+    found = field_of(without_null(field["type"]), "value")
     assert found is not None  # noqa: S101 (every cell of a UDT has it)
     return found["type"]
 

@@ -18,7 +18,14 @@ import msgspec
 
 from headrace.connector.rows.byte_folding import ByteFold
 from headrace.connector.rows.fold_plans import plan_of
-from headrace.connector.serde.avro_types import AvroType, definitions, field_of, is_complex, opened
+from headrace.connector.serde.avro_types import (
+    AvroType,
+    definitions,
+    field_of,
+    is_complex,
+    opened,
+    without_null,
+)
 from headrace.connector.serde.codecs.records import writer_of
 from headrace.plugins import Document, RecordSchema
 
@@ -247,8 +254,7 @@ def _sort_key(kind: AvroType, value: Value) -> tuple[Any, ...]:  # Any: by type.
     """Return what sorts as Cassandra sorts the values of an opened type: null comes first."""
     if value is None:
         return (0,)
-    of = next(each for each in kind if each != "null") if isinstance(kind, list) else kind
-    return 1, _value_key(of, value)
+    return 1, _value_key(without_null(kind), value)
 
 
 def _value_key(kind: AvroType, value: Value) -> Any:  # noqa: ANN401, PLR0911 (by type)

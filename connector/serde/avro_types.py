@@ -114,6 +114,13 @@ def _rebuilt(piece: Document, change: Callable[[str, AvroType], AvroType]) -> Do
     return made
 
 
+def without_null(avro_type: AvroType) -> AvroType:
+    """Return a type, or the first type of a union that is not null."""
+    if not isinstance(avro_type, list):
+        return avro_type
+    return next(each for each in avro_type if each != "null")
+
+
 def field_of(record: AvroType, name: str) -> Document | None:
     """Return the field *name* of a record's schema, or None."""
     if not isinstance(record, Mapping) or record.get("type") != "record":

@@ -1,6 +1,6 @@
 """The columns of a history's changes in Arrow, and the rows that events are. Imports pyarrow."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -173,29 +173,25 @@ class ArrowShape(Shape):
 
     def column(self, name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
         """See `Shape.column`."""
-        if name in self.same:
-            return value
-        try:
-            return self._lost_or(name, value) or super().column(name, value)
-        except UnfitError:
-            return UNFIT
+        return self._fit(super().column, name, value)
 
     def written(self, name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
         """See `Shape.written`."""
-        if name in self.same:
-            return value
-        try:
-            return self._lost_or(name, value) or super().written(name, value)
-        except UnfitError:
-            return UNFIT
+        return self._fit(super().written, name, value)
 
     def bound(self, bound: Document | None) -> Document | None:
         """See `Shape.bound`."""
         made = super().bound(bound)
         return made and {**made, "count": len(made["values"])}
 
-    def _lost_or(self, name: str, value: Any) -> _Unfit | None:  # noqa: ANN401 (any)
-        return UNFIT if value is not None and name in self._lost else None
+    def _fit(self, render: Callable[[str, Any], Any], name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
+        """Return what *render* makes of a value; UNFIT, if its column cannot hold that."""
+        if value is not None and name in self._lost:
+            return UNFIT
+        try:
+            return render(name, value)
+        except UnfitError:
+            return UNFIT
 
 
 def _key_names(view: TableView) -> list[str]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headrace.connector.history.rendering import cell_field, value_type
 from headrace.connector.rows.folding import TableView
-from headrace.connector.serde.avro_types import AvroType, field_of, is_complex
+from headrace.connector.serde.avro_types import AvroType, field_of, is_complex, without_null
 from headrace.plugins import Document
 
 DIGITS_MAX: Final = 38
@@ -53,11 +53,6 @@ def form_of(kind: AvroType) -> str:
     return "tuple" if names == [f"field_{number}" for number in range(len(names))] else "udt"
 
 
-def only(kind: AvroType) -> AvroType:
-    """Return a type without null."""
-    return next(each for each in kind if each != "null") if isinstance(kind, list) else kind
-
-
 def named_fields(kind: Document) -> dict[str, Document]:
     """Return the fields of a tuple or a UDT by the names that they have in Arrow."""
     if form_of(kind) == "tuple":
@@ -67,7 +62,7 @@ def named_fields(kind: Document) -> dict[str, Document]:
 
 def arrow_type(kind: AvroType) -> pa.DataType:
     """Return the type of a value of an opened type."""
-    kind = only(kind)
+    kind = without_null(kind)
     match form_of(kind):
         case "list":
             return _list(arrow_type(kind["items"]))

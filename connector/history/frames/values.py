@@ -7,14 +7,8 @@ from collections.abc import Callable, Mapping
 from decimal import Context, Decimal
 from typing import Any, Final
 
-from headrace.connector.history.frames.types import (
-    DECIMAL_SCALE,
-    DIGITS_MAX,
-    form_of,
-    named_fields,
-    only,
-)
-from headrace.connector.serde.avro_types import AvroType
+from headrace.connector.history.frames.types import DECIMAL_SCALE, DIGITS_MAX, form_of, named_fields
+from headrace.connector.serde.avro_types import AvroType, without_null
 from headrace.plugins import Document
 
 Value = Any  # Any: what an Avro type has for a value, and what Arrow takes for it.
@@ -31,14 +25,14 @@ class UnfitError(ValueError):
 
 def is_as_it_is(kind: AvroType) -> bool:
     """Say whether `arrow_value` returns every value of a type unchanged."""
-    return form_of(only(kind)) not in _FORMS
+    return form_of(without_null(kind)) not in _FORMS
 
 
 def arrow_value(kind: AvroType, value: Value) -> Value:
     """Return a value of an opened type. Raises UnfitError."""
     if value is None:
         return None
-    kind = only(kind)
+    kind = without_null(kind)
     convert = _FORMS.get(form_of(kind))
     return value if convert is None else convert(kind, value)
 

@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from headrace.connector.serde.avro_types import without_null
 from headrace.connector.serde.transforms.fields import field_at, record_in
 from headrace.connector.serde.transforms.parts import TransformError
 from headrace.plugins import Document
@@ -58,8 +59,7 @@ def masked(
     if value is None:
         return None
     if isinstance(avro_type, list):  # The union allows what its first branch allows.
-        branch = next(each for each in avro_type if each != "null")
-        return masked(value, branch, known, text)
+        return masked(value, without_null(avro_type), known, text)
     if isinstance(avro_type, str):
         avro_type = known.get(avro_type, {"type": avro_type})
     kind = avro_type["type"]
