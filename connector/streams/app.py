@@ -11,10 +11,9 @@ import faust
 import msgspec
 from faust.web import Request, Response, View
 
-from headrace.connector.streams.arguments import app_of, changes_parser, reader_of, run
+from headrace.connector.streams.arguments import app_of, changes_parser, reader_of, reported, run
 from headrace.connector.streams.kit import Consumer
 from headrace.connector.streams.latest import LatestRows
-from headrace.plugins import HeadraceError
 
 
 def latest_rows(app: faust.App, consumer: Consumer, *tables: str) -> LatestRows:
@@ -43,19 +42,15 @@ def latest_rows(app: faust.App, consumer: Consumer, *tables: str) -> LatestRows:
     return rows
 
 
+@reported
 def main(arguments: Sequence[str]) -> int:
     """Follow topics until it is asked to stop."""
-    parser = changes_parser("app", "Keep the newest rows of tables.", "rows")
-    given = parser.parse_args(arguments)
-    try:
-        reader = reader_of(given)
-        consumer = Consumer(reader)
-        app = app_of(given, reader.sink)
-        latest_rows(app, consumer, *(given.table or [""]))
-        run(app)
-    except HeadraceError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_status
+    given = changes_parser("app", "Keep the newest rows of tables.", "rows").parse_args(arguments)
+    reader = reader_of(given)
+    consumer = Consumer(reader)
+    app = app_of(given, reader.sink)
+    latest_rows(app, consumer, *(given.table or [""]))
+    run(app)
     return 0
 
 

@@ -1,7 +1,9 @@
 """The command line of this package's apps: where the topics of a job are, and the app's run."""
 
 import argparse
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +16,7 @@ from headrace.connector.streams.job_sink import WrittenSink
 from headrace.plugins import ConfigError, HeadraceError, Problem, Sink
 
 STORES: Final = ("memory", "rocksdb")
+Main = Callable[[Sequence[str]], int]
 
 
 def reader_of(given: argparse.Namespace) -> ChangeReader:
@@ -94,6 +97,20 @@ def app_of(given: argparse.Namespace, sink: Sink) -> faust.App:
         datadir=str(given.folder),
         web_port=given.port,
     )
+
+
+def reported(main: Main) -> Main:
+    """Have a *main* print an error on standard error, and return its exit status."""
+
+    @wraps(main)
+    def reporting(arguments: Sequence[str]) -> int:
+        try:
+            return main(arguments)
+        except HeadraceError as error:
+            sys.stderr.write(f"{error}\n")
+            return error.exit_status
+
+    return reporting
 
 
 def run(app: faust.App) -> None:

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from headrace.connector.streams.arguments import app_of, changes_parser, reader_of, run
+from headrace.connector.streams.arguments import app_of, changes_parser, reader_of, reported, run
 from headrace.connector.streams.audit.app import SECONDS, audit
 from headrace.connector.streams.audit.books import JobBooks
 from headrace.connector.streams.audit.comparing import Audit, audited, delivered, differing
 from headrace.connector.streams.kit import Consumer
-from headrace.plugins import ConfigError, HeadraceError, Problem
+from headrace.plugins import ConfigError, Problem
 
 DIFFERS_STATUS: Final = 4  # As that of `headrace verify`.
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")  # In the name of a topic.
@@ -46,28 +46,20 @@ def audit_parser() -> argparse.ArgumentParser:
     return parser
 
 
+@reported
 def main(arguments: Sequence[str]) -> int:
     """Audit until it is asked to stop, or once."""
     given = audit_parser().parse_args(arguments)
-    try:
-        books = _books_of(given)
-        reader = reader_of(given)
-        if given.until_end:
-            return _once(given, audited(reader, books.read, *(given.table or ())))
-        consumer = Consumer(reader)
-        given.name = given.name or f"headrace-audit-{_UNSAFE.sub('_', books.job)}"
-        app = app_of(given, reader.sink)
-        audit(
-            app,
-            consumer,
-            books.read,
-            *(given.table or delivered(books.read())),
-            seconds=given.seconds,
-        )
-        run(app)
-    except HeadraceError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_status
+    books = _books_of(given)
+    reader = reader_of(given)
+    if given.until_end:
+        return _once(given, audited(reader, books.read, *(given.table or ())))
+    consumer = Consumer(reader)
+    given.name = given.name or f"headrace-audit-{_UNSAFE.sub('_', books.job)}"
+    app = app_of(given, reader.sink)
+    tables = given.table or delivered(books.read())
+    audit(app, consumer, books.read, *tables, seconds=given.seconds)
+    run(app)
     return 0
 
 

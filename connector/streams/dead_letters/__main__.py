@@ -7,10 +7,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from headrace.connector.streams.arguments import app_of, app_parser, options_of, run
+from headrace.connector.streams.arguments import app_of, app_parser, options_of, reported, run
 from headrace.connector.streams.dead_letters.app import WINDOW_SECONDS, watch
 from headrace.connector.streams.dead_letters.letters import dead_letter_sink
-from headrace.plugins import HeadraceError
 from headrace.plugins.config.sink_options import DEAD_LETTERS_KEY
 
 
@@ -26,20 +25,17 @@ def watch_parser() -> argparse.ArgumentParser:
     return parser
 
 
+@reported
 def main(arguments: Sequence[str]) -> int:
     """Watch until it is asked to stop, or there are too many."""
     given = watch_parser().parse_args(arguments)
-    try:
-        options = dict(options_of(given))
-        if given.job is None and given.topic is not None:
-            options[DEAD_LETTERS_KEY] = given.topic
-        sink = dead_letter_sink(options)
-        app = app_of(given, sink)
-        watch(app, sink, window_seconds=given.window, count_max=given.max)
-        run(app)
-    except HeadraceError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_status
+    options = dict(options_of(given))
+    if given.job is None and given.topic is not None:
+        options[DEAD_LETTERS_KEY] = given.topic
+    sink = dead_letter_sink(options)
+    app = app_of(given, sink)
+    watch(app, sink, window_seconds=given.window, count_max=given.max)
+    run(app)
     return 0
 
 

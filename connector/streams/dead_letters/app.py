@@ -85,14 +85,20 @@ class DeadLetterCounts:
                 place=letter.place,
                 number=letter.number,
             )
+        self._check(letter.topic, begin_s)
+        return True
+
+    def _check(self, topic: str, begin_s: int) -> None:
+        """Check what a window has now, of all codes and tables."""
+        if self._known is None or self._count_max is None:
+            return
         count = sum(found for each, found in self._known.items() if each.begin_s == begin_s)
-        if self._count_max is not None and count > self._count_max:
+        if count > self._count_max:
             raise TooManyDeadLettersError(
                 f"{count} within {self._window_seconds} s, allowed are {self._count_max}",
-                place=f"topic {letter.topic}",
+                place=f"topic {topic}",
                 hint="`headrace dlq list` has them",
             )
-        return True
 
     def windows(self) -> Mapping[DeadLetterWindow, int]:
         """Return how many there were in each window."""
