@@ -52,7 +52,7 @@ class WrittenLogs:
 
     def descriptor(self) -> int | None:
         """Return what is readable after an event; None where some directory causes none."""
-        if all(each.tells for each in self._directories(self._cursors)):
+        if all(each.tells for each in self._directories()):
             return self._inotify.descriptor
         return None
 
@@ -68,13 +68,13 @@ class WrittenLogs:
     def buffer_bytes(self) -> int:
         """Return the size of some of the largest segments."""
         sizes = [SEGMENT_BYTES]
-        for log in self._directories(self._cursors):
+        for log in self._directories():
             with contextlib.suppress(LogUnreadableError, NotCdcDirectoryError):
                 sizes += [log.size_of(segment) for segment in log.segments()]
         return SEGMENTS * max(sizes)
 
-    def _directories(self, nodes: Collection[str]) -> Sequence[LogDirectory]:
-        found = [self._logs[node] for node in self._cursors if node in nodes]
+    def _directories(self) -> Sequence[LogDirectory]:
+        found = [self._logs[node] for node in self._cursors]
         return [log for log in found if isinstance(log, LogDirectory)]
 
 
