@@ -12,6 +12,7 @@ from headrace.connector.serde import Encoder
 from headrace.plugins import Batch, Delivery, Encoding, Failure, parse_config
 from headrace.plugins.testing.doubles import DrivenClock, context
 from headrace.sources.cassandra.encode.origin import ORIGIN
+from helpers.recordings.batches import recorded_batches
 
 FOREVER_MS = 1 << 62
 
@@ -48,6 +49,17 @@ class Kept:
         """Return the history, to be read."""
         file = HistoryFile.opened(self.sink.config.file)
         return History(file, frozenset(self.sink.config.include), self.clock)
+
+
+RECORDED = "hazel_patient.onyx_walnut"  # Of 4.1-ops: hundreds of changes in one millisecond.
+
+
+def recorded_history(folder: Path) -> Kept:
+    """Return the history of the recorded table in *folder*, of many commits."""
+    made = Kept(DrivenClock(), **beside(folder, table=RECORDED, seed="empty"))
+    sent = [of_table(batch, RECORDED) for batch in recorded_batches("4.1-ops")]
+    fill(made, sent, per_commit=90, step_ms=3)
+    return made
 
 
 def of_table(batch: Batch, table: str) -> Delivery:

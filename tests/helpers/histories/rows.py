@@ -10,6 +10,7 @@ from headrace.plugins.records.batches import RecordBatch
 from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
 from headrace.sources.cassandra.encode.avro_schema import key_schema, value_schema
 from headrace.sources.cassandra.schema.ddl import parse_schema
+from helpers.histories.whole_changes import whole
 
 DDL: Final = """
 CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
@@ -45,30 +46,18 @@ def change(
     Of a range deletion, of the rows *between* two, both included.
     """
     payload = {"id": of[0], "at": of[1] if len(of) > 1 else None, "note": None, "total": None}
-    return {
-        "timestampMicros": written_us,
-        "operationType": operation,
-        "sourceKeyspace": "shop",
-        "sourceTable": "orders",
-        "schemaUuid": SCHEMA.schema_id,
-        "version": None,
-        "isPartial": True,
-        "truncatedFields": [],
-        "isStatic": False,
-        "ttl": None if expires is None else 1,
-        "expires": expires,
-        "updateFields": list(columns),
-        "payload": payload | columns,
-        "cells": [],
-        "range": between and dict(zip(("start", "end"), map(_bound, between), strict=True)),
-        "mutation": bytes(16),
-        "index": 0,
-        "of": 1,
-        "copies": 1,
-        "node": "node1",
-        "segment": 1,
-        "position": 1,
-    }
+    return whole(
+        operation,
+        written_us,
+        payload,
+        columns,
+        sourceKeyspace="shop",
+        sourceTable="orders",
+        schemaUuid=SCHEMA.schema_id,
+        ttl=None if expires is None else 1,
+        expires=expires,
+        range=between and dict(zip(("start", "end"), map(_bound, between), strict=True)),
+    )
 
 
 def _bound(at: int) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from headrace.sources.cassandra.forge.segments import COMPLETED, SEGMENT_ID, SegmentWriter
 from headrace.sources.cassandra.forge.segments import write_segment as write
-from helpers.logs.forged import insert
+from helpers.logs.forged import SCHEMA, insert
 
 KEYS = 3
 
@@ -21,6 +21,13 @@ class LiveLog:
         self.section_bytes_max = 0
         self._writer = SegmentWriter(segment_id=SEGMENT_ID)
         self._write(0)
+
+    def source(self, **options: object) -> dict[str, object]:
+        """Return options of a source that reads this log alone; its schema is beside the folder."""
+        schema = self.folder.with_name("schema.cql")
+        schema.write_text(SCHEMA.replace("'3'", "'1'"))
+        alone = {"nodes": {"node": str(self.folder)}, "schema": str(schema), "consistency": "ONE"}
+        return alone | {"splits": 2} | options
 
     def append(self, count: int, value_bytes: int = 20) -> None:
         """Append changes, which are not durable yet."""

@@ -11,7 +11,6 @@ from headrace.connector.runtime.splits.ownership import Lease
 from headrace.plugins.testing.doubles import ChaosResult
 from headrace.sources.cassandra.state.cdc_state import CdcState
 from helpers.jobs.rig import LEASE_MS, Rig
-from helpers.logs.forged import SCHEMA
 from helpers.logs.live_log import LiveLog
 from helpers.logs.node_logs import source
 
@@ -29,19 +28,13 @@ class RealtimeRig(Rig):
         """Start a worker over an empty log; *options* are the source's."""
         folder.mkdir(exist_ok=True)
         super().__init__(folder / "state.db", batch_records_max=1_000)
-        schema = folder / "schema.cql"
-        schema.write_text(SCHEMA.replace("'3'", "'1'"))
         self.log = LiveLog(folder / "node")
-        self._options = {
-            "nodes": {"node": str(folder / "node")},
-            "schema": str(schema),
-            "consistency": "ONE",
-            "splits": 2,
+        realtime = {
             "mode": "realtime",
             "realtime.buffer_bytes": BUFFER_BYTES,
             "realtime.return_after_seconds": RETURN_SECONDS,
-            **options,
         }
+        self._options = self.log.source(**realtime | options)
         self._before: list[int] = []
         self.start()
 

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import pytest
 
 from helpers.jobs.deliveries import consume
-from helpers.servers.ports import HOST, free_ports
+from helpers.servers.pages import page_of
+from helpers.servers.ports import free_ports
 from helpers.streams.published import published, records, send
 from real.servers.process import ServerProcess
 
@@ -62,12 +62,7 @@ class App:
 
     def page(self) -> Mapping[str, Any]:
         """Return the last audit; nothing before it, and while the page does not answer."""
-        try:
-            with urllib.request.urlopen(f"http://{HOST}:{self.port}/audit/", timeout=5) as answer:
-                found: Mapping[str, Any] = json.load(answer)
-        except OSError:
-            return {}
-        return found
+        return page_of(self.port, "/audit/") or {}
 
     def figures(self) -> tuple[int, ...]:
         """Return what is counted, missing, repeated and unexpected; nothing if not all was read."""

@@ -1,9 +1,7 @@
 """The watch of dead letters, an app of its own, with a real broker."""
 
-import json
 import re
 import sys
-import urllib.request
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +11,8 @@ import pytest
 
 from headrace.connector.streams.dead_letters.letters import DeadLetter
 from helpers.jobs.deliveries import consume
-from helpers.servers.ports import HOST, free_ports
+from helpers.servers.pages import page_of
+from helpers.servers.ports import free_ports
 from helpers.settings.native_modules import ROOT
 from helpers.streams.published import published, send
 from real.servers.process import EndedError, ServerProcess
@@ -26,12 +25,7 @@ MODULE = [sys.executable, "-m", "headrace.connector.streams.dead_letters"]
 
 def page(port: int) -> Mapping[str, Any]:
     """Return what the app shows; nothing while it does not answer."""
-    try:
-        with urllib.request.urlopen(f"http://{HOST}:{port}/dead-letters/", timeout=5) as answer:
-            found: Mapping[str, Any] = json.load(answer)
-    except OSError:
-        return {}
-    return found
+    return page_of(port, "/dead-letters/") or {}
 
 
 def shown(port: int) -> Counter[tuple[str, str]]:

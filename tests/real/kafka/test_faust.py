@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ import pytest
 import rocksdict
 from cassandra.cluster import Session
 
-from helpers.servers.ports import HOST, free_ports
+from helpers.servers.pages import page_of
+from helpers.servers.ports import free_ports
 from real.servers.cassandra import Cassandra
 from real.servers.process import ServerProcess
 from real.stream import HEADRACE
@@ -84,12 +84,7 @@ def by_text(row: Any) -> str:  # noqa: ANN401 (JSON)
 
 def shown(port: int) -> list[Any]:
     """Return the app's rows; none while it does not exist."""
-    try:
-        with urllib.request.urlopen(f"http://{HOST}:{port}/rows/rows.t/", timeout=5) as answer:
-            found: list[Any] = json.load(answer)
-    except OSError:
-        return []
-    return sorted(found, key=by_text)
+    return sorted(page_of(port, "/rows/rows.t/") or [], key=by_text)
 
 
 def selected(session: Session) -> Iterator[Any]:

@@ -12,16 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace import history
 from headrace.plugins.testing.doubles import DrivenClock
-from helpers.histories.kept import FOREVER_MS, Kept, beside, fill, of_table, settled
+from helpers.histories.kept import FOREVER_MS, Kept, beside, fill, recorded_history, settled
 from helpers.histories.rows import TABLE, change, delivery
-from helpers.recordings.batches import recorded_batches
 from helpers.settings.native_modules import ROOT
 
 pytestmark = pytest.mark.real
 
 PAGE: Final = ROOT / "docs" / "history.md"
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
-RECORDED: Final = "hazel_patient.onyx_walnut"
 IMAGES: Final = ("change", "pre", "post")
 
 
@@ -36,10 +34,7 @@ def filtering(spark: SparkSession) -> Iterator[SparkSession]:
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     """Return the history of a recorded table."""
-    made = Kept(DrivenClock(), **beside(tmp_path_factory.mktemp("h"), table=RECORDED, seed="empty"))
-    sent = [of_table(batch, RECORDED) for batch in recorded_batches("4.1-ops")]
-    fill(made, sent, per_commit=90, step_ms=3)
-    return made
+    return recorded_history(tmp_path_factory.mktemp("h"))
 
 
 def loaded(spark: SparkSession, made: Kept, **options: str) -> DataFrame:

@@ -23,21 +23,16 @@ from headrace.connector.history.errors import (
 from headrace.connector.replay.frames.histories import CHANGES_PER_TASK, HistorySource
 from headrace.plugins import ConfigError
 from headrace.plugins.testing.doubles import DrivenClock
-from helpers.histories.kept import FOREVER_MS, Kept, beside, fill, of_table, settled
+from helpers.histories.kept import FOREVER_MS, Kept, beside, fill, recorded_history, settled
 from helpers.histories.rows import TABLE, change, delivery
-from helpers.recordings.batches import recorded_batches
 
-RECORDED = "hazel_patient.onyx_walnut"  # Of 4.1-ops: hundreds of changes in one millisecond.
 IMAGES = {"since": "2023-01-01", "include": "change,pre,post"}
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     """Return the history of a recorded table."""
-    made = Kept(DrivenClock(), **beside(tmp_path_factory.mktemp("h"), table=RECORDED, seed="empty"))
-    sent = [of_table(batch, RECORDED) for batch in recorded_batches("4.1-ops")]
-    fill(made, sent, per_commit=90, step_ms=3)
-    return made
+    return recorded_history(tmp_path_factory.mktemp("h"))
 
 
 def loaded(made: Kept, **options: str) -> HistorySource:

@@ -97,10 +97,9 @@ class Run:
         self.model.split_time_ms += ms
         self.agreement.split_time_ms += ms
         agreement = self.agreement
-        expired = agreement.due(pending_of(agreement), WAIT)
         left_ms = agreement.forgets_in(MEMORY, COMPLETE)
         dropped = sweep(agreement)
-        assert bool(dropped) is (left_ms == 0) or expired
+        assert bool(dropped) is (left_ms == 0)
         assert left_ms > 0 or agreement.split_time_ms >= self.still_until_ms
         left_ms = agreement.forgets_in(MEMORY, COMPLETE)
         self.still_until_ms = agreement.split_time_ms + left_ms

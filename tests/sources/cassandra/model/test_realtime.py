@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headrace.connector.runtime.modes import Modes
 from headrace.connector.runtime.pipeline import Pipeline
@@ -19,6 +18,7 @@ from headrace.connector.stores import SplitState
 from headrace.connector.stores.sqlite.store import SqliteStore
 from helpers.logs.live_log import KEYS
 from helpers.logs.realtime_rig import BUFFER_BYTES, RETURN_SECONDS, RealtimeRig
+from helpers.model.machines.runs import run
 
 EXAMPLES, STEPS = 20, 25
 SCRATCH = Path("/dev/shm")  # noqa: S108 (memory: each commit would wait for a disk)
@@ -148,25 +148,9 @@ class RealtimeMachine(RuleBasedStateMachine):
             self.folder.cleanup()
 
 
-def searched(examples: int = EXAMPLES) -> None:
-    """Search for a schedule that breaks something; the same schedules each time."""
-    run_state_machine_as_test(
-        RealtimeMachine,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=STEPS,
-            deadline=None,
-            derandomize=True,
-            database=None,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
-
-
 def test_any_order_of_events() -> None:
     """Nothing is lost, nothing committed is published again, and the buffer is bounded."""
-    searched()
+    assert EXAMPLES <= run(RealtimeMachine, EXAMPLES, STEPS)
 
 
 def test_a_stale_start_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +169,7 @@ def test_a_stale_start_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(SqliteStore, "load", stale)
     with pytest.raises(AssertionError, match="published again"):
-        searched(100)
+        run(RealtimeMachine, 100, STEPS)
 
 
 def test_a_buffer_that_is_not_latched_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,4 +183,4 @@ def test_a_buffer_that_is_not_latched_is_found(monkeypatch: pytest.MonkeyPatch) 
     check = Pipeline._check_buffer  # noqa: SLF001 (where the fault is)
     monkeypatch.setattr(Pipeline, "_check_buffer", leaky)
     with pytest.raises(AssertionError, match="although the buffer was full"):
-        searched(100)
+        run(RealtimeMachine, 100, STEPS)

@@ -106,19 +106,11 @@ def test_the_buffer_has_room_for_segments(tmp_path: Path) -> None:
 def test_a_worker_does_not_wait_for_the_tick(tmp_path: Path, mode: str) -> None:
     """In mode realtime a change is delivered at once, while the tick is a minute away."""
     log, out = LiveLog(tmp_path / "node"), tmp_path / "out"
-    (tmp_path / "schema.cql").write_text(SCHEMA.replace("'3'", "'1'"))
     job = tmp_path / "job.yaml"
     document = {
         "job": "job",
         "state": "state.db",
-        "source": {
-            "plugin": "cassandra",
-            "nodes": {"node": str(log.folder)},
-            "schema": str(tmp_path / "schema.cql"),
-            "consistency": "ONE",
-            "splits": 2,
-            "mode": mode,
-        },
+        "source": {"plugin": "cassandra", **log.source(mode=mode)},
         "sink": {"plugin": "files", "path": str(out)},
         "runtime": {"tick_min_ms": TICK_SECONDS * 1_000},
     }

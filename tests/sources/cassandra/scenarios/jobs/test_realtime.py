@@ -11,7 +11,6 @@ from structlog.testing import CapturingLogger
 
 from helpers.jobs.children import until
 from helpers.jobs.live_worker import delivered, working
-from helpers.logs.forged import SCHEMA
 from helpers.logs.live_log import LiveLog
 from helpers.servers.kafka_clients import way
 from helpers.servers.mock_cluster import MockCluster
@@ -30,7 +29,11 @@ pytestmark = [
 def test_brokers_that_go_away_and_come_back(tmp_path: Path) -> None:
     """The mode is log once the buffer is full; all is delivered, and it is realtime again."""
     log, told = LiveLog(tmp_path / "node"), CapturingLogger()
-    (tmp_path / "schema.cql").write_text(SCHEMA.replace("'3'", "'1'"))
+    realtime = {
+        "mode": "realtime",
+        "realtime.buffer_bytes": 20_000,
+        "realtime.return_after_seconds": 0.5,
+    }
 
     def changed() -> list[tuple[str, str]]:
         found: list[Mapping[str, str]] = [call.kwargs for call in told.calls if call.kwargs]
@@ -44,16 +47,7 @@ def test_brokers_that_go_away_and_come_back(tmp_path: Path) -> None:
         job = {
             "job": "job",
             "state": str(tmp_path / "state.db"),
-            "source": {
-                "plugin": "cassandra",
-                "nodes": {"node": str(log.folder)},
-                "schema": str(tmp_path / "schema.cql"),
-                "consistency": "ONE",
-                "splits": 2,
-                "mode": "realtime",
-                "realtime.buffer_bytes": 20_000,
-                "realtime.return_after_seconds": 0.5,
-            },
+            "source": {"plugin": "cassandra", **log.source(**realtime)},
             "sink": {
                 "plugin": "kafka",
                 "bootstrap.servers": cluster.bootstrap_servers,
