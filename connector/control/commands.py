@@ -15,11 +15,13 @@ from headrace.connector.control.entries import CLASS_KEY, NAME_KEY, ConnectorOpt
 from headrace.connector.control.errors import AlreadyExistsError, NotFoundError, NotStoppedError
 from headrace.connector.control.gaps import Acceptance, Gaps, JobGap
 from headrace.connector.control.job_files import source_class
-from headrace.connector.control.offsets import Offset, Offsets, OffsetsChange
+from headrace.connector.control.modes import JobModes, ModeChange, NodeMode, least_places
+from headrace.connector.control.offsets import SPLIT_KEY, Offset, Offsets, OffsetsChange
 from headrace.connector.control.plugins.search import source_of_class
 from headrace.connector.control.services import ROUTE, check_service
 from headrace.connector.control.sink_commands import SinkCommands
 from headrace.connector.control.status import ConnectorStatus, connector_statuses, sink_status
+from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.states import Desired, Observed
 from headrace.connector.language.formatting import format_statement, format_table
 from headrace.connector.language.statements import DropSource, TableName
@@ -27,8 +29,9 @@ from headrace.connector.obs.logging import set_threshold
 from headrace.connector.stores.job_forks import separate
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.target_state import LOG_LEVEL, WHOLE_JOB
-from headrace.plugins import ConfigError, EncodedPosition, Problem, Source
+from headrace.plugins import ConfigError, EncodedPosition, Problem, Realtime, Source
 from headrace.plugins.config.forms import CheckedOption, check_options
+from headrace.plugins.stores.kept_modes import ALL_LOGS
 
 _FAILED: Final = frozenset({Observed.FAILED, Observed.RESTARTING})
 
@@ -45,6 +48,7 @@ class Commands(SinkCommands):
         super().__init__(notes, guard or RoleGuard())
         self._offsets = Offsets(notes)
         self._gaps = Gaps(notes)
+        self._modes = JobModes(notes)
 
     def guard_by(self, guard: Guard) -> None:
         """Let *guard* decide from now on."""
@@ -352,6 +356,42 @@ class Commands(SinkCommands):
             for split, position in positions.items()
         }
         return self._offsets.move(job, plugin, decoded, dry_run=dry_run)
+
+    # Modes.
+
+    @needs(Role.OPERATOR)
+    def set_mode(self, name: str, mode: str, *, node: str = ALL_LOGS) -> int:
+        """Ask the job of a source for a mode; return the number of the request.
+
+        Raises:
+            NotFoundError: there is no such source.
+            NotOfferedError: its logs have only one mode.
+
+        """
+        return self.ask_mode(self.status(name).job, self._plugin(name), mode, node=node)
+
+    @needs(Role.OPERATOR)
+    def ask_mode(self, job: str, source: type[Source], mode: str, *, node: str = ALL_LOGS) -> int:
+        """Ask a job for a mode, as `set_mode`."""
+        Realtime.of_class(source)
+        described = [
+            (log, part.offset or {})
+            for part in self._offsets.of(job, source)
+            for key, log in part.partition.items()
+            if key != SPLIT_KEY
+        ]
+        now_ms = SystemClock().wall_ms()
+        places = least_places(described)
+        return self._modes.ask(job, mode, node=node, places=places, now_ms=now_ms)
+
+    def modes(self, job: str) -> Sequence[NodeMode]:
+        """Return how the logs of a job are read."""
+        return self._modes.modes(job)
+
+    def mode_changes(self, job: str, *, request: int | None = None) -> Sequence[ModeChange]:
+        """Return what became of the last requests for a mode, or of one *request*."""
+        found = self._modes.changes(job)
+        return [each for each in found if request in (None, each.request)]
 
     # Gaps.
 

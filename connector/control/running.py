@@ -20,14 +20,18 @@ from headrace.connector.control.job_files import job_file
 from headrace.connector.control.offsets import AT_KEY, SPLIT_KEY, Offset, OffsetsChange
 from headrace.connector.control.plugins.probing import Answer, Ask, ask
 from headrace.connector.control.plugins.search import source_of_word
-from headrace.connector.control.showing import pairs_text
+from headrace.connector.control.showing import mode_changes, pairs_text
 from headrace.connector.control.status import time_text
+from headrace.connector.history.durations import duration_ms
 from headrace.connector.language.rendering import ResultTable, StatementWarning
-from headrace.connector.language.statements import PreviewSource, SetPosition
+from headrace.connector.language.statements import PreviewSource, SetMode, SetPosition
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.plugins import Document, EncodedPosition, TableChecks
+from headrace.plugins.stores.kept_modes import ModeOutcome
 
 PREVIEW_ROWS: Final = 10
+WAIT_MS_MAX: Final = 30_000
+LOOK_SECONDS: Final = 0.1  # Between two looks at what became of a request.
 
 _MS, _US = 1_000, 1_000_000
 Part = Sequence[Any]  # Any: JSON.
@@ -179,6 +183,25 @@ class Running:
         ]
         return ResultTable(("split", "partition", "from", "to", "effect", "sources"), tuple(rows))
 
+    def set_mode(self, statement: SetMode) -> ResultTable:
+        """Ask for a mode; return what became of it, by log, after waiting if that is asked for.
+
+        Raises:
+            UnauthorizedError: the caller may not ask.
+            NotOfferedError: the source has only one mode.
+
+        """
+        wait_ms = duration_ms(statement.wait, "wait") if statement.wait else 0
+        if wait_ms > WAIT_MS_MAX:
+            message = f"a statement waits {WAIT_MS_MAX // _MS}s at most"
+            raise StatementError("wait", message, "SHOW MODE CHANGES tells what became of it")
+        name = self._commands.source_on(statement.word, statement.table).name
+        request = self._commands.set_mode(name, statement.mode, node=statement.node)
+        status, until = self._commands.status(name), time.monotonic() + wait_ms / _MS
+        while time.monotonic() < until and is_pending(self._commands, status.job, request):
+            time.sleep(LOOK_SECONDS)
+        return mode_changes(self._commands, [status], request)
+
     def alter_offsets(
         self, name: str, wanted: Sequence[Offset], *, dry_run: bool = False
     ) -> OffsetsChange:
@@ -263,6 +286,12 @@ class Running:
 
     def _file_of(self, job: str) -> Mapping[str, str]:
         return {"job": job, "job_file": str(job_file(self._notes, job))}
+
+
+def is_pending(commands: Commands, job: str, request: int) -> bool:
+    """Say whether some log has no outcome of a request for a mode yet."""
+    changes = commands.mode_changes(job, request=request)
+    return any(each.outcome is ModeOutcome.PENDING for each in changes)
 
 
 def unchecked(table: str, why: str, hint: str = "") -> StatementWarning:

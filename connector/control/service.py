@@ -29,6 +29,7 @@ from headrace.connector.language.statements import (
     PollCdc,
     PreviewSource,
     SelectCdc,
+    SetMode,
     SetPosition,
     Show,
     Statement,
@@ -43,9 +44,11 @@ from headrace.connector.stores.open_control_store import open_notes
 
 
 def asks_plugin(statement: Statement) -> bool:
-    """Say whether *statement* needs an answer of a plugin or a history, which can take long."""
+    """Say whether *statement* waits, perhaps for an answer of a plugin or a history."""
     if isinstance(statement, Show):
         return statement.subject is Subject.LAG
+    if isinstance(statement, SetMode):
+        return bool(statement.wait)
     waits = SelectCdc | TailCdc | PollCdc
     return isinstance(statement, ValidateSink | PreviewSource | SetPosition | waits)
 
@@ -105,7 +108,7 @@ class ControlService:
                 return self._describe(statement)
             case Show():
                 return self._show(statement)
-            case ValidateSink() | PreviewSource() | SetPosition():
+            case ValidateSink() | PreviewSource() | SetPosition() | SetMode():
                 return self._ask(statement)
             case _ if isinstance(statement, HistoryStatement):
                 return self._of_history(statement)
@@ -199,7 +202,7 @@ class ControlService:
             case _:
                 raise AssertionError(statement)
 
-    def _ask(self, statement: ValidateSink | PreviewSource | SetPosition) -> ResultTable:
+    def _ask(self, statement: ValidateSink | PreviewSource | SetPosition | SetMode) -> ResultTable:
         match statement:
             case ValidateSink(name=name):
                 return self._running.validate(name)
@@ -207,6 +210,8 @@ class ControlService:
                 return self._running.preview(statement)
             case SetPosition():
                 return self._running.set_position(statement)
+            case SetMode():
+                return self._running.set_mode(statement)
 
     def _sources(self) -> ResultTable:
         statuses = self.commands.statuses()

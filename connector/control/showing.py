@@ -32,6 +32,10 @@ def show(
         return _splits(chosen)
     if subject is Subject.OFFSETS:
         return _offsets(commands, chosen)
+    if subject is Subject.MODE:
+        return _modes(commands, chosen)
+    if subject is Subject.MODE_CHANGES:
+        return mode_changes(commands, chosen)
     return _errors(notes, chosen, ".".join(whole_table(source.table)) if source else "")
 
 
@@ -75,6 +79,37 @@ def _offsets(commands: Commands, chosen: Sequence[ConnectorStatus]) -> ResultTab
             split = part.partition[SPLIT_KEY]
             rows.append((status.name, split, pairs_text(partition), pairs_text(part.offset or {})))
     return ResultTable(("name", "split", "partition", "offset"), tuple(rows))
+
+
+def _modes(commands: Commands, chosen: Sequence[ConnectorStatus]) -> ResultTable:
+    rows = [
+        (
+            *(status.name, each.node, each.mode, each.asked, f"{each.splits}/{each.of_splits}"),
+            *(time_text(each.since_ms), each.reason),
+        )
+        for status in chosen
+        for each in commands.modes(status.job)
+    ]
+    columns = ("name", "node", "mode", "asked", "splits", "since", "reason")
+    return ResultTable(columns, tuple(rows))
+
+
+def mode_changes(
+    commands: Commands, chosen: Sequence[ConnectorStatus], request: int | None = None
+) -> ResultTable:
+    """Return what became of requests for a mode, or of one *request*, newest first."""
+    columns = ("name", "request", "node", "asked", "outcome", "reason")
+    places = ("from", "to", "requested", "ended")
+    rows = [
+        (
+            *(status.name, str(each.request), each.node, each.asked, each.outcome, each.reason),
+            *(pairs_text(each.begin), pairs_text(each.end)),
+            *(time_text(each.asked_ms), time_text(each.ended_ms)),
+        )
+        for status in chosen
+        for each in commands.mode_changes(status.job, request=request)
+    ]
+    return ResultTable((*columns, *places), tuple(rows))
 
 
 def _errors(notes: NoteCopy, chosen: Sequence[ConnectorStatus], table: str) -> ResultTable:

@@ -27,6 +27,7 @@ from headrace.connector.language.statements import (
     PollCdc,
     PreviewSource,
     SelectCdc,
+    SetMode,
     SetPosition,
     Show,
     SourceName,
@@ -97,6 +98,11 @@ def _of_running(statement: Statement) -> str:
             dry_run = " DRY RUN" if statement.dry_run else ""
             moved = f"SET POSITION = {quoted_string(statement.position)}{split}{dry_run}"
             text = f"ALTER DATA_SOURCE {_target(statement)} {moved}"
+        case SetMode():
+            node = f" FOR NODE {quoted_string(statement.node)}" if statement.node else ""
+            wait = f" WAIT {quoted_string(statement.wait)}" if statement.wait else ""
+            asked = f"SET MODE = {quoted_string(statement.mode)}{node}{wait}"
+            text = f"ALTER DATA_SOURCE {_target(statement)} {asked}"
         case SteerSource():
             text = f"{statement.verb} DATA_SOURCE {_target(statement)}"
         case PreviewSource():

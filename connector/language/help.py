@@ -40,10 +40,13 @@ STATEMENT_TOPICS: Final[Mapping[str, str]] = {
     "ALTER_DATA_SOURCE": f"""\
         ALTER DATA_SOURCE [IF EXISTS] {_TARGET} WITH [sink] [AND] option = value [AND ...];
         ALTER DATA_SOURCE {_TARGET} SET POSITION = 'where' [FOR SPLIT 'name'] [DRY RUN];
+        ALTER DATA_SOURCE {_TARGET} SET MODE = 'realtime' | 'log' [FOR NODE 'name'] [WAIT 30s];
 
         The first gives a source another sink or other options. The second moves it, while it is
         stopped; where is earliest, latest, a time, or what SHOW OFFSETS shows. DRY RUN tells what
-        would be read again or passed over, and changes nothing.
+        would be read again or passed over, and changes nothing. The third asks its job to read the
+        logs as they are written, or at each tick. It does not wait for the outcome, or no longer
+        than WAIT says; SHOW MODE CHANGES tells it.
 
           ALTER DATA_SOURCE cdc ON TABLE shop.orders SET POSITION = 'earliest' DRY RUN;""",
     "DROP_DATA_SOURCE": f"""\
@@ -119,9 +122,11 @@ STATEMENT_TOPICS: Final[Mapping[str, str]] = {
         Restarts after the last commit.""",
     "SHOW": f"""\
         SHOW STATUS | LAG | SPLITS | OFFSETS | ERRORS [FOR DATA_SOURCE {_TARGET}];
+        SHOW MODE | MODE CHANGES [FOR DATA_SOURCE {_TARGET}];
 
         STATUS: what is wanted, what is so, and why. LAG: how far behind. SPLITS: which worker has
-        which part. OFFSETS: what is committed. ERRORS: what failed and what was lost.""",
+        which part. OFFSETS: what is committed. ERRORS: what failed and what was lost. MODE: how
+        logs are read. MODE CHANGES: what became of requests for a mode.""",
     "PREVIEW": f"""\
         PREVIEW DATA_SOURCE {_TARGET} [LIMIT number];
 

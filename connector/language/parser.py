@@ -35,6 +35,7 @@ from headrace.connector.language.statements import (
     PollCdc,
     PreviewSource,
     SelectCdc,
+    SetMode,
     SetPosition,
     Show,
     SourceName,
@@ -46,9 +47,11 @@ from headrace.connector.language.statements import (
     ValidateSink,
     Verb,
 )
+from headrace.plugins.config.realtime_options import LOG, REALTIME
 from headrace.plugins.cql_text import NUMBER, RESERVED_WORDS, Token, TokenKind
 
 OPTIONS_MAX: Final = 256
+MODES: Final = (REALTIME, LOG)
 PREVIEW_MAX: Final = 1000
 SELECT_MAX: Final = 10_000
 
@@ -70,6 +73,7 @@ _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 _TIME_HINT: Final = "write '2026-01-31T12:00:00Z', ms since 1970, or NOW() - '15m'"
 
 _URI_HINT: Final = "write the URI in single quotes: 'kafka://host:9092?topic=name'"
+_MODE_HINT: Final = "in single quotes: 'realtime' or 'log'"
 _POSITION_HINT: Final = "in single quotes: 'earliest', 'latest', a time, or what SHOW OFFSETS shows"
 
 
@@ -77,8 +81,8 @@ _POSITION_HINT: Final = "in single quotes: 'earliest', 'latest', a time, or what
 class ParsedStatement:
     """A statement and where it stood; `spans` bounds its parts by the key errors name them by.
 
-    The keys are `sink`, `uri`, `source`, `table`, `position`, `split`, `limit` and the names of
-    the options.
+    The keys are `sink`, `uri`, `source`, `table`, `position`, `split`, `mode`, `node`, `wait`,
+    `limit` and the names of the options.
     """
 
     statement: Statement
@@ -214,7 +218,7 @@ class _Parser:
             if_not_exists=if_not_exists,
         )
 
-    def alter(self) -> AlterSink | AlterSource | SetPosition | AlterCdc:
+    def alter(self) -> AlterSink | AlterSource | SetPosition | SetMode | AlterCdc:
         at = self._at
         if at.accept("DATA_SINK"):
             if_exists = self._has("IF", "EXISTS")
@@ -234,6 +238,8 @@ class _Parser:
         if_exists = self._has("IF", "EXISTS")
         word, table = self._target()
         if not if_exists and at.accept("SET"):
+            if at.accept("MODE"):
+                return self._set_mode(word, table)
             return self._set_position(word, table)
         at.expect("WITH")
         at.accept_kind("sink name")  # None is taken: whether it is one shows in what follows.
@@ -266,6 +272,23 @@ class _Parser:
         dry_run = self._has("DRY", "RUN")
         return SetPosition(word=word, table=table, position=position, split=split, dry_run=dry_run)
 
+    def _set_mode(self, word: str, table: TableName) -> SetMode:
+        at = self._at
+        at.expect("=")
+        token = at.token
+        at.spans["mode"] = (token.start, token.end)
+        mode = at.string("quoted mode", hint=_MODE_HINT)
+        if mode not in MODES:
+            raise at.error(f"there is no mode {mode[:16]!r}", at.spans["mode"], hint=_MODE_HINT)
+        node = ""
+        if at.accept("FOR"):
+            at.expect("NODE")
+            at.spans["node"] = (at.token.start, at.token.end)
+            node = at.string("quoted node", hint="in single quotes, as SHOW MODE shows it")
+            at.check_name(node, at.spans["node"])
+        wait = self._duration("wait") if at.accept("WAIT") else ""
+        return SetMode(word=word, table=table, mode=mode, node=node, wait=wait)
+
     def drop(self) -> DropSink | DropSource | DropCdc:
         at = self._at
         if at.accept("DATA_SINK"):
@@ -296,7 +319,7 @@ class _Parser:
     def show(self) -> Show:
         at = self._at
         for subject in Subject:
-            if at.accept(subject):
+            if at.accept(*subject.split()):
                 if not at.accept("FOR"):
                     return Show(subject=subject)
                 at.expect("DATA_SOURCE")

@@ -107,6 +107,18 @@ class SetPosition(SourceName):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetMode(SourceName):
+    """`ALTER DATA_SOURCE … SET MODE`; *node* is empty for all logs.
+
+    *wait* is how long an answer waits for the outcome; it is empty where it does not.
+    """
+
+    mode: str
+    node: str = ""
+    wait: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DropSource(SourceName):
     """`DROP DATA_SOURCE`."""
 
@@ -156,6 +168,8 @@ class Subject(StrEnum):
     SPLITS = "SPLITS"
     OFFSETS = "OFFSETS"
     ERRORS = "ERRORS"
+    MODE = "MODE"
+    MODE_CHANGES = "MODE CHANGES"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,6 +312,7 @@ Statement = (
     | CreateSource
     | AlterSource
     | SetPosition
+    | SetMode
     | DropSource
     | DescribeSources
     | DescribeSource

@@ -5,6 +5,7 @@ settled and committed, or failed here, or belongs to another live process. Any o
 error: exit status 0 says that everything there was has been delivered.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,6 +18,7 @@ from headrace.connector.runtime.splits.leases import LeaseHolder
 from headrace.connector.runtime.splits.watch import Pulse, SplitWatch
 from headrace.connector.stores import StoreUnavailableError
 from headrace.plugins import FatalError, HeadraceError
+from headrace.plugins.stores.kept_modes import AskedMode
 
 REASONS: Final = {
     Outcome.ENDED: "it was asked to stop",
@@ -42,6 +44,7 @@ class Course:
     idled: Idled | None = None
     outcome: Outcome = Outcome.ENDED
     paused: bool = False
+    modes: Mapping[str, AskedMode] = field(default_factory=dict)
     pulsed: bool = False
     replan_ms: int = 0  # When to ask next whether other splits are due.
     still: str = ""

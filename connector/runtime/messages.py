@@ -1,9 +1,11 @@
 """The messages between the control thread and the data thread of a worker."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.connector.runtime.splits.ownership import Lease
 from headrace.plugins import HeadraceError
+from headrace.plugins.stores.kept_modes import AskedMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,14 @@ class Pause:
     paused: bool
 
 
-Command = Gain | Lose | HandOver | Stop | Pause
+@dataclass(frozen=True, slots=True)
+class SetModes:
+    """Read logs in the modes that were asked for."""
+
+    asked: Mapping[str, AskedMode]
+
+
+Command = Gain | Lose | HandOver | Stop | Pause | SetModes
 
 
 @dataclass(frozen=True, slots=True)

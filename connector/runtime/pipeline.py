@@ -5,7 +5,7 @@ calls are caught here and nowhere else: a split that fails stops alone (I8).
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -25,6 +25,7 @@ from headrace.connector.runtime.messages import (
     Idled,
     Lose,
     Pause,
+    SetModes,
     Stop,
 )
 from headrace.connector.runtime.modes import REFUSED_PART, Modes
@@ -50,6 +51,7 @@ from headrace.plugins import (
     SharedReading,
 )
 from headrace.plugins.config.realtime_options import REALTIME
+from headrace.plugins.stores.kept_modes import AskedMode, KeptModes
 
 T = TypeVar("T")
 
@@ -102,6 +104,7 @@ class Pipeline:
         self._owing: dict[str, SplitRun] = {}  # Those with batches after their last position.
         self._turn = 0  # Which of the others are asked for a position next.
         self._modes: Modes | None = None
+        self._kept_modes: KeptModes | None = None  # Those that all splits have.
         self._pace = limits  # The bounds of this pass, and which logs it reads: None is all.
         self._logs: Collection[str] | None = None
         self._ticked_ms = 0  # When all logs were read last.
@@ -168,8 +171,8 @@ class Pipeline:
         )
         self._committed_ms = self._told_ms = self._around.clock.monotonic_ms()
         source = around.source
-        if not self._until_idle and isinstance(source, Realtime) and source.config.mode == REALTIME:
-            self._modes = Modes(source, self._limits, around.clock, around.log)
+        if isinstance(source, Realtime) and source.config.mode == REALTIME:
+            self._ask({})
 
     def close(self) -> None:
         """Close the sink and the stores."""
@@ -183,7 +186,10 @@ class Pipeline:
         self._take_commands()
         for run in list(self._awake.values()):
             self.split_last = run.split
-            self._guard(run, run.begin)
+            if self._guard(run, run.begin):
+                self._kept_modes = None
+                if run.modes is not None:
+                    self._ask(run.modes.asked)
         self._held_records = self._held_bytes = 0
         for run in self._awake.values():
             self._hold(run)
@@ -207,6 +213,8 @@ class Pipeline:
         self._release()
         if self._modes is not None:
             self._check_buffer(self._modes)
+            self._check_begun(self._modes, started_ms, news, progress)
+            self._keep_modes(self._modes)
         self._close_finished()
         self._note_idle(quiet=quiet and letters_rest)
         self._tell()
@@ -230,8 +238,6 @@ class Pipeline:
         elif fetching:
             self._wake.wait(SINK_WAIT_MS)
         elif self._modes is not None and self._modes.realtime and news is not None:
-            if self._modes.is_beginning:
-                self._modes.caught_up(self.stats.records_read)
             self._wait_for_writes(self._modes, news, started_ms)
         elif not (self._until_idle and (Progress.MOVED in progress or self._quiet_passes == 1)):
             self._wait_for_tick(started_ms + self._limits.tick_ms)
@@ -315,6 +321,8 @@ class Pipeline:
                     self._stopping = True
                     for run in self._runs.values():
                         self._begin_close(run, CloseReason.HANDED_OVER)
+                case SetModes(asked):
+                    self._ask(asked)
                 case _:
                     pass  # About a split that has just ended by itself.
 
@@ -592,6 +600,15 @@ class Pipeline:
 
     # Modes.
 
+    def _ask(self, asked: Mapping[str, AskedMode]) -> None:
+        """Have logs read in the modes that were asked for; a run until idle has none."""
+        around = self._around
+        if self._until_idle or not isinstance(around.source, Realtime):
+            return
+        if self._modes is None:
+            self._modes = Modes(around.source, self._limits, around.clock, around.log)
+        self._modes.ask(asked)
+
     def _set_pace(self, modes: Modes, started_ms: int) -> None:
         """Take the bounds of a pass from the modes of the logs, and decide which logs it reads."""
         modes.follow(self._held_bytes)
@@ -630,6 +647,38 @@ class Pipeline:
         except HeadraceError as error:
             for run in list(self._runs.values()):
                 self._fail(run, error)
+
+    def _check_begun(
+        self, modes: Modes, started_ms: int, news: News | None, progress: Collection[Progress]
+    ) -> None:
+        """Note that all that was unread at a start is read: this pass looked, and left nothing."""
+        if not (modes.is_beginning and modes.realtime) or self._looked_ms < started_ms:
+            return
+        late = {Progress.MORE, Progress.FETCHING, Progress.BLOCKED}
+        if news is not None and not news.more and late.isdisjoint(progress) and not modes.is_full:
+            modes.caught_up(self.stats.records_read)
+
+    def _keep_modes(self, modes: Modes) -> None:
+        """Store the modes with the positions of all splits, if they are others."""
+        kept, now_ms = modes.kept, self._around.clock.monotonic_ms()
+        if kept is None or kept is self._kept_modes or now_ms < self._store_not_before_ms:
+            return
+        runs = {run.split: run for run in self._runs.values() if run.is_loaded}
+        made = {split: kept.after(run.modes, run.places()) for split, run in runs.items()}
+        new = {split: each for split, each in made.items() if each != runs[split].modes}
+        tokens = {split: runs[split].lease.token for split in new}
+        try:
+            refused = self._around.store.keep_modes(self._around.worker, tokens, new)
+        except StoreUnavailableError as error:
+            self._store_failed(error)
+            return
+        crash.reached("modes_kept")
+        self._kept_modes = kept
+        for split, each in new.items():
+            if split in refused:
+                self._handle(runs[split], refused[split])
+            else:
+                runs[split].modes = each
 
     def _is_buffer_full(self, modes: Modes) -> bool:
         """Say whether a bound is reached on what is not acknowledged."""

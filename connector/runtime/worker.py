@@ -35,6 +35,7 @@ from headrace.connector.runtime.messages import (
     Idled,
     Lose,
     Pause,
+    SetModes,
     Stop,
 )
 from headrace.connector.runtime.metrics import JobMeasures
@@ -484,6 +485,9 @@ class Worker:
         if course.paused is not (now.state is Desired.PAUSED):
             course.paused = not course.paused
             _command(hands, course, [Pause(course.paused)])
+        if now.modes != course.modes:
+            course.modes = now.modes
+            _command(hands, course, [SetModes(now.modes)])
 
     def _heed_again(self, hands: "_Hands", course: Course) -> None:
         """Check the target state again: while its splits are free, a job can be forked."""

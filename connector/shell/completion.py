@@ -13,7 +13,7 @@ from typing import Final
 from headrace.connector.control.plugins.search import sink_of_scheme, sink_schemes, source_words
 from headrace.connector.language.formatting import format_table
 from headrace.connector.language.help import COMMAND_TOPICS, STATEMENT_TOPICS
-from headrace.connector.language.parser import Outlook, outlook
+from headrace.connector.language.parser import MODES, Outlook, outlook
 from headrace.connector.language.rendering import FORMATS
 from headrace.connector.language.statements import TableName
 from headrace.connector.shell.scanning import COMMANDS, Kind, Unit, units
@@ -137,7 +137,7 @@ def _of(what: str, head: str, found: Outlook, known: Known) -> Iterator[Suggesti
             yield Suggestion(name, meaning=declared.doc)
     elif what == "quoted URI":
         yield Suggestion("'", meaning="a URI in single quotes")
-    elif what in ("quoted position", "quoted split"):
+    elif what in ("quoted position", "quoted split", "quoted mode", "quoted node"):
         yield Suggestion("'")
 
 
@@ -213,6 +213,8 @@ def _in_quotes(head: str, typed: str, known: Known) -> Iterator[Suggestion]:
     offered: Sequence[str] = ()
     if "quoted position" in expected:
         offered = ("earliest'", "latest'")
+    elif "quoted mode" in expected:
+        offered = [f"{mode}'" for mode in MODES]
     elif "quoted split" in expected:
         offered = [f"{split}'" for split in known.splits]
     elif "quoted URI" in expected:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from headrace.connector.foundation.states import Desired
 from headrace.connector.stores.note_copy import NoteCopy
+from headrace.plugins.stores.kept_modes import AskedMode, newest
 
 FORK_MARK: Final = "~"  # Users cannot give a job a name with it; see `job_forks`.
 # Of a job's name as URLs encode it: a file's name has at most 255 bytes, some with a suffix.
@@ -59,6 +60,7 @@ class Wanted:
     """The target state of a job. Each request increases the number of a split in `restarts`.
 
     `mixed` says that its routes now differ: the job must be forked. All jobs have one `log_level`.
+    `modes` are those that were asked for, by log or for `ALL_LOGS`.
     """
 
     state: Desired = Desired.RUNNING
@@ -66,6 +68,7 @@ class Wanted:
     restarts: Mapping[str, int] = field(default_factory=dict)
     mixed: bool = False
     log_level: str | None = None
+    modes: Mapping[str, AskedMode] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,7 @@ class _TargetState:
 
     generation: int = 0
     restarts: Mapping[str, int] = field(default_factory=dict)
+    modes: Mapping[str, AskedMode] = field(default_factory=dict)
 
 
 class Board:
@@ -139,6 +143,12 @@ class Board:
             TARGET_STATES, job, replace(target, restarts={**target.restarts, **asked})
         )
 
+    def ask_mode(self, job: str, log: str, asked: AskedMode) -> None:
+        """Ask for the mode of a log of *job*, or of `ALL_LOGS`."""
+        target = self._target_state(job)
+        modes = newest(target.modes, {log: asked})
+        self._notes.put_document(TARGET_STATES, job, replace(target, modes=modes))
+
     def set_setting(self, name: str, value: str | None) -> None:
         """Store a setting of all jobs; None deletes it."""
         self._notes.put(SETTINGS, name, value)
@@ -184,7 +194,9 @@ class Board:
             target, routes = self._target_state(job), self.routes(job)
             log_level = self.setting(LOG_LEVEL)
         state = leading(routes)[0] if routes else Desired.RUNNING
-        return Wanted(state, target.generation, target.restarts, differ(routes), log_level)
+        return Wanted(
+            state, target.generation, target.restarts, differ(routes), log_level, target.modes
+        )
 
     def setting(self, name: str) -> str | None:
         """Return a setting of all jobs."""

@@ -8,6 +8,7 @@ from typing import Final, Self
 from headrace.plugins.errors import FatalError, RetriableError
 from headrace.plugins.positions import EncodedPosition, TokenRange
 from headrace.plugins.records.record import Document, Headers
+from headrace.plugins.stores.kept_modes import KeptModes
 
 QUARANTINE_BYTES_MAX: Final = 256 * 1024 * 1024
 
@@ -138,7 +139,10 @@ class LeaseRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitState:
-    """The committed state of a split; `position` is None before the first commit."""
+    """The committed state of a split; `position` is None before the first commit.
+
+    `modes` is None where no owner had a log in mode realtime or was asked for a mode.
+    """
 
     split: str
     plan: int
@@ -146,6 +150,7 @@ class SplitState:
     seq: int
     position: EncodedPosition | None
     counters: Counters
+    modes: KeptModes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

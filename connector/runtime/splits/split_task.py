@@ -5,7 +5,7 @@ of errors belong to the pipeline.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
@@ -57,6 +57,7 @@ from headrace.plugins import (
     Source,
     Split,
 )
+from headrace.plugins.stores.kept_modes import KeptModes, Place
 
 _END_ONLY: Final = Demand(records_max=0, bytes_max=0, linger_ms=0)
 _WINDOW_PARTS: Final = 3  # From one of them on batches have ends; half the window is committed.
@@ -137,6 +138,8 @@ class SplitRun:
         self.position: Position | None = None
         """The committed position, to which its books belong."""
         self.counters: Counters = {}
+        self.modes: KeptModes | None = None
+        """The modes of logs that are kept with the position."""
         self.written_us: int | None = None
         """The write time of the record that was encoded last."""
         self.moved_ms = around.clock.monotonic_ms()
@@ -186,20 +189,32 @@ class SplitRun:
         """Whether it has a reader, and continues to read."""
         return self._reader is not None and self.closing is None
 
-    def begin(self) -> None:
-        """Open the reader if there is none and it may be opened. Raises as `step`.
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its state was loaded, and it is not known that another worker has it."""
+        return self._reader is not None and self.closing is not CloseReason.LEASE_LOST
+
+    def places(self) -> Mapping[str, Place]:
+        """Return up to where each log is committed, if the source calls its logs by one name."""
+        described = self.position.describe() if self.position else ()
+        return {name: place for part, place in described for name in part.values()}
+
+    def begin(self) -> bool:
+        """Open the reader if there is none and it may be; say whether it was. Raises as `step`.
 
         All splits of a pass begin before one of them reads: what they share, such as a log, is
         then read once for all, not from its start for each split that joins.
         """
         if self._reader is not None and not self._restarting:
-            return
+            return False
         if self._around.clock.monotonic_ms() < self.not_before_ms:
-            return
+            return False
         if self._restarting and not self.ledger.sent:
             self.close(CloseReason.FAILED)
         if self._reader is None and not self.closing:
             self._reader = self._open()
+            return True
+        return False
 
     def step(self, demand: Demand | None) -> Progress:
         """Send what waits, then read one batch, if that is allowed now; without *demand* read none.
@@ -408,7 +423,7 @@ class SplitRun:
         if state.position is not None:
             resume = around.source.decode_position(state.position)
         self._plan, self._seq, self.counters = state.plan, state.seq, state.counters
-        self.position = resume
+        self.position, self.modes = resume, state.modes
         self._stored = None if state.position is None else _named(state.position)
         self._offer = None
         self._restarting = self.commit_due = False

@@ -25,6 +25,7 @@ from headrace.connector.stores.keyed.rows import (
 )
 from headrace.connector.stores.stored import not_kept
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError
+from headrace.plugins.stores.kept_modes import KeptModes
 from headrace.plugins.stores.key_values import Change, Key
 
 TRIES_MAX: Final = 10  # Of heads that another process replaces meanwhile.
@@ -366,6 +367,25 @@ class Heads:
                 return head
         raise StoreUnavailableError("it is replaced all the time", place=f"split {split}")
 
+    def keep_modes(self, split: str, token: int, owner: str, modes: KeptModes) -> None:
+        """Keep the modes in which the owner of a split reads.
+
+        Raises:
+            LeaseLostError: the head carries another token (I2).
+
+        """
+
+        def kept(head: Head) -> Mapping[str, KeptModes]:
+            if (head.token, head.owner) != (token, owner):
+                raise _replaced(split, head.token, token)
+            return {"modes": modes}
+
+        self.update(split, kept)
+
+    def modes(self, splits: Collection[str]) -> Mapping[str, KeptModes | None]:
+        """Return what the owners of *splits* kept last."""
+        return {split: known.head.modes for split, known in self.read(splits).items()}
+
     def forget(self, split: str) -> None:
         """Remove head and chunks of a split."""
         known = self.read([split]).get(split)
@@ -499,6 +519,7 @@ def _state(split: str, head: Head, chunks: Mapping[str, bytes]) -> SplitState:
         seq=head.seq,
         position=None if head.position is None else EncodedPosition(head.position, chunks),
         counters=counters_in(head.counters),
+        modes=head.modes,
     )
 
 

@@ -20,6 +20,7 @@ from headrace.connector.stores import (
     WorkerRow,
 )
 from headrace.connector.stores.stored import restore_hint
+from headrace.plugins.stores.kept_modes import KeptModes
 from headrace.plugins.stores.key_values import Entry, Key, KeyValues, Partition
 
 T = TypeVar("T")
@@ -56,7 +57,7 @@ class Head(msgspec.Struct, frozen=True):
 
     `chunks` has the token under which each was written, and its size in bytes. It is None where the
     split has no position: a position that is missing for another reason was lost. The plan of a
-    split that must not be loaded is negative. For the last three see `Heads`.
+    split that must not be loaded is negative. For `kept_in`, `moved` and `behind` see `Heads`.
     """
 
     plan: int
@@ -69,6 +70,7 @@ class Head(msgspec.Struct, frozen=True):
     kept_in: str = ""
     moved: int = 0
     behind: bool = False
+    modes: KeptModes | None = None
 
 
 class Worker(msgspec.Struct, frozen=True):

@@ -36,6 +36,7 @@ from headrace.connector.stores import (
 )
 from headrace.connector.stores.keyed.heads import Heads, Known
 from headrace.connector.stores.keyed.losses import Losses
+from headrace.connector.stores.keyed.mode_requests import ModeRequests
 from headrace.connector.stores.keyed.notes import Notes, Publications, see, seen
 from headrace.connector.stores.keyed.rows import (
     JOB,
@@ -55,6 +56,7 @@ from headrace.connector.stores.keyed.rows import (
 from headrace.connector.stores.stored import FORKED, JOB_KEY_BYTES, PLAN
 from headrace.connector.stores.target_state import FORK_MARK
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError, RecordSchema
+from headrace.plugins.stores.kept_modes import KeptModes, last_kept
 from headrace.plugins.stores.key_values import Change, Entry, Key, KeyValues
 
 TRIES_MAX: Final = 10  # Of rows that another process replaces meanwhile.
@@ -343,13 +345,21 @@ class Store:
     ) -> None:
         """Write the heads and leases of a plan that is not in force yet, above all tokens."""
         moved = 1 + max(self._heads.copied(state.split).moved for state in states)
+        modes = last_kept(state.modes for state in states)
         tokens = [state.token for state in states] + [each.head.token for each in known.values()]
         changes = []
         for split in plan.splits:
             there = known.get(split)
             # A name that comes again continues in its numbers: what was lost under them is kept.
             seq = there.head.seq if there else 0
-            head = Head(plan=plan.number, token=1 + max(tokens), owner=None, seq=seq, moved=moved)
+            head = Head(
+                plan=plan.number,
+                token=1 + max(tokens),
+                owner=None,
+                seq=seq,
+                moved=moved,
+                modes=modes,
+            )
             changes.append(self._heads.restart(split, there, head, successor.positions[split]))
         if not self._all_applied(changes):
             raise self._another_plan()
@@ -673,6 +683,7 @@ class Store:
                 owner=None,
                 seq=state.seq,
                 kept_in=FORKED,
+                modes=state.modes,
             )
             changes.append(self._heads.restart(state.split, there, head, state.position))
         self._put_heads(changes)
@@ -708,6 +719,32 @@ class Store:
 
     def _other(self, job: str) -> "Store":
         return Store(self._values, job, quarantine_bytes_max=0)
+
+    # Modes.
+
+    def keep_modes(
+        self, owner: str, tokens: Mapping[str, int], modes: Mapping[str, KeptModes]
+    ) -> Mapping[str, HeadraceError]:
+        """Keep the *modes* in which *owner* reads for splits; say why those of some were not.
+
+        They are fenced as the positions are (I2).
+        """
+        refused: dict[str, HeadraceError] = {}
+        with self._values.grouped():
+            for split, kept in modes.items():
+                try:
+                    self._heads.keep_modes(split, tokens[split], owner, kept)
+                except (LeaseLostError, StateLostError) as error:
+                    refused[split] = error
+        return refused
+
+    def modes(self) -> Mapping[str, KeptModes | None]:
+        """Return what the owner of each split kept last."""
+        return self._heads.modes(self._names_in_force())
+
+    def mode_requests(self) -> ModeRequests:
+        """Return the requests for modes, over the same connection."""
+        return ModeRequests(self._rows)
 
     # What is kept beside the states.
 

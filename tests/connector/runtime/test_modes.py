@@ -29,8 +29,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., RealtimeRig]]:
 
     yield rig
     for each in made:
-        each.crash()
-        each.store.close()
+        each.end()
 
 
 @pytest.fixture

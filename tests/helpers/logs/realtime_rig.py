@@ -5,9 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.connector.runtime.messages import Gain
+from headrace.connector.control.modes import JobModes
+from headrace.connector.runtime.messages import Gain, SetModes
 from headrace.connector.runtime.modes import Modes
 from headrace.connector.runtime.splits.ownership import Lease
+from headrace.connector.stores.open_control_store import open_notes
+from headrace.connector.stores.target_state import Board
+from headrace.plugins.stores.kept_modes import ALL_LOGS
 from headrace.plugins.testing.doubles import ChaosResult
 from headrace.sources.cassandra.state.cdc_state import CdcState
 from helpers.jobs.rig import LEASE_MS, Rig
@@ -36,12 +40,15 @@ class RealtimeRig(Rig):
         }
         self._options = self.log.source(**realtime | options)
         self._before: list[int] = []
+        self._notes = open_notes(folder / "state.db")
+        self.job_modes = JobModes(self._notes)
         self.start()
 
     def start(self) -> None:
         """Start a worker, with new leases."""
         self.cassandra: CassandraSource = source(self._options, self.clock, job="job")
         self.open({split.split_id: 0 for split in self.cassandra.plan()}, source=self.cassandra)
+        self.heed()
         self.take("w1")
 
     def take(self, worker: str) -> None:
@@ -53,6 +60,29 @@ class RealtimeRig(Rig):
                 lease = Lease(split, token, deadline_ms=deadline_ms, margin_ms=1_000)
                 self.pipeline.command(Gain(lease))
 
+    def ask(self, mode: str, node: str = ALL_LOGS) -> int:
+        """Ask the worker for a mode; return the number of the request."""
+        now_ms = self.clock.wall_ms()
+        request = self.job_modes.ask("job", mode, node=node, places={}, now_ms=now_ms)
+        self.heed()
+        return request
+
+    def heed(self) -> None:
+        """Let the worker see what is asked for, as it does each second."""
+        if asked := Board(self._notes).wanted("job").modes:
+            self.pipeline.command(SetModes(asked))
+
+    def outcomes(self, request: int) -> dict[str, str]:
+        """Return the outcome of a request, and its reason, for each log."""
+        changes = [each for each in self.job_modes.changes("job") if each.request == request]
+        return {each.node: f"{each.outcome} {each.reason}".strip() for each in changes}
+
+    def end(self) -> None:
+        """Close everything."""
+        self.crash()
+        self.store.close()
+        self._notes.close()
+
     def crash(self) -> None:
         """End the worker as kill -9 does; what the sink holds never arrives."""
         self._before = self.numbers
@@ -61,7 +91,7 @@ class RealtimeRig(Rig):
 
     @property
     def modes(self) -> Modes:
-        """The modes of the pipeline."""
+        """The modes of the pipeline, which has some."""
         assert self.pipeline._modes is not None  # noqa: SLF001 (what is tested)
         return self.pipeline._modes  # noqa: SLF001 (likewise)
 

@@ -143,8 +143,7 @@ class RealtimeMachine(RuleBasedStateMachine):
             assert durable == set(self.rig.numbers), "something is lost"
             assert durable == self.rig.committed_numbers()
         finally:
-            self.rig.crash()
-            self.rig.store.close()
+            self.rig.end()
             self.folder.cleanup()
 
 
