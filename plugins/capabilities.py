@@ -169,7 +169,7 @@ class Realtime(SharedReading):
     """Its logs can be read as they are written: option `mode`.
 
     `look` then reads only the logs that its demand names. All calls come on the thread of the
-    readers.
+    readers. A position describes a log by a partition of one key, whose value is its name.
     """
 
     refusal = Problem("mode", "is read at each tick only")

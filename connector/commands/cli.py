@@ -33,6 +33,10 @@ COMMANDS: Final = {
         "let go what is kept for a job that is gone",
     ),
     "splits": ("headrace.connector.commands.splits:main", "who owns the splits of a job"),
+    "realtime": (
+        "headrace.connector.commands.realtime:main",
+        "read logs as they are written, or at each tick",
+    ),
     "waiting": ("headrace.connector.commands.waiting:main", "what waits for copies"),
     "dlq": ("headrace.connector.commands.dlq:main", "dead letters: show them, send them again"),
     "backfill": (

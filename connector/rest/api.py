@@ -9,10 +9,12 @@ from aiohttp import web
 
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.entries import SinkEntry, SourceEntry
+from headrace.connector.control.modes import ModeChange
 from headrace.connector.control.offsets import Offset, OffsetsChange
 from headrace.connector.control.plugins.listing import find_plugin, installed
 from headrace.connector.control.status import ConnectorStatus
 from headrace.connector.foundation.states import Desired, Observed
+from headrace.connector.language.parser import MODES
 from headrace.connector.language.statements import AlterSink, CreateSink
 from headrace.connector.rest.doorway import Doorway
 from headrace.connector.rest.exchange import RefusedError, answer, warning_headers
@@ -21,6 +23,7 @@ from headrace.connector.rest.schema import an, array, mapping, text
 from headrace.connector.rest.services import ServiceDoor
 from headrace.connector.rest.statements import StatementDoor
 from headrace.plugins.config.forms import json_schema
+from headrace.plugins.stores.kept_modes import ALL_LOGS, ModeOutcome
 
 OFFSETS_MAX: Final = 10_000
 
@@ -91,6 +94,42 @@ _PLUGIN: Final = an(
     "An installed plugin.",
     ("group", "name", "class", "version"),
     **{"group": text(), "name": text(), "class": text(), "version": text()},
+)
+_MODE: Final = text("How logs are read.", enum=list(MODES))
+_PLACE: Final = mapping("Up to where it is committed.", {"type": ["string", "integer"]})
+_NODE_MODE: Final = an(
+    "How the log of a node is read, as the owners of some splits kept it last.",
+    ("node", "mode", "asked", "splits", "of_splits"),
+    node=text("Empty for all."),
+    mode=_MODE,
+    asked=text("What was asked for last, if anything was."),
+    since_ms=_OPTIONAL,
+    reason=text(),
+    splits=_INTEGER,
+    of_splits=_INTEGER,
+)
+_MODE_CHANGE: Final = an(
+    "What became of a request for a mode, for the log of a node.",
+    ("request", "node", "asked", "outcome", "reason", "begin", "end", "asked_ms", "ended_ms"),
+    request=_INTEGER,
+    node=text("Empty for all that are not known yet."),
+    asked=_MODE,
+    outcome=text("What became of it.", enum=[outcome.value for outcome in ModeOutcome]),
+    reason=text(),
+    begin=_PLACE,
+    end=_PLACE,
+    asked_ms=_INTEGER,
+    ended_ms=_OPTIONAL,
+)
+_MODES: Final = an(
+    "How the logs of its job are read.",
+    ("modes",),
+    modes=array("By node.", _NODE_MODE),
+)
+_MODE_CHANGES: Final = an(
+    "What became of requests.",
+    ("changes",),
+    changes=array("Newest first.", _MODE_CHANGE),
 )
 _DRY_RUN: Final = {"dry_run": {"type": "string", "enum": ["true", "false"]}}
 
@@ -202,7 +241,8 @@ class ApiDoor:
             )
             for verb in ("pause", "resume", "stop", "restart")
         ]
-        offsets = f"{one}/offsets"
+        offsets, mode = f"{one}/offsets", f"{one}/mode"
+        asked = an("What to ask for.", ("mode",), mode=_MODE, node=text("One log, not all."))
         return [
             Operation("GET", path, self.list_sources, answer=sources),
             Operation("POST", path, self.create_source, new, _SOURCE, 201),
@@ -213,6 +253,9 @@ class ApiDoor:
             Operation("GET", offsets, self.show_offsets, answer=_OFFSETS),
             Operation("PATCH", offsets, self.alter, wanted, _MOVED, query=_DRY_RUN),
             Operation("DELETE", offsets, self.reset_offsets, answer=_MOVED, query=_DRY_RUN),
+            Operation("GET", mode, self.show_mode, answer=_MODES),
+            Operation("PUT", mode, self.set_mode, asked, _MODE_CHANGES, 202),
+            Operation("GET", f"{mode}/changes", self.mode_changes, answer=_MODE_CHANGES),
         ]
 
     async def list_sources(self, request: web.Request) -> web.Response:
@@ -289,6 +332,29 @@ class ApiDoor:
         name, dry_run = request.match_info["name"], _is_dry(request)
         moved = await self._doorway.call(lambda c: c.reset_offsets(name, dry_run=dry_run))
         return answer(_moved(moved, dry_run=dry_run))
+
+    async def show_mode(self, request: web.Request) -> web.Response:
+        """Show how the logs of a data source's job are read."""
+        name = request.match_info["name"]
+        found = await self._doorway.call(lambda c: c.modes(c.status(name).job))
+        return answer({"modes": [dataclasses.asdict(mode) for mode in found]})
+
+    async def set_mode(self, request: web.Request) -> web.Response:
+        """Ask the job of a data source for a mode; the answer does not wait for the outcome."""
+        name, given = request.match_info["name"], request[BODY]
+
+        def ask(commands: Commands) -> Sequence[ModeChange]:
+            number = commands.set_mode(name, given["mode"], node=given.get("node", ALL_LOGS))
+            return commands.mode_changes(commands.status(name).job, request=number)
+
+        changes = await self._doorway.call(ask)
+        return answer({"changes": [dataclasses.asdict(change) for change in changes]}, 202)
+
+    async def mode_changes(self, request: web.Request) -> web.Response:
+        """Show what became of the last requests for a mode."""
+        name = request.match_info["name"]
+        changes = await self._doorway.call(lambda c: c.mode_changes(c.status(name).job))
+        return answer({"changes": [dataclasses.asdict(change) for change in changes]})
 
     # Plugins.
 

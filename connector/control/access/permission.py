@@ -20,7 +20,7 @@ class Role(IntEnum):
     NONE = 0
     VIEWER = 1
     OPERATOR = 2
-    """May also pause, resume, stop and restart."""
+    """May also pause, resume, stop and restart, and ask for modes."""
     ADMIN = 3
     """May also create, change and drop, and move positions."""
 

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from headrace.connector.language.cursor import UNSAFE_CHARACTER
-from headrace.connector.language.parser import PREVIEW_MAX, SELECT_MAX
+from headrace.connector.language.parser import MODES, PREVIEW_MAX, SELECT_MAX
 from headrace.connector.language.statements import (
     AlterCdc,
     AlterSink,
@@ -25,6 +25,7 @@ from headrace.connector.language.statements import (
     PollCdc,
     PreviewSource,
     SelectCdc,
+    SetMode,
     SetPosition,
     Show,
     SourceName,
@@ -142,6 +143,14 @@ statements: st.SearchStrategy[Statement] = st.one_of(
         position=texts,
         split=st.none() | texts,
         dry_run=st.booleans(),
+    ),
+    st.builds(
+        SetMode,
+        word=names,
+        table=tables,
+        mode=st.sampled_from(MODES),
+        node=st.just("") | names,
+        wait=durations,
     ),
     st.builds(ValidateSink, name=names),
     st.builds(SteerSource, verb=st.sampled_from(Verb), word=names, table=tables),
