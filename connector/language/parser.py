@@ -319,7 +319,9 @@ class _Parser:
     def show(self) -> Show:
         at = self._at
         for subject in Subject:
-            if at.accept(*subject.split()):
+            if subject is not Subject.MODE_CHANGES and at.accept(subject):
+                if subject is Subject.MODE and at.accept("CHANGES"):
+                    subject = Subject.MODE_CHANGES  # noqa: PLW2901 (it has two words)
                 if not at.accept("FOR"):
                     return Show(subject=subject)
                 at.expect("DATA_SOURCE")

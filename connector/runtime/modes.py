@@ -297,7 +297,7 @@ class Modes:
             self.realtime = self._wanted
             self._keep()
 
-    # What is told.
+    # What is reported.
 
     def _pending(self) -> Collection[str]:
         """Return the logs that are to be in realtime because of a request without an outcome."""
