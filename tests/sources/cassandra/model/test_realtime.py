@@ -1,4 +1,4 @@
-"""Any order of writes, overflows, returns, crashes and lost leases in mode realtime.
+"""Any order of writes, overflows, returns, requests, crashes and lost leases in mode realtime.
 
 Source, pipeline, ledger and store are real, over a log on disk that inotify watches. Faults are
 planted in them, and each is found.
@@ -12,10 +12,14 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from headrace.connector.language.parser import MODES
 from headrace.connector.runtime.modes import Modes
 from headrace.connector.runtime.pipeline import Pipeline
 from headrace.connector.stores import SplitState
+from headrace.connector.stores.keyed.heads import Heads
 from headrace.connector.stores.sqlite.store import SqliteStore
+from headrace.plugins.config.realtime_options import LOG, REALTIME
+from headrace.plugins.stores.kept_modes import KeptModes, ModeOutcome
 from helpers.logs.live_log import KEYS
 from helpers.logs.realtime_rig import BUFFER_BYTES, RETURN_SECONDS, RealtimeRig
 from helpers.model.machines.runs import run
@@ -37,6 +41,9 @@ class RealtimeMachine(RuleBasedStateMachine):
         self.settled: set[int] = set()
         self.seen = 0
         self.is_latched = False
+        self.is_owner = True
+        self.asked = ""
+        self.succeeded: set[int] = set()
 
     @rule(count=st.integers(1, 25), rolls=st.booleans(), syncs=st.booleans())
     def write(self, count: int, rolls: bool, syncs: bool) -> None:  # noqa: FBT001 (drawn)
@@ -82,13 +89,23 @@ class RealtimeMachine(RuleBasedStateMachine):
         self.rig.start()
         self.is_latched = False
 
-    @rule()
-    def lose(self) -> None:
+    @rule(mode=st.sampled_from(MODES))
+    def ask(self, mode: str) -> None:
+        """Ask for a mode."""
+        self.rig.ask(mode)
+        self.asked = mode
+
+    @rule(mode=st.none() | st.sampled_from(MODES))
+    def lose(self, mode: str | None) -> None:
         """Let another worker have the splits for a while: what is under way is void."""
         self.rig.take("w2")
+        self.is_owner = False
+        if mode:
+            self.ask(mode)
         for _ in range(3):
             self._pass()
         self.rig.take("w1")
+        self.is_owner = True
         self._pass()
 
     @rule()
@@ -106,6 +123,16 @@ class RealtimeMachine(RuleBasedStateMachine):
         self.is_latched |= self.rig.modes.overflows > overflows
         self.is_latched &= not all(run.ledger.empty for run in self.rig.pipeline.runs)
         self._check_published()
+        self._check_answers()
+
+    def _check_answers(self) -> None:
+        realtime = bool(self.rig.modes.realtime)
+        assert not (realtime and self.asked == LOG), "it was turned off, and is on"
+        for change in self.rig.job_modes.changes("job") if self.asked else ():
+            if change.outcome is ModeOutcome.SUCCEEDED and change.request not in self.succeeded:
+                self.succeeded.add(change.request)
+                assert self.is_owner, "one that is no owner answered"
+                assert realtime is (change.asked == REALTIME), "it did not succeed"
 
     def _check_published(self) -> None:
         numbers = self.rig.numbers
@@ -132,7 +159,7 @@ class RealtimeMachine(RuleBasedStateMachine):
         assert held <= most + self.rig.log.section_bytes_max
 
     def teardown(self) -> None:
-        """In the end all that is durable was published."""
+        """In the end all that is durable was published, and each request is answered."""
         try:
             self.rig.let_go()
             for _ in range(400):
@@ -142,6 +169,10 @@ class RealtimeMachine(RuleBasedStateMachine):
             durable = set(range(self.rig.log.synced))
             assert durable == set(self.rig.numbers), "something is lost"
             assert durable == self.rig.committed_numbers()
+            self._pass()
+            changes = self.rig.job_modes.changes("job")
+            assert ModeOutcome.PENDING not in {change.outcome for change in changes}
+            assert ModeOutcome.SUPERSEDED not in {change.outcome for change in changes[:1]}
         finally:
             self.rig.end()
             self.folder.cleanup()
@@ -182,4 +213,18 @@ def test_a_buffer_that_is_not_latched_is_found(monkeypatch: pytest.MonkeyPatch) 
     check = Pipeline._check_buffer  # noqa: SLF001 (where the fault is)
     monkeypatch.setattr(Pipeline, "_check_buffer", leaky)
     with pytest.raises(AssertionError, match="although the buffer was full"):
+        run(RealtimeMachine, 100, STEPS)
+
+
+def test_a_mode_that_is_written_without_the_fence_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that lost its splits answers in the name of their owner."""
+
+    def unfenced(self: Heads, split: str, token: int, owner: str, modes: KeptModes) -> None:
+        del token, owner
+        self.update(split, lambda _: {"modes": modes})
+
+    monkeypatch.setattr(Heads, "keep_modes", unfenced)
+    with pytest.raises(AssertionError, match="no owner answered"):
         run(RealtimeMachine, 100, STEPS)
