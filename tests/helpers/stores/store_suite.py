@@ -9,6 +9,7 @@ from headrace.plugins.errors import LeaseLostError
 from headrace.plugins.positions import EncodedPosition
 from headrace.plugins.records.record import RecordSchema
 from headrace.plugins.stores.contract import PlanChangedError, QuarantineFullError, StateLostError
+from helpers.stores.mode_suite import ModeSuite
 from helpers.stores.note_suite import NoteSuite
 from helpers.stores.plan_suite import PlanSuite
 from helpers.stores.store_driver import (
@@ -25,7 +26,7 @@ from helpers.stores.store_driver import (
 )
 
 
-class StoreSuite(PlanSuite, NoteSuite):
+class StoreSuite(PlanSuite, NoteSuite, ModeSuite):
     """Subclass it, and give it a fixture `driver` that returns a `StoreDriver`."""
 
     @pytest.fixture
