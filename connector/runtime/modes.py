@@ -60,9 +60,18 @@ class Modes:
     """See the module. `realtime` are the logs in this mode; while `is_full` nothing is read."""
 
     def __init__(
-        self, source: Realtime, limits: Limits, clock: Clock, log: structlog.stdlib.BoundLogger
+        self,
+        source: Realtime,
+        limits: Limits,
+        clock: Clock,
+        log: structlog.stdlib.BoundLogger,
+        *,
+        starts: bool,
     ) -> None:
-        """Look at nothing yet: all logs are in mode log."""
+        """Look at nothing yet: all logs are in mode log.
+
+        With *starts* the worker starts: what is asked for before logs are known is no change.
+        """
         self.source = source
         self._options = source.config
         self._clock = clock
@@ -74,7 +83,7 @@ class Modes:
         self._is_asked = False  # Something was asked for that was not looked at yet.
         self._wanted: frozenset[str] = frozenset()  # Of the logs, those to be in realtime.
         self._must_begin = False
-        self._start_request: int | None = None  # The last one when logs were known first.
+        self._start_request = None if starts else 0  # The last one when logs were known first.
         self._shown: dict[str, LogMode] = {}
         self._is_fallen = False
         self._small_since_ms: int | None = None

@@ -172,7 +172,7 @@ class Pipeline:
         self._committed_ms = self._told_ms = self._around.clock.monotonic_ms()
         source = around.source
         if isinstance(source, Realtime) and source.config.mode == REALTIME:
-            self._ask({})
+            self._ask({}, starts=True)
 
     def close(self) -> None:
         """Close the sink and the stores."""
@@ -189,7 +189,7 @@ class Pipeline:
             if self._guard(run, run.begin):
                 self._kept_modes = None
                 if run.modes is not None:
-                    self._ask(run.modes.asked)
+                    self._ask(run.modes.asked, starts=True)
         self._held_records = self._held_bytes = 0
         for run in self._awake.values():
             self._hold(run)
@@ -322,7 +322,7 @@ class Pipeline:
                     for run in self._runs.values():
                         self._begin_close(run, CloseReason.HANDED_OVER)
                 case SetModes(asked):
-                    self._ask(asked)
+                    self._ask(asked, starts=not self._runs)
                 case _:
                     pass  # About a split that has just ended by itself.
 
@@ -600,13 +600,18 @@ class Pipeline:
 
     # Modes.
 
-    def _ask(self, asked: Mapping[str, AskedMode]) -> None:
-        """Have logs read in the modes that were asked for; a run until idle has none."""
+    def _ask(self, asked: Mapping[str, AskedMode], *, starts: bool) -> None:
+        """Have logs read in the modes that were asked for; a run until idle has none.
+
+        *starts* says that it is for a start, not for what runs.
+        """
         around = self._around
         if self._until_idle or not isinstance(around.source, Realtime):
             return
         if self._modes is None:
-            self._modes = Modes(around.source, self._limits, around.clock, around.log)
+            self._modes = Modes(
+                around.source, self._limits, around.clock, around.log, starts=starts
+            )
         self._modes.ask(asked)
 
     def _set_pace(self, modes: Modes, started_ms: int) -> None:
