@@ -419,6 +419,7 @@ SHARED = {
     "gaps": "a command",
     "keyspace": "a part of a table's name",
     "mutations": "a format of what a replay reads",
+    "node": "whose log a request for a mode is about",
     "position": "an option of SET POSITION",
     "read": "a step of the pipeline",
     "table": "what a change is of",

@@ -23,8 +23,11 @@ COMMANDS: Final = {
     "run": ("headrace.connector.commands.run:run_main", "run a job"),
     "worker": ("headrace.connector.commands.worker:worker_main", "run all jobs, and serve HTTP"),
     "options": ("headrace.connector.commands.options:main", "what can be configured"),
-    "audit": ("headrace.connector.commands.audit:main", "show who changed what"),
-    "hash-password": ("headrace.connector.commands.hash_password:main", "for a file of users"),
+    "audit": ("headrace.connector.commands.access.audit:main", "show who changed what"),
+    "hash-password": (
+        "headrace.connector.commands.access.hash_password:main",
+        "for a file of users",
+    ),
     "verify": ("headrace.connector.commands.verify:verify_main", "check the books of a job"),
     "gaps": ("headrace.connector.commands.gaps:gaps_main", "what was lost unread"),
     "accept": ("headrace.connector.commands.gaps:accept_main", "continue without it"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connector.commands.audit import BROKEN_STATUS, main
+from headrace.connector.commands.access.audit import BROKEN_STATUS, main
 from headrace.connector.control.commands import Commands
 from headrace.connector.language.statements import CreateSink
 from headrace.connector.stores.open_control_store import open_notes

@@ -5,7 +5,7 @@ import io
 import argon2
 import pytest
 
-from headrace.connector.commands.hash_password import main
+from headrace.connector.commands.access.hash_password import main
 from headrace.plugins import ConfigError
 
 

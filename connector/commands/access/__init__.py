@@ -1,0 +1,1 @@
+"""The commands about who may change what, and who did."""
