@@ -677,7 +677,6 @@ class Pipeline:
         except StoreUnavailableError as error:
             self._store_failed(error)
             return
-        crash.reached("modes_kept")
         self._kept_modes = kept
         for split, each in new.items():
             if split in refused:
