@@ -70,7 +70,7 @@ class Modes:
     ) -> None:
         """Look at nothing yet: all logs are in mode log.
 
-        With *starts* the worker starts: what is asked for before logs are known is no change.
+        With *starts* the worker starts: what is asked for before logs are known is part of that.
         """
         self.source = source
         self._options = source.config
