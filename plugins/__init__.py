@@ -90,7 +90,7 @@ from headrace.plugins.positions import (
     Waiting,
     offset_numbers,
 )
-from headrace.plugins.records.batches import Batch, Delivery, RecordBatch
+from headrace.plugins.records.batches import Batch, Delivery, RecordBatch, StageTimes
 from headrace.plugins.records.checksums import MODULUS, Checksums
 from headrace.plugins.records.codecs import Codec, Encoding
 from headrace.plugins.records.encoded import EncodedRecords, FactColumns, Facts
@@ -202,6 +202,7 @@ __all__ = [
     "Source",
     "SourceField",
     "Split",
+    "StageTimes",
     "Stored",
     "TableChecks",
     "TableReading",

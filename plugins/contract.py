@@ -96,6 +96,9 @@ class Source(ABC):
     config_class: ClassVar[type]
     bookkeeping: ClassVar[Bookkeeping] = NO_COUNTERS
     """What the counters of `Position.books` are, and which must add up."""
+    stages: ClassVar[Sequence[str]] = ()
+    """What its changes come to from when they could be read until they are returned, in order; see
+    `Batch.stage_times`. The framework measures how long each takes."""
     origin: Origin = NO_ORIGIN
     """Which fields its changes have besides those that every change has; an object may set it."""
 

@@ -5,10 +5,11 @@ the caller, so making them only reads numbers and directories.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 TEXT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+STAGE_SECONDS: Final = (
+    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
+    *(1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 600.0),
+)
 
 
 class Kind(StrEnum):
@@ -27,21 +33,54 @@ class Kind(StrEnum):
 
 
 class Timing:
-    """How long something took, in seconds: how often, and how often less than each of `SECONDS`.
+    """How long something took, in seconds: how often, and how often less than each of *bounds*.
 
     One thread observes, others read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bounds: Sequence[float] = SECONDS) -> None:
         """Nothing was observed yet."""
-        self.counts = [0] * (len(SECONDS) + 1)
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
-    def observe(self, ms: int) -> None:
-        """Note that it took *ms* once."""
+    def observe(self, ms: float, times: int = 1) -> None:
+        """Note that it took *ms*, so many *times*."""
         seconds = ms / 1000
-        self.counts[bisect_left(SECONDS, seconds)] += 1
-        self.sum += seconds
+        self.counts[bisect_left(self.bounds, seconds)] += times
+        self.sum += times * seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """When so many *changes* came to each of the stages but the last; None: that is not known."""
+
+    changes: int
+    times_ms: Sequence[float | None]
+
+
+class Stages:
+    """How long changes took from each of *names* to the next one.
+
+    What is negative, because clocks differ, counts as 0, and is counted in `negative`.
+    """
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        """Nothing was observed yet."""
+        steps = [f"{before}_to_{after}" for before, after in pairwise(names)]
+        self.timings: Mapping[str, Timing] = {step: Timing(STAGE_SECONDS) for step in steps}
+        self.negative: Counter[str] = Counter()
+
+    def ended(self, passed: Iterable[Passed], now_ms: int) -> None:
+        """Note that *passed* have come to the last stage."""
+        for each in passed:
+            spans = pairwise((*each.times_ms, now_ms))
+            for (step, timing), (before, after) in zip(self.timings.items(), spans, strict=True):
+                if before is None or after is None:
+                    continue
+                if after < before:
+                    self.negative[step] += each.changes
+                timing.observe(max(0, after - before), each.changes)
 
 
 Sample = tuple[Mapping[str, str], float | Timing]
@@ -114,7 +153,7 @@ class _Given:
 
 def _add_timing(family: "Metric", labels: dict[str, str], timing: Timing) -> None:
     counts = list(accumulate(timing.counts))  # A copy: counting continues.
-    for bound, count in zip((*map(str, SECONDS), "+Inf"), counts, strict=True):
+    for bound, count in zip((*map(str, timing.bounds), "+Inf"), counts, strict=True):
         family.add_sample(f"{family.name}_bucket", {**labels, "le": bound}, count)
     family.add_sample(f"{family.name}_count", labels, counts[-1])
     family.add_sample(f"{family.name}_sum", labels, timing.sum)

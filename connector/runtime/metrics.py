@@ -55,6 +55,9 @@ class JobMeasures:
         runs = self._pipeline.runs
         yield from _flow(self._pipeline, runs, self._clock)
         yield from _times(self._pipeline.stats)
+        if self._source.stages:
+            yield from _delays(self._pipeline, runs)
+        yield from _committed(runs)
         yield from book_measures(
             [
                 SplitBooks(
@@ -153,6 +156,46 @@ def _times(tally: Tally) -> Iterator[Measure]:
         "headrace_errors_total",
         "Errors by what was done about them: retried, failed (the split stops) or lost.",
         [({"done": d, "code": code}, n) for (d, code), n in dict(tally.errors).items()],
+    )
+
+
+def _delays(pipeline: Pipeline, runs: Sequence[SplitRun]) -> Iterator[Measure]:
+    stages = pipeline.stats.stages
+    yield Measure(
+        "headrace_stage_seconds",
+        "How long changes took from a stage to the next one; by samples of each batch.",
+        Kind.HISTOGRAM,
+        [({"stage": name}, timing) for name, timing in stages.timings.items()],
+    )
+    yield counter(
+        "headrace_stage_negative_total",
+        "Changes for which that was negative, because clocks differ: they count as 0.",
+        [({"stage": name}, stages.negative[name]) for name in stages.timings],
+    )
+    lags = [(run.split, pipeline.lag_ms(run)) for run in runs]
+    yield gauge(
+        "headrace_lag_seconds",
+        "How long ago what is not acknowledged could be read, at most.",
+        [({"split": split}, lag / 1000) for split, lag in lags if lag is not None],
+    )
+
+
+def _committed(runs: Sequence[SplitRun]) -> Iterator[Measure]:
+    """Return of each part of the source the committed position of the split furthest behind."""
+    found: dict[tuple[tuple[str, str], ...], Mapping[str, int]] = {}
+    for run in runs:
+        for partition, offset in run.position.describe() if run.position is not None else ():
+            numbers = {name: n for name, n in offset.items() if isinstance(n, int)}
+            part = tuple(partition.items())
+            found[part] = min(found.get(part, numbers), numbers, key=lambda each: [*each.values()])
+    yield gauge(
+        "headrace_committed_position",
+        "Up to where all splits have committed.",
+        [
+            ({**dict(part), "of": name}, number)
+            for part, numbers in found.items()
+            for name, number in numbers.items()
+        ],
     )
 
 

@@ -51,6 +51,7 @@ from headrace.plugins import (
     SharedReading,
 )
 from headrace.plugins.config.realtime_options import REALTIME
+from headrace.plugins.metrics import Stages
 from headrace.plugins.stores.kept_modes import AskedMode, KeptModes
 
 T = TypeVar("T")
@@ -64,6 +65,7 @@ REST_MS: Final = 500  # A source that is still is looked at so often.
 WRITTEN_MS: Final = 2  # Realtime: between the starts of two passes; one sync is several events.
 UNTOLD_MS: Final = 10  # The same where no event comes.
 PROGRESS_EVERY_MS: Final = 10_000
+WRITTEN, ACKNOWLEDGED = "written", "acknowledged"  # Before and after the stages of a source.
 
 
 class Pipeline:
@@ -109,6 +111,7 @@ class Pipeline:
         self._logs: Collection[str] | None = None
         self._ticked_ms = 0  # When all logs were read last.
         self._looked_ms = 0  # When the source said last which splits have something new.
+        self._ended_ms: int | None = None  # The same, and that nothing else is left to be read.
         # What all splits have that is not settled: summed up once a pass, then kept.
         self._held_records = self._held_bytes = 0
         self._uncommitted: dict[str, int] = {}  # Bytes of splits that ended with work uncommitted.
@@ -143,6 +146,18 @@ class Pipeline:
         """Return when something of a split moved, or there was nothing. Any thread may ask."""
         return run.moved_ms if run.split in self._awake else max(run.moved_ms, self._looked_ms)
 
+    def lag_ms(self, run: SplitRun) -> float | None:
+        """Return how long ago what is not acknowledged could be read. Any thread may ask.
+
+        That is at most since all of it was acknowledged. None: no change came yet.
+        """
+        clock = self._around.clock
+        reached_ms, ended_ms = run.ledger.reached_ms, self._ended_ms
+        lags = [] if reached_ms is None else [clock.wall_ms() - reached_ms]
+        if ended_ms is not None and run.ledger.empty and run.read_last is None:
+            lags.append(clock.monotonic_ms() - ended_ms)
+        return max(0, min(lags)) if lags else None
+
     def command(self, command: Command) -> None:
         """Have *command* carried out by the data thread."""
         self._commands.put(command)
@@ -171,6 +186,8 @@ class Pipeline:
         )
         self._committed_ms = self._told_ms = self._around.clock.monotonic_ms()
         source = around.source
+        if source.stages:
+            self.stats.stages = Stages((WRITTEN, *source.stages, ACKNOWLEDGED))
         if isinstance(source, Realtime) and source.config.mode == REALTIME:
             self._ask({}, starts=True)
 
@@ -260,6 +277,8 @@ class Pipeline:
         found = self._guard(run, partial(source.look, demand))
         if found is not None:
             self._looked_ms = now_ms
+            if not found.more:
+                self._ended_ms = now_ms
         return found
 
     def _asked(self, news: News | None, *, due: bool) -> Sequence[SplitRun]:
@@ -726,7 +745,7 @@ class Pipeline:
                     return
             except Exception:  # noqa: BLE001 (a plugin call: the next look meets the error)
                 return
-            self.pass_ms = self._looked_ms = now_ms
+            self.pass_ms = self._looked_ms = self._ended_ms = now_ms
             self._wake.wait(self._limits.tick_ms)
 
     def _wait_for_writes(self, modes: Modes, news: News, started_ms: int) -> None:

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from headrace.plugins.metrics import Timing
+from headrace.plugins.metrics import Stages, Timing
 
 
 @dataclass(slots=True)
@@ -18,4 +18,5 @@ class Tally:
     reads: Timing = field(default_factory=Timing)
     publishes: Timing = field(default_factory=Timing)
     commit_times: Timing = field(default_factory=Timing)
+    stages: Stages = field(default_factory=Stages)
     errors: Counter[tuple[str, str]] = field(default_factory=Counter)

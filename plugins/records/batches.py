@@ -13,6 +13,17 @@ if TYPE_CHECKING:
     from headrace.plugins.records.columns import TableType, TypedChanges
 
 
+@dataclass(frozen=True, slots=True)
+class StageTimes:
+    """When a record of a batch came to each of its source's `stages`, in ms since 1970.
+
+    *record* is its index in the batch; -1 is the last one.
+    """
+
+    record: int
+    times_ms: Sequence[int]
+
+
 class Batch(ABC):
     """A bounded run of one split's records that ends where a mutation ends.
 
@@ -23,7 +34,8 @@ class Batch(ABC):
     batch: if those of the records, and of what was left out, come to another sum, the batch is not
     delivered. A source without checksums leaves it None. `checksum_so_far` is the sum of the
     `checksum` of all batches of this reader, with this one: nothing behind a batch that is missing,
-    or came twice, is committed.
+    or came twice, is committed. `stage_times` are those of a few records, which stand for all of
+    them in metrics.
     """
 
     encodings: frozenset[str] = frozenset()
@@ -36,6 +48,7 @@ class Batch(ABC):
     more: bool = False
     checksum: int | None = None
     checksum_so_far: int | None = None
+    stage_times: Sequence[StageTimes] = ()
 
     def ready(self) -> bool:
         """Return whether records can be made without waiting; called until they can.

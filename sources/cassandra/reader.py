@@ -18,6 +18,7 @@ from headrace.plugins import (
     Quarantined,
     Reader,
     RecordSchema,
+    StageTimes,
 )
 from headrace.sources.cassandra.agreement.intake import SKIP_REASONS, AgreedMutations
 from headrace.sources.cassandra.agreement.rules import HOST_FATES, Agreement
@@ -440,7 +441,7 @@ class CassandraReader(Reader):
         made, emitted = self._made, self._agreement.take_emitted(self._split)
         checksum = agreed.checksum() if self._parts.part.tokens else emitted
         self._handed_out = (self._handed_out + checksum) % MODULUS
-        return batch_class(agreed)(
+        batch = batch_class(agreed)(
             self._split,
             end,
             agreed,
@@ -456,6 +457,20 @@ class CassandraReader(Reader):
             checksum=checksum,
             checksum_so_far=self._handed_out,
         )
+        batch.stage_times = self._stage_times(agreed)
+        return batch
+
+    def _stage_times(self, agreed: AgreedMutations) -> Sequence[StageTimes]:
+        """Return when the first and the last mutation of a batch came to each stage."""
+        samples = [(-1, agreed.last_number, agreed.last_ms)] if agreed.count else []
+        if agreed.count > 1:
+            samples.insert(0, (0, agreed.first_number, agreed.first_ms))
+        framing_times = self._pump.framing_times
+        return [
+            StageTimes(record, (*framed, agreed_ms))
+            for record, number, agreed_ms in samples
+            if (framed := framing_times.of(number)) is not None
+        ]
 
     def _epoch_of(self, copy: Copy) -> Epoch:
         tables = self._pump.tables_of(self._log_slots.names[copy.host])

@@ -587,6 +587,7 @@ def build(parts: Parts) -> Reading:
         intake,
         parts.logs,
         context.clock.monotonic_ms,
+        wall_ms=context.clock.wall_ms,
         keys=parts.keys,
         tables=lambda node: LogTables(node, given, deliveries, context),
         home=parts.replicas.home,

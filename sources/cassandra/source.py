@@ -102,6 +102,7 @@ class CassandraSource(
     word = "cdc"
     config_class = CassandraConfig
     bookkeeping = BOOKKEEPING
+    stages = ("durable", "framed", "agreed")
     origin = ORIGIN
     config: CassandraConfig
 

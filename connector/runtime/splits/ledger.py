@@ -27,6 +27,7 @@ from headrace.plugins import (
     Record,
     RecordSchema,
 )
+from headrace.plugins.metrics import Passed
 from headrace.plugins.records.codecs import CONTROL_TABLE
 
 PRODUCE_STAGE: Final = "KAFKA_PRODUCE"  # Kafka Connect's word for delivering.
@@ -77,6 +78,8 @@ class Shipment:
     """The content of all records, from when only some of them are sent again; see `_content`."""
     done_content: int = 0
     """The content of those that are not sent again."""
+    passed: Sequence[Passed] = ()
+    """Samples of its changes: when they were written, and came to each stage of the source."""
 
     def delivery(self, schemas: Mapping[bytes, RecordSchema]) -> Delivery:
         """Return what the writer is given now."""
@@ -143,6 +146,8 @@ class Ledger:
         self.outstanding_bytes = 0
         self.outstanding_records = 0
         self.uncommitted_bytes = 0
+        self.reached_ms: float | None = None
+        """What could be read before this is settled, as far as it is known; ms since 1970."""
         self.needs_end = False
         """Whether the last batch has no end, so that it cannot be committed."""
 
@@ -185,16 +190,18 @@ class Ledger:
         """Return when the oldest unsettled shipment was sent, or None."""
         return min((s.sent_ms for s in self._shipments if s.state is State.SENT), default=None)
 
-    def sent_ms(self, seq: int) -> int | None:
-        """Return when a batch was given to the writer, if that has not settled it."""
+    def awaited(self, seq: int) -> Shipment | None:
+        """Return the batch with this number if the writer has it and has not settled it."""
         shipment = self._find(seq)
-        return shipment.sent_ms if shipment and shipment.state is State.SENT else None
+        return shipment if shipment and shipment.state is State.SENT else None
 
-    def add(self, batch: Batch, encoded: EncodedRecords) -> Shipment:
+    def add(self, batch: Batch, encoded: EncodedRecords, passed: Sequence[Passed] = ()) -> Shipment:
         """Append a batch under the next number. Without records it is settled at once.
 
         Only the sum of its checksums is kept.
         """
+        if passed and not self._shipments:
+            self.reached_ms = passed[0].times_ms[1]
         self._last_seq += 1
         counters, losses = tally(encoded, f"split {self._split}, batch {self._last_seq}")
         size_bytes = max(batch.size_bytes, sum(map(len, encoded.values)))
@@ -208,6 +215,7 @@ class Ledger:
             size_bytes,
             checksum=sum_of(encoded),
             sum_so_far=batch.checksum_so_far,
+            passed=passed,
         )
         self._shipments.append(shipment)
         self._ends += batch.has_end
@@ -343,6 +351,8 @@ class Ledger:
                 return
             self._check(front)
             self._shipments.popleft()
+            if front.passed:
+                self.reached_ms = front.passed[-1].times_ms[1]
             end = front.batch.end if front.batch.has_end else None
             self._ends -= front.batch.has_end
             losses = tuple(front.losses)

@@ -28,6 +28,7 @@ from headrace.connector.runtime.splits.ledger import (
     Ledger,
     Settled,
     Shipment,
+    State,
 )
 from headrace.connector.runtime.splits.ownership import Lease
 from headrace.connector.runtime.tally import Tally
@@ -44,6 +45,7 @@ from headrace.plugins import (
     Disposition,
     Done,
     EncodedPosition,
+    EncodedRecords,
     Failure,
     FatalError,
     HeadraceError,
@@ -57,9 +59,11 @@ from headrace.plugins import (
     Source,
     Split,
 )
+from headrace.plugins.metrics import Passed
 from headrace.plugins.stores.kept_modes import KeptModes, Place
 
 _END_ONLY: Final = Demand(records_max=0, bytes_max=0, linger_ms=0)
+_US: Final = 1_000  # In a millisecond.
 _WINDOW_PARTS: Final = 3  # From one of them on batches have ends; half the window is committed.
 
 DeliveryResult = tuple["SplitRun", Ledger, int, int, Collection[int], Sequence[Failure]]
@@ -299,9 +303,9 @@ class SplitRun:
     ) -> None:
         """Enter a result. Raises when the split must stop or pause."""
         now_ms = self._around.clock.monotonic_ms()
-        sent_ms = self.ledger.sent_ms(seq)
-        if sent_ms is not None:
-            self._around.tally.publishes.observe(now_ms - sent_ms)
+        shipment = self.ledger.awaited(seq)
+        if shipment is not None:
+            self._around.tally.publishes.observe(now_ms - shipment.sent_ms)
         before = self.ledger.retrying
         rejected = [f for f in failures if f.disposition is Disposition.REJECT]
         if rejected and not self._around.errors.tolerant:
@@ -320,9 +324,17 @@ class SplitRun:
         for each in rejected:
             self._tell(each.code, PRODUCE_STAGE, f"batch {seq}, record {each.index}")
         self._budget.spend(len(rejected), now_ms)
+        if shipment is not None and shipment.passed:
+            self._note_stages(shipment)
         if not self.ledger.retrying:
             self.retry.succeeded()
             self.moved_ms = now_ms
+
+    def _note_stages(self, shipment: Shipment) -> None:
+        """Note how long the stages took of a batch that is settled, unless it is sent again."""
+        if shipment.state is State.SETTLED and shipment.retry_from is None:
+            now_ms = self._around.clock.wall_ms()
+            self._around.tally.stages.ended(shipment.passed, now_ms)
 
     def hold_for_commit(self) -> None:
         """Exactly once: submit nothing more until all that was submitted is committed."""
@@ -475,7 +487,8 @@ class SplitRun:
         if quarantined and not self._around.errors.tolerant:
             lost = quarantined[0]
             raise NotToleratedError(f"{lost.code}: {lost.message}", place=lost.place)
-        self._note_repeats(self.ledger.add(batch, encoded), more=batch.more)
+        shipment = self.ledger.add(batch, encoded, _passed(batch, encoded))
+        self._note_repeats(shipment, more=batch.more)
         self._around.tally.records_read += len(encoded)
         self.read_last = None
         if encoded.facts is not None and len(encoded.facts.timestamps_us):
@@ -540,6 +553,24 @@ class SplitRun:
 
     def _unchanged(self, encoded: EncodedPosition, settled: Settled) -> bool:
         return not settled.counters and not settled.losses and self._stored == _named(encoded)
+
+
+def _passed(batch: Batch, encoded: EncodedRecords) -> Sequence[Passed]:
+    """Return the stage times of a batch whose records are all there, each for a part of them."""
+    count, times = len(encoded.values), batch.stage_times
+    if not count or encoded.quarantined:
+        return ()
+    written_us = encoded.facts.timestamps_us if encoded.facts is not None else ()
+    return [
+        Passed(
+            (count + number) // len(times),
+            (
+                written_us[each.record] / _US if len(written_us) == count else None,
+                *each.times_ms,
+            ),
+        )
+        for number, each in enumerate(times)
+    ]
 
 
 def _named(encoded: EncodedPosition) -> tuple[bytes, frozenset[str]]:

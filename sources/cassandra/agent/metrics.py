@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.plugins.metrics import Measure, Sample, counter, gauge
+from headrace.sources.cassandra.commitlog.segment import indexed_segments
 from headrace.sources.cassandra.logs.directory import sizes_in
 
 if TYPE_CHECKING:
+    from headrace.sources.cassandra.reading.cursor import LogCursor
     from headrace.sources.cassandra.resources import Parts
     from headrace.sources.cassandra.retention.figures import HoldFigures
 
@@ -24,7 +26,12 @@ def measures_of(parts: "Parts") -> Sequence[Measure]:
         pump = parts.reading.pump
         away, absent = set(pump.unreachable), pump.absent()
         read = [({"node": cursor.node}, cursor.read_bytes) for cursor in pump.cursors]
+        begun = [({"node": cursor.node}, cursor.segments_read) for cursor in pump.cursors]
+        paths = directories(parts.config.nodes)
+        behind = [({"node": c.node}, _unread(c, paths.get(c.node))) for c in pump.cursors]
         found += [
+            counter("headrace_log_segments_total", "Segments of a log that were begun.", begun),
+            gauge("headrace_unread_segments", "Segments of a log that are not read.", behind),
             counter("headrace_log_read_bytes_total", "Read of a log, unpacked.", read),
             counter(
                 "headrace_log_read_seconds_total",
@@ -43,6 +50,20 @@ def measures_of(parts: "Parts") -> Sequence[Measure]:
             ),
         ]
     return found
+
+
+def _unread(cursor: "LogCursor", path: Path | None) -> int:
+    """Count the segments that have something behind a cursor: listed, or in *path* since then."""
+    listed, at = cursor.listed, cursor.marker
+    names = {segment.name for segment in listed}
+    unread = sum(
+        (at.segment_id, at.offset) < (s.segment_id, s.end) and not s.missing and s.end > 0
+        for s in listed
+    )
+    if path is not None:
+        with suppress(OSError):  # Its reader reports what is wrong.
+            unread += sum(n not in names for n in indexed_segments(sizes_in(path)).values())
+    return unread
 
 
 def directories(nodes: Mapping[str, object]) -> Mapping[str, Path]:

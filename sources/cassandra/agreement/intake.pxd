@@ -21,6 +21,8 @@ cdef class AgreedMutations:
     cdef readonly int64_t[::1] meta
     cdef readonly Py_ssize_t count, size
     cdef readonly int64_t flags
+    cdef readonly uint64_t first_number, last_number
+    cdef readonly int64_t first_ms, last_ms
     cdef object data_block, meta_block
 
     @cython.locals(at=Py_ssize_t, base=Py_ssize_t, flags=int64_t)
@@ -64,6 +66,7 @@ cdef class Intake:
     cdef readonly uint64_t sequence
     cdef readonly Py_ssize_t fullest
     cdef readonly set fresh
+    cdef public int64_t now_ms
     cdef public int liveliest
     cdef int waiting
     cdef int64_t[::1] notes

@@ -54,11 +54,15 @@ class AgreedMutations:
         self.meta_block = Block("q", constants.AGREED_WIDTH * _META_FIRST)
         self.meta = self.meta_block.view()
         self.count = self.size = self.flags = 0
+        # Of the first and the last: the record, and when it agreed; 0: others are here, too.
+        self.first_number = self.last_number = 0
+        self.first_ms = self.last_ms = 0
 
     def append(self, view: ops.View, start: int, end: int, *fields: int) -> None:
         """Keep a copy of view[start:end]; *fields* is what else `add` takes."""
         at = self.add(end - start, *fields)
         ops.copy(self.data, at, view, start, end)
+        self.first_number = self.last_number = 0
 
     def add(  # noqa: PLR0913, PLR0917 (one mutation, field by field, without an object)
         self,
@@ -187,6 +191,7 @@ class Intake:
         self.sequence = 0
         self.fullest = 0  # Mutations in the fullest `AgreedMutations`.
         self.fresh: set[int] = set()  # Splits whose `AgreedMutations` has any.
+        self.now_ms = 0  # Since 1970, as of when the pump set it.
         self.liveliest = 0  # The most records of a split, of those fed since the pump set it.
         self.waiting = 0
         self.notes = memoryview(array("q", bytes(8 * constants.NOTE_WORDS * _GROUP)))
@@ -552,7 +557,9 @@ class Intake:
             self.held += end - start
             self.fullest = max(self.fullest, agreed.count)
             if agreed.count == 1:
+                agreed.first_number, agreed.first_ms = agreement.touched, self.now_ms
                 self.fresh.add(split)
+            agreed.last_number, agreed.last_ms = agreement.touched, self.now_ms
 
     def _compare_content(
         self, framer: Framer, log_slot: int, split: int, agreement: Agreement, i: int

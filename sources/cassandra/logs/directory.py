@@ -7,7 +7,7 @@ markers (I6). Rules cite section 1 of docs/commit-log.md. Blocking file I/O; for
 import contextlib
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -33,7 +33,12 @@ from headrace.sources.cassandra.logs import last_seen, pins, rescued_copies
 from headrace.sources.cassandra.logs.folder_watch import CONTENT, NAMES, FolderWatch
 from headrace.sources.cassandra.logs.index_files import INDEX_BYTES_MAX, IndexFiles
 from headrace.sources.cassandra.logs.pins import FOLDER, HoldError
-from headrace.sources.cassandra.logs.regular import flaw_of, open_regular, read_regular
+from headrace.sources.cassandra.logs.regular import (
+    flaw_of,
+    open_regular,
+    read_regular,
+    read_with_time,
+)
 from headrace.sources.cassandra.logs.rescued_copies import Rescued
 
 if TYPE_CHECKING:
@@ -51,6 +56,7 @@ class SegmentInfo:
     there is only its index, and so it held CDC data that cannot be read any more. `unwatched`: what
     came right before it may have gone unseen. Nothing of it that ends behind `until` is wanted.
     `told`: of a final one, the logical offset up to which its index vouches for sections; else 0.
+    `durable_ms` is when its index said last that more is durable, in ms since 1970; 0 is unknown.
     """
 
     segment_id: int
@@ -60,6 +66,7 @@ class SegmentInfo:
     unwatched: bool = False
     until: int = END_OFFSET
     told: int = 0
+    durable_ms: int = field(default=0, compare=False)
 
     @property
     def final(self) -> bool:
@@ -196,6 +203,8 @@ class LogDirectory:
         self._indexes = IndexFiles()  # Of segments that may be written to.
         self._is_plain: dict[int, bool] = {}  # Of the same ones.
         self._told: dict[int, int] = {}  # Of the others; see `SegmentInfo`.
+        # What the index of each segment said last, and since when.
+        self._said: dict[int, tuple[Index | None, int]] = {}
         self._others: Sequence[NotAFileError] = ()  # With a segment's name, but not a file.
         self._listed = False
         self._may_be_gone = may_be_gone
@@ -268,6 +277,7 @@ class LogDirectory:
         written = self._written(there, looked)
         breaks = () if self.hold is None else last_seen.load(self.hold).breaks
         told = self._told_of({n: name for n, name in there.items() if n not in written}, looked)
+        said = self._said = {n: self._said[n] for n in there if n in self._said}
         # An index of the newest may come before its log, where something copies both.
         found = [
             SegmentInfo(
@@ -277,6 +287,7 @@ class LogDirectory:
                 missing=number not in there,
                 unwatched=file_id in breaks,
                 told=told.get(number, 0),
+                durable_ms=said[number][1] if number in said else 0,
             )
             for number, file_id in listed
             if number in there or number < newest
@@ -326,6 +337,8 @@ class LogDirectory:
             else:
                 content = self._index_content(final[number])
                 index = None if content is None else parse_index(content[1])
+                if content is not None:
+                    self._said[number] = index, content[2]
             if index is not None:
                 with contextlib.suppress(FileNotFoundError):  # Its reader reports it.
                     found[number] = index.told(self.find(final[number]).stat().st_size)
@@ -429,17 +442,21 @@ class LogDirectory:
         found = self._index_content(name)
         if found is None:
             return None
-        path, content = found
-        return self._indexes.look(
+        path, content, written_ms = found
+        said = self._indexes.look(
             number, content, place=str(path), end=lambda: self._end(number, name)
         )
+        before = self._said.get(number)
+        if before is None or before[0] is not said:
+            self._said[number] = said, written_ms
+        return said
 
-    def _index_content(self, name: str) -> tuple[Path, bytes] | None:
-        """Return the index file of the segment *name*, and what is in it."""
+    def _index_content(self, name: str) -> tuple[Path, bytes, int] | None:
+        """Return the index file of the segment *name*, what is in it, and since when."""
         for folder in self.folders:  # Opened at once: each listing comes here for each segment.
             path = folder / index_name(name)
             try:
-                return path, read_regular(path, INDEX_BYTES_MAX)
+                return path, *read_with_time(path, INDEX_BYTES_MAX)
             except (FileNotFoundError, NotAFileError):
                 continue
             except OSError as error:

@@ -40,8 +40,14 @@ def open_regular(path: Path, *, follow_symlinks: bool = False) -> int:
 
 def read_regular(path: Path, size: int, *, follow_symlinks: bool = False) -> bytes:
     """Return the first *size* bytes of a file. Raises as `open_regular`."""
+    return read_with_time(path, size, follow_symlinks=follow_symlinks)[0]
+
+
+def read_with_time(path: Path, size: int, *, follow_symlinks: bool = False) -> tuple[bytes, int]:
+    """Return what `read_regular` does, and when the file was written to last, in ms since 1970."""
     with open(open_regular(path, follow_symlinks=follow_symlinks), "rb") as file:
-        return file.read(size)
+        content = file.read(size)
+        return content, os.fstat(file.fileno()).st_mtime_ns // 1_000_000
 
 
 def flaw_of(path: Path, *, follow_symlinks: bool = False) -> NotAFileError | None:

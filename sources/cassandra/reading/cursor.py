@@ -76,7 +76,11 @@ class LogCursor:
         self._damaged_section = self._damaged = 0  # The end of a section, and damaged places in it.
         self.at_end = False
         self.fetched_ms = 0
+        self.durable_ms = 0
+        """Of the open segment: see `SegmentInfo`."""
         self.segments_begun = 0
+        self.segments_read = 0
+        """How many were begun so far."""
         self.unread_by: set[int] = set()  # Splits that never read this log.
         self.read_bytes = 0
         """Bytes of this log read so far, unpacked; what was read twice counts twice."""
@@ -159,6 +163,7 @@ class LogCursor:
     def _allow(self, segment: SegmentInfo) -> None:
         """Let the open segment be read as far as it is durable and within the limit."""
         self._framer.allow(segment.limit, segment.until, segment.told)
+        self.durable_ms = segment.durable_ms
 
     def _follow(self, current: SegmentInfo) -> None:
         """Update how far the open segment may be read."""
@@ -449,6 +454,7 @@ class LogCursor:
         self._spared = deque(self._spared_in(segment))
         self._was_away = False
         self.segments_begun += 1
+        self.segments_read += 1
         return True
 
 

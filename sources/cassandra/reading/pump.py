@@ -22,6 +22,7 @@ from headrace.sources.cassandra.logs.directory import LogReader
 from headrace.sources.cassandra.reading.comparison import Comparison
 from headrace.sources.cassandra.reading.cursor import LogCursor, Spared
 from headrace.sources.cassandra.reading.damage import Losses, Lost
+from headrace.sources.cassandra.reading.framing_times import FramingTimes
 from headrace.sources.cassandra.reading.log_tables import LogTables
 from headrace.sources.cassandra.reading.split_feed import (
     Due,
@@ -89,6 +90,7 @@ class Pump:
         logs: Mapping[str, LogReader],
         now_ms: Callable[[], int],
         *,
+        wall_ms: Callable[[], int],
         keys: Keys,
         tables: Callable[[str], LogTables],
         home: Callable[[str], int],
@@ -127,6 +129,7 @@ class Pump:
         self._standing: object = None  # What `_note_changes` compared last, as below.
         self._places: object = None
         self.read_ms = 0  # Of reading, with framing, digests and agreement.
+        self.framing_times = FramingTimes()
         self.more = False
         self.stopped_by: LogGapError | None = None
         self._is_narrowed = False
@@ -141,6 +144,7 @@ class Pump:
         self._unavailable_policy = unavailable_policy
         self._bears = bears
         self._now_ms = now_ms
+        self._wall_ms = wall_ms
         self._segments_max = segments_per_batch_max
         self._owned: dict[int, OwnedSplit] = {}
         self._readers: Counter[str] = Counter()  # How many of them read each log.
@@ -173,6 +177,8 @@ class Pump:
             self.unreachable.clear()
         self.changes += 1
         self.intake.own(number, agreement)
+        if self.intake.sequence != self.framing_times.last:  # It has records already.
+            self.framing_times = FramingTimes(self.intake.sequence)
         self.intake.comparers[number] = comparer
         absences = Absences(self._unavailable_policy, resume.absences if resume else {})
         markers, schemas = (resume.markers, resume.schemas) if resume else ({}, {})
@@ -450,7 +456,9 @@ class Pump:
         most = self._segments_max
         ready = [(progress[host], at) for at, (c, host) in enumerate(logs) if c.may_go_on(most)]
         heapify(ready)
+        since_ms = 0  # What makes the clock's time that since 1970.
         if ready:
+            since_ms = self._wall_ms() - started_ms
             self.bring_time()
             agreements = (owned.agreement for owned in self._owned.values())
             intake.liveliest = max(map(_LIVE, agreements), default=0)
@@ -463,9 +471,11 @@ class Pump:
             and intake.held + self._losses.bytes < demand.bytes_max
             and intake.fullest < demand.records_max
         ):
-            late = self._now_ms() - started_ms > demand.linger_ms
+            now_ms = self._now_ms()
+            late = now_ms - started_ms > demand.linger_ms
             if late and budget < PASS_BYTES_MAX:  # Something is read in each pass.
                 break
+            intake.now_ms = now_ms + since_ms
             cursor, host = logs[at := ready[0][1]]
             before = cursor.read_bytes
             try:
@@ -482,6 +492,7 @@ class Pump:
                 self.changes += 1
                 self._torn = dict.fromkeys(self._owned, error)
                 raise
+            self._note_framed(cursor, since_ms)
             if cursor.read_bytes > before:  # Else it has nothing, and uses no budget.
                 budget -= max(cursor.read_bytes - before, _TURN_BYTES)
             if cursor.may_go_on(most):
@@ -493,6 +504,12 @@ class Pump:
         self._check_any_is_read()
         self._count_absences()
         self._grow_time()
+
+    def _note_framed(self, cursor: LogCursor, since_ms: int) -> None:
+        """Note when the records are from that a log's turn has made, if there are any."""
+        if self.intake.sequence != self.framing_times.last:
+            durable_ms = cursor.durable_ms or cursor.fetched_ms + since_ms
+            self.framing_times.note(self.intake.sequence, durable_ms, self.intake.now_ms)
 
     def _note_changes(self) -> None:
         """Increment `moves` if logs were read further, `changes` if something else changed."""
