@@ -1,8 +1,7 @@
 """When the first copies of mutations were framed, by the numbers of their records.
 
-Numbers grow, and what is framed in one turn of a log shares its times: a few of them are kept, not
-one for each record. Of what is older fewer are kept, so that what they say is off by no more than a
-part of how long ago that was. For one thread.
+Numbers grow, and what is framed in one turn of a log shares its times: these are kept, not one for
+each record. Of what is older fewer are kept. For one thread.
 """
 
 from array import array
@@ -10,6 +9,7 @@ from bisect import bisect_left
 from typing import Final
 
 TIMES_MAX: Final = 4_096
+AGE_PART: Final = 64  # What is said of a turn is off by no more than this part of its age.
 
 
 class FramingTimes:
@@ -25,11 +25,9 @@ class FramingTimes:
 
     def note(self, number: int, durable_ms: int, framed_ms: int) -> None:
         """Note that the records since the last call, up to *number*, are new."""
-        self.last = number
         if len(self._numbers) == TIMES_MAX:
-            older = slice(0, TIMES_MAX // 2, 2)  # What is between gets the time of the next one.
-            for each in (self._numbers, self._durable_ms, self._framed_ms):
-                del each[older]
+            self._thin()
+        self.last = number
         self._numbers.append(number)
         self._durable_ms.append(durable_ms)
         self._framed_ms.append(framed_ms)
@@ -40,3 +38,15 @@ class FramingTimes:
             return None
         at = bisect_left(self._numbers, number)
         return self._durable_ms[at], self._framed_ms[at]
+
+    def _thin(self) -> None:
+        """Forget turns that were soon followed by another one: its times count for them."""
+        kept, now_ms = [TIMES_MAX - 1], self._framed_ms[-1]
+        for at in range(TIMES_MAX - 2, -1, -1):
+            framed_ms = self._framed_ms[at]
+            if (self._framed_ms[kept[-1]] - framed_ms) * AGE_PART > now_ms - framed_ms:
+                kept.append(at)
+        kept.reverse()
+        self._numbers = array("Q", [self._numbers[at] for at in kept])
+        self._durable_ms = array("q", [self._durable_ms[at] for at in kept])
+        self._framed_ms = array("q", [self._framed_ms[at] for at in kept])

@@ -1,10 +1,7 @@
 """`/metrics`: what a running job tells, where it is served, and for how long."""
 
 import re
-import threading
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,39 +10,17 @@ from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.connector.foundation.states import Observed
-from headrace.connector.hosting.host import Host
 from headrace.connector.obs.metrics import Metrics, MetricsAddressError, merged, metrics_address
 from headrace.plugins import ConfigError
 from headrace.plugins.metrics import Kind, Measure, Timing, counter, exposition, gauge
-from headrace.plugins.testing.doubles import context
 from headrace.sources.cassandra.agent.metrics import agent_measures
 from headrace.sources.cassandra.retention.figures import HoldFigures
-from helpers.jobs.children import SECONDS_MAX, until
+from helpers.jobs.children import until
+from helpers.jobs.scraped import asked, one, running, samples
 from helpers.recordings.corpora import recording
 from helpers.settings.native_modules import ROOT
 
-Samples = Mapping[str, Sequence[tuple[Mapping[str, str], float]]]
 RULES = ROOT / "docker" / "prometheus" / "headrace.rules.yaml"
-
-
-def samples(text: str) -> Samples:
-    """Return the samples of a text by their names."""
-    found: dict[str, list[tuple[Mapping[str, str], float]]] = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            found.setdefault(sample.name, []).append((sample.labels, sample.value))
-    return found
-
-
-def asked(port: int) -> Samples:
-    """Ask for the metrics at *port*."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=180) as answer:
-        return samples(answer.read().decode())
-
-
-def one(found: Samples, name: str, **labels: str) -> float:
-    """Return the sum of the samples that have these labels."""
-    return sum(v for own, v in found.get(name, ()) if labels.items() <= own.items())
 
 
 @pytest.fixture
@@ -64,21 +39,6 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     document = {"job": "ring", "state": "state.db", "source": source, "sink": sink}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(document))
     return tmp_path / "job.yaml"
-
-
-@contextmanager
-def running(job: Path) -> Iterator[Metrics]:
-    """Run a job on a thread, and serve its metrics."""
-    host = Host(job, log=context().log)
-    metrics = Metrics(metrics_address("127.0.0.1:0", key="--metrics"), host.measures, host.name)
-    thread = threading.Thread(target=host.run, kwargs={"until_idle": False})
-    thread.start()
-    try:
-        yield metrics
-    finally:
-        host.stop()
-        thread.join(SECONDS_MAX)
-        metrics.close()
 
 
 def delivered(port: int) -> float:

@@ -29,11 +29,11 @@ class LiveLog:
         alone = {"nodes": {"node": str(self.folder)}, "schema": str(schema), "consistency": "ONE"}
         return alone | {"splits": 2} | options
 
-    def append(self, count: int, value_bytes: int = 20) -> None:
-        """Append changes, which are not durable yet."""
+    def append(self, count: int, value_bytes: int = 20, *, from_us: int = 0) -> None:
+        """Append changes, which are not durable yet; n is written *from_us* + n after `NOW_US`."""
         for number in range(self.count, self.count + count):
             value = f"{number:0{value_bytes}}".encode()
-            self._writer.add(insert(f"key{number % KEYS}".encode(), value, at_us=number))
+            self._writer.add(insert(f"key{number % KEYS}".encode(), value, at_us=from_us + number))
         self.count += count
 
     def sync(self, *, rolls: bool = False) -> None:
