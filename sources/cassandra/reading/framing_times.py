@@ -9,7 +9,9 @@ from bisect import bisect_left
 from typing import Final
 
 TIMES_MAX: Final = 4_096
-AGE_PART: Final = 64  # What is said of a turn is off by no more than this part of its age.
+AGE_PART: Final = (
+    64  # Turns are as far apart as this part of their age. Thinned several times: a 16th.
+)
 
 
 class FramingTimes:
