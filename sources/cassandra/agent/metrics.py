@@ -26,11 +26,11 @@ def measures_of(parts: "Parts") -> Sequence[Measure]:
         pump = parts.reading.pump
         away, absent = set(pump.unreachable), pump.absent()
         read = [({"node": cursor.node}, cursor.read_bytes) for cursor in pump.cursors]
-        begun = [({"node": cursor.node}, cursor.segments_read) for cursor in pump.cursors]
+        started = [({"node": cursor.node}, cursor.segments_read) for cursor in pump.cursors]
         paths = directories(parts.config.nodes)
         behind = [({"node": c.node}, _unread(c, paths.get(c.node))) for c in pump.cursors]
         found += [
-            counter("headrace_log_segments_total", "Segments of a log that were begun.", begun),
+            counter("headrace_log_segments_total", "Segments of a log that were started.", started),
             gauge("headrace_unread_segments", "Segments of a log that are not read.", behind),
             counter("headrace_log_read_bytes_total", "Read of a log, unpacked.", read),
             counter(

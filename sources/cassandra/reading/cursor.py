@@ -80,7 +80,7 @@ class LogCursor:
         """Of the open segment: see `SegmentInfo`."""
         self.segments_begun = 0
         self.segments_read = 0
-        """How many were begun so far."""
+        """How many were started so far."""
         self.unread_by: set[int] = set()  # Splits that never read this log.
         self.read_bytes = 0
         """Bytes of this log read so far, unpacked; what was read twice counts twice."""

@@ -43,7 +43,7 @@ def write(log: LiveLog, *, written_ms: int, durable_ms: int) -> None:
 
 
 def read(rig: RealtimeRig) -> int:
-    """Let passes come until logs were read further; return when that pass began."""
+    """Let passes come until logs were read further; return when that pass started."""
     pump = rig.cassandra._parts.built().pump  # noqa: SLF001 (there is no other sign)
     before = pump.moves
     while True:

@@ -22,7 +22,7 @@ def test_a_record_has_the_times_of_its_turn() -> None:
 
 @pytest.mark.parametrize("number", [0, 7, 10, 13])
 def test_what_is_not_known(number: int) -> None:
-    """Records of another process, and those that are not there yet, have no times."""
+    """Records of another process, and those that come later, have no times."""
     times = FramingTimes(10)
     times.note(12, 100, 110)
 
