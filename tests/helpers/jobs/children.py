@@ -33,7 +33,8 @@ RUN = (
 )
 # A busy machine may take minutes for seconds; a test of an ignored option need not wait.
 SECONDS_MAX = 10 if VARIABLE in os.environ else 180
-POLL_SECONDS = 0.01
+POLL_SECONDS, POLL_SECONDS_MAX = 0.01, 1.0
+POLL_FACTOR = 4  # A pause is so many times as long as the look before it.
 WINDOW_BYTES = 1_500
 LEASE_SECONDS = 60
 RING_WINDOW_BYTES = 10_000
@@ -101,6 +102,9 @@ class JobFolder:
         child = self.start()
         try:
             yield child
+        except BaseException:
+            sys.stdout.write(self.log())
+            raise
         finally:
             child.kill()
             child.wait()
@@ -147,11 +151,20 @@ class JobFolder:
 
 
 def until(condition: Callable[[], bool], what: str, *, seconds: float = SECONDS_MAX) -> None:
-    """Wait, within a bound, until another process makes *condition* true."""
+    """Wait, within a bound, until another process makes *condition* true.
+
+    A condition that takes long is looked at less often: it shares the processors with what it
+    waits for.
+    """
     deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(POLL_SECONDS)  # Another process does not follow a driven clock.
+    while True:
+        begun = time.monotonic()
+        if condition():
+            return
+        ended = time.monotonic()
+        assert ended < deadline, what
+        # Another process does not follow a driven clock.
+        time.sleep(min(max(POLL_SECONDS, POLL_FACTOR * (ended - begun)), POLL_SECONDS_MAX))
 
 
 def until_after(moment_s: float) -> None:

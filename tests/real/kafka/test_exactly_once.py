@@ -44,6 +44,7 @@ from helpers.jobs.deliveries import Results, SystemClock, context, delivery_of
 from helpers.jobs.forked import fork_after_a_death
 from helpers.logs.gap_jobs import GapJob
 from helpers.settings.native_modules import ROOT
+from real.ring_jobs import wait_for
 from real.servers.kafka import Kafka
 
 pytestmark = pytest.mark.real
@@ -241,7 +242,7 @@ def test_a_broker_that_dies_loses_and_repeats_nothing(tmp_path: Path) -> None:
                 kafka.kill()
                 kafka.start()
             assert child.poll() is None, stream.job.log()
-            until(stream.has(LINES + rounds * more), "something is missing")
+            wait_for(stream.has(LINES + rounds * more), "something is missing")
             assert 0 == stop(child), stream.job.log()
 
         assert once(LINES + rounds * more) == stream.counts()

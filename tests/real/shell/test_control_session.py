@@ -4,8 +4,7 @@ import re
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -21,13 +20,14 @@ from confluent_kafka import TopicPartition
 from kafka_connect import KafkaConnect
 
 from helpers.servers.ports import free_ports
+from real.ring_jobs import SECONDS_MAX, wait_for
 from real.servers.cassandra import Cassandra
 from real.shell.guarded import NO_CDC, NO_SELECT, SUPER, WITH, WITHOUT, said_by
 from real.stream import HEADRACE
 
 pytestmark = pytest.mark.real
 
-SECONDS_MAX: Final = 600
+
 PAUSE_SECONDS: Final = 0.02
 WRITTEN_MEANWHILE: Final = 50  # Rows that are not published yet.
 ORDERS = "DATA_SOURCE cdc ON TABLE shop.orders"
@@ -68,14 +68,6 @@ SENT: Final[tuple[tuple[str, str, Any], ...]] = (
     ("PUT", "/api/v1/services/kafka/config", {"config": {"bootstrap.servers": "h:1"}}),
     ("DELETE", "/api/v1/services/cdc/config", None),
 )
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for servers and processes to come to *condition*."""
-    deadline = time.monotonic() + SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 @dataclass
@@ -178,7 +170,7 @@ class Doors:
 
     def becomes(self, state: str) -> None:
         """Wait for a state."""
-        until(lambda: self.state() == state, f"never {state}")
+        wait_for(lambda: self.state() == state, f"never {state}")
 
 
 @pytest.fixture
@@ -211,7 +203,9 @@ def doors(guarded: Cassandra, tmp_path: Path) -> Iterator[Doors]:
             [*HEADRACE, "worker", str(tmp_path / "worker.yaml")], stdout=log, stderr=log
         )
     try:
-        until(lambda: child.poll() is not None or _answers(made.url), "the worker never answered")
+        wait_for(
+            lambda: child.poll() is not None or _answers(made.url), "the worker never answered"
+        )
         yield made
         child.terminate()
         assert 0 == child.wait(SECONDS_MAX)
@@ -266,11 +260,11 @@ def _by_connect_and_shell(
     assert NO_SELECT in doors.shell(WITH, f"CREATE {SECRETS} WITH lake;", far=True)
     alice.create_connector({"name": NAME, "config": TABLE | {"table": "orders"}})
     doors.becomes("RUNNING")
-    until(lambda: len(topics.of("session-a")) > 10, "nothing came")
+    wait_for(lambda: len(topics.of("session-a")) > 10, "nothing came")
     refuses_bob(doors, "earliest")
     # Alter: the sink's topic, live; by the shell, from another machine.
     assert "" == doors.shell(WITH, "ALTER DATA_SINK lake WITH topic = 'session-b';", far=True)
-    until(lambda: len(topics.of("session-b")) > 10, "nothing came into the new topic")
+    wait_for(lambda: len(topics.of("session-b")) > 10, "nothing came into the new topic")
     # Pause and resume: by Kafka Connect, and by the shell beside the file.
     alice.pause_connector(NAME)
     doors.becomes("PAUSED")
@@ -284,12 +278,12 @@ def _by_connect_and_shell(
     before = topics.ids["session-b"].copy()
     assert "" == doors.shell(WITH, f"{moved} DRY RUN; {moved};", far=True)
     alice.resume_connector(NAME)
-    until(lambda: topics.of("session-b") > before | {0}, "nothing was read again")
+    wait_for(lambda: topics.of("session-b") > before | {0}, "nothing was read again")
     # A second source by the superuser, who may take what alice may not; dropped by her.
     assert "" == doors.shell(SUPER, f"CREATE {SECRETS} WITH lake;")
     alice.delete_connector("cdc.shop.secrets")
     written = set(range(writer.written))
-    until(lambda: written <= topics.of("session-a", "session-b"), "something was lost")
+    wait_for(lambda: written <= topics.of("session-a", "session-b"), "something was lost")
     assert "is used by" in doors.shell(WITH, "DROP DATA_SINK lake;")
     assert "" == doors.shell(WITH, f"DROP {ORDERS};")
     alice.delete_connector("lake")
@@ -302,16 +296,16 @@ def _by_services(doors: Doors, bootstrap_servers: str, topics: Topics, writer: W
     first, second = ({"config": {"topic": f"session-{name}"}} for name in "cd")
     assert (200, "") == doors.send(WITH, "PUT", path("kafka"), kafka)
     assert (200, "") == doors.send(WITH, "PUT", path("cdc"), first)
-    until(lambda: len(topics.of("session-c")) > 10, "nothing came")
+    wait_for(lambda: len(topics.of("session-c")) > 10, "nothing came")
     assert (403, f"Unauthorized: {NO_CDC}") == doors.send(WITHOUT, "PUT", path("cdc"), second)
     assert (200, "") == doors.send(SUPER, "PUT", path("cdc"), second)
-    until(lambda: len(topics.of("session-d")) > 10, "nothing came into the new topic")
+    wait_for(lambda: len(topics.of("session-d")) > 10, "nothing came into the new topic")
     assert (200, "") == doors.send(WITH, "DELETE", path("cdc"))
     enough = writer.written + WRITTEN_MEANWHILE
-    until(lambda: writer.written >= enough, "nothing is written")
+    wait_for(lambda: writer.written >= enough, "nothing is written")
     assert (200, "") == doors.send(WITH, "PUT", path("cdc"), second)
     everything = set(range(writer.end()))
-    until(lambda: everything <= topics.of("session-c", "session-d"), "something was lost")
+    wait_for(lambda: everything <= topics.of("session-c", "session-d"), "something was lost")
     assert (200, "") == doors.send(SUPER, "DELETE", path("cdc"))
 
 
