@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from helpers.servers.ports import HOST, free_ports
-from real.servers.java import java
+from real.servers.java import archived, java
 from real.servers.maven import jars
 from real.servers.process import EndedError, ServerProcess, said_by
 
@@ -28,7 +28,8 @@ class Release:
     version: str
     java: int
     settings: Mapping[str, object] = field(default_factory=dict)
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] | None = None
+    """By default where its classes are archived."""
 
     def class_path(self) -> str:
         """Return its jars, which are fetched the first time."""
@@ -282,8 +283,10 @@ class Cassandra:
             ),
             *("-Dcassandra.superuser_setup_delay_ms=0", "-Dcassandra-foreground=yes"),
             "-Dcassandra.batchlog.replay_timeout_in_ms=2000",
+            # It measures how large a row in memory is, by default with 100,000 of them.
+            "-Dcassandra.memtable_row_overhead_computation_step=1000",
             *self._replacing(),
-            *self.release.options,
+            *_options(self.release),
             *("-cp", self.release.class_path(), "org.apache.cassandra.service.CassandraDaemon"),
         ]
 
@@ -305,6 +308,19 @@ class Cassandra:
         """End it, if it runs."""
         if self._process is not None:
             self._process.stop()
+
+
+def _options(release: Release) -> tuple[str, ...]:
+    if release.options is not None:
+        return release.options
+    if release.java < _JAVA_17:
+        return ()
+
+    def run(folder: Path, option: str) -> None:
+        with Cassandra(folder, release=replace(release, options=(option,))):
+            pass
+
+    return (archived(f"cassandra-{release.version}", run),)
 
 
 def _settings(folder: Path) -> dict[str, object]:

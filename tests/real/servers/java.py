@@ -4,6 +4,8 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -36,6 +38,23 @@ def java(major: int) -> str:
     if _major(str(found)) != major:
         raise ServerError(f"{found} is no Java {major}\nhint: remove it, or set JAVA_{major}_HOME")
     return str(found)
+
+
+def archived(name: str, run: Callable[[Path, str], None]) -> str:
+    """Return the option with which a server loads its classes from an archive in the cache.
+
+    They are those that it loads while *run* starts and ends it once, in a folder and with an option
+    of its own. It starts with a third less CPU then. Needs Java 13.
+    """
+    kept = CACHE / f"{name}.jsa"
+    with alone(f"{kept.name}.lock"):
+        if kept.exists():
+            return f"-XX:SharedArchiveFile={kept}"
+        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+            made = Path(folder) / kept.name
+            run(Path(folder) / "server", f"-XX:ArchiveClassesAtExit={made}")
+            made.rename(kept)
+    return f"-XX:SharedArchiveFile={kept}"
 
 
 def _fetch(package: str, folder: Path) -> None:

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from helpers.servers.ports import HOST, free_ports
 from real.servers.certificates import CERTIFICATE, KEY_STORE, make_certificate
+from real.servers.java import archived
 from real.servers.maven import jars, program
 from real.servers.process import ServerProcess, said_by
 
@@ -57,9 +58,14 @@ class Kafka:
     """A broker whose files lie in one folder. Entering the context starts it, leaving ends it."""
 
     def __init__(
-        self, folder: Path, *, release: Release = RELEASE, users: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        *,
+        release: Release = RELEASE,
+        users: Mapping[str, str] | None = None,
+        option: str = "",
     ) -> None:
-        """Make its storage in the new *folder*.
+        """Make its storage in the new *folder*; *option* is for Java.
 
         With *users* and their passwords it takes clients over SASL_SSL only, and allows them what
         access lists say; `internal_servers` is for the test itself, which may do everything.
@@ -67,6 +73,7 @@ class Kafka:
         folder.mkdir(parents=True)
         self._folder = folder
         self._release = release
+        self._option = option
         port, internal_port, controller_port = free_ports(3)
         self.bootstrap_servers = f"{HOST}:{port}"
         self.internal_servers = f"{HOST}:{internal_port}" if users else self.bootstrap_servers
@@ -104,6 +111,7 @@ class Kafka:
     def start(self) -> None:
         """Start it, again or for the first time, and wait until it answers."""
         command = self._java("kafka.Kafka", "server.properties")
+        command.insert(1, self._option or self._archived())
         self._process = ServerProcess(command, self._folder)
         client = AdminClient(
             {
@@ -140,6 +148,13 @@ class Kafka:
             "kafka.tools.StorageTool",
             *("format", "--cluster-id", cluster_id, "--config", "server.properties", *scram),
         )
+
+    def _archived(self) -> str:
+        def run(folder: Path, option: str) -> None:
+            with Kafka(folder, release=self._release, option=option):
+                pass
+
+        return archived(f"kafka-{self._release.version}", run)
 
     def _java(self, main_class: str, *arguments: str) -> list[str]:
         version = self._release.version
@@ -190,6 +205,9 @@ def _properties(folder: Path, address: str, controller: str) -> dict[str, object
         "share.coordinator.state.topic.num.partitions": 1,
         "share.coordinator.state.topic.min.isr": 1,
         "group.initial.rebalance.delay.ms": 0,
+        # A broker that was killed is not taken back before its session has ended.
+        "broker.session.timeout.ms": 3_000,
+        "broker.heartbeat.interval.ms": 500,
         "log.cleaner.dedupe.buffer.size": 16 << 20,
         **replication,
     }

@@ -79,10 +79,10 @@ def artefact(coordinates: str) -> Path:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def alone(lock: str = "lock") -> Iterator[None]:
     """Let one process at a time fill the cache: Maven's own folder does not bear two."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as file:
+    with (CACHE / lock).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
