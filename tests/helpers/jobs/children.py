@@ -97,9 +97,9 @@ class JobFolder:
                 child.kill()
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[subprocess.Popen[bytes]]:
+    def running(self, *more: str) -> Iterator[subprocess.Popen[bytes]]:
         """Tail the job, and kill it in the end if it still runs."""
-        child = self.start()
+        child = self.start(*more)
         try:
             yield child
         except BaseException:
