@@ -1,5 +1,6 @@
 """The parser accepts what the grammar on the page about statements describes, and nothing else."""
 
+import functools
 import re
 from pathlib import Path
 
@@ -78,13 +79,16 @@ def _terminal(word: str) -> str:
     return f"KEYWORD_{word}"
 
 
-GRAMMAR = Lark(lark_grammar(PAGE), start="script", parser="lalr")
+@functools.cache
+def grammar() -> Lark:
+    """Return a parser of the page's grammar; to make it takes seconds of whoever runs a test."""
+    return Lark(lark_grammar(PAGE), start="script", parser="lalr")
 
 
 def described(text: str) -> bool:
     """Say whether the page's grammar describes *text*."""
     try:
-        GRAMMAR.parse(text)
+        grammar().parse(text)
     except UnexpectedInput:
         return False
     return True
