@@ -27,7 +27,6 @@ from helpers.model.checks.lines import (
     versions_in,
 )
 from helpers.model.checks.merged import check_closed, check_merged, merged_line
-from helpers.model.checks.records import BrokenError
 from helpers.model.logs import END, TABLE, Copy, Mutation
 from helpers.model.ring import Ring, place_of
 
@@ -79,7 +78,7 @@ class JobChecks(AbsenceChecks):
         """Raise what was found to be wrong."""
         self._check_release()
         if self.wrong:
-            raise BrokenError(self.wrong[0])
+            raise self.error(self.wrong[0])
 
     # ---- states (I1, lines 8, 16, 20, 22, 27) ----
 

@@ -26,11 +26,13 @@ class BrokenError(AssertionError):
 class RecordChecks:
     """Finds what is wrong with a state's records.
 
-    `heeds` is for tests of the checks themselves: how the messages start that may be raised.
+    `heeds` and `error` are for tests of the checks themselves: how the messages start that may be
+    raised, and as what.
     `suppressed` are the contents that were dropped because only streams brought them.
     """
 
     heeds: ClassVar[str] = ""
+    error: ClassVar[type[BaseException]] = BrokenError
 
     def __init__(self, ring: Ring, job_key: bytes, *, suppresses: bool) -> None:
         """*suppresses* is whether contents that only streams bring are dropped."""

@@ -26,6 +26,7 @@ class TablesChecks:
     """Gets every event, and remembers what was wrong, for `verify` to raise."""
 
     heeds: ClassVar[str] = ""
+    error: ClassVar[type[BaseException]] = BrokenError
 
     def __init__(self, logs: Mapping[str, NodeLog], level: str) -> None:
         """Start before the first event."""
@@ -124,7 +125,7 @@ class TablesChecks:
                 if state is not None:
                     self._check_state(job, split, state)
         if self.wrong:
-            raise BrokenError(self.wrong[0])
+            raise self.error(self.wrong[0])
 
     def _check_state(self, job: str, split: str, state: CdcState) -> None:
         """I1: what is before the markers was emitted, or is a record; I3: the books count it."""
@@ -186,7 +187,7 @@ class TablesChecks:
                     missing = [n for n in mutation.rows if not self._said[table, n]]
                     self.check(not missing, f"line 35: rows {missing} of {table} are lost")
         if self.wrong:
-            raise BrokenError(self.wrong[0])
+            raise self.error(self.wrong[0])
 
 
 def markers_of(state: CdcState) -> Mapping[str, At]:
