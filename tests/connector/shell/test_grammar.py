@@ -81,7 +81,7 @@ def _terminal(word: str) -> str:
 
 @functools.cache
 def grammar() -> Lark:
-    """Return a parser of the page's grammar; to make it takes seconds of whoever runs a test."""
+    """Return a parser of the page's grammar; to make it takes seconds."""
     return Lark(lark_grammar(PAGE), start="script", parser="lalr")
 
 
