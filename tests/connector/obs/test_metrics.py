@@ -16,8 +16,8 @@ from headrace.plugins.metrics import Kind, Measure, Timing, counter, exposition,
 from headrace.sources.cassandra.agent.metrics import agent_measures
 from headrace.sources.cassandra.retention.figures import HoldFigures
 from helpers.jobs.children import until
-from helpers.jobs.scraped import asked, one, running, samples
 from helpers.recordings.corpora import recording
+from helpers.servers.scraped import asked, one, running, samples
 from helpers.settings.native_modules import ROOT
 
 RULES = ROOT / "docker" / "prometheus" / "headrace.rules.yaml"

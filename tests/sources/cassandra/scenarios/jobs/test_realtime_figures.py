@@ -15,10 +15,10 @@ from structlog.testing import CapturingLogger
 
 from headrace.plugins.metrics import STAGE_SECONDS
 from helpers.jobs.children import until
-from helpers.jobs.scraped import Samples, asked, one, running
 from helpers.logs.live_log import LiveLog
 from helpers.servers.kafka_clients import way
 from helpers.servers.mock_cluster import MockCluster
+from helpers.servers.scraped import Samples, asked, one, running
 from helpers.settings.native_modules import ROOT
 
 __all__ = ["way"]
