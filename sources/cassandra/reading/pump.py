@@ -118,8 +118,7 @@ class Pump:
         self._losses = Losses(home, intake.splits)
         self.damage = self._losses.damage
         self.unreachable: dict[str, LogUnreadableError] = {}
-        self.passes = 0
-        self.changes = self.moves = 0
+        self.passes = self.changes = self.moves = 0
         self._looked_at = 0  # `changes` as of the last look.
         self._awake: set[int] = set()  # Splits that were not asked since they had something new.
         self._due_ms: dict[int, int] = {}  # When time alone may bring a split something.
@@ -130,9 +129,8 @@ class Pump:
         self._places: object = None
         self.read_ms = 0  # Of reading, with framing, digests and agreement.
         self.framing_times = FramingTimes()
-        self.more = False
+        self.more = self._is_narrowed = False
         self.stopped_by: LogGapError | None = None
-        self._is_narrowed = False
         self.spared = spared
         self._records_max = records_max
         self._listed = listed
@@ -143,8 +141,7 @@ class Pump:
         self._gap_policy = gaps
         self._unavailable_policy = unavailable_policy
         self._bears = bears
-        self._now_ms = now_ms
-        self._wall_ms = wall_ms
+        self._now_ms, self._wall_ms = now_ms, wall_ms
         self._segments_max = segments_per_batch_max
         self._owned: dict[int, OwnedSplit] = {}
         self._readers: Counter[str] = Counter()  # How many of them read each log.
