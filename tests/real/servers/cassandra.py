@@ -221,11 +221,15 @@ class Cassandra:
         self.release = replace(release, settings=self.release.settings)
         self.start()
 
+    def set(self, **settings: object) -> None:
+        """Give it these settings, besides its own, from its next start on."""
+        self._settings |= settings
+        self._write_settings()
+
     def restart(self, **settings: object) -> None:
         """End it politely, and start it with these settings besides its own."""
         self.stop()
-        self._settings |= settings
-        self._write_settings()
+        self.set(**settings)
         self.start()
 
     def kill(self) -> None:
