@@ -39,10 +39,10 @@ test-real: .venv/ready .venv/native  ## Test against a real Cassandra and a real
 
 # In parallel: while one waits the other uses its core.
 real-node:  ## Run that part of test-real which needs one node, on two of them.
-	HEADRACE_NATIVE=require $(BIN)/pytest -v -n 2 --dist loadfile --timeout 1500 -m "real and not ring" tests/real
+	HEADRACE_NATIVE=require $(BIN)/pytest -v -n 2 --dist loadfile --timeout 2400 -m "real and not ring" tests/real
 
 real-ring:  ## Run that part of test-real which needs a ring, or a node of its own.
-	HEADRACE_NATIVE=require $(BIN)/pytest -v -n 1 --timeout 1500 -m "real and ring" tests/real
+	HEADRACE_NATIVE=require $(BIN)/pytest -v -n 1 --timeout 2400 -m "real and ring" tests/real
 
 ring: .venv/ready .venv/native  ## Run three Cassandra nodes, agents, Kafka and two workers until Ctrl-C; needs Java and Maven.
 	@.ci/machine $(PYTHON) java

@@ -9,9 +9,8 @@ from bisect import bisect_left
 from typing import Final
 
 TIMES_MAX: Final = 4_096
-AGE_PART: Final = (
-    64  # Turns are as far apart as this part of their age. Thinned several times: a 16th.
-)
+# Turns are as far apart as this part of their age; thinned several times, as a 16th of it.
+AGE_PART: Final = 64
 
 
 class FramingTimes:
