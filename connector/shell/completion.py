@@ -111,7 +111,7 @@ def _after(head: str, kind: Kind, known: Known) -> Iterable[Suggestion]:
             words = ("VERSION", "HOST")
         return [Suggestion(word) for word in words] if len(head.split()) == 1 else []
     found = outlook(head)
-    if "string" in found.expected:
+    if found.option and "string" in found.expected:
         return list(_values(head, found, known))
     offered = [one for what in found.expected for one in _of(what, head, found, known)]
     if first == "SHOW" and len(head.split()) == 1:
@@ -137,7 +137,7 @@ def _of(what: str, head: str, found: Outlook, known: Known) -> Iterator[Suggesti
             yield Suggestion(name, meaning=declared.doc)
     elif what == "quoted URI":
         yield Suggestion("'", meaning="a URI in single quotes")
-    elif what in ("quoted position", "quoted split", "quoted mode", "quoted node"):
+    elif what in ("string", "quoted position", "quoted split", "quoted mode", "quoted node"):
         yield Suggestion("'")
 
 

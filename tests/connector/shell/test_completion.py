@@ -63,6 +63,7 @@ def offered(before: str) -> list[str]:
         ("ALTER DATA_SOURCE flow ON TABLE a.b SET POSITION = 'x' FOR SPLIT '", ["0'", "1'"]),
         ("SHOW ", ["STATUS", "LAG", "SPLITS", "OFFSETS", "ERRORS", "MODE", "VERSION", "HOST"]),
         ("SHOW MODE ", ["CHANGES", "FOR", ";"]),
+        ("TAIL k FROM ", ["NOW", "TO_DATE", "'", "TRUE", "FALSE"]),
         ("ALTER DATA_SOURCE cdc ON TABLE a.b SET MODE = ", ["'"]),
         ("ALTER DATA_SOURCE cdc ON TABLE a.b SET MODE = 're", ["realtime'"]),
         ("SHOW LAG", []),
