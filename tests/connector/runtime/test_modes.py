@@ -12,7 +12,7 @@ from headrace.plugins.testing.doubles import ChaosResult, ChaosWriter
 from helpers.jobs.rig import TICK_MS
 from helpers.logs.forged import SCHEMA
 from helpers.logs.live_log import LiveLog
-from helpers.logs.realtime_rig import BUFFER_BYTES, RETURN_SECONDS, RealtimeRig
+from helpers.logs.realtime_rig import BUFFER_BYTES, RETURN_SECONDS, RealtimeRig, rigs
 
 MORE = BUFFER_BYTES // 50  # Changes that the buffer has no room for.
 
@@ -20,16 +20,8 @@ MORE = BUFFER_BYTES // 50  # Changes that the buffer has no room for.
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Callable[..., RealtimeRig]]:
     """Return what makes a rig with options of the source."""
-    made: list[RealtimeRig] = []
-
-    def rig(**options: object) -> RealtimeRig:
-        made.append(RealtimeRig(tmp_path, **options))
-        made[-1].passes(5)
-        return made[-1]
-
-    yield rig
-    for each in made:
-        each.end()
+    with rigs(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture

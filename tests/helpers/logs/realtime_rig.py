@@ -1,7 +1,8 @@
 """A pipeline over the Cassandra source in mode realtime and one live log, pass by pass."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -129,3 +130,18 @@ class RealtimeRig(Rig):
         """Return the changes that all splits have committed."""
         end = min(self.markers(), default=(0, 0))
         return {number for number, place in enumerate(self.log.places) if place <= end}
+
+
+@contextmanager
+def rigs(folder: Path) -> Iterator[Callable[..., RealtimeRig]]:
+    """Give what makes a rig in *folder* with options of the source; end all in the end."""
+    made: list[RealtimeRig] = []
+
+    def rig(**options: object) -> RealtimeRig:
+        made.append(RealtimeRig(folder, **options))
+        made[-1].passes(5)
+        return made[-1]
+
+    yield rig
+    for each in made:
+        each.end()
