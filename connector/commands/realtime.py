@@ -3,8 +3,7 @@
 import argparse
 import json
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Final
 
@@ -12,9 +11,8 @@ from headrace.connector.commands.job_parser import add_job
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.jobs import read_source
 from headrace.connector.control.modes import ModeChange
-from headrace.connector.control.running import LOOK_SECONDS, is_pending
-from headrace.connector.control.showing import pairs_text
-from headrace.connector.control.status import time_text
+from headrace.connector.control.running import wait_for_outcome
+from headrace.connector.control.showing import CHANGE_COLUMNS, change_row
 from headrace.connector.stores.job import state_of
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins.config.realtime_options import LOG, REALTIME
@@ -37,13 +35,12 @@ def main(arguments: Sequence[str]) -> int:
     with closing(open_notes(state, create=False)) as notes:
         commands = Commands(notes)
         request = commands.ask_mode(job, source, MODES[given.mode], node=given.node)
-        until = time.monotonic() + given.wait
-        while time.monotonic() < until and is_pending(commands, job, request):
-            time.sleep(LOOK_SECONDS)
+        wait_for_outcome(commands, job, request, seconds=given.wait)
         found = commands.mode_changes(job, request=request)
     for each in found:
-        facts = _facts(each)
-        line = json.dumps(facts) if given.json else "\t".join(map(str, facts.values()))
+        shown = ["-" if fact == "" else fact for fact in change_row(each)]
+        facts = dict(zip(CHANGE_COLUMNS, shown, strict=True))
+        line = json.dumps(facts) if given.json else "\t".join(map(str, shown))
         sys.stdout.write(f"{line}\n")
     return _status(found) if given.wait else 0
 
@@ -66,20 +63,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="as JSON, one object a line")
     return parser
-
-
-def _facts(change: ModeChange) -> Mapping[str, object]:
-    return {
-        "request": change.request,
-        "node": change.node or "-",
-        "asked": change.asked,
-        "outcome": change.outcome.value,
-        "reason": change.reason or "-",
-        "from": pairs_text(change.begin) or "-",
-        "to": pairs_text(change.end) or "-",
-        "requested": time_text(change.asked_ms),
-        "ended": time_text(change.ended_ms) or "-",
-    }
 
 
 def _status(found: Sequence[ModeChange]) -> int:

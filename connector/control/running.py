@@ -197,9 +197,8 @@ class Running:
             raise StatementError("wait", message, "SHOW MODE CHANGES tells what became of it")
         name = self._commands.source_on(statement.word, statement.table).name
         request = self._commands.set_mode(name, statement.mode, node=statement.node)
-        status, until = self._commands.status(name), time.monotonic() + wait_ms / _MS
-        while time.monotonic() < until and is_pending(self._commands, status.job, request):
-            time.sleep(LOOK_SECONDS)
+        status = self._commands.status(name)
+        wait_for_outcome(self._commands, status.job, request, seconds=wait_ms / _MS)
         return mode_changes(self._commands, [status], request)
 
     def alter_offsets(
@@ -288,10 +287,14 @@ class Running:
         return {"job": job, "job_file": str(job_file(self._notes, job))}
 
 
-def is_pending(commands: Commands, job: str, request: int) -> bool:
-    """Say whether some log has no outcome of a request for a mode yet."""
-    changes = commands.mode_changes(job, request=request)
-    return any(each.outcome is ModeOutcome.PENDING for each in changes)
+def wait_for_outcome(commands: Commands, job: str, request: int, *, seconds: float) -> None:
+    """Wait until each log has an outcome of a request for a mode, *seconds* at most."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        changes = commands.mode_changes(job, request=request)
+        if all(each.outcome is not ModeOutcome.PENDING for each in changes):
+            return
+        time.sleep(LOOK_SECONDS)
 
 
 def unchecked(table: str, why: str, hint: str = "") -> StatementWarning:

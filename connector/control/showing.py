@@ -7,6 +7,7 @@ from typing import Final
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.connector_config import whole_table
 from headrace.connector.control.entries import SourceEntry
+from headrace.connector.control.modes import ModeChange
 from headrace.connector.control.offsets import SPLIT_KEY
 from headrace.connector.control.status import ConnectorStatus, time_text, unread_since
 from headrace.connector.foundation.states import Observed
@@ -16,6 +17,10 @@ from headrace.connector.stores import KeptLoss
 from headrace.connector.stores.note_copy import NoteCopy
 
 ERRORS_SHOWN_MAX: Final = 1000  # The newest are shown.
+CHANGE_COLUMNS: Final = (
+    *("request", "node", "asked", "outcome", "reason"),
+    *("from", "to", "requested", "ended"),
+)
 
 
 def show(
@@ -94,22 +99,25 @@ def _modes(commands: Commands, chosen: Sequence[ConnectorStatus]) -> ResultTable
     return ResultTable(columns, tuple(rows))
 
 
+def change_row(change: ModeChange) -> tuple[str | int, ...]:
+    """Return what is shown of a change, as `CHANGE_COLUMNS` are; what is not known is empty."""
+    return (
+        *(change.request, change.node, change.asked, change.outcome.value, change.reason),
+        *(pairs_text(change.begin), pairs_text(change.end)),
+        *(time_text(change.asked_ms), time_text(change.ended_ms)),
+    )
+
+
 def mode_changes(
     commands: Commands, chosen: Sequence[ConnectorStatus], request: int | None = None
 ) -> ResultTable:
     """Return what became of requests for a mode, or of one *request*, newest first."""
-    columns = ("name", "request", "node", "asked", "outcome", "reason")
-    places = ("from", "to", "requested", "ended")
     rows = [
-        (
-            *(status.name, str(each.request), each.node, each.asked, each.outcome, each.reason),
-            *(pairs_text(each.begin), pairs_text(each.end)),
-            *(time_text(each.asked_ms), time_text(each.ended_ms)),
-        )
+        (status.name, *map(str, change_row(each)))
         for status in chosen
         for each in commands.mode_changes(status.job, request=request)
     ]
-    return ResultTable((*columns, *places), tuple(rows))
+    return ResultTable(("name", *CHANGE_COLUMNS), tuple(rows))
 
 
 def _errors(notes: NoteCopy, chosen: Sequence[ConnectorStatus], table: str) -> ResultTable:
