@@ -11,9 +11,8 @@ from headrace.connector.runtime.modes import LOOK_MS
 from headrace.plugins.config.realtime_options import LOG, REALTIME
 from helpers.logs.forged import SCHEMA
 from helpers.logs.live_log import LiveLog
-from helpers.logs.realtime_rig import BUFFER_BYTES, RETURN_SECONDS, RealtimeRig, rigs
+from helpers.logs.realtime_rig import MORE, RETURN_SECONDS, RealtimeRig, rigs
 
-MORE = BUFFER_BYTES // 50  # Changes that the buffer has no room for.
 NAMES = ("node", "second")
 
 
@@ -52,15 +51,10 @@ def stored(rig: RealtimeRig) -> dict[str, str]:
     return {each.node: each.mode for each in found}
 
 
-def settled(rig: RealtimeRig) -> None:
-    """Let passes come until all that is synced is committed."""
-    rig.until(lambda: len(rig.committed_numbers()) == rig.log.synced)
-
-
 def test_on(rig: RealtimeRig) -> None:
     """It has succeeded once what was unread is read, and is kept with the position."""
     rig.write(3)
-    settled(rig)
+    rig.settle()
     assert {"": LOG} == stored(rig)
     request = rig.ask(REALTIME)
     assert {"": "pending"} == rig.outcomes(request)
@@ -99,7 +93,7 @@ def test_off(make: Callable[..., RealtimeRig]) -> None:
     assert {"node": LOG} == stored(rig)
     assert 1 == rig.modes.switches[REALTIME, LOG, "asked"]
     rig.write(5)
-    settled(rig)
+    rig.settle()
     assert list(range(10)) == sorted(rig.numbers)
 
 
@@ -115,7 +109,7 @@ def test_off_is_answered_while_the_buffer_is_full(make: Callable[..., RealtimeRi
     assert {"node": "succeeded"} == rig.outcomes(request)
     assert rig.modes.is_full
     rig.let_go()
-    settled(rig)
+    rig.settle()
     assert list(range(MORE)) == sorted(rig.numbers)
     assert not rig.modes.is_full
 
@@ -130,7 +124,7 @@ def test_a_backlog_without_room(rig: RealtimeRig) -> None:
     assert {"node": LOG} == stored(rig)
 
     rig.let_go()
-    settled(rig)
+    rig.settle()
     rig.until(lambda: bool(rig.modes.realtime), passes_max=100_000)
     rig.passes(1)
     assert {"node": REALTIME} == stored(rig)
@@ -177,11 +171,7 @@ def test_a_buffer_that_is_full_before_success(
 def test_a_manual_off_disarms_the_return(make: Callable[..., RealtimeRig]) -> None:
     """It stays off, however small the backlog is, until it is asked for again."""
     rig = make()
-    rig.hold()
-    rig.write(MORE)
-    rig.until(lambda: rig.modes.is_full)
-    rig.let_go()
-    settled(rig)
+    rig.fall()
     off = rig.ask(LOG)
     rig.passes(1)
     rig.clock.advance(100 * RETURN_SECONDS * 1_000)
@@ -192,15 +182,8 @@ def test_a_manual_off_disarms_the_return(make: Callable[..., RealtimeRig]) -> No
     on = rig.ask(REALTIME)
     rig.passes(2)
     assert {"node": "succeeded"} == rig.outcomes(on)
-    rig.hold()
-    rig.write(MORE)
-    rig.until(lambda: rig.modes.is_full)
-    rig.let_go()
-    settled(rig)
-    began_ms = rig.clock.monotonic_ms()
-    rig.until(lambda: bool(rig.modes.realtime), passes_max=100_000)
-    took_ms = rig.clock.monotonic_ms() - began_ms
-    assert 0 <= took_ms - RETURN_SECONDS * 1_000 <= 3 * LOOK_MS
+    rig.fall()
+    assert 0 <= rig.returned_after_ms() - RETURN_SECONDS * 1_000 <= 3 * LOOK_MS
 
 
 def test_a_node_alone(pair: tuple[RealtimeRig, LiveLog]) -> None:

@@ -12,9 +12,7 @@ from headrace.plugins.testing.doubles import ChaosResult, ChaosWriter
 from helpers.jobs.rig import TICK_MS
 from helpers.logs.forged import SCHEMA
 from helpers.logs.live_log import LiveLog
-from helpers.logs.realtime_rig import BUFFER_BYTES, RETURN_SECONDS, RealtimeRig, rigs
-
-MORE = BUFFER_BYTES // 50  # Changes that the buffer has no room for.
+from helpers.logs.realtime_rig import BUFFER_BYTES, MORE, RETURN_SECONDS, RealtimeRig, rigs
 
 
 @pytest.fixture
@@ -28,27 +26,6 @@ def make(tmp_path: Path) -> Iterator[Callable[..., RealtimeRig]]:
 def rig(make: Callable[..., RealtimeRig]) -> RealtimeRig:
     """Return a rig that has nothing to read."""
     return make()
-
-
-def settled(rig: RealtimeRig) -> None:
-    """Let passes come until all that is synced is committed."""
-    rig.until(lambda: len(rig.committed_numbers()) == rig.log.synced)
-
-
-def fallen(rig: RealtimeRig) -> None:
-    """Let the buffer overflow while the sink reports nothing, and the sink report all."""
-    rig.hold()
-    rig.write(MORE)
-    rig.until(lambda: rig.modes.is_full)
-    rig.let_go()
-    settled(rig)
-
-
-def returned_after_ms(rig: RealtimeRig) -> int:
-    """Let passes come until the mode is realtime; return how long that took."""
-    began_ms = rig.clock.monotonic_ms()
-    rig.until(lambda: bool(rig.modes.realtime), passes_max=100_000)
-    return rig.clock.monotonic_ms() - began_ms
 
 
 @pytest.mark.parametrize(("level", "copies"), [("ONE", 1), ("QUORUM", 2)])
@@ -103,7 +80,7 @@ def test_a_write_ends_the_wait(rig: RealtimeRig) -> None:
 def test_nothing_to_read_is_no_work(rig: RealtimeRig) -> None:
     """A pass without news is followed by a long wait for the descriptor."""
     rig.clock.advance(1)
-    settled(rig)
+    rig.settle()
     del rig.wake.waits[:]
     rig.passes(4)
 
@@ -138,7 +115,7 @@ def test_a_full_buffer_is_latched(rig: RealtimeRig) -> None:
     assert (True, read) == (rig.modes.is_full, rig.pipeline.stats.records_read)
 
     rig.let_go()
-    settled(rig)
+    rig.settle()
     assert not rig.modes.is_full
     assert list(range(written + MORE)) == sorted(rig.numbers)
 
@@ -156,7 +133,7 @@ def test_a_sink_that_takes_no_more_makes_the_buffer_full(rig: RealtimeRig) -> No
     rig.until(lambda: rig.modes.is_full)
     assert rig.modes.buffered_bytes < BUFFER_BYTES
     rig.let_go()
-    settled(rig)
+    rig.settle()
     assert list(range(21)) == sorted(rig.numbers)
 
 
@@ -164,17 +141,17 @@ def test_the_sink_hurries(rig: RealtimeRig, monkeypatch: pytest.MonkeyPatch) -> 
     """It is asked to send at once, until the mode is log."""
     asked: list[bool] = []
     monkeypatch.setattr(ChaosWriter, "hurry", lambda _, *, hurries: asked.append(hurries))
-    fallen(rig)
+    rig.fall()
     assert [False] == asked
 
-    returned_after_ms(rig)
+    rig.returned_after_ms()
     rig.passes(1)
     assert [False, True] == asked
 
 
 def test_fallback(rig: RealtimeRig) -> None:
     """The mode is log, with a reason; what was acknowledged before is not delivered again."""
-    fallen(rig)
+    rig.fall()
 
     assert frozenset() == rig.modes.realtime
     assert 1 == rig.modes.switches["realtime", "log", "buffer_full"] == rig.modes.overflows
@@ -183,44 +160,44 @@ def test_fallback(rig: RealtimeRig) -> None:
 
 def test_it_returns_when_the_backlog_was_small_for_long_enough(rig: RealtimeRig) -> None:
     """Not earlier, nor while what is unread or not acknowledged is more than a quarter."""
-    fallen(rig)
-    assert 0 <= returned_after_ms(rig) - RETURN_SECONDS * 1_000 <= 3 * LOOK_MS
+    rig.fall()
+    assert 0 <= rig.returned_after_ms() - RETURN_SECONDS * 1_000 <= 3 * LOOK_MS
     assert 1 == rig.modes.switches["log", "realtime", "backlog_is_small"]
 
-    fallen(rig)
+    rig.fall()
     rig.hold()
     rig.write(MORE // 2)
     rig.passes(20 * 2 * RETURN_SECONDS)
     assert frozenset() == rig.modes.realtime
     rig.let_go()
-    settled(rig)
+    rig.settle()
 
 
 def test_the_wait_is_an_option(make: Callable[..., RealtimeRig]) -> None:
     """`realtime.return_after_seconds` is the wait before the first return."""
     rig = make(**{"realtime.return_after_seconds": 7})
-    fallen(rig)
+    rig.fall()
 
-    assert 0 <= returned_after_ms(rig) - 7_000 <= 3 * LOOK_MS
+    assert 0 <= rig.returned_after_ms() - 7_000 <= 3 * LOOK_MS
 
 
 def test_a_return_that_fails_doubles_the_wait(rig: RealtimeRig) -> None:
     """Up to half an hour; an hour in realtime resets it."""
     least_ms = RETURN_SECONDS * 1_000
-    fallen(rig)
+    rig.fall()
     for wait_ms in (least_ms, 2 * least_ms, 4 * least_ms):
-        assert 0 <= returned_after_ms(rig) - wait_ms <= 3 * LOOK_MS
-        fallen(rig)
-    returned_after_ms(rig)
+        assert 0 <= rig.returned_after_ms() - wait_ms <= 3 * LOOK_MS
+        rig.fall()
+    rig.returned_after_ms()
     rig.clock.advance(STEADY_MS)
-    fallen(rig)
-    assert 0 <= returned_after_ms(rig) - least_ms <= 3 * LOOK_MS
+    rig.fall()
+    assert 0 <= rig.returned_after_ms() - least_ms <= 3 * LOOK_MS
 
 
 def test_the_wait_is_half_an_hour_at_most(rig: RealtimeRig) -> None:
     """However many returns failed."""
     for _ in range(10):
-        fallen(rig)
+        rig.fall()
         rig.modes._small_since_ms = 0  # noqa: SLF001 (so that it need not be waited for)
         rig.clock.advance(30 * 60_000)
         rig.passes(3)
@@ -230,7 +207,7 @@ def test_the_wait_is_half_an_hour_at_most(rig: RealtimeRig) -> None:
 def test_block(make: Callable[..., RealtimeRig]) -> None:
     """With `block` it reads on in the same mode, when the buffer is empty."""
     rig = make(**{"realtime.on_overflow": "block"})
-    fallen(rig)
+    rig.fall()
 
     assert {"node"} == rig.modes.realtime
     assert list(range(MORE)) == sorted(rig.numbers)
@@ -273,15 +250,15 @@ def test_a_restart_with_a_large_backlog(make: Callable[..., RealtimeRig]) -> Non
     rig.crash()
     rig.write(MORE)
     rig.start()
-    settled(rig)
+    rig.settle()
     assert 1 == rig.modes.switches["realtime", "log", "restart_backlog"]
 
-    assert 0 < returned_after_ms(rig)
+    assert 0 < rig.returned_after_ms()
 
 
 def test_measures(rig: RealtimeRig) -> None:
     """The mode, the buffer and the changes of the mode are metrics."""
-    fallen(rig)
+    rig.fall()
     found = {
         (measure.name, *sorted(labels.values())): value
         for measure in rig.modes.measures()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 BUFFER_BYTES = 4_000
 RETURN_SECONDS = 30
+MORE = BUFFER_BYTES // 50  # Changes that the buffer has no room for.
 
 
 class RealtimeRig(Rig):
@@ -115,6 +116,24 @@ class RealtimeRig(Rig):
         """Let the node write changes, and sync."""
         self.log.append(count, **how)
         self.log.sync()
+
+    def settle(self) -> None:
+        """Let passes come until all that is synced is committed."""
+        self.until(lambda: len(self.committed_numbers()) == self.log.synced)
+
+    def fall(self) -> None:
+        """Let the buffer overflow while the sink reports nothing, and the sink report all."""
+        self.hold()
+        self.write(MORE)
+        self.until(lambda: self.modes.is_full)
+        self.let_go()
+        self.settle()
+
+    def returned_after_ms(self) -> int:
+        """Let passes come until the mode is realtime; return how long that took."""
+        began_ms = self.clock.monotonic_ms()
+        self.until(lambda: bool(self.modes.realtime), passes_max=100_000)
+        return self.clock.monotonic_ms() - began_ms
 
     def markers(self) -> Sequence[tuple[int, int]]:
         """Return up to where each split committed the log."""
