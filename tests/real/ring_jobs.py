@@ -156,7 +156,7 @@ def received(bootstrap_servers: str, topic: str, schemas: Schemas) -> Received:
     """Read the whole topic as a consumer would."""
     found = Received()
     latest = LatestRows({})
-    readers: dict[bytes, Callable[[bytes], object]] = {}
+    known: dict[bytes, tuple[RecordSchema, Callable[[bytes], object]]] = {}
     tables = set()
     for message in committed(bootstrap_servers, topic):
         headers = dict(cast("list[tuple[str, bytes]]", message.headers()))
@@ -165,11 +165,13 @@ def received(bootstrap_servers: str, topic: str, schemas: Schemas) -> Received:
             found.notices.append(json.loads(content))
             continue
         schema_id = headers["schemaId"]
-        if schema_id not in readers:
-            readers[schema_id] = reader_of(schemas.get(schema_id).value)
-        value = readers[schema_id](content)
+        if schema_id not in known:  # To ask a store takes much longer than to read a message.
+            schema = schemas.get(schema_id)
+            known[schema_id] = schema, reader_of(schema.value)
+        schema, read = known[schema_id]
+        value = read(content)
         assert isinstance(value, dict)
-        latest.take(value, schemas.get(schema_id))
+        latest.take(value, schema)
         tables.add(f"{value['sourceKeyspace']}.{value['sourceTable']}")
         said = fact_of(value)
         found.facts[said] += 1
