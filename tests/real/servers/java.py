@@ -48,12 +48,11 @@ def archived(name: str, run: Callable[[Path, str], None]) -> str:
     """
     kept = CACHE / f"{name}.jsa"
     with alone(f"{kept.name}.lock"):
-        if kept.exists():
-            return f"-XX:SharedArchiveFile={kept}"
-        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-            made = Path(folder) / kept.name
-            run(Path(folder) / "server", f"-XX:ArchiveClassesAtExit={made}")
-            made.rename(kept)
+        if not kept.exists():
+            with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+                made = Path(folder) / kept.name
+                run(Path(folder) / "server", f"-XX:ArchiveClassesAtExit={made}")
+                made.rename(kept)
     return f"-XX:SharedArchiveFile={kept}"
 
 
