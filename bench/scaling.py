@@ -28,7 +28,7 @@ from headrace.connector.obs.logging import configure
 from headrace.connector.replay.delivery import Target, Work
 from headrace.connector.replay.planning import planned
 from headrace.connector.replay.selection import Selection
-from headrace.connector.replay.session import HANDING_OUT, perform, session
+from headrace.connector.replay.session import perform, session
 from headrace.connector.replay.shards import SourceSpec
 
 SHARDS: Final = 4
@@ -79,7 +79,7 @@ def measured(workers: int, wide: Recording, jobs: Jobs) -> Mapping[str, Any]:
     shards = planned(spec, Selection(), shards=SHARDS).shards
     target = Target(directory=str(text.directory), path="out")
     works = [Work(shard, target, f"run{n}", 1) for n in range(REPEATS) for shard in shards]
-    with session(f"local-cluster[{workers},1,{_MEMORY_MB}]", HANDING_OUT) as spark:
+    with session(f"local-cluster[{workers},1,{_MEMORY_MB}]") as spark:
         spark.sparkContext.parallelize(range(2), 2).count()
         _wait_for(spark, workers)
         _replay(spark, works[: len(works) // _TENTH])

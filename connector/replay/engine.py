@@ -53,7 +53,7 @@ def engine(master: str | None) -> Iterator[Engine]:
     except ImportError as error:
         hint = f"`--master none` does without it; {install_hint('spark')}"
         raise SparkMissingError(f"pyspark cannot be imported: {error}", hint=hint) from error
-    with session.session(master, session.HANDING_OUT) as spark:
+    with session.session(master) as spark:
         yield Engine(
             partial(session.perform, spark), partial(session.gather, spark), session.width(spark)
         )

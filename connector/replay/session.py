@@ -30,9 +30,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
-}
-# For Java that only distributes tasks: the second compiler costs more than it saves.
-HANDING_OUT: Final[Mapping[str, str]] = {
+    # Java only distributes tasks: its second compiler costs more than it saves.
     "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.executor.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
 }

@@ -11,7 +11,6 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, S
 from cassandra.policies import WhiteListRoundRobinPolicy
 from pyspark.sql import SparkSession
 
-from headrace.connector.replay.session import HANDING_OUT
 from headrace.connector.replay.session import session as spark_session
 from helpers.servers.kafka_clients import way
 from real.servers.cassandra import Cassandra
@@ -69,7 +68,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Run one Spark in this process; a task that dies is tried again."""
-    with spark_session("local[2,2]", HANDING_OUT) as running:
+    with spark_session("local[2,2]") as running:
         yield running
 
 

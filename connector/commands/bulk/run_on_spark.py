@@ -9,8 +9,9 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -48,6 +49,9 @@ _KEPT_BATCHES: Final = 1_000  # Of which Spark tells what they were.
 _MS: Final = 1_000
 _HINT: Final = "started again, the job repeats the batch"
 _SAID_CHARS_MAX: Final = 2_000
+# Spark gives a new Python process 10 seconds, which no setting changes: a busy machine needs more.
+_LATE: Final = "Python worker failed to connect back"
+_LATE_IN_A_ROW_MAX: Final = 5
 # An error of ours as Python writes it at the end of a trace: its class, and what it says.
 _OURS: Final = re.compile(r"\b(headrace\.[\w.]+)\.(\w+Error): (.+)(?:\nhint: (.+))?$", re.MULTILINE)
 
@@ -78,12 +82,12 @@ def main(given: argparse.Namespace) -> int:
             metrics_served(measures.all if measures else tuple, lambda: job.name, given.metrics),
             session(given.master, settings) as spark,
         ):
-            query = _begin(spark, path, job, checkpoint, given)
-            batches, records = _follow(query, stopped, job, measures)
+            done = _Batches(job.name, measures)
+            _run(lambda: _begin(spark, path, job, checkpoint, given), stopped, job, done)
     if given.until_idle:
         books = stream_books(source, job_key, checkpoint)
         sys.stdout.write(books_text(books))
-        sys.stdout.write(f"run: {records} records in {batches} micro-batches\n")
+        sys.stdout.write(f"run: {done.records} records in {done.count} micro-batches\n")
         lost = [c.dead_lettered + c.quarantined for c in total(books).counters.values()]
         sys.stderr.write(dead_letters_text(sum(lost), f"they are in {checkpoint.lost}"))
         balance(books)
@@ -150,36 +154,64 @@ def _begin(
     return writer.queryName(job.name).start()
 
 
-def _follow(
-    query: StreamingQuery, stopped: threading.Event, job: Job, measures: StreamMeasures | None
-) -> tuple[int, int]:
-    """Wait for the end; return how many batches there were, of how many records.
+@dataclass
+class _Batches:
+    """The micro-batches of a run that were delivered."""
+
+    job: str
+    measures: StreamMeasures | None
+    newest: int = -1
+    count: int = 0
+    records: int = 0
+
+    def look(self, query: StreamingQuery) -> None:
+        """Count and log what *query* has delivered since the last look."""
+        log = structlog.stdlib.get_logger().bind(job=self.job)
+        for progress in query.recentProgress:
+            if progress.batchId > self.newest and progress.numInputRows:
+                self.newest = progress.batchId
+                self.count += 1
+                self.records += progress.numInputRows
+                if self.measures is not None:
+                    self.measures.note(progress.numInputRows, progress.batchDuration)
+                log.info("micro_batch", batch=self.newest, records=progress.numInputRows)
+        if self.measures is not None:
+            self.measures.look()
+
+
+def _run(
+    begin: Callable[[], StreamingQuery], stopped: threading.Event, job: Job, done: _Batches
+) -> None:
+    """Follow the query to its end. One whose Python process starts too late is begun again.
 
     Raises:
         HeadraceError: the query failed.
 
     """
-    log = structlog.stdlib.get_logger().bind(job=job.name)
-    told, batches, records = -1, 0, 0
-    try:
-        while True:
+    late = 0
+    while True:
+        before = done.count
+        try:
+            return _follow(begin(), stopped, job, done)
+        except PySparkException as error:
+            late = late + 1 if done.count == before else 1
+            if _LATE not in str(error) or late > _LATE_IN_A_ROW_MAX:
+                raise failure_of(str(error)) from error
+            log = structlog.stdlib.get_logger().bind(job=job.name)
+            log.warning("stream_restarted", reason=_LATE, in_a_row=late)
+
+
+def _follow(query: StreamingQuery, stopped: threading.Event, job: Job, done: _Batches) -> None:
+    while True:
+        try:
             ended = query.awaitTermination(LOOK_EVERY_SECONDS)
-            for progress in query.recentProgress:
-                if progress.batchId > told and progress.numInputRows:
-                    told = progress.batchId
-                    batches, records = batches + 1, records + progress.numInputRows
-                    if measures is not None:
-                        measures.note(progress.numInputRows, progress.batchDuration)
-                    log.info("micro_batch", batch=told, records=progress.numInputRows)
-            if measures is not None:
-                measures.look()
-            if ended:
-                return batches, records
-            if stopped.is_set():
-                _stop(query, job.runtime.stop_seconds_max)
-                return batches, records
-    except PySparkException as error:
-        raise failure_of(str(error)) from error
+        finally:
+            done.look(query)
+        if ended:
+            return
+        if stopped.is_set():
+            _stop(query, job.runtime.stop_seconds_max)
+            return
 
 
 def _stop(query: StreamingQuery, seconds_max: float) -> None:

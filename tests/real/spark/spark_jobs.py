@@ -102,16 +102,32 @@ def headrace(command: list[str]) -> list[str]:
     return [sys.executable, "-c", program]
 
 
-def killed(command: list[str], log: Path, when: Callable[[], bool]) -> None:
+def late_python(folder: Path, module: str) -> Path:
+    """Return an interpreter that ends at once the first time it is to run *module*."""
+    found, met = folder / "python", folder / "met"
+    met_now = f'[ "$2" = {module} ] && [ ! -e {met} ] && touch {met} && exit 1'
+    found.write_text(f'#!/bin/sh\n{met_now}\nexec {sys.executable} "$@"\n')
+    found.chmod(0o755)
+    return found
+
+
+def killed(
+    command: list[str], log: Path, when: Callable[[], bool], python: Path | None = None
+) -> None:
     """Run a command until *when* is true; then kill it, and its Java and all tasks too.
 
     They are stopped first, and *when* must still be true then: on a busy machine what was seen may
-    be over before the signal comes.
+    be over before the signal comes. *python* is the interpreter of Spark's processes.
     """
+    environment = {**os.environ, "PYSPARK_PYTHON": str(python or sys.executable)}
     until = time.monotonic() + WAIT_SECONDS_MAX
     with log.open("w") as told_here:
         child = subprocess.Popen(  # noqa: S603 (our own interpreter)
-            headrace(command), stdout=told_here, stderr=told_here, start_new_session=True
+            headrace(command),
+            env=environment,
+            stdout=told_here,
+            stderr=told_here,
+            start_new_session=True,
         )
         try:
             while True:

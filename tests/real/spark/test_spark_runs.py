@@ -31,6 +31,7 @@ from real.spark.spark_jobs import (
     delivered,
     in_parquet,
     killed,
+    late_python,
     lines_of,
     ring_job,
     stream_job,
@@ -93,7 +94,8 @@ def test_a_stream_that_was_killed(
 ) -> None:
     """What a killed driver left undone is done, and only its last batch comes twice.
 
-    What the checkpoint tells at the end is the end of the logs, and the books count all once.
+    What the checkpoint tells at the end is the end of the logs, and the books count all once. The
+    Python process of the source did not come in Spark's time at first: the stream began again.
     """
     assert spark is SparkSession.getActiveSession()
     job = stream_job(tmp_path, "killed")
@@ -106,8 +108,11 @@ def test_a_stream_that_was_killed(
         first = first or (lines_of(job) if committed.exists() else 0)
         return bool(first) and lines_of(job) > first
 
-    killed(command, tmp_path / "killed.log", in_the_second_batch)
+    log = tmp_path / "killed.log"
+    late = late_python(tmp_path, "pyspark.sql.streaming.python_streaming_source_runner")
+    killed(command, log, in_the_second_batch, late)
     unfinished = lines_of(job) - first
+    assert '"event":"stream_restarted"' in log.read_text()
 
     assert 0 == main(command)
 
