@@ -6,8 +6,8 @@ the caller, so making them only reads numbers and directories.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-TEXT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+SPLIT: Final = "split"
 SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 STAGE_SECONDS: Final = (
@@ -84,6 +84,7 @@ class Stages:
 
 
 Sample = tuple[Mapping[str, str], float | Timing]
+Across = Callable[[Sequence[float]], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +92,19 @@ class Measure:
     """One name with its samples, each by its labels; samples of a histogram are timings.
 
     Names are Prometheus's: of a counter it ends with `_total`, and the unit comes before that.
+    *across* makes the job's number of those of its splits; None: the job has none.
     """
 
     name: str
     doc: str
     kind: Kind
     samples: Sequence[Sample]
+    across: Across | None = sum
 
 
-def gauge(name: str, doc: str, samples: Iterable[Sample]) -> Measure:
+def gauge(name: str, doc: str, samples: Iterable[Sample], across: Across | None = sum) -> Measure:
     """Return a gauge."""
-    return Measure(name, doc, Kind.GAUGE, tuple(samples))
+    return Measure(name, doc, Kind.GAUGE, tuple(samples), across)
 
 
 def counter(name: str, doc: str, samples: Iterable[Sample]) -> Measure:
@@ -109,13 +112,35 @@ def counter(name: str, doc: str, samples: Iterable[Sample]) -> Measure:
     return Measure(name, doc, Kind.COUNTER, tuple(samples))
 
 
+def of_the_job(measures: Iterable[Measure]) -> Iterator[Measure]:
+    """Return *measures* without the label `split`: one number in place of those of all splits.
+
+    Histograms are left as they are.
+    """
+    for each in measures:
+        numbers: dict[tuple[tuple[str, str], ...], list[float]] = {}
+        samples: list[Sample] = []
+        for labels, value in each.samples:
+            if SPLIT not in labels or isinstance(value, Timing):
+                samples.append((labels, value))
+                continue
+            rest = tuple((name, said) for name, said in labels.items() if name != SPLIT)
+            numbers.setdefault(rest, []).append(value)
+        if each.across is not None:
+            samples += [(dict(rest), each.across(found)) for rest, found in numbers.items()]
+        yield replace(each, samples=samples)
+
+
 def exposition(measures: Iterable[Measure], **labels: str) -> bytes:
     """Return *measures* in Prometheus's text format, each sample with these *labels* besides."""
-    return told(families(measures, **labels))
+    return told(families(measures, **labels))[0]
 
 
 def families(measures: Iterable[Measure], **labels: str) -> "list[Metric]":
-    """Return *measures* as the client has them; those of one name are one, as the first says."""
+    """Return *measures* as the client has them; those of one name are one, as the first says.
+
+    Counters with labels are left out while they are 0.
+    """
     # Only here: nothing else needs the package, and it takes a tenth of a second.
     from prometheus_client.core import Metric  # noqa: PLC0415
 
@@ -127,18 +152,23 @@ def families(measures: Iterable[Measure], **labels: str) -> "list[Metric]":
             named = {**labels, **own}
             if isinstance(value, Timing):
                 _add_timing(family, named, value)
-            else:
+            elif value or not own or each.kind is not Kind.COUNTER:
                 family.add_sample(each.name, named, value)
     return list(found.values())
 
 
-def told(given: "Iterable[Metric]") -> bytes:
-    """Return *given* as text."""
-    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415
+def told(given: "Iterable[Metric]", accept: str = "") -> tuple[bytes, str]:
+    """Return *given* as text, and its media type; *accept* is the header of the request.
+
+    It is OpenMetrics where that is asked for, else Prometheus's text format.
+    """
+    from prometheus_client import CollectorRegistry  # noqa: PLC0415
+    from prometheus_client.exposition import choose_encoder  # noqa: PLC0415
 
     registry = CollectorRegistry()
     registry.register(_Given(list(given)))
-    return generate_latest(registry)
+    encode, media_type = choose_encoder(accept)
+    return encode(registry), media_type
 
 
 class _Given:

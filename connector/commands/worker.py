@@ -82,7 +82,7 @@ async def _serve(
         log=log,
         hosts=config.hosts,
         authenticator=authenticator_of(config, path.parent),
-        metrics=lambda: merged(supervisor.metrics_ports()),
+        metrics=lambda accept: merged(supervisor.metrics_ports(), accept),
         file=path,
     )
     tls = tls_of(config, path.parent)

@@ -9,6 +9,8 @@ from headrace.connector.foundation.confinement import ROOTS_KEY
 from headrace.plugins import ConfigError, Problem, option, parse_config
 
 EARLIEST: Final = "earliest"
+PER_JOB: Final = "job"
+PER_SPLIT: Final = "split"
 FILE_SUFFIXES: Final = (".yaml", ".yml")
 _MIB: Final = 1024 * 1024
 JOB_FILE_BYTES_MAX: Final = _MIB
@@ -94,6 +96,12 @@ class RuntimeConfig:
         "The bound of all quarantined and dead-lettered bytes of the job.",
         default=256 * _MIB,
         minimum=0,
+    )
+    metrics_detail: str = option(
+        "What has metrics: the whole `job`, or each `split`.",
+        name="metrics.detail",
+        default=PER_JOB,
+        choices=(PER_JOB, PER_SPLIT),
     )
 
 

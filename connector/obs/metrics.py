@@ -91,10 +91,11 @@ def metrics_address(given: str, *, key: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def merged(ports: Mapping[int, str]) -> bytes:
-    """Return as one what processes of this machine serve; one that is silent is left out.
+def merged(ports: Mapping[int, str], accept: str = "") -> tuple[bytes, str]:
+    """Return as one text, with its media type, what processes of this machine serve.
 
-    The samples of each have the label `pump` of its port. Blocks for `ASK_SECONDS_MAX` for each at
+    One that is silent is left out. The samples of each have the label `pump` of its port; *accept*
+    is the header of the request, as for `told`. Blocks for `ASK_SECONDS_MAX` for each at
     most.
     """
     found: dict[str, Metric] = {}
@@ -105,7 +106,7 @@ def merged(ports: Mapping[int, str]) -> bytes:
             known = found.setdefault(family.name, family)
             if known is not family:
                 known.samples += family.samples
-    return told(found.values())
+    return told(found.values(), accept)
 
 
 def _asked(port: int) -> str:

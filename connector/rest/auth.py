@@ -23,6 +23,7 @@ from aiohttp import web
 from headrace.connector.control.access.permission import ROLES, Caller, Role
 from headrace.connector.rest.exchange import RefusedError
 from headrace.connector.rest.logins import DOOR, CassandraLogins
+from headrace.connector.rest.probes import PUBLIC
 from headrace.connector.rest.users import User
 
 T = TypeVar("T")
@@ -36,7 +37,6 @@ KEYS_ANSWER_SECONDS_MAX: Final = 5  # Others wait to be logged in meanwhile.
 _ALGORITHMS: Final = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "EdDSA")
 _CLAIMS: Final = ("exp", "iss", "aud", "sub")
 CHECKS_WAITING_MAX: Final = 64  # With those that are being made.
-_PUBLIC: Final = ("/health", "/health/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class Authenticator:
         address = request.remote or ""
         if self.open_to_all:
             return Caller(name="anonymous", role=Role.ADMIN, door="rest", address=address)
-        if request.path in _PUBLIC:
+        if request.path.rstrip("/") in PUBLIC:
             return Caller(name="anonymous", role=Role.NONE, door="rest", address=address)
         name, role, door = await self._known(request)
         return Caller(name=name, role=role, door=door, address=address)

@@ -5,6 +5,7 @@ import ssl
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -16,8 +17,8 @@ from headrace.connector.control.access.permission import CALLER, Role
 from headrace.connector.rest.api import ApiDoor
 from headrace.connector.rest.auth import Authenticator
 from headrace.connector.rest.bodies import BODIES, BODY_BYTES_MAX, Bodies
-from headrace.connector.rest.connect import ConnectDoor
-from headrace.connector.rest.connect_plugins import PluginDoor
+from headrace.connector.rest.connect.connectors import ConnectDoor
+from headrace.connector.rest.connect.plugins import PluginDoor
 from headrace.connector.rest.doorway import Doorway
 from headrace.connector.rest.exchange import (
     Handler,
@@ -26,20 +27,23 @@ from headrace.connector.rest.exchange import (
     answer,
     errors_as_json,
 )
+from headrace.connector.rest.probes import PUBLIC, ProbeDoor
 from headrace.connector.rest.services import ServiceDoor
-from headrace.plugins.metrics import TEXT_TYPE
+from headrace.plugins.metrics import told
 from headrace.plugins.serving import LOOPBACK, Hosts, listen, runner_of
 
 REQUESTS_MAX: Final = 256
 IDLE_SECONDS_MAX: Final = 30.0
-HEALTH_PATH: Final = "/health"
 
 
 class MetricsDoor:
     """The handler of `/metrics`. Belongs to the event loop's thread."""
 
-    def __init__(self, metrics: Callable[[], bytes]) -> None:
-        """*metrics* is called on another thread, once at a time, and may block for seconds."""
+    def __init__(self, metrics: Callable[[str], tuple[bytes, str]]) -> None:
+        """*metrics* returns text and media type for a header Accept.
+
+        It is called on another thread, once at a time, and may block for seconds.
+        """
         self._metrics = metrics
         self._asking = asyncio.Lock()
 
@@ -49,10 +53,11 @@ class MetricsDoor:
 
     async def metrics(self, request: web.Request) -> web.Response:
         """GET /metrics."""
-        del request
+        accept = request.headers.get(hdrs.ACCEPT, "")
         async with self._asking:
-            body = await asyncio.get_running_loop().run_in_executor(None, self._metrics)
-        return web.Response(body=body, headers={hdrs.CONTENT_TYPE: TEXT_TYPE})
+            loop = asyncio.get_running_loop()
+            body, media_type = await loop.run_in_executor(None, self._metrics, accept)
+        return web.Response(body=body, headers={hdrs.CONTENT_TYPE: media_type})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,7 @@ class Address:
         return self.host in LOOPBACK or self.host.startswith("127.")
 
 
+_NO_METRICS: Final = partial(told, ())
 Route = tuple[str, str, Any]  # Any: a handler, which may be a partial.
 
 
@@ -84,13 +90,12 @@ class RestServer:
         state: Path,
         *,
         log: structlog.stdlib.BoundLogger,
-        healthy: Callable[[], str] = lambda: "",
         hosts: Sequence[str] = (),
         authenticator: Authenticator | None = None,
-        metrics: Callable[[], bytes] = bytes,
+        metrics: Callable[[str], tuple[bytes, str]] = _NO_METRICS,
         file: Path | None = None,
     ) -> None:
-        """*healthy* returns what is wrong, if anything; *hosts* are more names it is called by.
+        """*hosts* are more names that it is called by.
 
         Without *authenticator* everyone may do everything. *metrics* returns the metrics
         of the jobs; it may block for seconds. *file* is the worker's.
@@ -99,7 +104,6 @@ class RestServer:
         self._authenticator = authenticator or Authenticator()
         self._doorway = Doorway(state, guard=self._authenticator.logins, file=file)
         self._log = log
-        self._healthy = healthy
         self._hosts = Hosts(hosts)
         self._runners: list[web.AppRunner] = []
         self._worker_id = ""
@@ -112,7 +116,8 @@ class RestServer:
         doors: Sequence[_Door] = (
             ApiDoor(self._doorway),
             ConnectDoor(self._doorway, lambda: self._worker_id),
-            PluginDoor(self._doorway, cluster_id, self._healthy),
+            PluginDoor(self._doorway, cluster_id),
+            ProbeDoor(self._doorway),
             MetricsDoor(self._metrics),
         )
         if services_only:
@@ -167,7 +172,7 @@ class RestServer:
         @web.middleware
         async def bounded(request: web.Request, handler: Handler) -> web.StreamResponse:
             """Bound how many requests are under way. Whether we live can always be asked."""
-            if _is_health(request):
+            if _is_probe(request):
                 return await handler(request)
             if self._under_way >= REQUESTS_MAX:
                 raise RefusedError(503, "too many requests at once", headers={"Retry-After": "1"})
@@ -185,7 +190,7 @@ class RestServer:
         async def known_caller(request: web.Request, handler: Handler) -> web.StreamResponse:
             """Identify the caller before the answer reveals what exists."""
             caller = await self._authenticator.caller(request)
-            if caller.role < Role.VIEWER and not _is_health(request):
+            if caller.role < Role.VIEWER and not _is_probe(request):
                 raise RefusedError(403, f"Unauthorized: User {caller.name} has no role here")
             CALLER.set(caller)  # Of this request's task alone.
             return await handler(request)
@@ -204,8 +209,8 @@ class RestServer:
         return known_host
 
 
-def _is_health(request: web.Request) -> bool:
-    return request.path.rstrip("/") == HEALTH_PATH
+def _is_probe(request: web.Request) -> bool:
+    return request.path.rstrip("/") in PUBLIC
 
 
 def add_routes(app: web.Application, routes: Sequence[Route]) -> None:

@@ -21,7 +21,7 @@ from headrace.connector.runtime.splits.split_task import SplitRun
 from headrace.connector.runtime.splits.watch import SplitWatch
 from headrace.connector.runtime.tally import Tally
 from headrace.plugins import Backlog, Bookkeeping, Clock, CounterGroup, HeadraceError, Source, Split
-from headrace.plugins.metrics import Kind, Measure, Sample, counter, gauge
+from headrace.plugins.metrics import SPLIT, Across, Kind, Measure, Sample, counter, gauge
 
 BACKLOG_EVERY_MS: Final = 10_000  # Listing all logs takes time.
 _NEVER_AGAIN_MS: Final = 1 << 62
@@ -72,8 +72,8 @@ class JobMeasures:
         )
         yield gauge(
             "headrace_split_state",
-            "1 for the state that a split is seen in.",
-            [({"split": s, "state": state.value}, 1) for s, state in self._watch.states().items()],
+            "How many splits are seen in a state.",
+            [({SPLIT: s, "state": state.value}, 1) for s, state in self._watch.states().items()],
         )
         if self._pipeline.modes is not None:
             yield from self._pipeline.modes.measures()
@@ -116,31 +116,36 @@ class JobMeasures:
 
 def _flow(pipeline: Pipeline, runs: Sequence[SplitRun], clock: Clock) -> Iterator[Measure]:
     now_ms = clock.monotonic_ms()
-    amounts: Mapping[str, tuple[str, Callable[[SplitRun], float]]] = {
-        "headrace_split_token": ("The fencing token of the lease.", lambda r: r.lease.token),
+    amounts: Mapping[str, tuple[str, Callable[[SplitRun], float], Across | None]] = {
+        "headrace_split_token": ("The fencing token of the lease.", lambda r: r.lease.token, None),
         "headrace_outstanding_bytes": (
             "Read and not settled.",
             lambda r: r.ledger.outstanding_bytes + r.read_bytes,
+            sum,
         ),
         "headrace_outstanding_records": (
             "Records that were read and are not settled.",
             lambda r: r.ledger.outstanding_records,
+            sum,
         ),
         "headrace_uncommitted_bytes": (
             "What comes again after a crash.",
             lambda r: r.ledger.uncommitted_bytes,
+            sum,
         ),
         "headrace_still_seconds": (
             "Since something was last read or settled, or there was nothing to read.",
             lambda r: (now_ms - pipeline.moved_ms(r)) / 1000,
+            max,
         ),
     }
-    for name, (doc, amount) in amounts.items():
-        yield gauge(name, doc, [({"split": run.split}, amount(run)) for run in runs])
+    for name, (doc, amount, across) in amounts.items():
+        yield gauge(name, doc, [({SPLIT: run.split}, amount(run)) for run in runs], across)
     yield gauge(
         "headrace_written_timestamp_seconds",
         "The write time of the change that was encoded last.",
-        [({"split": r.split}, r.written_us / _US) for r in runs if r.written_us is not None],
+        [({SPLIT: r.split}, r.written_us / _US) for r in runs if r.written_us is not None],
+        max,
     )
 
 
@@ -176,7 +181,8 @@ def _delays(pipeline: Pipeline, runs: Sequence[SplitRun]) -> Iterator[Measure]:
     yield gauge(
         "headrace_lag_seconds",
         "How long ago what is not acknowledged could be read, at most.",
-        [({"split": split}, lag / 1000) for split, lag in lags if lag is not None],
+        [({SPLIT: split}, lag / 1000) for split, lag in lags if lag is not None],
+        max,
     )
 
 
@@ -201,16 +207,18 @@ def _committed(runs: Sequence[SplitRun]) -> Iterator[Measure]:
 
 def backlog_measures(backlogs: Sequence[tuple[str, Backlog]]) -> Iterator[Measure]:
     """Return the backlogs of splits."""
-    labelled = [({"split": split, **part.partition}, part) for split, part in backlogs]
+    labelled = [({SPLIT: split, **part.partition}, part) for split, part in backlogs]
     yield gauge(
         "headrace_backlog_bytes",
         "What is to be read behind the committed position.",
         [(labels, part.size_bytes) for labels, part in labelled],
+        max,
     )
     yield gauge(
         "headrace_backlog_files",
         "The files that it is in.",
         [(labels, part.files) for labels, part in labelled],
+        max,
     )
 
 
@@ -220,7 +228,7 @@ def book_measures(splits: Sequence[SplitBooks], keeping: Bookkeeping) -> Iterato
         "headrace_changes_total",
         "Changes by what became of them, as committed; cut is the sum of the others.",
         [
-            ({"split": each.split, "table": table, "fate": fate}, count)
+            ({SPLIT: each.split, "table": table, "fate": fate}, count)
             for each in splits
             for table, counts in each.counters.items()
             for fate, count in counts.fates.items()
@@ -230,7 +238,7 @@ def book_measures(splits: Sequence[SplitBooks], keeping: Bookkeeping) -> Iterato
         "headrace_repeats_total",
         "What may have come twice, by cause; see docs/agreement.md, Duplicates.",
         [
-            ({"split": each.split, "cause": cause}, count)
+            ({SPLIT: each.split, "cause": cause}, count)
             for each in splits
             for cause, count in repeats(each).items()
         ],
@@ -238,7 +246,7 @@ def book_measures(splits: Sequence[SplitBooks], keeping: Bookkeeping) -> Iterato
     yield gauge(
         "headrace_books_differ",
         "Equations of a split's committed books that do not hold: more than 0 is a bug.",
-        [({"split": each.split}, len(differences(each))) for each in splits if each.books],
+        [({SPLIT: each.split}, len(differences(each))) for each in splits if each.books],
     )
     yield from _source_measures([each for each in splits if each.books], keeping)
 
@@ -251,7 +259,7 @@ def _source_measures(splits: Sequence[SplitBooks], keeping: Bookkeeping) -> Iter
             waiting.metric,
             waiting.doc,
             [
-                ({"split": each.split}, each.books[waiting.counter])
+                ({SPLIT: each.split}, each.books[waiting.counter])
                 for each in splits
                 if waiting.counter in each.books
             ],
@@ -259,7 +267,7 @@ def _source_measures(splits: Sequence[SplitBooks], keeping: Bookkeeping) -> Iter
     for group in keeping.groups:
         skipped = waiting.counter if waiting is not None else ""
         samples: list[Sample] = [
-            ({"split": each.split, **labels}, count)
+            ({SPLIT: each.split, **labels}, count)
             for each in splits
             for part, counts in by_part(each.books, group).items()
             for last, count in counts.items()
@@ -272,7 +280,7 @@ def _source_measures(splits: Sequence[SplitBooks], keeping: Bookkeeping) -> Iter
         "headrace_book_total",
         "What else is in the books, by its name there.",
         [
-            ({"split": each.split, "book": name}, count)
+            ({SPLIT: each.split, "book": name}, count)
             for each in splits
             for name, count in each.books.items()
             if not name.startswith(known) and (waiting is None or name != waiting.counter)

@@ -21,7 +21,7 @@ import structlog
 from aiohttp import hdrs, web
 
 from headrace.plugins import HeadraceError, MissingRequirementError
-from headrace.plugins.metrics import TEXT_TYPE, exposition
+from headrace.plugins.metrics import families, told
 from headrace.plugins.serving import Hosts, arrived
 from headrace.sources.cassandra.agent.framing_sessions import FramingSessions, Wanted
 from headrace.sources.cassandra.agent.metrics import agent_measures
@@ -314,12 +314,14 @@ class AgentServer:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         """Answer with what Prometheus reads."""
-        del request
+        accept = request.headers.get(hdrs.ACCEPT, "")
 
-        def text() -> bytes:
-            return exposition(agent_measures(self._retention.figures(), self.sent_bytes))
+        def text() -> tuple[bytes, str]:
+            figures = agent_measures(self._retention.figures(), self.sent_bytes)
+            return told(families(figures), accept)
 
-        return web.Response(body=await self._alone(text), headers={hdrs.CONTENT_TYPE: TEXT_TYPE})
+        body, media_type = await self._alone(text)
+        return web.Response(body=body, headers={hdrs.CONTENT_TYPE: media_type})
 
     async def _copy(self, request: web.Request) -> web.StreamResponse:
         """Answer with a mutation; the client compares its digest."""

@@ -1,5 +1,6 @@
 """`/metrics`: what a running job tells, where it is served, and for how long."""
 
+import json
 import re
 import urllib.request
 from pathlib import Path
@@ -7,19 +8,27 @@ from pathlib import Path
 import pytest
 import yaml
 from prometheus_client import REGISTRY
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as openmetrics_families,
+)
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.connector.foundation.states import Observed
 from headrace.connector.obs.metrics import Metrics, MetricsAddressError, merged, metrics_address
 from headrace.plugins import ConfigError
-from headrace.plugins.metrics import Kind, Measure, Timing, counter, exposition, gauge
+from headrace.plugins.metrics import Kind, Measure, Timing, counter, exposition, gauge, of_the_job
+from headrace.plugins.stores.contract import TableCounts
 from headrace.sources.cassandra.agent.metrics import agent_measures
 from headrace.sources.cassandra.retention.figures import HoldFigures
+from headrace.sources.cassandra.state.bookkeeping import BOOKKEEPING
 from helpers.jobs.children import until
 from helpers.recordings.corpora import recording
 from helpers.servers.scraped import asked, one, running, samples
 from helpers.settings.native_modules import ROOT
 
+PER_SPLIT = {"runtime": {"metrics.detail": "split"}}
+GRAFANA = ROOT / "docker" / "grafana" / "headrace.json"
+PANELS = json.loads(GRAFANA.read_text())["panels"]
 RULES = ROOT / "docker" / "prometheus" / "headrace.rules.yaml"
 
 
@@ -88,18 +97,81 @@ def test_the_books_are_told(job: Path) -> None:
     changes = "headrace_changes_total"
     assert one(found, changes, fate="cut") == one(found, changes, fate="delivered")
     assert 2 == one(found, "headrace_split_state", state="RUNNING")
-    assert 2 == len(found["headrace_split_token"])
+
+
+def test_detail(job: Path) -> None:
+    """By default a job has no series of its splits; `metrics.detail: split` has them, as many each.
+
+    Both count the same.
+    """
+    with running(job) as metrics:
+        until(lambda: delivered(metrics.port) > 0, "nothing was delivered")
+        of_job = asked(metrics.port)
+    job.write_text(yaml.safe_dump(yaml.safe_load(job.read_text()) | PER_SPLIT))
+    with running(job) as metrics:
+        until(lambda: delivered(metrics.port) > 0, "the books are gone")
+        of_splits = asked(metrics.port)
+
+    assert not any("split" in labels for each in of_job.values() for labels, _ in each)
+    assert 2 == len(of_splits["headrace_split_token"])
+    counters = ("headrace_changes_total", "headrace_entries_total", "headrace_mutations_total")
+    for name in counters:
+        assert 2 * len(of_job[name]) >= len(of_splits[name]) > len(of_job[name])
+        for labels, value in of_job[name]:
+            assert value == one(of_splits, name, **labels)
+
+
+def test_a_number_of_the_job() -> None:
+    """Splits count together, the job is as late as the latest of them, and has no token."""
+    places = ((1, "1", "a"), (3, "2", "a"), (5, "2", "b"))
+    own = [({"split": split, "node": node}, value) for value, split, node in places]
+    timing = Timing()
+    measures = [
+        counter("c_total", "Counted.", own),
+        gauge("late", "Late.", own, max),
+        gauge("token", "One.", own, None),
+        Measure("t_seconds", "It took.", Kind.HISTOGRAM, [({"split": "1"}, timing)]),
+    ]
+    measures.append(gauge("g", "Is.", [({}, 7)]))
+    found = {each.name: each.samples for each in of_the_job(measures)}
+
+    assert {
+        "c_total": [({"node": "a"}, 4), ({"node": "b"}, 5)],
+        "late": [({"node": "a"}, 3), ({"node": "b"}, 5)],
+        "token": [],
+        "t_seconds": [({"split": "1"}, timing)],
+        "g": [({}, 7)],
+    } == found
+
+
+def test_what_never_happened_has_no_series() -> None:
+    """A counter with labels is there once it counted; one without labels, and a gauge, at 0 too."""
+    measures = [
+        counter("a_total", "A.", [({"x": "1"}, 0), ({"x": "2"}, 1)]),
+        counter("b_total", "B.", [({}, 0)]),
+        gauge("c", "C.", [({"x": "1"}, 0)]),
+    ]
+    found = samples(exposition(measures, job="j").decode())
+
+    assert [({"job": "j", "x": "2"}, 1)] == found["a_total"]
+    assert [({"job": "j"}, 0)] == found["b_total"]
+    assert [({"job": "j", "x": "1"}, 0)] == found["c"]
 
 
 def test_the_alerts_are_about_measures_that_exist(job: Path) -> None:
-    """Every name in the rules is reported by a job or an agent, and all of theirs is documented."""
+    """Every name in the rules and the dashboard is reported by a job or an agent.
+
+    All of theirs is documented.
+    """
     with running(job) as metrics:
         until(lambda: delivered(metrics.port) > 0, "nothing was delivered")
         found = asked(metrics.port)
         with urllib.request.urlopen(f"http://127.0.0.1:{metrics.port}/metrics") as answer:
             families = {f.name for f in text_string_to_metric_families(answer.read().decode())}
     (group,) = yaml.safe_load(RULES.read_text())["groups"]
-    names = {n for rule in group["rules"] for n in re.findall(r"headrace_\w+", rule["expr"])}
+    queries = [rule["expr"] for rule in group["rules"]]
+    queries += [t["expr"] for panel in PANELS for t in panel["targets"]]
+    names = {name for query in queries for name in re.findall(r"headrace_\w+", query)}
     documented = set(re.findall(r"`(headrace_\w+)`", (ROOT / "docs" / "metrics.md").read_text()))
 
     assert 12 <= len(group["rules"])
@@ -111,16 +183,31 @@ def test_the_alerts_are_about_measures_that_exist(job: Path) -> None:
     assert (10, set()) == (len(asked_for), {*asked_for} - known)
     chosen = [
         (name, label, value)
-        for rule in group["rules"]
-        for name, label, values in re.findall(r"(headrace_\w+)\{(\w+)=~?\"(.+?)\"", rule["expr"])
+        for query in queries
+        for name, labels in re.findall(r"(headrace_\w+)\{(.+?)\}", query)
+        for label, values in re.findall(r"(\w+)[!=]=?~?\"(.+?)\"", labels)
         for value in values.split("|")
+        if label != "job"
     ]
-    states = {state.value for state in Observed}
+    fates = {each.metric: {*each.left, *each.right} for each in BOOKKEEPING.groups}
+    values = fates | {
+        "headrace_changes_total": {*TableCounts().fates},
+        "headrace_split_state": {state.value for state in Observed},
+    }
     for name, label, value in chosen:
-        said = {own[label] for own, _ in found[name]}
-        assert value in (states if label == "state" else said), (name, label, value)
+        assert value in values[name], (name, label, value)
     told = {n for n in found if not n.endswith(("_bucket", "_count", "_sum"))}
     assert set() == (told | of_agent) - documented
+
+
+def test_alerts_name_what_to_do() -> None:
+    """Each alert has the place of a page in this repository, with a heading that exists."""
+    (group,) = yaml.safe_load(RULES.read_text())["groups"]
+    for rule in group["rules"]:
+        page, _, heading = rule["annotations"]["runbook_url"].partition("#")
+        lines = (ROOT / page).read_text().splitlines()
+        headings = [line.lstrip("# ").lower().replace(" ", "-") for line in lines if "# " in line]
+        assert not heading or heading in headings, rule["alert"]
 
 
 def _section(title: str) -> str:
@@ -137,13 +224,17 @@ def test_one_text_of_many_processes() -> None:
     gone = Metrics(("127.0.0.1", 0), list, "gone")
     gone.close()
     ports = {metrics.port: str(pump) for pump, metrics in enumerate((*jobs, gone), start=1)}
-    text = merged(ports).decode()
+    text = merged(ports)[0].decode()
+    openmetrics, media_type = merged(ports, "application/openmetrics-text; version=1.0.0")
     for each in jobs:
         each.close()
 
     told = [({"job": "j1", "pump": "1"}, 1), ({"job": "j2", "pump": "2"}, 2)]
     assert told == samples(text)["h_total"]
     assert 1 == text.count("# HELP h_total Said.")
+    assert media_type.startswith("application/openmetrics-text")
+    (family,) = (f for f in openmetrics_families(openmetrics.decode()) if f.name == "h")  # type: ignore[no-untyped-call]
+    assert told == [(each.labels, each.value) for each in family.samples]
 
 
 def test_timings_are_histograms() -> None:

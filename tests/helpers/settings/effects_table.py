@@ -50,6 +50,9 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "connector/commands/bulk/test_replay.py::test_wrong_plans": {
         "connector.foundation.job_file:JobFile": "source",
     },
+    "connector/obs/test_metrics.py::test_detail": {
+        "connector.foundation.job_file:RuntimeConfig": "metrics_detail",
+    },
     "connector/rest/test_auth.py::test_unsafe_configurations": {
         "connector.rest.config:RestConfig": "listen listen_services",
     },

@@ -1,8 +1,8 @@
-"""Kafka Connect's paths about the worker: plugins and their forms, loggers, version, health."""
+"""Kafka Connect's paths about the worker: plugins and their forms, loggers, version."""
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from aiohttp import web
@@ -13,8 +13,8 @@ from headrace.connector.control.entries import CLASS_KEY, NAME_KEY, SourceEntry
 from headrace.connector.control.plugins.listing import PluginInfo, find_plugin, installed
 from headrace.connector.obs.logging import LEVELS, threshold
 from headrace.connector.rest.bodies import read_json
-from headrace.connector.rest.connect import KAFKA_VERSION
-from headrace.connector.rest.connect_requests import config_of
+from headrace.connector.rest.connect.connectors import KAFKA_VERSION
+from headrace.connector.rest.connect.requests import config_of
 from headrace.connector.rest.doorway import Doorway
 from headrace.connector.rest.exchange import RefusedError, an_object, answer, only, warning_headers
 from headrace.plugins.config.forms import CheckedOption, Definition
@@ -26,13 +26,12 @@ _LEVELS: Final = {"FATAL": "error", "WARN": "warning", "TRACE": "debug", "OFF": 
 
 
 class PluginDoor:
-    """The handlers of `/`, `/health`, `/connector-plugins` and `/admin/loggers`."""
+    """The handlers of `/`, `/connector-plugins` and `/admin/loggers`."""
 
-    def __init__(self, doorway: Doorway, cluster_id: str, healthy: Callable[[], str]) -> None:
-        """*healthy* returns what is wrong with this process, or nothing."""
+    def __init__(self, doorway: Doorway, cluster_id: str) -> None:
+        """*cluster_id* is what the root path answers."""
         self._doorway = doorway
         self._cluster_id = cluster_id
-        self._healthy = healthy
         self._changed_ms: dict[str, int] = {}
 
     def routes(self) -> Sequence[tuple[str, str, Any]]:
@@ -40,7 +39,6 @@ class PluginDoor:
         plugin, logger = "/connector-plugins/{plugin}", "/admin/loggers/{logger}"
         return [
             ("GET", "/", self.root),
-            ("GET", "/health", self.health),
             ("GET", "/connector-plugins", self.list),
             ("GET", f"{plugin}/config", self.form),
             ("PUT", f"{plugin}/config/validate", self.validate),
@@ -59,14 +57,6 @@ class PluginDoor:
                 "kafka_cluster_id": self._cluster_id,
             }
         )
-
-    async def health(self, request: web.Request) -> web.Response:
-        """GET /health."""
-        del request
-        if wrong := self._healthy():
-            return answer({"status": "unhealthy", "message": wrong}, 500)
-        message = "Worker has completed startup and is ready to handle requests."
-        return answer({"status": "healthy", "message": message})
 
     async def list(self, request: web.Request) -> web.Response:
         """GET /connector-plugins."""

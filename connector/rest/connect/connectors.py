@@ -20,7 +20,7 @@ from headrace.connector.control.service import ControlService
 from headrace.connector.control.status import ConnectorStatus, SplitStatus, unread_text
 from headrace.connector.foundation.states import Desired, Observed
 from headrace.connector.rest.bodies import read_json
-from headrace.connector.rest.connect_requests import config_of, invalid, named, offsets_of
+from headrace.connector.rest.connect.requests import config_of, invalid, named, offsets_of
 from headrace.connector.rest.doorway import Doorway, Entry
 from headrace.connector.rest.exchange import (
     Json,
