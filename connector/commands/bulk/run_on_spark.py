@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -23,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.connector.commands.run import balance, metrics_served, stopped_by_signals
 from headrace.connector.control.jobs import JobText, job_text, read_job
+from headrace.connector.foundation.job_file import PER_SPLIT
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import StreamFailedError, bad_option
 from headrace.connector.replay.session import session
@@ -42,6 +43,7 @@ from headrace.plugins import (
     MissingRequirementError,
     Problem,
 )
+from headrace.plugins.metrics import Measure, of_the_job
 
 LOOK_EVERY_SECONDS: Final = 1
 _STOP_LOOK_SECONDS: Final = 0.1
@@ -79,7 +81,7 @@ def main(given: argparse.Namespace) -> int:
         measures = StreamMeasures(source, job_key, checkpoint) if given.metrics else None
         settings = {"spark.sql.streaming.numRecentProgressUpdates": str(_KEPT_BATCHES)}
         with (
-            metrics_served(measures.all if measures else tuple, lambda: job.name, given.metrics),
+            metrics_served(_measures(measures, job), lambda: job.name, given.metrics),
             session(given.master, settings) as spark,
         ):
             done = _Batches(job.name, measures)
@@ -154,6 +156,14 @@ def _begin(
     return writer.queryName(job.name).start()
 
 
+def _measures(measures: StreamMeasures | None, job: Job) -> Callable[[], Iterable[Measure]]:
+    if measures is None:
+        return tuple
+    if job.runtime.metrics_detail == PER_SPLIT:
+        return measures.all
+    return lambda: of_the_job(measures.all())
+
+
 @dataclass
 class _Batches:
     """The micro-batches of a run that were delivered."""
@@ -182,7 +192,7 @@ class _Batches:
 def _run(
     begin: Callable[[], StreamingQuery], stopped: threading.Event, job: Job, done: _Batches
 ) -> None:
-    """Follow the query to its end. One whose Python process starts too late is begun again.
+    """Follow the query to its end. One whose Python process starts too late is started again.
 
     Raises:
         HeadraceError: the query failed.

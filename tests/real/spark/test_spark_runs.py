@@ -95,7 +95,7 @@ def test_a_stream_that_was_killed(
     """What a killed driver left undone is done, and only its last batch comes twice.
 
     What the checkpoint tells at the end is the end of the logs, and the books count all once. The
-    Python process of the source did not come in Spark's time at first: the stream began again.
+    Python process of the source came too late for Spark at first: the stream was started again.
     """
     assert spark is SparkSession.getActiveSession()
     job = stream_job(tmp_path, "killed")
