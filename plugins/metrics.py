@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    Families = Iterable[Metric]
+
 SPLIT: Final = "split"
 SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -157,7 +159,7 @@ def families(measures: Iterable[Measure], **labels: str) -> "list[Metric]":
     return list(found.values())
 
 
-def told(given: "Iterable[Metric]", accept: str = "") -> tuple[bytes, str]:
+def told(given: "Families", accept: str = "") -> tuple[bytes, str]:
     """Return *given* as text, and its media type; *accept* is the header of the request.
 
     It is OpenMetrics where that is asked for, else Prometheus's text format.

@@ -82,7 +82,8 @@ async def _serve(
         log=log,
         hosts=config.hosts,
         authenticator=authenticator_of(config, path.parent),
-        metrics=lambda accept: merged(supervisor.metrics_ports(), accept),
+        metrics=lambda: merged(supervisor.metrics_ports()),
+        connect_names=config.metrics_connect_names,
         file=path,
     )
     tls = tls_of(config, path.parent)

@@ -5,7 +5,7 @@ A worker serves it with the rest of its HTTP, where there are both.
 """
 
 import http.client
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace import __version__
 from headrace.plugins import ConfigError, MissingRequirementError, Problem
-from headrace.plugins.metrics import Measure, families, gauge, told
+from headrace.plugins.metrics import Measure, families, gauge
 
 PATH: Final = "/metrics"
 ASK_SECONDS_MAX: Final = 2.0
@@ -91,12 +91,11 @@ def metrics_address(given: str, *, key: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def merged(ports: Mapping[int, str], accept: str = "") -> tuple[bytes, str]:
-    """Return as one text, with its media type, what processes of this machine serve.
+def merged(ports: Mapping[int, str]) -> Sequence[Metric]:
+    """Return together what processes of this machine serve.
 
-    One that is silent is left out. The samples of each have the label `pump` of its port; *accept*
-    is the header of the request, as for `told`. Blocks for `ASK_SECONDS_MAX` for each at
-    most.
+    One that is silent is left out. The samples of each have the label `pump` of its port.
+    Blocks for `ASK_SECONDS_MAX` for each at most.
     """
     found: dict[str, Metric] = {}
     for port, pump in ports.items():
@@ -106,7 +105,7 @@ def merged(ports: Mapping[int, str], accept: str = "") -> tuple[bytes, str]:
             known = found.setdefault(family.name, family)
             if known is not family:
                 known.samples += family.samples
-    return told(found.values(), accept)
+    return list(found.values())
 
 
 def _asked(port: int) -> str:

@@ -26,6 +26,11 @@ class RestConfig:
         "Host names that clients use, besides those of the loopback.", default=()
     )
 
+    metrics_connect_names: bool = option(
+        "Whether `/metrics` also has connectors and tasks under the names of Kafka Connect.",
+        name="metrics.connect.names",
+        default=False,
+    )
     tls_certificate: str | None = option("The server's certificates, in PEM.", default=None)
     tls_key: str | None = option("The key of the first of them, in PEM.", default=None)
     tls_client_ca: str | None = option(

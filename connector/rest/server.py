@@ -5,9 +5,8 @@ import ssl
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 from aiohttp import hdrs, web
@@ -18,6 +17,7 @@ from headrace.connector.rest.api import ApiDoor
 from headrace.connector.rest.auth import Authenticator
 from headrace.connector.rest.bodies import BODIES, BODY_BYTES_MAX, Bodies
 from headrace.connector.rest.connect.connectors import ConnectDoor
+from headrace.connector.rest.connect.metrics import connect_measures
 from headrace.connector.rest.connect.plugins import PluginDoor
 from headrace.connector.rest.doorway import Doorway
 from headrace.connector.rest.exchange import (
@@ -29,8 +29,11 @@ from headrace.connector.rest.exchange import (
 )
 from headrace.connector.rest.probes import PUBLIC, ProbeDoor
 from headrace.connector.rest.services import ServiceDoor
-from headrace.plugins.metrics import told
+from headrace.plugins.metrics import families, told
 from headrace.plugins.serving import LOOPBACK, Hosts, listen, runner_of
+
+if TYPE_CHECKING:
+    from headrace.plugins.metrics import Families
 
 REQUESTS_MAX: Final = 256
 IDLE_SECONDS_MAX: Final = 30.0
@@ -39,12 +42,16 @@ IDLE_SECONDS_MAX: Final = 30.0
 class MetricsDoor:
     """The handler of `/metrics`. Belongs to the event loop's thread."""
 
-    def __init__(self, metrics: Callable[[str], tuple[bytes, str]]) -> None:
-        """*metrics* returns text and media type for a header Accept.
+    def __init__(
+        self, metrics: "Callable[[], Families]", doorway: Doorway, *, connect_names: bool
+    ) -> None:
+        """*metrics* is called on another thread, once at a time, and may block for seconds.
 
-        It is called on another thread, once at a time, and may block for seconds.
+        With *connect_names* the state has more, under the names of Kafka Connect.
         """
         self._metrics = metrics
+        self._doorway = doorway
+        self._connect_names = connect_names
         self._asking = asyncio.Lock()
 
     def routes(self) -> Sequence[tuple[str, str, Handler]]:
@@ -54,9 +61,13 @@ class MetricsDoor:
     async def metrics(self, request: web.Request) -> web.Response:
         """GET /metrics."""
         accept = request.headers.get(hdrs.ACCEPT, "")
+        names = self._connect_names
+        more = families(await self._doorway.call(connect_measures)) if names else ()
+        loop = asyncio.get_running_loop()
         async with self._asking:
-            loop = asyncio.get_running_loop()
-            body, media_type = await loop.run_in_executor(None, self._metrics, accept)
+            body, media_type = await loop.run_in_executor(
+                None, lambda: told([*self._metrics(), *more], accept)
+            )
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: media_type})
 
 
@@ -73,7 +84,6 @@ class Address:
         return self.host in LOOPBACK or self.host.startswith("127.")
 
 
-_NO_METRICS: Final = partial(told, ())
 Route = tuple[str, str, Any]  # Any: a handler, which may be a partial.
 
 
@@ -92,7 +102,8 @@ class RestServer:
         log: structlog.stdlib.BoundLogger,
         hosts: Sequence[str] = (),
         authenticator: Authenticator | None = None,
-        metrics: Callable[[str], tuple[bytes, str]] = _NO_METRICS,
+        metrics: "Callable[[], Families]" = tuple,
+        connect_names: bool = False,
         file: Path | None = None,
     ) -> None:
         """*hosts* are more names that it is called by.
@@ -101,6 +112,7 @@ class RestServer:
         of the jobs; it may block for seconds. *file* is the worker's.
         """
         self._metrics = metrics
+        self._connect_names = connect_names
         self._authenticator = authenticator or Authenticator()
         self._doorway = Doorway(state, guard=self._authenticator.logins, file=file)
         self._log = log
@@ -118,7 +130,7 @@ class RestServer:
             ConnectDoor(self._doorway, lambda: self._worker_id),
             PluginDoor(self._doorway, cluster_id),
             ProbeDoor(self._doorway),
-            MetricsDoor(self._metrics),
+            MetricsDoor(self._metrics, self._doorway, connect_names=self._connect_names),
         )
         if services_only:
             doors = (ServiceDoor(self._doorway),)

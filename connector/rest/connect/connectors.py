@@ -80,7 +80,7 @@ class ConnectDoor:
     async def list(self, request: web.Request) -> web.Response:
         """GET /connectors."""
         expand = request.query.getall("expand", [])
-        found = await self._doorway.call(_all)
+        found = await self._doorway.call(everything)
         if not expand:
             return answer([entry.name for entry, _ in found])
         shown: dict[str, dict[str, object]] = {}
@@ -228,7 +228,7 @@ class ConnectDoor:
                         "split": split.split,
                     },
                 }
-                for split in _tasks(status)
+                for split in tasks_of(status)
             ]
         )
 
@@ -236,7 +236,7 @@ class ConnectDoor:
         """GET /connectors/{name}/tasks/{task}/status."""
         name, number = request.match_info["name"], int(request.match_info["task"])
         _, status = await self._found(request, f"No status found for connector {name}")
-        for split in _tasks(status):
+        for split in tasks_of(status):
             if split.task == number:
                 return answer(self._task(split))
         raise RefusedError(404, f"No status found for task {name}-{number}")
@@ -247,7 +247,7 @@ class ConnectDoor:
 
         def restart(commands: Commands) -> None:
             _, status = _both(commands, name, f"Unknown connector: {name}")
-            if number not in [split.task for split in _tasks(status)]:
+            if number not in [split.task for split in tasks_of(status)]:
                 raise RefusedError(404, f"Unknown task: {name}-{number}")
             commands.restart_split(name, number)
 
@@ -333,19 +333,19 @@ class ConnectDoor:
         return {
             "name": status.name,
             "connector": {
-                "state": _connector_state(status),
+                "state": connector_state(status),
                 "worker_id": status.worker or self._worker_id(),
                 "version": __version__,
             }
             | (_trace(status.job_state, status) or _unread(status)),
-            "tasks": [self._task(split) for split in _tasks(status)],
-            "type": _type(entry),
+            "tasks": [self._task(split) for split in tasks_of(status)],
+            "type": connector_type(entry),
         }
 
     def _task(self, split: SplitStatus) -> dict[str, object]:
         return {
             "id": split.task,
-            "state": _STATES.get(split.state, split.state.value),
+            "state": task_state(split),
             "worker_id": split.worker or self._worker_id(),
             "version": __version__,
         } | _trace(split.state, split)
@@ -383,15 +383,15 @@ def check_connector(commands: Commands, config: Mapping[str, str]) -> type[Entry
 def _put(commands: Commands, config: Mapping[str, str]) -> bool:
     """Make or change a connector; say whether it was made."""
     kind, name = check_connector(commands, config), config[NAME_KEY]
-    for entry, _ in _all(commands):
+    for entry, _ in everything(commands):
         if entry.name == name and not isinstance(entry, kind):
-            raise invalid([f"Connector {name} is a {_type(entry)}, and stays one"])
+            raise invalid([f"Connector {name} is a {connector_type(entry)}, and stays one"])
     if kind is SinkEntry:
         return commands.put_sink(config)
     return commands.put_source(name, config)
 
 
-def _all(commands: Commands) -> Sequence[tuple[Entry, ConnectorStatus]]:
+def everything(commands: Commands) -> Sequence[tuple[Entry, ConnectorStatus]]:
     """Return all connectors: sources, then sinks, so that all can be deleted one by one."""
     statuses = commands.statuses()
     sources = [(source, statuses[source.name]) for source in commands.sources()]
@@ -421,25 +421,32 @@ def _with_offsets(commands: Commands, name: str) -> None:
         raise RefusedError(400, "a data sink has no offsets: they are those of its sources")
 
 
-def _type(entry: Entry) -> str:
+def connector_type(entry: Entry) -> str:
+    """Return `sink` or `source`."""
     return "sink" if isinstance(entry, SinkEntry) else "source"
 
 
 def _info(entry: Entry, status: ConnectorStatus | None) -> Json:
-    tasks = _tasks(status) if status else ()
+    tasks = tasks_of(status) if status else ()
     return {
         "name": entry.name,
         "config": dict(entry.config),
         "tasks": [{"connector": entry.name, "task": split.task} for split in tasks],
-        "type": _type(entry),
+        "type": connector_type(entry),
     }
 
 
-def _tasks(status: ConnectorStatus) -> Sequence[SplitStatus]:
+def task_state(split: SplitStatus) -> str:
+    """Return the state of a task in Connect's words."""
+    return _STATES.get(split.state, split.state.value)
+
+
+def tasks_of(status: ConnectorStatus) -> Sequence[SplitStatus]:
+    """Return the tasks of a connector: one that is stopped has none."""
     return () if status.state is Observed.STOPPED else status.splits
 
 
-def _connector_state(status: ConnectorStatus) -> str:
+def connector_state(status: ConnectorStatus) -> str:
     """Return the state of the connector without its tasks, as Connect distinguishes them."""
     if status.state in (Observed.STOPPED, Observed.PAUSED):
         return status.state.value

@@ -33,7 +33,7 @@ source:
   consistency: ONE
   splits: {splits}
 runtime: {{tick_min_ms: 5, lease_seconds: 0.6, restart_pause_seconds: 0.1}}
-rest: {{hosts: changes.example}}
+rest: {{hosts: changes.example, metrics.connect.names: true}}
 """
 CONFIG = {
     "connector.class": "CassandraCdcSource",
@@ -133,7 +133,8 @@ def test_life_of_a_worker(process: Process, tmp_path: Path) -> None:
     os.kill(before, signal.SIGKILL)
     until(lambda: process.job_pid() not in (0, before), "it was never replaced")
     until(lambda: process.state() is Observed.RUNNING, "it never ran again")
-    until(lambda: b"headrace_split_token{" in process.metrics(), "its job tells nothing")
+    until(lambda: b"headrace_split_state{" in process.metrics(), "its job tells nothing")
+    assert b"kafka_connect_connector_metrics{" in process.metrics()
     assert process.client("PUT", "/connectors/o/pause").status == 202
     until(lambda: process.state() is Observed.PAUSED, "it never paused")
     job = process.job_pid()

@@ -16,7 +16,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from headrace.connector.foundation.states import Observed
 from headrace.connector.obs.metrics import Metrics, MetricsAddressError, merged, metrics_address
 from headrace.plugins import ConfigError
-from headrace.plugins.metrics import Kind, Measure, Timing, counter, exposition, gauge, of_the_job
+from headrace.plugins.metrics import (
+    Kind,
+    Measure,
+    Timing,
+    counter,
+    exposition,
+    gauge,
+    of_the_job,
+    told,
+)
 from headrace.plugins.stores.contract import TableCounts
 from headrace.sources.cassandra.agent.metrics import agent_measures
 from headrace.sources.cassandra.retention.figures import HoldFigures
@@ -196,8 +205,8 @@ def test_the_alerts_are_about_measures_that_exist(job: Path) -> None:
     }
     for name, label, value in chosen:
         assert value in values[name], (name, label, value)
-    told = {n for n in found if not n.endswith(("_bucket", "_count", "_sum"))}
-    assert set() == (told | of_agent) - documented
+    names = {n for n in found if not n.endswith(("_bucket", "_count", "_sum"))}
+    assert set() == (names | of_agent) - documented
 
 
 def test_alerts_name_what_to_do() -> None:
@@ -224,17 +233,18 @@ def test_one_text_of_many_processes() -> None:
     gone = Metrics(("127.0.0.1", 0), list, "gone")
     gone.close()
     ports = {metrics.port: str(pump) for pump, metrics in enumerate((*jobs, gone), start=1)}
-    text = merged(ports)[0].decode()
-    openmetrics, media_type = merged(ports, "application/openmetrics-text; version=1.0.0")
+    found = merged(ports)
+    text = told(found)[0].decode()
+    openmetrics, media_type = told(found, "application/openmetrics-text; version=1.0.0")
     for each in jobs:
         each.close()
 
-    told = [({"job": "j1", "pump": "1"}, 1), ({"job": "j2", "pump": "2"}, 2)]
-    assert told == samples(text)["h_total"]
+    both = [({"job": "j1", "pump": "1"}, 1), ({"job": "j2", "pump": "2"}, 2)]
+    assert both == samples(text)["h_total"]
     assert 1 == text.count("# HELP h_total Said.")
     assert media_type.startswith("application/openmetrics-text")
     (family,) = (f for f in openmetrics_families(openmetrics.decode()) if f.name == "h")  # type: ignore[no-untyped-call]
-    assert told == [(each.labels, each.value) for each in family.samples]
+    assert both == [(each.labels, each.value) for each in family.samples]
 
 
 def test_timings_are_histograms() -> None:

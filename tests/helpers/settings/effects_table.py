@@ -58,7 +58,7 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     },
     "connector/commands/test_worker.py::test_life_of_a_worker": {
         "connector.foundation.job_file:JobFile": "rest",
-        "connector.rest.config:RestConfig": "hosts",
+        "connector.rest.config:RestConfig": "hosts metrics_connect_names",
     },
     "connector/rest/test_hanging.py::test_reads_are_answered": {
         "connector.foundation.job_file:RuntimeConfig": "stall_seconds",
