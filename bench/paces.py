@@ -2,24 +2,28 @@
 
 Another process writes three live segments as nodes do. The worker has a sink that takes everything
 at once and notes when. What is late is the last change of a section, at QUORUM: from when the
-second log said that it is durable until it was acknowledged. Nothing of a broker is in it.
+second log said that it is durable until it was acknowledged. Nothing of a broker is in it. With
+`--agents` the logs are read through an agent for each node.
 """
 
 import argparse
 import json
+import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from bench.__main__ import table
 from bench.errors import ProbeFailedError
 from bench.figures import Figure
+from bench.network import FarJob, through_agents
 from bench.recordings import prepare
 from bench.tail import (
     LOGS,
@@ -36,6 +40,7 @@ from headrace.connector.commands.cli import main as headrace
 from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.plugins import Delivery, Settle
 from headrace.sinks.null import NullSink, NullWriter
+from headrace.sources.cassandra.logs import folder_watch
 
 _ROOT: Final = Path(__file__).parents[1]
 MODES: Final = ("log", "realtime")
@@ -45,8 +50,10 @@ _WARM_SECONDS: Final = 1.0
 _PERCENT: Final = 100
 
 
-def work(job: str, out: str) -> int:
+def work(job: str, out: str, *, inotify: bool) -> int:
     """Run *job*, and write into *out* how many changes were acknowledged when, in ns."""
+    if not inotify:
+        folder_watch.Inotify.watch = lambda *_: None  # type: ignore[method-assign]
     noted: list[tuple[int, int]] = []
 
     class Noting(NullWriter):
@@ -65,8 +72,16 @@ def work(job: str, out: str) -> int:
     return status
 
 
-def measured(
-    folder: Path, schema: str, mode: str, rate: int, seconds: float
+@dataclass(frozen=True)
+class Way:
+    """How a worker gets to the logs: through agents or from directories; with events or without."""
+
+    agents: bool = False
+    inotify: bool = True
+
+
+def measured(  # noqa: PLR0913, PLR0917 (what is measured, and where)
+    folder: Path, schema: str, mode: str, rate: int, seconds: float, way: Way
 ) -> Mapping[str, float]:
     """Return CPU shares and delays of a worker in *mode* at *rate* changes a second."""
     folders = [folder / f"node{number}" for number in range(LOGS)]
@@ -74,34 +89,45 @@ def measured(
     each, syncs = round(rate * SYNC_SECONDS), round(seconds / SYNC_SECONDS)
     writes = Writes(each, syncs, sync_seconds=SYNC_SECONDS)
     with writer_of(schema, folders, writes) as (begin, ended):
-        job = job_of(folder, schema, folders, SPLITS, mode)
-        with subprocess.Popen(  # noqa: S603 (our own module)
-            [sys.executable, "-m", "bench.paces", "--work", str(job), str(out)], cwd=_ROOT
-        ) as worker:
-            try:
-                until(state_of(job).exists)
-                with closing(SqliteStore.open(state_of(job), "tail")) as store:
-                    until(lambda: all(state.position for state in store.states()))
-                    time.sleep(_WARM_SECONDS)
-                    before = cpu_seconds(worker.pid)
-                    time.sleep(seconds / 2)
-                    idle = cpu_seconds(worker.pid) - before
-                    before = cpu_seconds(worker.pid)
-                    begin()
-                    durable = ended()
-                    until(lambda: delivered(store) >= syncs * each)
-                    cpu = cpu_seconds(worker.pid) - before
-            finally:
-                worker.send_signal(signal.SIGINT)
-                worker.wait(60)
+        near = job_of(folder, schema, folders, SPLITS, mode)
+        reached = through_agents(near) if way.agents else nullcontext(FarJob(near, ()))
+        with reached as far, _working(far.path, out, way) as worker:
+            until(state_of(far.path).exists)
+            with closing(SqliteStore.open(state_of(far.path), "tail")) as store:
+                until(lambda: all(state.position for state in store.states()))
+                time.sleep(_WARM_SECONDS)
+                before = cpu_seconds(worker.pid)
+                time.sleep(seconds / 2)
+                idle = cpu_seconds(worker.pid) - before
+                before, agents_ns = cpu_seconds(worker.pid), sum(far.cpu_ns())
+                begin()
+                durable = ended()
+                until(lambda: delivered(store) >= syncs * each)
+                cpu = cpu_seconds(worker.pid) - before
+                agents_ns = sum(far.cpu_ns()) - agents_ns
     late = sorted(_late(durable, json.loads(out.read_text()), each))
     return {
         "idle": _PERCENT * idle / (seconds / 2),
         "change": cpu / (syncs * each) * 1e6,
+        "agents": agents_ns / (syncs * each) / 1e3,
         "p50": late[len(late) // 2],
         "p99": late[len(late) * 99 // 100],
         "max": late[-1],
     }
+
+
+@contextmanager
+def _working(job: Path, out: Path, way: Way) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the worker of a job in a process of its own; it ends before *out* is there."""
+    events = () if way.inotify else ("--no-inotify",)
+    with subprocess.Popen(  # noqa: S603 (our own module)
+        [sys.executable, "-m", "bench.paces", "--work", str(job), str(out), *events], cwd=_ROOT
+    ) as worker:
+        try:
+            yield worker
+        finally:
+            worker.send_signal(signal.SIGINT)
+            worker.wait(60)
 
 
 def _late(durable: Sequence[int], noted: Sequence[tuple[int, int]], each: int) -> Sequence[float]:
@@ -123,15 +149,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.paces", description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="how long at each rate")
     parser.add_argument("--work", nargs=2, metavar=("JOB", "OUT"), help=argparse.SUPPRESS)
+    parser.add_argument("--rates", type=int, nargs="+", help="changes a second")
+    parser.add_argument("--agents", action="store_true", help="read through agents")
+    parser.add_argument("--no-inotify", action="store_true", help="as on a remote file system")
     given = parser.parse_args()
+    way = Way(agents=given.agents, inotify=not given.no_inotify)
     if given.work:
-        return work(*given.work)
+        return work(*given.work, inotify=way.inotify)
     figures = []
     with tempfile.TemporaryDirectory(prefix="headrace-paces-") as name:
         recording = prepare(
             "wide", Path(name) / "wide", replicas=LOGS, consistency="QUORUM", mutations_max=None
         )
-        for rate in RATES:
+        for rate in given.rates or RATES:
             found = {
                 mode: measured(
                     Path(name) / f"{mode}{rate}",
@@ -139,6 +169,7 @@ def main() -> int:
                     mode,
                     rate,
                     given.seconds,
+                    way,
                 )
                 for mode in MODES
             }
@@ -146,7 +177,7 @@ def main() -> int:
                 title = f"{mode}, {rate:,} a second: "
                 figures += [
                     Figure(f"{title}idle", "% of a core", [row["idle"]], {}),
-                    Figure(f"{title}a change", "µs", [row["change"]], {}),
+                    Figure(f"{title}a change", "µs", [row["change"]], {"agents": row["agents"]}),
                     Figure(
                         f"{title}durable → acknowledged, p99",
                         "ms",
@@ -155,6 +186,7 @@ def main() -> int:
                     ),
                 ]
     sys.stdout.write(table(figures) + "\n")
+    sys.stdout.write(f"load of this machine: {os.getloadavg()[0]:.1f} (1 min)\n")
     return 0
 
 

@@ -184,6 +184,10 @@ class Realtime(SharedReading):
         """Return the logs that are read now and do not tell: they are read at each tick."""
 
     @abstractmethod
+    def follow_writes(self, logs: Collection[str]) -> None:
+        """Have *logs* tell from now on when they are written to, and no others."""
+
+    @abstractmethod
     def is_written(self, logs: Collection[str]) -> bool:
         """Return whether something may have become durable in *logs* since they were read."""
 

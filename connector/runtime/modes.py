@@ -192,6 +192,9 @@ class Modes:
         asked, known = asked_of(self._asked, log), self._shown.get(log, LogMode(mode=LOG))
         self._shown[log] = known
         if asked is None or asked.request <= known.request:
+            is_pending = known.request and known.answer.outcome is ModeOutcome.PENDING
+            if log in self._silent and is_pending:
+                self._answer([log], ModeOutcome.REFUSED, TELLS_NOTHING)
             return
         self._shown[log] = replace(known, request=asked.request, answer=ModeAnswer())
         if asked.mode == LOG:

@@ -63,7 +63,8 @@ ENDS_BYTES_MAX: Final = 1 << 20  # Of ends that wait for a commit: more than its
 PULSE_EVERY_MS: Final = 500
 REST_MS: Final = 500  # A source that is still is looked at so often.
 WRITTEN_MS: Final = 2  # Realtime: between the starts of two passes; one sync is several events.
-UNTOLD_MS: Final = 10  # The same where no event comes.
+UNTOLD_MS: Final = (2, 10)  # Where no event comes: between two looks, the least and the most.
+QUIET_PART: Final = 100  # Of the time since a log was written to, which looks are apart then.
 PROGRESS_EVERY_MS: Final = 10_000
 WRITTEN, ACKNOWLEDGED = "written", "acknowledged"  # Before and after the stages of a source.
 
@@ -109,6 +110,8 @@ class Pipeline:
         self._kept_modes: KeptModes | None = None  # Those that all splits have.
         self._pace = limits  # The bounds of this pass, and which logs it reads: None is all.
         self._logs: Collection[str] | None = None
+        self._followed: Collection[str] = frozenset()  # The logs that the source follows.
+        self._written_ms = 0  # When a log that tells was written to last.
         self._ticked_ms = 0  # When all logs were read last.
         self._looked_ms = 0  # When the source said last which splits have something new.
         self._ended_ms: int | None = None  # The same, and that nothing else is left to be read.
@@ -637,6 +640,9 @@ class Pipeline:
         """Take the bounds of a pass from the modes of the logs, and decide which logs it reads."""
         modes.follow(self._held_bytes)
         realtime = modes.realtime
+        if realtime != self._followed:
+            self._followed = realtime
+            modes.source.follow_writes(realtime)
         self._around.writers.hurry(hurries=bool(realtime))
         self._pace = self._limits
         if modes.is_full:
@@ -758,10 +764,14 @@ class Pipeline:
                 return
             readable, wait_ms = modes.source.descriptor(), until_ms - now_ms
             if modes.source.is_written(modes.realtime):
-                wait_ms = started_ms + (UNTOLD_MS if readable is None else WRITTEN_MS) - now_ms
+                self._written_ms = now_ms
+                wait_ms = started_ms + WRITTEN_MS - now_ms
                 if wait_ms <= 0:
                     return
                 readable = None
+            elif readable is None:
+                quiet_ms = (now_ms - self._written_ms) // QUIET_PART
+                wait_ms = min(wait_ms, max(UNTOLD_MS[0], min(UNTOLD_MS[1], quiet_ms)))
             self.pass_ms = now_ms
             if self._sent():
                 self._wait_for_sink(now_ms + 1, rest_ms=1)

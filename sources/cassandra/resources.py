@@ -82,6 +82,7 @@ class Parts:
         self._told_changes = 0
         self._reported: set[bytes | str] = set()
         self._unreachable: set[str] = set()
+        self._told_silent: set[str] = set()
         self._absent: frozenset[str] = frozenset()
         self._reported_ring: Topology | None = None
         self._looked_ring: Topology | None = None
@@ -481,6 +482,14 @@ class Parts:
                 hint="segments with lower ids than before: the node was set up again, or its "
                 "clock set back; they are read from their start",
             )
+        if log.is_told is False and node not in self._told_silent:
+            self._told_silent.add(node)
+            self.context.log.info(
+                "agent_cannot_tell",
+                node=node,
+                hint="the agent is older and does not tell when there is more: its log is read at "
+                "each tick in mode realtime, too, until the agent is updated",
+            )
         # An agent warns about its own flaws.
         if isinstance(log, LogDirectory) and log.flaws is not self._told_flaws[node]:
             self._told_flaws[node] = log.flaws
@@ -552,6 +561,7 @@ class Reading:
 
     def close(self) -> None:
         """Close all files and connections."""
+        self.written.close()
         self.pump.close()
         self.copies.close()
         if self.lists is not None:

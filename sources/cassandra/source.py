@@ -170,19 +170,23 @@ class CassandraSource(
         return self._parts.look(demand)
 
     def written_logs(self) -> Collection[str]:
-        """Return the nodes whose logs are read from their directories."""
+        """Return the nodes whose logs are read here, or whose agents tell."""
         return self._parts.built().written.names()
 
     def silent_logs(self) -> Collection[str]:
-        """Return the nodes whose logs agents serve."""
+        """Return the nodes whose agents are too old to tell."""
         return self._parts.built().written.others()
 
+    def follow_writes(self, logs: Collection[str]) -> None:
+        """Have the agents of these nodes tell, if they have any; inotify tells in any case."""
+        self._parts.built().written.follow(logs)
+
     def is_written(self, logs: Collection[str]) -> bool:
-        """Return whether an event came of a directory of these nodes, or a check is due."""
+        """Return whether an event or an answer says so of these nodes, or a check is due."""
         return self._parts.built().written.are_written(logs)
 
     def descriptor(self) -> int | None:
-        """Return that of inotify, if it watches all directories that are read."""
+        """Return that of inotify and of answers, if all directories that are read are watched."""
         return self._parts.built().written.descriptor()
 
     def unread_bytes(self, logs: Collection[str]) -> int:

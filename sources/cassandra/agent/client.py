@@ -17,16 +17,19 @@ import msgspec
 from headrace.plugins import MissingRequirementError
 from headrace.sources.cassandra.agent.digest_exchange import Exchange
 from headrace.sources.cassandra.agent.entry_columns import ReceivedEntries
+from headrace.sources.cassandra.agent.following import Following
 from headrace.sources.cassandra.agent.protocol import (
     ANSWER_BYTES_MAX,
     COPIES_PATH,
     END_HEADER,
     ENTRIES_PATH,
     HOLD_PATH,
+    MARK_HEADER,
     MESSAGING_HEADER,
     MUTATIONS_PATH,
     NEEDS_PATH,
     RANGE_BYTES_MAX,
+    REQUEST_SECONDS_MAX,
     SEGMENTS_PATH,
     SPAN_BYTES_MAX,
     VERSION,
@@ -51,6 +54,7 @@ from headrace.sources.cassandra.errors import (
     SegmentError,
 )
 from headrace.sources.cassandra.logs import pins
+from headrace.sources.cassandra.logs.descriptors import Descriptors
 from headrace.sources.cassandra.logs.directory import Arcs, SegmentInfo, ended
 from headrace.sources.cassandra.logs.rescued_copies import Rescued
 from headrace.sources.cassandra.retention.figures import HoldFigures
@@ -59,7 +63,6 @@ from headrace.sources.cassandra.state.cdc_state import Marker
 T = TypeVar("T")
 _Narrowed = tuple[frozenset[bytes], frozenset[bytes] | None, Arcs]
 
-REQUEST_SECONDS_MAX: Final = 10.0
 PAUSE_MS: Final = (1_000, 30_000)  # After a failure: the first, and the longest.
 AHEAD_BYTES: Final = 1024 * 1024  # Of a final segment that are fetched at once.
 MADE_BYTES_MAX: Final = 128 * 1024 * 1024  # Of plain segments, ahead in all logs of a job.
@@ -122,8 +125,8 @@ class Agent:
     def __init__(self, url: str, access: AgentAccess, now_ms: Callable[[], int]) -> None:
         """Connect to nothing yet; *now_ms* is a clock that never goes back."""
         self.url = url.rstrip("/")
+        self.now_ms = now_ms
         self._access = access
-        self._now_ms = now_ms
         self.crossed_bytes = 0
         self._connection: _InOnePiece | None = None
         self._pause_ms = 0
@@ -140,7 +143,7 @@ class Agent:
             AgentRefusedError: we are not let in.
 
         """
-        if self._why is not None and self._now_ms() < self._not_before_ms:
+        if self._why is not None and self.now_ms() < self._not_before_ms:
             raise self._why()
         try:
             answer = self._exchange(method, path, body, dict(headers or {}))
@@ -159,7 +162,11 @@ class Agent:
     def ask_for(self, kind: type[T], method: str, path: str, body: object = None) -> T:
         """Return an answer's document. Raises as `ask`."""
         content = b"" if body is None else msgspec.json.encode(body)
-        status, answer, _ = self.ask(method, path, content)
+        return self.document(kind, self.ask(method, path, content))
+
+    def document(self, kind: type[T], answered: Answer) -> T:
+        """Return the document that was answered. Raises AgentRefusedError for an error."""
+        status, answer, _ = answered
         try:
             if status == _OK:
                 return msgspec.json.decode(answer, type=kind)
@@ -178,8 +185,7 @@ class Agent:
             self._connection = None
 
     def _exchange(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
-        if self._access.token is not None:
-            headers["Authorization"] = f"Bearer {self._access.token}"
+        headers |= self._authorization()
         was_open = self._connection is not None
         connection = self._connection = self._connection or self._new()
         try:
@@ -197,6 +203,24 @@ class Agent:
         self.crossed_bytes += sum(len(a) + len(b) + 4 for a, b in (*headers.items(), *came.items()))
         return Answer(response.status, content, came)
 
+    def connected(self) -> http.client.HTTPConnection:
+        """Return a new open connection for other requests than those of `ask`. Raises OSError."""
+        connection = self._new()
+        connection.connect()
+        return connection
+
+    def head(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:
+        """Return a request without a body, for a connection."""
+        host = {"Host": urlsplit(self.url).netloc.rpartition("@")[2]}
+        fields = {**host, **self._authorization(), **headers}
+        lines = [f"{method} {path} HTTP/1.1", *(f"{a}: {b}" for a, b in fields.items()), "", ""]
+        self.crossed_bytes += _LINES_BYTES + len(lines[0])
+        return "\r\n".join(lines).encode()
+
+    def _authorization(self) -> dict[str, str]:
+        token = self._access.token
+        return {} if token is None else {"Authorization": f"Bearer {token}"}
+
     def _new(self) -> _InOnePiece:
         parts = urlsplit(self.url)
         host, port = parts.hostname or "", parts.port
@@ -208,7 +232,7 @@ class Agent:
 
     def _failed(self, why: Callable[[], AgentUnavailableError]) -> AgentUnavailableError:
         self._pause_ms = min(max(PAUSE_MS[0], 2 * self._pause_ms), PAUSE_MS[1])
-        self._not_before_ms = self._now_ms() + self._pause_ms
+        self._not_before_ms = self.now_ms() + self._pause_ms
         self._why = why
         self.close()
         return why()
@@ -346,6 +370,12 @@ class RemoteLog:
         self.exchange.readers += 1
         self.manifest = Manifest()
         self.told = Listing([])  # What was listed last.
+        self.listed: Sequence[SegmentInfo] | None = None
+        """The same, with our numbers for the segments."""
+        self.is_told: bool | None = None
+        """Whether the agent can tell when there is more: one that is older cannot."""
+        self._following: Following | None = None
+        self._numbers: object = None  # Those of the manifest when it was listed.
         self._narrowed: _Narrowed = (frozenset(), None, ())
         self._span = _WANTED_BYTES  # What is asked for at once: the more, the less is wanted of it.
         self._opened: RemoteSegment | None = None
@@ -354,14 +384,32 @@ class RemoteLog:
 
     def end_at(self, segment_id: int, offset: int) -> None:
         """List nothing behind this place."""
-        self._until = (segment_id, offset)
+        self._until, self.listed = (segment_id, offset), None
+
+    def follow(self, descriptors: Descriptors | None) -> None:
+        """Have the agent tell from now on when there is more, by *descriptors*; None: no more."""
+        if (descriptors is None) is not (self._following is None):
+            self._leave()
+            if descriptors is not None:
+                self._following = Following(self.agent, descriptors, self.agent.now_ms)
+
+    def _leave(self) -> None:
+        if self._following is not None:
+            self._following.close()
+            self._following = None
+
+    def is_written(self) -> bool:
+        """Return whether the agent has reported more than was listed last."""
+        return self._following is not None and self._following.hear()
 
     def segments(self) -> Sequence[SegmentInfo]:
         """Return the segments that hold CDC data now, by ascending number.
 
         We determine their generations: an agent may forget. Raises as `Agent.ask`.
         """
-        self.told = self.agent.ask_for(Listing, "GET", SEGMENTS_PATH)
+        is_new, stored = self._is_relisted(), self.manifest.stored()
+        if self.listed is not None and not is_new and self._numbers is stored:
+            return self.listed
         told = self.told.segments
         self._listed = {each.name: each for each in told}
         numbers = self.manifest.note({each.id for each in told})
@@ -370,10 +418,32 @@ class RemoteLog:
             for e in told
         ]
         found.sort(key=attrgetter("segment_id"))
-        return found if self._until is None else list(ended(found, *self._until))
+        self.listed = found if self._until is None else list(ended(found, *self._until))
+        self._numbers = self.manifest.stored()
+        return self.listed
+
+    def _is_relisted(self) -> bool:
+        """List the segments, unless the agent would report more; return whether it was done."""
+        following = self._following
+        if following is not None:
+            following.hear()
+            if (told := following.take()) is not None:
+                self.told = told
+                return True
+            if following.is_waiting:
+                return False
+        answer = self.agent.ask("GET", SEGMENTS_PATH)
+        self.told = self.agent.document(Listing, answer)
+        mark = answer.headers.get(MARK_HEADER, "")
+        self.is_told = bool(mark)
+        if following is not None:
+            following.mark = mark
+            following.hear()
+        return True
 
     def close(self) -> None:
-        """Close the connection; the next question opens another."""
+        """Close the connections; the next question opens another."""
+        self._leave()
         self.agent.close()
 
     def open(self, segment: SegmentInfo) -> RemoteSegment:
@@ -382,8 +452,9 @@ class RemoteLog:
         return self._opened
 
     def is_still(self) -> bool:
-        """Return False: only its agent knows."""
-        return False
+        """Return whether the agent would report more, and did not."""
+        following = self._following
+        return following is not None and not following.hear() and following.is_waiting
 
     def narrow(self, passed: Collection[bytes], kept: Collection[bytes], arcs: Arcs) -> bool:
         """Ask for no more than this from now on; see `LogReader.narrow`."""

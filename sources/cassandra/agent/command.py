@@ -21,6 +21,7 @@ from headrace.plugins.config.command_line import add_options, config_of
 from headrace.plugins.serving import LOOPBACK, listen, runner_of
 from headrace.sources.cassandra.agent.server import AgentServer
 from headrace.sources.cassandra.logs.directory import LogDirectory
+from headrace.sources.cassandra.logs.folder_watch import FolderWatch, Inotify
 from headrace.sources.cassandra.retention.disposal import Disposal, SegmentRetention
 from headrace.sources.cassandra.retention.hold import HoldOptions
 
@@ -169,14 +170,17 @@ def server_of(config: AgentConfig) -> AgentServer:
     commitlog, hold = (
         None if path is None else Path(path) for path in (config.commitlog, config.hold)
     )
-    log = LogDirectory(Path(config.cdc_raw), commitlog, hold=hold)
+    inotify, clock = Inotify(), _Clock()
+    watch = FolderWatch(inotify, clock.monotonic_ms)
+    log = LogDirectory(Path(config.cdc_raw), commitlog, hold=hold, watch=watch)
     log.segments()
     events = structlog.stdlib.get_logger()
-    retention = SegmentRetention(log, config.disposal_of, _Clock(), events)
+    retention = SegmentRetention(log, config.disposal_of, clock, events)
     retention.check()
     return AgentServer(
         log,
         retention,
+        inotify,
         token=config.token,
         rate_bytes=config.rate_bytes,
         hosts=(*config.hosts, *config.certified_hosts()),

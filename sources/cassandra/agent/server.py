@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -23,6 +23,7 @@ from aiohttp import hdrs, web
 from headrace.plugins import HeadraceError, MissingRequirementError
 from headrace.plugins.metrics import families, told
 from headrace.plugins.serving import Hosts, arrived
+from headrace.sources.cassandra.agent.changes import Changes
 from headrace.sources.cassandra.agent.framing_sessions import FramingSessions, Wanted
 from headrace.sources.cassandra.agent.metrics import agent_measures
 from headrace.sources.cassandra.agent.protocol import (
@@ -31,16 +32,20 @@ from headrace.sources.cassandra.agent.protocol import (
     END_HEADER,
     ENTRIES_PATH,
     HOLD_PATH,
+    MARK_HEADER,
     MESSAGING_HEADER,
     MUTATIONS_PATH,
     NEEDS_BYTES_MAX,
     NEEDS_PATH,
     RANGE_BYTES_MAX,
+    SEEN_HEADER,
     SEGMENTS_PATH,
     SPAN_BYTES_MAX,
     SPLITS_MAX,
     VERSION,
     VERSION_CODE,
+    WAIT_HEADER,
+    WAIT_SECONDS,
     Entries,
     Listed,
     Listing,
@@ -56,6 +61,7 @@ from headrace.sources.cassandra.commitlog.segment import parse_name
 from headrace.sources.cassandra.errors import NotAFileError, SegmentError, SegmentKeyError
 from headrace.sources.cassandra.keystore.keys import KeyOptions, Keys
 from headrace.sources.cassandra.logs.directory import NO_LIMIT, LogDirectory, SegmentInfo
+from headrace.sources.cassandra.logs.folder_watch import Inotify
 from headrace.sources.cassandra.logs.index_files import FlawsTold
 from headrace.sources.cassandra.logs.pins import noted_in
 from headrace.sources.cassandra.logs.regular import open_regular
@@ -73,6 +79,8 @@ SLOW_SECONDS_MAX: Final = 30.0  # A reader that takes not one piece for so long 
 OPEN_MAX: Final = 64
 IDLE_SECONDS: Final = 60.0  # After that a file without a name is closed.
 REQUESTS_MAX: Final = 64
+WAITING_MAX: Final = 1024  # Of requests that wait for another listing: one for each job's worker.
+_WAIT: Final = re.compile(r"wait=(\d{1,3})")
 _RANGE: Final = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
 
 
@@ -122,18 +130,22 @@ class AgentServer:
         self,
         log: LogDirectory,
         retention: SegmentRetention,
+        inotify: Inotify,
         *,
         token: str | None,
         rate_bytes: int | None,
         hosts: Iterable[str] = (),
         events: structlog.stdlib.BoundLogger,
     ) -> None:
-        """Without a *token* everybody who gets a connection may read.
+        """Without a *token* everybody who gets a connection may read. *inotify* watches the log.
 
         *hosts* are the names that readers call it by, besides addresses.
         """
         self._log = log
         self._retention = retention
+        self._inotify = inotify
+        self._changes = Changes(log, inotify)
+        self._waiting = 0
         self._copies = Copies({"": log}, b"", Keys(KeyOptions()))
         self._framing = FramingSessions()
         self._token = None if token is None else token.encode()
@@ -161,6 +173,7 @@ class AgentServer:
         app.router.add_put(NEEDS_PATH, self._need)
         app.router.add_post(NEEDS_PATH, self._needs)
         app.router.add_delete(NEEDS_PATH, self._needs)
+        app.on_shutdown.append(self._end_waiting)
         app.router.add_route("*", r"/v{version:\d+}/{rest:.*}", self._other_version)
         return app
 
@@ -187,6 +200,7 @@ class AgentServer:
         self._one_by_one.shutdown()
         self._framing.close()
         self._copies.close()
+        self._inotify.close()
 
     @web.middleware
     async def _refusals(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -212,16 +226,47 @@ class AgentServer:
             raise _RefusedError(503, "agent_busy", f"{REQUESTS_MAX} requests are under way")
 
     async def _segments(self, request: web.Request) -> web.Response:
-        del request
-        return _json(await self._alone(self._listing))
+        """Answer with a listing; where another one is waited for, when there is one, or with none.
 
-    def _listing(self) -> Listing:
-        listed = [self._listed(each) for each in self._segments_now()]
+        Before the latter ends a reader need not ask again.
+        """
+        seen = request.headers.get(SEEN_HEADER, "")
+        waits = _WAIT.fullmatch(request.headers.get(WAIT_HEADER, ""))
+        if seen and waits:
+            seconds = min(int(waits[1]), WAIT_SECONDS)
+            if await self._waited(seen, seconds) == seen:
+                return web.Response(status=304, headers={MARK_HEADER: seen})
+        listing, mark = await self._alone(self._listing)
+        return _json(listing, headers={MARK_HEADER: mark})
+
+    async def _waited(self, seen: str, seconds: float) -> str:
+        """Return the mark of the listing when it is not *seen*, or after *seconds*."""
+        if self._waiting >= WAITING_MAX:
+            raise _RefusedError(503, "agent_busy", f"{WAITING_MAX} requests wait")
+
+        async def now() -> str:
+            return await self._alone(lambda: self._changes.note(self._segments_now()))
+
+        self._waiting += 1
+        self._under_way -= 1  # It takes nothing from the others.
+        try:
+            return await self._changes.wait(seen, seconds, now)
+        finally:
+            self._waiting -= 1
+            self._under_way += 1
+
+    async def _end_waiting(self, app: web.Application) -> None:
+        del app
+        self._changes.end()
+
+    def _listing(self) -> tuple[Listing, str]:
+        found = self._segments_now()
+        listed, mark = [self._listed(each) for each in found], self._changes.note(found)
         self._flaws.tell(self._log.flaws, self._events)
         # Afterwards: a stream is reported before any of it is logged.
         with contextlib.suppress(OSError, msgspec.MsgspecError):  # It is replaced just now.
             self._streams = list(streams_in(self._retention.notes / FILE))
-        return Listing(listed, self._streams)
+        return Listing(listed, self._streams), mark
 
     def _segments_now(self) -> Sequence[SegmentInfo]:
         """List the segments, and note it of those that are open."""
@@ -493,9 +538,14 @@ def _body(content: bytes, kind: type[T], decode: Callable[..., T] = msgspec.json
         raise _RefusedError(400, "bad_request", str(error)) from error
 
 
-def _json(document: object, status: int = 200) -> web.Response:
+def _json(
+    document: object, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
     return web.Response(
-        body=msgspec.json.encode(document), status=status, content_type="application/json"
+        body=msgspec.json.encode(document),
+        status=status,
+        content_type="application/json",
+        headers=headers,
     )
 
 

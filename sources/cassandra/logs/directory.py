@@ -30,7 +30,9 @@ from headrace.sources.cassandra.errors import (
     SegmentError,
 )
 from headrace.sources.cassandra.logs import last_seen, pins, rescued_copies
+from headrace.sources.cassandra.logs.descriptors import Descriptors
 from headrace.sources.cassandra.logs.folder_watch import CONTENT, NAMES, FolderWatch
+from headrace.sources.cassandra.logs.glance import Glance
 from headrace.sources.cassandra.logs.index_files import INDEX_BYTES_MAX, IndexFiles
 from headrace.sources.cassandra.logs.pins import FOLDER, HoldError
 from headrace.sources.cassandra.logs.regular import (
@@ -120,6 +122,16 @@ class NodeLog(LogReader, Protocol):
     """A node's log as a job has it: it can be ended early, and surveyed."""
 
     manifest: Manifest
+    listed: Sequence[SegmentInfo] | None
+    """What was listed last, if that is known."""
+    is_told: bool | None
+    """Whether something tells when it is written to; None as long as that is unknown."""
+
+    def follow(self, descriptors: Descriptors | None) -> None:
+        """Have its agent tell, if it has one, by a file descriptor among these; None: no more."""
+
+    def is_written(self) -> bool:
+        """Return whether something may have changed since it was listed, other than by time."""
 
     def end_at(self, segment_id: int, offset: int) -> None:
         """List nothing behind this place."""
@@ -211,16 +223,18 @@ class LogDirectory:
         self._until: tuple[int, int] | None = None
         self._is_settled = False  # Whether only an event can change what is listed.
         self._watch = watch
+        self._glance: Glance | None = None  # Where no event tells: how what was listed looked.
         self._watched = dict.fromkeys(self.folders, CONTENT)
         if commitlog is not None:
             self._watched[commitlog] = NAMES
+        self.is_told: bool | None = True
         # What was listed last, and the manifest's numbers then.
-        self._last: tuple[Sequence[SegmentInfo], object] | None = None
+        self.listed: Sequence[SegmentInfo] | None = None
+        self._numbers: object = None
 
     def end_at(self, segment_id: int, offset: int) -> None:
         """List nothing behind this place: bulk work ends where it was planned to."""
-        self._until = (segment_id, offset)
-        self._last = None
+        self._until, self.listed = (segment_id, offset), None
 
     def segments(self) -> Sequence[SegmentInfo]:
         """Return the segments that have an index file, by ascending number.
@@ -232,35 +246,39 @@ class LogDirectory:
             NotCdcDirectoryError: the path is not a directory, or has only other things.
 
         """
-        last, watch = self._last, self._watch
+        last, watch = self.listed, self._watch
         if last is None or watch is None:  # One that is listed once is not watched.
-            self._last = self._list(), None
-            return self._last[0]
-        is_known = last[1] is self.manifest.stored()
+            self.listed, self._numbers = self._list(), None
+            return self.listed
+        is_known = self._numbers is self.manifest.stored()
         if is_known and not self._indexes.unsettled and watch.is_still():
             self._is_settled = True
-            return last[0]
+            return last
         self._is_settled = False
-        self._last = None
+        self.listed = None
         watch.begin(self._watched)
+        self._glance = None if watch.is_whole else Glance(self._watched)
         found = self._list()
-        is_same = found == last[0]
+        is_same = found == last
         watch.end(is_same=is_same or not is_known)
-        self._last = (last[0] if is_same else found), self.manifest.stored()
-        return self._last[0]
+        self.listed = last if is_same else found
+        self._numbers = self.manifest.stored()
+        return self.listed
 
     def is_still(self) -> bool:
         """See `LogReader.is_still`."""
         return self._is_settled and self._watch is not None and self._watch.is_still()
 
-    def is_written(self) -> bool:
-        """Return whether something may have changed since it was listed, other than by time."""
-        return self._watch is None or not self._watch.is_still()
+    def follow(self, descriptors: Descriptors | None) -> None:
+        """Nothing: its directory is watched in any case."""
 
-    @property
-    def listed(self) -> Sequence[SegmentInfo] | None:
-        """What was listed last, if that is known."""
-        return None if self._last is None else self._last[0]
+    def is_written(self) -> bool:
+        """See `NodeLog.is_written`."""
+        if self._watch is None or self.listed is None:
+            return True
+        if self.tells:
+            return not self._watch.is_still()
+        return self._glance is None or self._glance.is_other()
 
     @property
     def tells(self) -> bool:
@@ -443,6 +461,8 @@ class LogDirectory:
         if found is None:
             return None
         path, content, written_ms = found
+        if self._glance is not None:
+            self._glance.note(path, content)
         said = self._indexes.look(
             number, content, place=str(path), end=lambda: self._end(number, name)
         )

@@ -1,10 +1,11 @@
-"""The logs of a pump that can be read as they are written: directories on this machine."""
+"""The logs of a pump that can be read as they are written: by inotify, or as their agents tell."""
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from headrace.sources.cassandra.errors import LogUnreadableError, NotCdcDirectoryError
+from headrace.plugins import HeadraceError
+from headrace.sources.cassandra.logs.descriptors import Descriptors
 from headrace.sources.cassandra.logs.directory import LogDirectory
 from headrace.sources.cassandra.logs.folder_watch import Inotify
 from headrace.sources.cassandra.logs.seek import unread_bytes
@@ -30,46 +31,78 @@ class WrittenLogs:
         self._logs = logs
         self._cursors = cursors
         self._inotify = inotify
+        self._descriptors: Descriptors | None = None  # With those of answers, if there are any.
+        self._has_inotify = False
 
     def names(self) -> Sequence[str]:
-        """Return the nodes whose logs are read here, from directories."""
-        return [node for node in self._cursors if isinstance(self._logs[node], LogDirectory)]
+        """Return the nodes whose logs tell when they are written to."""
+        return [node for node in self._cursors if self._is_told(self._logs[node])]
 
     def others(self) -> Sequence[str]:
-        """Return the nodes whose logs their agents serve."""
-        return [node for node in self._cursors if not isinstance(self._logs[node], LogDirectory)]
+        """Return the nodes whose logs do not: their agents are older."""
+        return [node for node in self._cursors if not self._is_told(self._logs[node])]
+
+    @staticmethod
+    def _is_told(log: "NodeLog") -> bool:
+        """Say whether a log tells; of an agent that never answered that is assumed."""
+        if log.is_told is None:
+            with contextlib.suppress(HeadraceError):
+                log.segments()
+        return log.is_told is not False
+
+    def follow(self, nodes: Collection[str]) -> None:
+        """Have the agents of *nodes* tell, and no others."""
+        is_near = all(isinstance(log, LogDirectory) for log in self._logs.values())
+        if not is_near and self._descriptors is None:
+            self._descriptors = Descriptors()
+        for node, log in self._logs.items():
+            log.follow(self._descriptors if node in nodes else None)
+
+    def close(self) -> None:
+        """Have none tell."""
+        for log in self._logs.values():
+            log.follow(None)
+        if self._descriptors is not None:
+            self._descriptors.close()
+            self._descriptors, self._has_inotify = None, False
 
     def are_written(self, nodes: Collection[str]) -> bool:
-        """Return whether anything may have changed in the directories of *nodes*.
+        """Return whether anything may have changed in the logs of *nodes*.
 
         Also what another caller has listed, and the cursor has not.
         """
         return any(
             log.is_written() or _is_news(log, self._cursors[node])
             for node in nodes
-            if node in self._cursors and isinstance(log := self._logs[node], LogDirectory)
+            if node in self._cursors and (log := self._logs[node])
         )
 
     def descriptor(self) -> int | None:
         """Return what is readable after an event; None where some directory causes none."""
-        if all(each.tells for each in self._directories()):
-            return self._inotify.descriptor
-        return None
+        if not all(each.tells for each in self._directories()):
+            return None
+        events, descriptors = self._inotify.descriptor, self._descriptors
+        if descriptors is None:
+            return events
+        if events is not None and not self._has_inotify:
+            descriptors.add(events)
+            self._has_inotify = True
+        return descriptors.descriptor
 
     def unread_bytes(self, nodes: Collection[str]) -> int:
         """Return the bytes of the logs of *nodes* behind their cursors."""
         found = 0
         for node in nodes:
             if node in self._cursors:
-                with contextlib.suppress(LogUnreadableError, NotCdcDirectoryError):
+                with contextlib.suppress(HeadraceError):
                     found += unread_bytes(self._logs[node], self._cursors[node].marker)
         return found
 
     def buffer_bytes(self) -> int:
         """Return the size of some of the largest segments."""
         sizes = [SEGMENT_BYTES]
-        for log in self._directories():
-            with contextlib.suppress(LogUnreadableError, NotCdcDirectoryError):
+        for log in (self._logs[node] for node in self._cursors):
+            with contextlib.suppress(HeadraceError):
                 sizes += [log.size_of(segment) for segment in log.segments()]
         return SEGMENTS * max(sizes)
 
@@ -78,5 +111,5 @@ class WrittenLogs:
         return [log for log in found if isinstance(log, LogDirectory)]
 
 
-def _is_news(log: LogDirectory, cursor: "LogCursor") -> bool:
+def _is_news(log: "NodeLog", cursor: "LogCursor") -> bool:
     return log.listed is not None and log.listed is not cursor.listed

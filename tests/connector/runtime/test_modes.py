@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 
 from headrace.connector.runtime.modes import LOOK_MS, STEADY_MS
-from headrace.connector.runtime.pipeline import REST_MS, WRITTEN_MS
+from headrace.connector.runtime.pipeline import QUIET_PART, REST_MS, UNTOLD_MS, WRITTEN_MS
 from headrace.plugins import Delivery
 from headrace.plugins.testing.doubles import ChaosResult, ChaosWriter
+from headrace.sources.cassandra.agent import server as agent_server
 from helpers.jobs.rig import TICK_MS
 from helpers.logs.forged import SCHEMA
 from helpers.logs.live_log import LiveLog
 from helpers.logs.realtime_rig import BUFFER_BYTES, MORE, RETURN_SECONDS, RealtimeRig, rigs
+from helpers.servers.agents import TOKEN, serving
 
 
 @pytest.fixture
@@ -86,6 +88,27 @@ def test_nothing_to_read_is_no_work(rig: RealtimeRig) -> None:
 
     assert REST_MS in rig.wake.waits
     assert len(rig.wake.waits) <= 4
+
+
+def test_a_log_without_events_is_looked_at(
+    rig: RealtimeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is written to each 2 ms; the longer it is quiet, the less often."""
+    monkeypatch.setattr(rig.cassandra, "descriptor", lambda: None)
+    rig.write(1)
+    rig.settle()
+    assert 0 < rig.pipeline._written_ms  # noqa: SLF001 (that it was noted)
+
+    def looked_after_ms(quiet_ms: int) -> int:
+        rig.pipeline._written_ms = rig.clock.monotonic_ms() - quiet_ms  # noqa: SLF001 (else commits are in between)
+        del rig.wake.waits[:]
+        rig.passes(1)
+        return rig.wake.waits[0]
+
+    least, most = UNTOLD_MS
+    assert least == looked_after_ms(0) == looked_after_ms(QUIET_PART * least)
+    assert least < looked_after_ms(QUIET_PART * (most - 1)) < most
+    assert most == looked_after_ms(QUIET_PART * 100 * most)
 
 
 def test_mode_log_is_paced_by_the_tick(make: Callable[..., RealtimeRig]) -> None:
@@ -270,3 +293,49 @@ def test_measures(rig: RealtimeRig) -> None:
     assert BUFFER_BYTES == found["headrace_realtime_buffer_capacity_bytes",]
     assert 0 == found["headrace_realtime_buffer_bytes",]
     assert 1 == found["headrace_realtime_overflows_total",]
+
+
+def test_a_log_that_an_agent_serves_is_followed(
+    make: Callable[..., RealtimeRig], tmp_path: Path
+) -> None:
+    """In mode realtime a request waits at the agent, and in mode log none does."""
+    (tmp_path / "node").mkdir()
+    with serving(tmp_path / "node") as served:
+        rig = make(nodes={"node": {"url": served.url}}, agent_token=TOKEN)
+        rig.write(3)
+        rig.until(lambda: [0, 1, 2] == sorted(rig.numbers))
+        assert {"node"} == rig.modes.realtime
+        assert isinstance(rig.cassandra.descriptor(), int)
+        (log,) = rig.cassandra._parts.logs.values()  # noqa: SLF001 (what it asks)
+        rig.settle()
+        rig.until(log.is_still)
+
+        request = rig.ask("log")
+        rig.passes(2)
+        assert {"node": "succeeded"} == rig.outcomes(request)
+        assert not log.is_still()
+        rig.write(1)
+        rig.settle()
+
+        request = rig.ask("realtime")
+        rig.until(lambda: {"node": "succeeded"} == rig.outcomes(request))
+        rig.until(log.is_still)
+
+
+def test_a_log_of_an_older_agent_is_read_at_the_tick(
+    make: Callable[..., RealtimeRig],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its log is in no other mode, and realtime is refused for it."""
+    monkeypatch.setattr(agent_server, "MARK_HEADER", "Server-Timing")  # It gives no marks.
+    (tmp_path / "node").mkdir()
+    with serving(tmp_path / "node") as served:
+        rig = make(nodes={"node": {"url": served.url}}, agent_token=TOKEN)
+        rig.write(3)
+        rig.until(lambda: [0, 1, 2] == sorted(rig.numbers))
+        assert frozenset() == rig.modes.realtime
+        request = rig.ask("realtime")
+        rig.passes(3)
+
+        assert {"node": "refused tells_nothing"} == rig.outcomes(request)

@@ -17,6 +17,7 @@ from headrace.sources.cassandra.agent.protocol import AgentAccess
 
 TOKEN = "shown to agents only"  # noqa: S105 (a test's)
 CLOCK = DrivenClock()
+STOP_SECONDS = 0.1
 
 
 class Served:
@@ -28,7 +29,7 @@ class Served:
         self.config = parse_config(AgentConfig, given)
         self.server = server_of(self.config)
         self._loop = asyncio.new_event_loop()
-        self._runner = runner_of(self.server.application(), stop_seconds=0.1)
+        self._runner = runner_of(self.server.application(), stop_seconds=STOP_SECONDS)
         self._loop.run_until_complete(self._runner.setup())
         tls = self.config.tls()
         site = web.TCPSite(self._runner, "127.0.0.1", port, ssl_context=tls)
