@@ -112,7 +112,8 @@ class FolderWatch:
         self._now_ms = now_ms
         self._folders: dict[Path, int] = {}
         self._is_told = True  # That something may have changed.
-        self._is_whole = False  # Whether all folders are watched.
+        self.is_whole = False
+        """Whether all that changes causes events."""
         self._was_told = True  # The same before the listing.
         self._misses = 0
         self._check_ms = 0
@@ -123,14 +124,9 @@ class FolderWatch:
         if ended is not None:
             self._folders = {path: by for path, by in self._folders.items() if by != ended}
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether all that changes causes events."""
-        return self._is_whole
-
     def is_still(self) -> bool:
         """Return whether a listing would be as the last one was."""
-        if not self._is_whole:
+        if not self.is_whole:
             return False
         self._inotify.drain()
         return not self._is_told and self._now_ms() < self._check_ms
@@ -146,14 +142,14 @@ class FolderWatch:
                     self._folders[path] = known_by
         self._inotify.drain()
         self._was_told, self._is_told = self._is_told, False
-        self._is_whole = len(self._folders) == len(folders)
+        self.is_whole = len(self._folders) == len(folders)
 
     def end(self, *, is_same: bool) -> None:
         """Note that they were listed; *is_same*: as before."""
-        if not self._is_whole:
+        if not self.is_whole:
             return
         self._check_ms = self._now_ms() + CHECKED_MS
         if not is_same and not self._was_told:
             self._inotify.drain()
             self._misses += not self._is_told
-            self._is_whole = self._misses <= MISSES_MAX
+            self.is_whole = self._misses <= MISSES_MAX
