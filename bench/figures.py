@@ -346,14 +346,24 @@ def _tails(read: "_Reading") -> Sequence[Figure]:
             Figure(
                 f"a change while three nodes log {rate:,} a second, 8 splits, null sink",
                 "µs",
-                read.per_change(f"tail.{rate}.8"),
+                read.per_change(f"tail.log.{rate}"),
                 {"from a backlog": median(read.above_start("wide"))},
                 goal=goal,
                 alarm=alarm,
             )
         )
-    idle = read.numbers("tail.1000.8", _idle_percent)
-    figures.append(Figure("idle: 3 logs, 8 splits", "% of a core", idle, {}, goal=1, alarm=3))
+    slow, fast = (read.per_change(f"tail.{mode}.1000") for mode in ("log", "realtime"))
+    times = [realtime / log for log, realtime in zip(slow, fast, strict=True)]
+    beside = {"µs": median(fast), "in mode log": median(slow)}
+    title = "a change at 1,000 a second in mode realtime"
+    figures.append(Figure(title, "times mode log", times, beside, goal=3, alarm=6))
+    for title, name, goal in (
+        ("idle: 3 logs, 8 splits", "tail.log.1000", 1),
+        ("idle in mode realtime: 3 logs, 8 splits", "tail.realtime.1000", 1),
+        ("idle in mode realtime: 64 logs, 64 splits", "still", 3),
+    ):
+        idle = read.numbers(name, _idle_percent)
+        figures.append(Figure(title, "% of a core", idle, {}, goal=goal, alarm=3 * goal))
     return figures
 
 

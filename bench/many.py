@@ -1,6 +1,7 @@
-"""What many splits, many tables and many logs cost a worker: three of `bench.probes`.
+"""What many splits, many tables and many logs cost a worker: four of `bench.probes`.
 
-Each is a whole worker in the process of the probe, with a sink that takes everything.
+Each is a whole worker with a sink that takes everything, in the process of the probe unless nothing
+is written.
 """
 
 import contextlib
@@ -9,6 +10,7 @@ import json
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 from unittest.mock import patch
@@ -20,10 +22,12 @@ import yaml
 from bench.errors import ProbeFailedError
 from bench.machine import memory_bytes_max
 from bench.recordings import mutations_of, with_key
+from bench.tail import WARM_SECONDS, cpu_seconds, state_of, until, worker_of
 from headrace.connector.commands.run import run_main
 from headrace.connector.hosting.host import Host
 from headrace.connector.obs.logging import configure
 from headrace.connector.runtime.pipeline import Pipeline
+from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.sources.cassandra.forge.mutations import MESSAGING, encode_mutation
 from headrace.sources.cassandra.forge.segments import write_log
 from headrace.sources.cassandra.native import ops
@@ -37,6 +41,7 @@ AWAY_PASSES: Final = 100  # Made while one log cannot be read.
 _SECONDS_MAX: Final = 120
 _FIRST_ID: Final = 1_790_000_000_000
 _TABLE_ID: Final = 0x0F0E0D0C3B1E11EF9D2B000000000000
+_NS: Final = 1_000_000_000
 _KEY_AT: Final = 18  # Of the bytes of a mutation's first key, whose length is before.
 
 
@@ -150,8 +155,7 @@ def _change_of(number: int, table: UUID) -> Mapping[str, object]:
 def rings(schema: str, folder: str, logs: int, splits: int, changes: int) -> Mapping[str, object]:
     """Deliver so many changes, each from three of so many logs. *folder* is made."""
     place = Path(folder)
-    step = (1 << 64) // logs
-    nodes = [Node(f"node{n:02}", (n * step - (1 << 63),), "dc1") for n in range(logs)]
+    nodes = _ring(logs)
     parsed = parse_schema(Path(schema).read_text())
     (keyspace,) = parsed.keyspaces.values()
     ring = Topology.of(nodes, [keyspace], "QUORUM")
@@ -164,11 +168,35 @@ def rings(schema: str, folder: str, logs: int, splits: int, changes: int) -> Map
         for node in replicas:
             entries[node].append(entry)
     paths = _logs(place, list(entries.values()))
-    given = {
+    return _until_idle(_job(place, schema, _given(nodes, paths), splits), changes)
+
+
+def still(schema: str, folder: str, logs: int, splits: int, seconds: float) -> Mapping[str, object]:
+    """Watch a worker in mode realtime while nothing is written to so many logs."""
+    place = Path(folder)
+    nodes = _ring(logs)
+    paths = _logs(place, [[] for _ in nodes])
+    job = _job(place, schema, _given(nodes, paths), splits, "realtime")
+    with worker_of(job) as worker, closing(SqliteStore.open(state_of(job), "many")) as store:
+        until(lambda: len(store.states()) == splits and all(s.position for s in store.states()))
+        time.sleep(WARM_SECONDS)
+        before = cpu_seconds(worker.pid)
+        time.sleep(seconds)
+        cpu = cpu_seconds(worker.pid) - before
+    return {"idle_cpu_ns": round(cpu * _NS), "idle_ns": round(seconds * _NS)}
+
+
+def _ring(logs: int) -> Sequence[Node]:
+    """Return so many nodes with equal parts of the ring."""
+    step = (1 << 64) // logs
+    return [Node(f"node{n:02}", (n * step - (1 << 63),), "dc1") for n in range(logs)]
+
+
+def _given(nodes: Sequence[Node], paths: Mapping[str, Path]) -> Mapping[str, object]:
+    return {
         node.name: {"path": str(paths[node.name]), "tokens": list(node.tokens), "dc": "dc1"}
         for node in nodes
     }
-    return _until_idle(_job(place, schema, given, splits), changes)
 
 
 def _logs(place: Path, entries: Sequence[Sequence[bytes]]) -> dict[str, Path]:
@@ -179,8 +207,11 @@ def _logs(place: Path, entries: Sequence[Sequence[bytes]]) -> dict[str, Path]:
     return logs
 
 
-def _job(place: Path, schema: str, nodes: Mapping[str, object], splits: int) -> Path:
+def _job(
+    place: Path, schema: str, nodes: Mapping[str, object], splits: int, mode: str = "log"
+) -> Path:
     source = {
+        "mode": mode,
         "plugin": "cassandra",
         "schema": schema,
         "consistency": "QUORUM" if len(nodes) > 1 else "ONE",

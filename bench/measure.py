@@ -27,7 +27,9 @@ RECORDS: Final = (100_000, 1_000_000)  # Remembered while agreement is timed.
 WORKERS: Final = 8  # That share the agents of a ring.
 PENDING: Final = 400_000  # Among which one is looked up.
 PROBE_SECONDS_MAX: Final = 300
-TAILS: Final = ((1_000, 8), (5_000, 8))  # Mutations a second, and splits.
+TAILS: Final = ("log", 1_000), ("log", 5_000), ("realtime", 1_000)  # Mutations a second.
+TAIL_SPLITS: Final = 8
+STILL: Final = 64  # Logs, and splits.
 SPLITS: Final = (128, 1_024)  # That one worker owns.
 TABLES: Final = (200, 2_000)
 RINGS: Final = ((3, 64), (64, 64))  # Logs, and splits.
@@ -237,12 +239,13 @@ def _tails(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Measure a worker while the logs are written, and while they are not."""
     seconds = TAIL_SECONDS if recording.mutations >= min(RECORDS) else TAIL_SECONDS_QUICK
-    for rate, splits in TAILS:
-        schema, place = str(recording.schema), str(folder / f"{rate}-{splits}")
-        found = run_probe(
-            "tail", schema=schema, folder=place, rate=rate, seconds=seconds, splits=splits
-        )
-        yield f"tail.{rate}.{splits}", found
+    schema = str(recording.schema)
+    for mode, rate in TAILS:
+        written = {"rate": rate, "seconds": seconds, "splits": TAIL_SPLITS, "mode": mode}
+        place = str(folder / f"{mode}-{rate}")
+        yield f"tail.{mode}.{rate}", run_probe("tail", schema=schema, folder=place, **written)
+    ring = {"logs": STILL, "splits": STILL, "seconds": seconds}
+    yield "still", run_probe("still", schema=schema, folder=str(folder / "still"), **ring)
 
 
 def _many(

@@ -22,7 +22,7 @@ import structlog
 from bench.agreed import look_up_ns, per_entry_ns
 from bench.logs import bare, frame, identify, intake
 from bench.machine import memory_bytes_max
-from bench.many import rings, splits, tables
+from bench.many import rings, splits, still, tables
 from bench.network import through_agents
 from bench.tail import tail
 from bench.wide import wide_ddl, wide_updates
@@ -396,7 +396,7 @@ PROBES: Final[Mapping[str, Callable[..., Measured]]] = {
             imports,
         ),
         *(rows, produce, deliver, arrow, shards, tail),
-        *(splits, tables, rings),
+        *(splits, tables, rings, still),
     )
 }
 

@@ -116,8 +116,8 @@ def _sync(logs: Sequence[_Log], numbers: range, sync_seconds: float) -> Iterator
             yield time.monotonic_ns()
 
 
-def tail(
-    schema: str, folder: str, rate: int, seconds: float, splits: int = SPLITS
+def tail(  # noqa: PLR0913, PLR0917 (what is written, and how it is read)
+    schema: str, folder: str, rate: int, seconds: float, splits: int = SPLITS, mode: str = "log"
 ) -> Mapping[str, object]:
     """Write *rate* mutations a second into each of three logs; return the worker's CPU meanwhile.
 
@@ -129,7 +129,7 @@ def tail(
     warm = round(WARM_SECONDS / SYNC_SECONDS)
     syncs = warm + max(1, round(seconds / SYNC_SECONDS))
     with writer_of(schema, folders, Writes(each, syncs, warm)) as (write_on, _):
-        job = job_of(place, schema, folders, splits)
+        job = job_of(place, schema, folders, splits, mode)
         with worker_of(job) as worker, closing(SqliteStore.open(state_of(job), "tail")) as store:
             until(lambda: all(state.position for state in store.states()))
             time.sleep(WARM_SECONDS)
