@@ -372,7 +372,7 @@ class SegmentRetention:
             return 0
         noted = [note.need for note in notes]
         now_ms = self._clock.wall_ms()
-        gone = gone_bytes = 0
+        gone, gone_bytes, newest = 0, 0, ""
         for info in self._log.segments()[:-1]:
             if enough is not None and gone_bytes >= enough:
                 break
@@ -385,7 +385,16 @@ class SegmentRetention:
             ):
                 gone_bytes += self._log.size_of(info)
                 self._put_away(info)
-                gone += 1
+                gone, newest = gone + 1, info.name
+        if gone:
+            self._events.info(
+                "segments_disposed",
+                cdc_raw=str(self._log.path),
+                segments=gone,
+                size_bytes=gone_bytes,
+                newest=newest,
+                archive=None if self._disposal.archive is None else str(self._disposal.archive),
+            )
         with self._telling(self.notes):
             # A split that has not started may find in its commit that it needs them.
             rescued_copies.keep_only(

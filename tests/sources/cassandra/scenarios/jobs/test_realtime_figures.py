@@ -41,6 +41,7 @@ EVENTS = {
     "buffer is full": ("realtime_buffer_full", {"buffered_bytes", "capacity_bytes"}),
     "switch between modes": ("mode_changed", {"before", "after", "reason"}),
     "failure": ("split_failed", {"error_code", "error"}),
+    "clearing cdc dir": ("segments_disposed", {"cdc_raw", "segments", "size_bytes", "newest"}),
 }
 
 # What it wants as metrics, and what we have besides: our metric, its labels, and whether the
@@ -83,6 +84,7 @@ def job_of(folder: Path, log: LiveLog, servers: str, **options: object) -> Path:
         "mode": "realtime",
         "realtime.buffer_bytes": BUFFER_BYTES,
         "realtime.return_after_seconds": 0.5,
+        "disposal": "delete",
     }
     job = {
         "job": "job",
