@@ -31,7 +31,7 @@ from bench.brokers import broker_parser, brokers
 from bench.errors import ProbeFailedError
 from bench.figures import MD5_NS, Figure, md5_ns
 from bench.live_ends import Messages
-from bench.machine import machine_facts
+from bench.machine import busy_ticks, machine_facts
 from bench.measure import ROOT, probe
 from bench.recordings import Recording, prepare
 from bench.starting import ready_line
@@ -180,23 +180,16 @@ def measured(
         time.sleep(seconds)
         idle = (cpu_seconds(worker.pid) - before) / seconds
         for rate in RATES:
-            before, machine = cpu_seconds(worker.pid), _ticks()
+            before, machine = cpu_seconds(worker.pid), busy_ticks()
             began, waited = time.monotonic(), _waited_seconds(worker.pid)
             rows = node.write(rate, seconds)
-            busy, total = (now - then for now, then in zip(_ticks(), machine, strict=True))
+            busy, total = (now - then for now, then in zip(busy_ticks(), machine, strict=True))
             count += rows["rows"]
             until(lambda total=count: delivered(store) >= total)  # type: ignore[misc]
             cpu = cpu_seconds(worker.pid) - before
             waited = (_waited_seconds(worker.pid) - waited) / (time.monotonic() - began)
             written.append(Written(rate, **rows, cpu_seconds=cpu, busy=busy / total, waited=waited))
     return idle, written, _rows(index, received, state_of(job))
-
-
-def _ticks() -> tuple[int, int]:
-    """Return what all processors were busy so far, and what they had."""
-    fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
-    ticks = [int(field) for field in fields]
-    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)  # Idle, and waiting for a disk.
 
 
 def _waited_seconds(pid: int) -> float:

@@ -39,3 +39,10 @@ def memory_bytes_max() -> int:
     status = Path("/proc/self/status").read_text()
     (kilobytes,) = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
     return int(kilobytes) * 1024
+
+
+def busy_ticks() -> tuple[int, int]:
+    """Return what all processors were busy so far, and what they had."""
+    fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+    ticks = [int(field) for field in fields]
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)  # Idle, and waiting for a disk.

@@ -14,15 +14,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.__main__ import table
 from bench.errors import ProbeFailedError
 from bench.figures import Figure
+from bench.machine import busy_ticks
 from bench.network import FarJob, through_agents
 from bench.recordings import prepare
 from bench.tail import (
@@ -37,9 +39,9 @@ from bench.tail import (
     writer_of,
 )
 from headrace.connector.commands.cli import main as headrace
+from headrace.connector.control.jobs import read_job
 from headrace.connector.stores.sqlite.store import SqliteStore
-from headrace.plugins import Delivery, Settle
-from headrace.sinks.null import NullSink, NullWriter
+from headrace.plugins import Delivery, Failure, Settle, Writer
 from headrace.sources.cassandra.logs import folder_watch
 
 _ROOT: Final = Path(__file__).parents[1]
@@ -55,29 +57,40 @@ def work(job: str, out: str, *, inotify: bool) -> int:
     if not inotify:
         folder_watch.Inotify.watch = lambda *_: None  # type: ignore[method-assign]
     noted: list[tuple[int, int]] = []
+    sink: Any = read_job(Path(job)).sink
+    really = sink.open
 
-    class Noting(NullWriter):
-        """Notes when changes are acknowledged."""
+    def opened(made: object) -> Writer:
+        writer: Writer = really(made)
+        submit = writer.submit
 
-        def submit(self, delivery: Delivery, settle: Settle) -> None:
-            super().submit(delivery, settle)
-            noted.append((time.monotonic_ns(), self.records))
+        def noting(delivery: Delivery, settle: Settle) -> None:
+            def settled(delivered: Collection[int], failures: Sequence[Failure] = ()) -> None:
+                noted.append((time.monotonic_ns(), len(delivered)))
+                settle(delivered, failures)
 
-    def opened(_: NullSink) -> NullWriter:
-        return Noting()
+            submit(delivery, settled)
 
-    NullSink.open = opened  # type: ignore[method-assign, assignment]
+        writer.submit = noting  # type: ignore[method-assign]
+        return writer
+
+    sink.open = opened
     status = headrace(["--log-level", "error", "run", job])
-    Path(out).write_text(json.dumps(noted))
+    counts = accumulate(count for _, count in noted)
+    Path(out).write_text(json.dumps([(at, n) for (at, _), n in zip(noted, counts, strict=True)]))
     return status
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a worker gets to the logs: through agents or from directories; with events or without."""
+    """How a worker gets to the logs: through agents or from directories; with events or without.
+
+    And where the changes go.
+    """
 
     agents: bool = False
     inotify: bool = True
+    sink: Mapping[str, object] = field(default_factory=lambda: {"plugin": "null"})
 
 
 def measured(  # noqa: PLR0913, PLR0917 (what is measured, and where)
@@ -89,7 +102,7 @@ def measured(  # noqa: PLR0913, PLR0917 (what is measured, and where)
     each, syncs = round(rate * SYNC_SECONDS), round(seconds / SYNC_SECONDS)
     writes = Writes(each, syncs, sync_seconds=SYNC_SECONDS)
     with writer_of(schema, folders, writes) as (begin, ended):
-        near = job_of(folder, schema, folders, SPLITS, mode)
+        near = job_of(folder, schema, folders, SPLITS, mode, way.sink)
         reached = through_agents(near) if way.agents else nullcontext(FarJob(near, ()))
         with reached as far, _working(far.path, out, way) as worker:
             until(state_of(far.path).exists)
@@ -100,15 +113,18 @@ def measured(  # noqa: PLR0913, PLR0917 (what is measured, and where)
                 time.sleep(seconds / 2)
                 idle = cpu_seconds(worker.pid) - before
                 before, agents_ns = cpu_seconds(worker.pid), sum(far.cpu_ns())
+                machine = busy_ticks()
                 begin()
                 durable = ended()
                 until(lambda: delivered(store) >= syncs * each)
                 cpu = cpu_seconds(worker.pid) - before
                 agents_ns = sum(far.cpu_ns()) - agents_ns
+                busy, ticks = (b - a for a, b in zip(machine, busy_ticks(), strict=True))
     late = sorted(_late(durable, json.loads(out.read_text()), each))
     return {
         "idle": _PERCENT * idle / (seconds / 2),
         "change": cpu / (syncs * each) * 1e6,
+        "busy": _PERCENT * busy / ticks,
         "agents": agents_ns / (syncs * each) / 1e3,
         "p50": late[len(late) // 2],
         "p99": late[len(late) * 99 // 100],

@@ -150,8 +150,13 @@ def tail(  # noqa: PLR0913, PLR0917 (what is written, and how it is read)
     }
 
 
-def job_of(
-    place: Path, schema: str, folders: Sequence[Path], splits: int, mode: str = "log"
+def job_of(  # noqa: PLR0913, PLR0917 (what a job is made of)
+    place: Path,
+    schema: str,
+    folders: Sequence[Path],
+    splits: int,
+    mode: str = "log",
+    sink: Mapping[str, object] | None = None,
 ) -> Path:
     """Write a job that reads the logs in *folders*; return its path."""
     source = {
@@ -162,7 +167,12 @@ def job_of(
         "nodes": {folder.name: str(folder) for folder in folders},
         "splits": splits,
     }
-    job = {"job": "tail", "state": "state.db", "source": source, "sink": {"plugin": "null"}}
+    job = {
+        "job": "tail",
+        "state": "state.db",
+        "source": source,
+        "sink": dict(sink or {"plugin": "null"}),
+    }
     path = place / "job.yaml"
     path.write_text(yaml.safe_dump(job))
     return path
