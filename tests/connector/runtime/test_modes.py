@@ -95,9 +95,18 @@ def test_a_log_without_events_is_looked_at(
 ) -> None:
     """While it is written to each 2 ms; the longer it is quiet, the less often."""
     monkeypatch.setattr(rig.cassandra, "descriptor", lambda: None)
-    rig.write(1)
+    wait = rig.wake.wait
+
+    def write(timeout_ms: int, readable: int | None = None) -> None:
+        monkeypatch.setattr(rig.wake, "wait", wait)
+        rig.write(1)  # While it waits.
+        wait(timeout_ms, readable)
+
     rig.settle()
+    monkeypatch.setattr(rig.wake, "wait", write)
+    rig.until(lambda: [0] == rig.numbers)
     assert 0 < rig.pipeline._written_ms  # noqa: SLF001 (that it was noted)
+    rig.settle()
 
     def looked_after_ms(quiet_ms: int) -> int:
         rig.pipeline._written_ms = rig.clock.monotonic_ms() - quiet_ms  # noqa: SLF001 (else commits are in between)
