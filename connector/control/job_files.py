@@ -1,12 +1,14 @@
 """The job file that a job last ran with: only this file has the options of its source."""
 
+import contextlib
 from pathlib import Path
 
 from headrace.connector.control.errors import NotAvailableError
 from headrace.connector.control.jobs import job_text
+from headrace.connector.foundation.job_file import read_job_file
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.target_state import FORK_MARK, Board
-from headrace.plugins import Source
+from headrace.plugins import HeadraceError, Source
 from headrace.plugins.discovery import load
 
 
@@ -33,6 +35,17 @@ def job_file(notes: NoteCopy, job: str) -> Path:
         hint = "start it: headrace run JOB.yaml"
         raise NotAvailableError("table", f"job {job} has never run on this state", hint)
     return Path(path)
+
+
+def start_command(notes: NoteCopy, job: str) -> str:
+    """Return the command that starts *job*: with the file that it ran with, if it is known."""
+    path = notes.file or _noted(notes, job) or _noted(notes, job.partition(FORK_MARK)[0])
+    if path is None:
+        return "headrace worker WORKER.yaml"
+    with contextlib.suppress(HeadraceError):
+        if read_job_file(Path(path)).job is not None:
+            return f"headrace run {path}"
+    return f"headrace worker {path}"
 
 
 def source_class(notes: NoteCopy, job: str) -> type[Source]:

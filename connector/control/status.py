@@ -7,6 +7,7 @@ from typing import Final
 
 from headrace.connector.control.catalogue import Catalogue
 from headrace.connector.control.connector_config import whole_table
+from headrace.connector.control.job_files import start_command
 from headrace.connector.foundation.processes import is_dead
 from headrace.connector.foundation.states import (
     Desired,
@@ -22,13 +23,16 @@ from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.target_state import WHOLE_JOB, Board, Failure
 
 SILENT_MS_MIN: Final = 10_000
+NOT_STARTED: Final = "not_started"
+_HINT: Final = "hint: "  # Begins the line of an error's text that says what to do.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitStatus:
     """A split. `reason` says what failed or delays it; `generation` is the configuration it runs.
 
-    `worker` is `host:pid`, or empty if no worker owns the split. Times are ms since 1970.
+    `hint` says what to do about it. `worker` is `host:pid`, or empty if no worker owns the split;
+    then its `rate`, in bytes a second, is 0. Times are ms since 1970.
     """
 
     task: int
@@ -37,6 +41,8 @@ class SplitStatus:
     generation: int = 0
     worker: str = ""
     reason: str = ""
+    hint: str = ""
+    rate: int = 0
     attempt: int = 0
     next_attempt_ms: int | None = None
     since_ms: int | None = None
@@ -59,6 +65,7 @@ class ConnectorStatus:
     generation: int
     worker: str = ""
     reason: str = ""
+    hint: str = ""
     attempt: int = 0
     next_attempt_ms: int | None = None
     splits: Sequence[SplitStatus] = ()
@@ -80,30 +87,49 @@ def connector_statuses(
                 jobs[route.job] = _job_status(notes.store(route.job), generation, dead)
             job = jobs[route.job]
             if (problem := job.missing_tables.get(tables.get(route.source, ""))) is not None:
-                job = replace(job, state=Observed.FAILED, reason=problem)
+                job = replace(job, state=Observed.FAILED, reason=problem, hint="")
             if route.failure is not None:
-                job = replace(job, state=Observed.FAILED, reason=failure_text(route.failure))
-            state = connector_state(route.state, job.state, [s.state for s in job.splits])
-            troubled = next((s for s in job.splits if s.state is state and s.reason), None)
-            cause = job if job.reason or troubled is None else troubled
-            reason = cause.reason or unread_text(job.unread)
-            found.append(
-                ConnectorStatus(
-                    name=route.source,
-                    job=route.job,
-                    desired=route.state,
-                    state=state,
-                    job_state=job.state,
-                    generation=job.generation,
-                    worker=job.worker,
-                    reason=reason if state is not Observed.STOPPED else "",
-                    attempt=cause.attempt,
-                    next_attempt_ms=cause.next_attempt_ms,
-                    splits=job.splits,
-                    unread=job.unread,
-                )
-            )
+                reason = failure_text(route.failure)
+                job = replace(job, state=Observed.FAILED, reason=reason, hint=route.failure.hint)
+            found.append(_status(notes, route.source, route.job, route.state, job))
     return found
+
+
+def file_job_status(
+    notes: NoteCopy, job: str, *, dead: Callable[[Owner], bool] = is_dead
+) -> ConnectorStatus:
+    """Return the status of a job whose file has its sink: it is called as the job is."""
+    with notes.snapshot():
+        generation = Board(notes).wanted(job).generation
+        found = _job_status(notes.store(job), generation, dead)
+        return _status(notes, job, job, Desired.RUNNING, found)
+
+
+def _status(
+    notes: NoteCopy, name: str, job_name: str, desired: Desired, job: "_JobStatus"
+) -> ConnectorStatus:
+    state = connector_state(desired, job.state, [s.state for s in job.splits])
+    troubled = next((s for s in job.splits if s.state is state and s.reason), None)
+    cause = job if job.reason or troubled is None else troubled
+    reason, hint = cause.reason or unread_text(job.unread), cause.hint
+    if state is Observed.UNASSIGNED and desired is Desired.RUNNING and not reason:
+        hint = f"start it: {start_command(notes, job_name)}"
+        reason = f"{NOT_STARTED}: no worker runs job {job_name}; {hint}"
+    return ConnectorStatus(
+        name=name,
+        job=job_name,
+        desired=desired,
+        state=state,
+        job_state=job.state,
+        generation=job.generation,
+        worker=job.worker,
+        reason=reason if state is not Observed.STOPPED else "",
+        hint=hint if state is not Observed.STOPPED else "",
+        attempt=cause.attempt,
+        next_attempt_ms=cause.next_attempt_ms,
+        splits=job.splits,
+        unread=job.unread,
+    )
 
 
 def failure_text(failure: Failure) -> str:
@@ -148,6 +174,7 @@ def sink_status(name: str, users: Sequence[ConnectorStatus]) -> ConnectorStatus:
         generation=max((user.generation for user in users), default=0),
         worker=next((user.worker for user in users if user.worker), ""),
         reason=cause.reason if cause else "",
+        hint=cause.hint if cause else "",
         attempt=cause.attempt if cause else 0,
         next_attempt_ms=cause.next_attempt_ms if cause else None,
         splits=[replace(split, task=number) for number, split in enumerate(splits)],
@@ -161,6 +188,7 @@ class _JobStatus:
     generation: int
     worker: str
     reason: str
+    hint: str
     attempt: int
     next_attempt_ms: int | None
     splits: Sequence[SplitStatus]
@@ -184,7 +212,7 @@ def _job_status(store: Store, generation: int, dead: Callable[[Owner], bool]) ->
         state,
         generation,
         next((split.worker for split in splits if split.worker), ""),
-        _first_line(problem or (whole.reason if whole else "")),
+        *_reason_and_hint(problem or (whole.reason if whole else "")),
         whole.attempt if whole else 0,
         whole.next_attempt_ms if whole else None,
         splits,
@@ -206,12 +234,15 @@ def split_status(
     state = split_state(owner, problem, seen)
     if seen is None or seen.state is not state or owner not in (None, seen.worker):
         seen = Seen(split=split, state=state, generation=0)  # The record that exists is outdated.
+    reason, hint = _reason_and_hint(problem or seen.reason)
     return SplitStatus(
         task=task,
         split=split,
         state=state,
         worker=workers.get(owner or "", ""),
-        reason=_first_line(problem or seen.reason),
+        reason=reason,
+        hint=hint,
+        rate=lease.rate if lease is not None and owner else 0,
         generation=seen.generation,
         attempt=seen.attempt,
         next_attempt_ms=seen.next_attempt_ms,
@@ -233,5 +264,7 @@ def live_workers(store: Store, dead: Callable[[Owner], bool]) -> dict[str, str]:
     }
 
 
-def _first_line(text: str) -> str:
-    return text.partition("\n")[0]
+def _reason_and_hint(text: str) -> tuple[str, str]:
+    """Return the first line of a stored error, and what the hint in a later line says."""
+    first, *others = text.split("\n")
+    return first, next((line.removeprefix(_HINT) for line in others if line.startswith(_HINT)), "")

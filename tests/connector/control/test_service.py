@@ -43,6 +43,7 @@ def test_describe(service: ControlService) -> None:
         ("name", "plugin", "create_statement"),
         (("k", "bus", "CREATE DATA_SINK k WITH 'bus://a,b?line=2' AND seats = 7;"),),
     ) == run(service, "DESCRIBE DATA_SINKS")
+    start = "start it: headrace worker WORKER.yaml"
     assert ResultTable(
         ("name", "sink", "state", "problem", "create_statement"),
         (
@@ -50,14 +51,14 @@ def test_describe(service: ControlService) -> None:
                 "flow.Shop.table",
                 "k",
                 "UNASSIGNED",
-                "",
+                f"not_started: no worker runs job j; {start}",
                 """CREATE DATA_SOURCE flow ON TABLE "Shop"."table" WITH k AND job = 'j';""",
             ),
             (
                 "flow.shop.orders",
                 "k",
                 "UNASSIGNED",
-                "",
+                f"not_started: no worker runs job k; {start}",
                 "CREATE DATA_SOURCE flow ON TABLE shop.orders WITH k;",
             ),
         ),

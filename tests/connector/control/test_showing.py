@@ -1,9 +1,11 @@
 """SHOW lists what the state file has about all sources, or about one."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from headrace.connector.control.job_files import note_job_file
 from headrace.connector.control.service import ControlService
 from headrace.connector.control.status import time_text
 from headrace.connector.foundation.states import Observed
@@ -63,6 +65,25 @@ def test_status(shown: ControlService) -> None:
     assert ("flow.s.u", "UNASSIGNED") == (found.rows[1][0], found.rows[1][4])
 
 
+@pytest.mark.parametrize(("text", "command"), [("job: other", "run"), ("rest: {}", "worker")])
+def test_the_command_that_starts_a_job(
+    shown: ControlService, connection: NoteCopy, tmp_path: Path, text: str, command: str
+) -> None:
+    """The reason of a source that no worker runs has the command for it: with its file, if known.
+
+    A source that is not to run has none.
+    """
+    show, file = "SHOW STATUS FOR DATA_SOURCE flow ON TABLE s.u", tmp_path / "job.yaml"
+    file.write_text(f"state: state.db\nsource: {{}}\n{text}\n")
+    if connection.file is None:  # A store that machines share is named by a file.
+        said = "not_started: no worker runs job other; start it: headrace worker WORKER.yaml"
+        assert said == run(shown, show).rows[0][-1]
+        note_job_file(connection, "other", file)
+        assert run(shown, show).rows[0][-1].endswith(f"start it: headrace {command} {file}")
+    run(shown, "STOP DATA_SOURCE flow ON TABLE s.u")
+    assert ("STOPPED", "") == run(shown, show).rows[0][4::4]
+
+
 def test_verbs_are_seen(shown: ControlService) -> None:
     """PAUSE and STOP change the target state that STATUS shows."""
     for verb, expected in [("PAUSE", "PAUSED"), ("STOP", "STOPPED"), ("RESUME", "RUNNING")]:
@@ -106,7 +127,7 @@ def test_a_missing_table(connection: NoteCopy, shown: ControlService) -> None:
     (found,) = run(shown, "SHOW STATUS FOR DATA_SOURCE flow ON TABLE s.v").rows
     assert ("FAILED", "config: no s.v") == (found[4], found[-1])
     (found,) = run(shown, "SHOW STATUS FOR DATA_SOURCE flow ON TABLE s.u").rows
-    assert ("UNASSIGNED", "") == (found[4], found[-1])
+    assert ("UNASSIGNED", "not_started") == (found[4], found[-1].partition(":")[0])
     failed = ("other", "", "failed", "", "", "config", "no s.v", "")
     assert (failed,) == run(shown, "SHOW ERRORS FOR DATA_SOURCE flow ON TABLE s.v").rows
     assert failed in run(shown, "SHOW ERRORS").rows
@@ -130,4 +151,4 @@ def test_a_part_that_cannot_be_read(connection: NoteCopy, shown: ControlService)
     assert ("RUNNING", f"agent_unavailable: {told}") == (found[4], found[-1])
     store.dismiss("w")
     (found,) = run(shown, "SHOW STATUS FOR DATA_SOURCE flow ON TABLE s.t").rows
-    assert ("UNASSIGNED", "") == (found[4], found[-1])
+    assert ("UNASSIGNED", "not_started") == (found[4], found[-1].partition(":")[0])

@@ -106,7 +106,8 @@ def test_lookout(seen: Seen, tmp_path: Path) -> None:
     assert "no data source yet" in lookout.health()
 
     seen.run("CREATE DATA_SINK k WITH bus://a; CREATE DATA_SOURCE flow ON TABLE s.t WITH k;")
-    assert "1 UNASSIGNED · flow.s.t: UNASSIGNED" == lookout.health()
+    reason = "not_started: no worker runs job k; start it: headrace worker WORKER.yaml"
+    assert f"1 UNASSIGNED · flow.s.t: {reason}" == lookout.health()
     assert "" == lookout.lag()  # Its job has never run.
     assert {"k": "bus://a"} == lookout.known().sinks
     assert "state_file: " in lookout_on(tmp_path / "none.db").health()
