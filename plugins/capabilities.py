@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from headrace.plugins.check_results import Finding, Nearness, TableWarning
+from headrace.plugins.check_results import Finding, LogSpace, Nearness, TableWarning
 from headrace.plugins.config.realtime_options import RealtimeOptions
 from headrace.plugins.contract import Demand, Source, Split
 from headrace.plugins.errors import ConfigError, HeadraceError, Problem
@@ -315,6 +315,19 @@ class PartialReading(Capability):
 
         The rest was read; a run until idle ends with these errors. May also be called after all
         readers are closed.
+        """
+
+
+class LogSpaces(Capability):
+    """It knows how much of their disks its logs take: `headrace status`."""
+
+    refusal = Problem("source", "does not know its disks")
+
+    @abstractmethod
+    def log_spaces(self) -> Sequence[LogSpace]:
+        """Return the space of each log whose disk can be asked; without a network.
+
+        Called after `plan`. A log that cannot be read now is left out.
         """
 
 

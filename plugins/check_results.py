@@ -21,6 +21,35 @@ class Backlog:
     problem: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSpace:
+    """What one log takes of its disk; None where something is not known.
+
+    `partition` is as in `Position.describe`. It may grow up to `limit_bytes`, and as far as
+    `free_bytes` allow; `growth` is what was added lately, in bytes a second.
+    """
+
+    partition: Mapping[str, str]
+    used_bytes: int
+    limit_bytes: int | None = None
+    free_bytes: int | None = None
+    growth: float | None = None
+
+    @property
+    def room_bytes(self) -> int | None:
+        """How much more it can take."""
+        rooms = [] if self.free_bytes is None else [self.free_bytes]
+        if self.limit_bytes is not None:
+            rooms.append(max(0, self.limit_bytes - self.used_bytes))
+        return min(rooms, default=None)
+
+    @property
+    def full_in_seconds(self) -> float | None:
+        """How long its room lasts; None if it does not grow."""
+        room = self.room_bytes
+        return room / self.growth if self.growth and room is not None else None
+
+
 class CheckResult(StrEnum):
     """How a check ended; UNKNOWN where it could not be determined."""
 

@@ -28,6 +28,7 @@ COMMANDS: Final = {
         "headrace.connector.commands.access.hash_password:main",
         "for a file of users",
     ),
+    "status": ("headrace.connector.commands.health.status:main", "how all jobs are, on one screen"),
     "verify": ("headrace.connector.commands.verify:verify_main", "check the books of a job"),
     "gaps": ("headrace.connector.commands.gaps:gaps_main", "what was lost unread"),
     "accept": ("headrace.connector.commands.gaps:accept_main", "continue without it"),

@@ -4,6 +4,7 @@ import base64
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +27,7 @@ from headrace.connector.history.durations import duration_ms
 from headrace.connector.language.rendering import ResultTable, StatementWarning
 from headrace.connector.language.statements import PreviewSource, SetMode, SetPosition
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.plugins import Document, EncodedPosition, TableChecks
+from headrace.plugins import Document, EncodedPosition, LogSpace, TableChecks
 from headrace.plugins.stores.kept_modes import ModeOutcome
 
 PREVIEW_ROWS: Final = 10
@@ -35,6 +36,27 @@ LOOK_SECONDS: Final = 0.1  # Between two looks at what became of a request.
 
 _MS, _US = 1_000, 1_000_000
 Part = Sequence[Any]  # Any: JSON.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLag:
+    """How far a job is behind, by the parts of its source: of each the slowest split.
+
+    `left` are bytes and files, `problems` say why other parts cannot be read, `oldest_us` is the
+    time of the oldest unpublished change, and `spaces` are the disks of the logs.
+    """
+
+    left: Mapping[str, tuple[int, int]]
+    problems: Mapping[str, str]
+    oldest_us: int | None
+    spaces: Mapping[str, LogSpace]
+
+    @property
+    def age_seconds(self) -> float | None:
+        """How old the oldest unpublished change is; None if that is not known."""
+        if self.oldest_us is not None:
+            return max(0.0, time.time() - self.oldest_us / _US)
+        return None if any(size_bytes for size_bytes, _ in self.left.values()) else 0.0
 
 
 class Running:
@@ -238,28 +260,39 @@ class Running:
         positions = {split: _position(made) for split, made, _ in found}
         return self._commands.move(name, positions, dry_run=dry_run)
 
-    def _lag_rows(self, job: str, names: Sequence[str]) -> list[tuple[str, ...]]:
-        """Return the lag of *job*, for each of its sources *names*: that of the slowest split."""
+    def job_lag(self, job: str) -> JobLag:
+        """Return how far *job* is behind.
+
+        Raises:
+            NotAvailableError: its source does not know.
+
+        """
         found = self._ask({"verb": "lag", **self._file_of(job)})
-        worst: dict[str, tuple[int, int]] = {}
+        left: dict[str, tuple[int, int]] = {}
         problems: dict[str, str] = {}
         for partition, size_bytes, files, problem in found["parts"]:
             key = pairs_text(partition)
             if problem:
                 problems[key] = problem
             else:
-                worst[key] = max(worst.get(key, (0, 0)), (size_bytes, files))
-        oldest_us, oldest, age = found["oldest_us"], "", "0.0"
-        if oldest_us is not None:
-            oldest = time_text(oldest_us // _MS)
-            age = f"{max(0.0, time.time() - oldest_us / _US):.1f}"
-        elif any(size_bytes for size_bytes, _ in worst.values()):
-            age = ""
+                left[key] = max(left.get(key, (0, 0)), (size_bytes, files))
+        spaces = [LogSpace(**each) for each in found["spaces"]]
+        return JobLag(
+            left=left,
+            problems=problems,
+            oldest_us=found["oldest_us"],
+            spaces={pairs_text(each.partition): each for each in spaces},
+        )
+
+    def _lag_rows(self, job: str, names: Sequence[str]) -> list[tuple[str, ...]]:
+        lag = self.job_lag(job)
+        oldest = "" if lag.oldest_us is None else time_text(lag.oldest_us // _MS)
+        age = "" if lag.age_seconds is None else f"{lag.age_seconds:.1f}"
         rows = [
             (partition, str(size_bytes), str(files), oldest, age, "")
-            for partition, (size_bytes, files) in worst.items()
+            for partition, (size_bytes, files) in lag.left.items()
         ]
-        rows += [(partition, "", "", "", "", problem) for partition, problem in problems.items()]
+        rows += [(partition, "", "", "", "", why) for partition, why in lag.problems.items()]
         return [(name, *row) for name in names for row in rows]
 
     def _file_for(self, sink: str) -> Path | None:
@@ -284,7 +317,14 @@ class Running:
         return self._file
 
     def _file_of(self, job: str) -> Mapping[str, str]:
-        return {"job": job, "job_file": str(job_file(self._notes, job))}
+        """Return a job and its file: the one that it ran with, or the worker's before that."""
+        try:
+            path = job_file(self._notes, job)
+        except NotAvailableError:
+            if self._file is None:
+                raise
+            path = self._file.absolute()
+        return {"job": job, "job_file": str(path)}
 
 
 def wait_for_outcome(commands: Commands, job: str, request: int, *, seconds: float) -> None:

@@ -11,7 +11,7 @@ from headrace.connector.control.entries import NAME_KEY, SinkEntry, SourceEntry
 from headrace.connector.control.errors import NotFoundError
 from headrace.connector.control.offsets import Offset, OffsetsChange
 from headrace.connector.control.plugins.probing import Ask, ask
-from headrace.connector.control.running import Running
+from headrace.connector.control.running import JobLag, Running
 from headrace.connector.control.showing import show
 from headrace.connector.language.rendering import STATEMENT_COLUMN, ResultTable, StatementWarning
 from headrace.connector.language.statements import (
@@ -159,6 +159,10 @@ class ControlService:
         if warnings:
             self.commands.note_warnings(source.name, [warning.code for warning in warnings])
         return tuple(warnings)
+
+    def job_lag(self, job: str) -> JobLag:
+        """Return how far a job is behind, as SHOW LAG has it. Raises NotAvailableError."""
+        return self._running.job_lag(job)
 
     def alter_offsets(
         self, name: str, wanted: Sequence[Offset], *, dry_run: bool = False

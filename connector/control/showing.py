@@ -41,7 +41,7 @@ def show(
         return _modes(commands, chosen)
     if subject is Subject.MODE_CHANGES:
         return mode_changes(commands, chosen)
-    return _errors(notes, chosen, ".".join(whole_table(source.table)) if source else "")
+    return errors_of(notes, chosen, ".".join(whole_table(source.table)) if source else "")
 
 
 def pairs_text(pairs: Mapping[str, str] | Mapping[str, int | str]) -> str:
@@ -120,8 +120,11 @@ def mode_changes(
     return ResultTable(("name", *CHANGE_COLUMNS), tuple(rows))
 
 
-def _errors(notes: NoteCopy, chosen: Sequence[ConnectorStatus], table: str) -> ResultTable:
-    """Return the errors that stopped jobs and splits, then the losses, newest first."""
+def errors_of(notes: NoteCopy, chosen: Sequence[ConnectorStatus], table: str = "") -> ResultTable:
+    """Return the errors that stopped jobs and splits, then the losses, newest first.
+
+    With a *table* only its losses.
+    """
     columns = ("job", "split", "kind", "table", "place", "code", "message", "size_bytes")
     rows: list[tuple[str, ...]] = []
     for job in dict.fromkeys(status.job for status in chosen):

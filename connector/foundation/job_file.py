@@ -1,5 +1,6 @@
 """Reads a job file and checks its parts."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from headrace.plugins import ConfigError, Problem, option, parse_config
 EARLIEST: Final = "earliest"
 PER_JOB: Final = "job"
 PER_SPLIT: Final = "split"
+DEFAULT_STATE: Final = "headrace.db"  # In the working folder.
+STATE_VARIABLE: Final = "HEADRACE_STATE"
 FILE_SUFFIXES: Final = (".yaml", ".yml")
 _MIB: Final = 1024 * 1024
 JOB_FILE_BYTES_MAX: Final = _MIB
@@ -139,6 +142,21 @@ class JobFile:
         default=(".",),
     )
     rest: Mapping[str, Any] = option("The HTTP server of `headrace worker`.", default={})
+
+
+def state_given(given: str | None, *, create: bool = False) -> Path:
+    """Return the state that a user named, or the one that is meant where none is named.
+
+    Raises:
+        ConfigError: there is none, and it is not to be made.
+
+    """
+    named = given or os.environ.get(STATE_VARIABLE)
+    place = Path(named or DEFAULT_STATE)
+    if not (create or named or place.exists()):
+        hint = f"give STATE, or set {STATE_VARIABLE}; `headrace shell` makes a state with CREATE"
+        raise ConfigError([Problem("", f"there is no {DEFAULT_STATE} here", hint)])
+    return place
 
 
 def read_job_file(path: Path) -> JobFile:

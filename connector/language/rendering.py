@@ -95,19 +95,19 @@ def render_table(result: ResultTable, how: Rendering) -> str:
         shown = (printable(statement, kept="\n\t") for (statement,) in result.rows)
         return "".join(f"\n{statement}\n" for statement in shown) + "\n"
     columns, rows = _printable(result)
-    widths = [max(map(_width, cells)) for cells in zip(columns, *rows, strict=True)]
+    widths = [max(map(text_width, cells)) for cells in zip(columns, *rows, strict=True)]
     rule = "-" + "-+-".join("-" * width for width in widths) + "-"
     if rows and len(rule) > how.width:
         return render_expanded(result, how)
     styles, paint = _styles(result), how.palette.paint
     heads = [
-        paint(head, column) + " " * (width - _width(column))
+        paint(head, column) + " " * (width - text_width(column))
         for column, width, (head, _) in zip(columns, widths, styles, strict=True)
     ]
     lines = [f" {' | '.join(heads)}", rule]
     for row in rows:
         cells = (
-            " " * (width - _width(cell)) + paint(style, cell)
+            " " * (width - text_width(cell)) + paint(style, cell)
             for cell, width, (_, style) in zip(row, widths, styles, strict=True)
         )
         lines.append(f" {' | '.join(cells)}")
@@ -120,13 +120,13 @@ def render_expanded(result: ResultTable, how: Rendering) -> str:
         return ""
     columns, rows = _printable(result)
     styles, paint = _styles(result), how.palette.paint
-    name_width = max(map(_width, columns))
+    name_width = max(map(text_width, columns))
     text = ""
     for number, row in enumerate(rows, 1):
-        value_width = max(map(_width, row))
+        value_width = max(map(text_width, row))
         text += f"\n@ Row {number}\n-{'-' * name_width}-+-{'-' * value_width}-\n"
         for column, cell, (head, style) in zip(columns, row, styles, strict=True):
-            padding = " " * (name_width - _width(column))
+            padding = " " * (name_width - text_width(column))
             text += f" {paint(head, column)}{padding} | {paint(style, cell)}\n"
     return f"{text}\n({len(rows)} rows)\n{_footer(result)}"
 
@@ -187,5 +187,6 @@ def _objects(result: ResultTable) -> list[dict[str, str]]:
     return [dict(zip(result.columns, row, strict=True)) for row in result.rows]
 
 
-def _width(text: str) -> int:
+def text_width(text: str) -> int:
+    """Return how many terminal columns a printable text takes."""
     return len(text) if text.isascii() else sum(map(display_width, text))

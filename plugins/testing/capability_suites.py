@@ -13,6 +13,7 @@ from headrace.plugins.capabilities import (
     Locality,
     LogArchive,
     LogSearch,
+    LogSpaces,
     MicroBatches,
     PartialReading,
     Relocation,
@@ -219,6 +220,24 @@ class PartialReadingSuite(CapabilitySuite):
 
         assert {} == PartialReading.of(source).unreadable()
         assert [] == list(PartialReading.of(source).unread())
+
+
+class LogSpacesSuite(CapabilitySuite):
+    """The source knows how much of their disks its logs take."""
+
+    capability: ClassVar[type] = LogSpaces
+
+    def test_spaces_are_of_its_logs(self, driver: SourceDriver) -> None:
+        """Each is of a log that `backlog` names, once, and takes at least what is left of it."""
+        source = driver.source()
+        (split, *_) = source.plan()
+        left = {str(part.partition): part.size_bytes for part in source.backlog(split, None)}
+        spaces = LogSpaces.of(source).log_spaces()
+        used = {str(space.partition): space.used_bytes for space in spaces}
+
+        assert len(used) == len(spaces)
+        assert used.keys() <= left.keys()
+        assert all(left[partition] <= size for partition, size in used.items())
 
 
 class BulkReadingSuite(CapabilitySuite):

@@ -16,6 +16,8 @@ from headrace.plugins import (
     JobTraces,
     Locality,
     LogSearch,
+    LogSpace,
+    LogSpaces,
     MicroBatches,
     Nearness,
     News,
@@ -40,7 +42,7 @@ from headrace.plugins import (
 from headrace.plugins.metrics import Measure
 from headrace.plugins.records.columns import TableType, TypedChanges
 from headrace.plugins.traces import Trace
-from headrace.sources.cassandra.agent.metrics import measures_of
+from headrace.sources.cassandra.agent.metrics import directories, measures_of
 from headrace.sources.cassandra.agent.traces import forget, traces_of
 from headrace.sources.cassandra.columns.column_types import table_type
 from headrace.sources.cassandra.columns.from_avro import typed_values
@@ -59,6 +61,7 @@ from headrace.sources.cassandra.logs.seek import (
     located,
     spared_bytes,
 )
+from headrace.sources.cassandra.logs.space import spaces
 from headrace.sources.cassandra.reader import CassandraReader
 from headrace.sources.cassandra.reading.segment_index import SectionFilter
 from headrace.sources.cassandra.resources import Parts
@@ -92,6 +95,7 @@ class CassandraSource(
     Tables,
     TableChecks,
     PartialReading,
+    LogSpaces,
     MicroBatches,
     LogSearch,
     TypedColumns,
@@ -372,6 +376,10 @@ class CassandraSource(
     def unreadable(self) -> Mapping[str, Problem]:
         """Return the logs that cannot be read now, by node; see `unread.unread_of`."""
         return unread_of(self._parts)
+
+    def log_spaces(self) -> Sequence[LogSpace]:
+        """Return the space of each `cdc_raw` of this machine; see `space`."""
+        return spaces(directories(self.config.nodes), self._parts.cdc_bytes_max)
 
     def measures(self) -> Sequence[Measure]:
         """Return how much was read, and how full the nodes' directories are."""

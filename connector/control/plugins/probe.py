@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ from headrace.plugins import (
     Demand,
     Encoding,
     HeadraceError,
+    LogSpaces,
     Position,
     Reader,
     Record,
@@ -109,6 +111,7 @@ def lag(question: Question) -> Json:
 
     `parts` has partition, bytes, files and problem of each part of each split. `oldest_us` is the
     time of the oldest unpublished change, in µs since 1970; null if there is none or it is unknown.
+    `spaces` has partition, used, limit and free bytes, and growth, of each log whose disk is known.
     """
     with _opened(question) as (source, stands):
         parts = [
@@ -116,13 +119,14 @@ def lag(question: Question) -> Json:
             for split, position in stands
             for part in source.backlog(split, position)
         ]
+        spaces = source.log_spaces() if isinstance(source, LogSpaces) else ()
         oldest_us = None
         if any(size_bytes for _, size_bytes, _, _ in parts):
             readers = [source.open(split, position) for split, position in stands]
             with contextlib.suppress(RetriableError):  # A part that cannot be read now.
                 times = [record.timestamp_us for reader in readers for record in _first(reader)]
                 oldest_us = min((time_us for time_us in times if time_us > 0), default=None)
-        return {"parts": parts, "oldest_us": oldest_us}
+        return {"parts": parts, "oldest_us": oldest_us, "spaces": [*map(asdict, spaces)]}
 
 
 def locate(question: Question) -> Json:

@@ -1,0 +1,48 @@
+"""Sizes and times as people read them, and lines in columns."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from headrace.connector.language.rendering import printable, text_width
+
+_KIB: Final = 1024.0
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_LONG: Final = 365 * 86_400.0
+_SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
+_SHORT: Final = 10.0  # Below it a digit behind the point says something.
+
+
+def size_text(size_bytes: float) -> str:
+    """Return `1.2 MiB`."""
+    size = float(size_bytes)
+    for unit in _UNITS:
+        if size < _KIB or unit == _UNITS[-1]:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= _SHORT else f"{size:.1f} {unit}"
+        size /= _KIB
+    raise AssertionError(size_bytes)
+
+
+def span_text(seconds: float) -> str:
+    """Return `3 s`, `5.0 min`, `2.5 h` or `12 d`."""
+    if seconds > _LONG:
+        return "over a year"
+    for length, unit in _SPANS:
+        if seconds >= length:
+            count = seconds / length
+            return f"{count:.0f} {unit}" if count >= _SHORT else f"{count:.1f} {unit}"
+    return f"{seconds:.1f} s" if 0 < seconds < _SHORT else f"{seconds:.0f} s"
+
+
+def columns_text(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return lines in columns, below their heads; nothing without rows."""
+    if not rows:
+        return ""
+    table = [heads, *([printable(cell) or "-" for cell in row] for row in rows)]
+    widths = [max(map(text_width, cells)) for cells in zip(*table, strict=True)]
+    lines = (
+        "  ".join(
+            cell + " " * (width - text_width(cell)) for cell, width in zip(row, widths, strict=True)
+        )
+        for row in table
+    )
+    return "".join(f"{line.rstrip()}\n" for line in lines)

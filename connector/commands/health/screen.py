@@ -1,0 +1,167 @@
+"""An overview as a screen of text, and as a JSON document."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from headrace.connector.commands.health.amounts import columns_text, size_text, span_text
+from headrace.connector.control.health.overview import Line, Overview
+from headrace.connector.control.running import JobLag
+from headrace.connector.control.status import time_text
+from headrace.connector.foundation.states import Observed
+from headrace.connector.language.rendering import printable
+from headrace.plugins import LogSpace
+
+ERRORS_SHOWN_MAX: Final = 5
+_SOURCES: Final = ("SOURCE", "SINK", "JOB", "STATE", "SPLITS", "LAG", "BEHIND", "RATE", "WORKER")
+_LOGS: Final = ("LOG", "JOB", "BEHIND", "ON DISK", "FULL IN")
+_ERRORS: Final = ("JOB", "SPLIT", "KIND", "TABLE", "ERROR")
+
+
+def screen_of(overview: Overview, place: str) -> str:
+    """Return the text of the screen; *place* is what was asked for."""
+    troubles = overview.troubles
+    said = f"{len(troubles)} to look at: {'; '.join(troubles)}" if troubles else "all is well"
+    parts = [f"{place}: {said}\n"]
+    for missing, statement in overview.missing:
+        parts.append(f"{missing}: {statement}\n")
+    if overview.lines:
+        parts += ["\n", columns_text(_SOURCES, [_source_row(overview, e) for e in overview.lines])]
+    parts += _notes(overview)
+    if logs := [*_log_rows(overview)]:
+        parts += ["\n", columns_text(_LOGS, logs)]
+    parts.append(_errors(overview))
+    return "".join(parts)
+
+
+def _source_row(overview: Overview, line: Line) -> list[str]:
+    status, lag = line.status, overview.lags.get(line.status.job)
+    running = sum(split.state is Observed.RUNNING for split in status.splits)
+    age = behind = ""
+    if isinstance(lag, JobLag):
+        age = "" if lag.age_seconds is None else span_text(lag.age_seconds)
+        behind = _behind_text(*map(sum, zip(*lag.left.values(), strict=True))) if lag.left else ""
+    return [
+        *(status.name, line.sink, status.job, status.state.value),
+        *(f"{running}/{len(status.splits)}", age, behind, f"{size_text(line.rate)}/s"),
+        status.worker,
+    ]
+
+
+def _notes(overview: Overview) -> Iterator[str]:
+    """Yield the reason and the next step of each source that has one, and why a lag is unknown."""
+    for line in overview.lines:
+        status = line.status
+        said = [status.reason] if status.reason else []
+        if status.next_attempt_ms is not None:
+            said.append(f"attempt {status.attempt}, next at {time_text(status.next_attempt_ms)}")
+        lag = overview.lags.get(status.job)
+        if isinstance(lag, str) and not status.reason:
+            said.append(f"lag not known: {lag}")
+        if said or line.next:
+            text = "; ".join(said) or status.state.value
+            yield f"\n{printable(status.name)}: {printable(text)}\n"
+        if line.next and line.next not in status.reason:
+            yield f"  next: {printable(line.next)}\n"
+
+
+def _log_rows(overview: Overview) -> Iterator[list[str]]:
+    for job, part, lag in _logs(overview):
+        behind = _behind_text(*lag.left[part]) if part in lag.left else ""
+        space = lag.spaces.get(part)
+        yield [
+            *(part or "all", job, lag.problems.get(part, behind)),
+            *(_space_texts(space) if space else ("", "")),
+        ]
+
+
+def _logs(overview: Overview) -> Iterator[tuple[str, str, JobLag]]:
+    """Yield each part of the source of each job that knows its lag."""
+    for job, lag in overview.lags.items():
+        if isinstance(lag, JobLag):
+            parts = dict.fromkeys([*lag.left, *lag.problems, *lag.spaces])
+            yield from ((job, part, lag) for part in parts)
+
+
+def _behind_text(size_bytes: int, files: int) -> str:
+    return f"{size_text(size_bytes)} in {files} files" if size_bytes else "nothing"
+
+
+def _space_texts(space: LogSpace) -> tuple[str, str]:
+    """Return how full a disk is, and when it will be."""
+    text, left = size_text(space.used_bytes), space.full_in_seconds
+    if space.limit_bytes:
+        percent = 100 * space.used_bytes / space.limit_bytes
+        text += f" of {size_text(space.limit_bytes)} ({percent:.0f} %)"
+    elif space.free_bytes is not None:
+        text += f", {size_text(space.free_bytes)} free"
+    return text, "" if left is None else span_text(left)
+
+
+def _errors(overview: Overview) -> str:
+    """Return the newest errors but the reasons above: parts that are unread, and losses."""
+    found = [dict(zip(overview.errors.columns, row, strict=True)) for row in overview.errors.rows]
+    rows = [e for e in found if e["kind"] != "failed" or e["split"]]
+    if not rows:
+        return ""
+    shown = [
+        [
+            *(each["job"], each["split"], each["kind"], each["table"]),
+            ": ".join(filter(None, (each["code"], each["place"], each["message"]))),
+        ]
+        for each in rows[:ERRORS_SHOWN_MAX]
+    ]
+    more = len(rows) - len(shown)
+    end = f"and {more} more: SHOW ERRORS\n" if more else ""
+    return f"\n{columns_text(_ERRORS, shown)}{end}"
+
+
+def document_of(overview: Overview) -> Mapping[str, Any]:  # Any: JSON.
+    """Return the overview as JSON has it; what is not known is null."""
+    return {
+        "well": not overview.troubles,
+        "troubles": [*overview.troubles],
+        "missing": [
+            {"missing": said, "statement": statement} for said, statement in overview.missing
+        ],
+        "sources": [_source_document(overview, line) for line in overview.lines],
+        "logs": [*_log_documents(overview)],
+        "errors": [
+            dict(zip(overview.errors.columns, row, strict=True)) for row in overview.errors.rows
+        ],
+    }
+
+
+def _source_document(overview: Overview, line: Line) -> Mapping[str, Any]:
+    status, lag = line.status, overview.lags.get(line.status.job)
+    is_known = isinstance(lag, JobLag)
+    return {
+        "name": status.name,
+        "sink": line.sink,
+        "job": status.job,
+        "wanted": status.desired.value,
+        "state": status.state.value,
+        "reason": status.reason,
+        "next": line.next,
+        "worker": status.worker,
+        "splits": len(status.splits),
+        "running": sum(split.state is Observed.RUNNING for split in status.splits),
+        "rate_bytes": line.rate,
+        "lag_seconds": lag.age_seconds if isinstance(lag, JobLag) else None,
+        "lag_bytes": sum(b for b, _ in lag.left.values()) if isinstance(lag, JobLag) else None,
+        "lag_problem": None if is_known else lag,
+    }
+
+
+def _log_documents(overview: Overview) -> Iterator[Mapping[str, Any]]:
+    for job, part, lag in _logs(overview):
+        size_bytes, files = lag.left.get(part, (None, None))
+        space = lag.spaces.get(part)
+        yield {
+            "log": part,
+            "job": job,
+            "behind_bytes": size_bytes,
+            "behind_files": files,
+            "problem": lag.problems.get(part),
+            "space": space and {**asdict(space), "full_in_seconds": space.full_in_seconds},
+        }

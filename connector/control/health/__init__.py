@@ -1,0 +1,1 @@
+"""How jobs are: what `headrace status` and `headrace doctor` say."""

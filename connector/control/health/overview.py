@@ -1,0 +1,125 @@
+"""What `headrace status` shows: the rows of SHOW STATUS, LAG and ERRORS, and what to do next."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.connector.control.errors import StatementError
+from headrace.connector.control.running import JobLag
+from headrace.connector.control.service import ControlService
+from headrace.connector.control.showing import errors_of
+from headrace.connector.control.status import ConnectorStatus
+from headrace.connector.foundation.states import Desired, Observed
+from headrace.connector.language.formatting import format_statement
+from headrace.connector.language.rendering import ResultTable
+from headrace.connector.language.statements import SteerSource, Verb
+from headrace.connector.stores.note_copy import NoteCopy
+
+WELL: Final = (Observed.RUNNING, Observed.PAUSED, Observed.STOPPED)
+FULL_SECONDS_MIN: Final = 3600.0  # A disk that is full earlier needs a hand.
+_NO_SINK: Final = (
+    "there is no data sink",
+    "CREATE DATA_SINK k WITH 'kafka://HOST:9092?topic=changes';",
+)
+_NO_SOURCE: Final = (
+    "there is no data source",
+    "CREATE DATA_SOURCE cdc ON TABLE ks.t WITH {};",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A data source, or a job whose file has its sink; `next` says what to do if it is not well."""
+
+    status: ConnectorStatus
+    sink: str
+    next: str = ""
+
+    @property
+    def rate(self) -> int:
+        """How many bytes a second its job reads."""
+        return sum(split.rate for split in self.status.splits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """See the module. `lags` are by job: how far it is behind, or why that is not known.
+
+    `missing` are what has to be defined, each with the statement that does.
+    """
+
+    lines: Sequence[Line]
+    lags: Mapping[str, JobLag | str]
+    errors: ResultTable
+    missing: Sequence[tuple[str, str]] = ()
+
+    @property
+    def troubles(self) -> Sequence[str]:
+        """What needs a hand, in short; nothing if all is well."""
+        return [*self._troubles()]
+
+    def _troubles(self) -> Iterator[str]:
+        yield from (said for said, _ in self.missing)
+        for line in self.lines:
+            if line.status.state not in WELL:
+                yield f"{line.status.name} is {line.status.state.value}"
+        for job, lag in self.lags.items():
+            if isinstance(lag, str):
+                continue
+            yield from (f"{part} of {job} cannot be read" for part in lag.problems)
+            for part, space in lag.spaces.items():
+                left = space.full_in_seconds
+                if space.room_bytes == 0 or (left is not None and left < FULL_SECONDS_MIN):
+                    yield f"the disk of {part} is almost full"
+
+
+def overview_of(notes: NoteCopy, service: ControlService, job: Line | None = None) -> Overview:
+    """Return the overview of what *service* has on *notes*, and of the *job* of a file.
+
+    It asks the sources how far they are behind, which may take seconds.
+    """
+    commands = service.commands
+    sinks = {source.name: source.sink for source in commands.sources()}
+    lines = [
+        Line(status=status, sink=sinks.get(status.name, ""), next=_next(service, status))
+        for status in commands.statuses().values()
+    ]
+    if job is not None:
+        lines.append(job)
+    lags: dict[str, JobLag | str] = {}
+    for name in dict.fromkeys(line.status.job for line in lines):
+        try:
+            lags[name] = service.job_lag(name)
+        except StatementError as error:
+            lags[name] = error.problems[0].message
+    return Overview(
+        lines=lines,
+        lags=lags,
+        errors=errors_of(notes, [line.status for line in lines]),
+        missing=() if job is not None else _missing(service),
+    )
+
+
+def _missing(service: ControlService) -> Sequence[tuple[str, str]]:
+    sinks = service.commands.sinks()
+    found = [] if sinks else [_NO_SINK]
+    if not service.commands.statuses():
+        said, statement = _NO_SOURCE
+        found.append((said, statement.format(sinks[0].name if sinks else "k")))
+    return found
+
+
+def _next(service: ControlService, status: ConnectorStatus) -> str:
+    """Return what to do about a source that is not well, or does not run because a user said so."""
+    if status.state in WELL and status.desired is Desired.RUNNING:
+        return ""
+    if status.hint:
+        return status.hint
+    known = {source.name: source for source in service.commands.sources()}
+    source = known.get(status.name)
+    if source is None:  # Of the services.
+        return ""
+    running = status.desired is Desired.RUNNING
+    verb = Verb.RESTART if running else Verb.RESUME
+    statement = format_statement(SteerSource(verb=verb, word=source.word, table=source.table))
+    return f"find out with `headrace doctor`, then {statement}" if running else statement
