@@ -51,9 +51,13 @@ class LogSpace:
 
 
 class CheckResult(StrEnum):
-    """How a check ended; UNKNOWN where it could not be determined."""
+    """How a check ended.
+
+    WARNED does not stop a job, but may lose or delay something; UNKNOWN could not be determined.
+    """
 
     PASSED = "passed"
+    WARNED = "warned"
     FAILED = "failed"
     UNKNOWN = "unknown"
 

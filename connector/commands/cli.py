@@ -29,6 +29,10 @@ COMMANDS: Final = {
         "for a file of users",
     ),
     "status": ("headrace.connector.commands.health.status:main", "how all jobs are, on one screen"),
+    "doctor": (
+        "headrace.connector.commands.health.doctor:main",
+        "what is wrong with a job, and the fix",
+    ),
     "verify": ("headrace.connector.commands.verify:verify_main", "check the books of a job"),
     "gaps": ("headrace.connector.commands.gaps:gaps_main", "what was lost unread"),
     "accept": ("headrace.connector.commands.gaps:accept_main", "continue without it"),

@@ -11,7 +11,7 @@ from headrace.connector.foundation.sink_stores import (
 )
 from headrace.connector.serde import Encoder
 from headrace.connector.serde.schemas.framing import Framing
-from headrace.connector.serde.schemas.publishing import PARTS, Publisher
+from headrace.connector.serde.schemas.publishing import BY_TOPIC, PARTS, Publisher
 from headrace.connector.serde.transforms.chain import Chain
 from headrace.connector.stores.job import Job
 from headrace.plugins import (
@@ -55,6 +55,31 @@ def encoder_of(job: Job, context: Context, sink: Sink, origin: Origin) -> Encode
         options=options,
         claims=claims,
     )
+
+
+def examined_store(
+    job: Job, context: Context, sink: Sink, tables: Sequence[str]
+) -> tuple[SchemaStore, Mapping[str, Sequence[str]]] | None:
+    """Return the schema store of *job*, and its subjects with the *tables* that each is for.
+
+    Of subjects that are named after records only those are known that were published before. None
+    if there is no store.
+    """
+    options = job.sink_config
+    store = _schema_store(options, context) if isinstance(options, SinkOptions) else None
+    if store is None:
+        return None
+    chain, wanted = Chain(options), sink.encoding()
+    formats = (wanted.key_codec or wanted.codec, wanted.codec)
+    parts = [part for part, name in zip(PARTS, formats, strict=True) if name == "avro"]
+    found: dict[str, list[str]] = {}
+    for table in tables:
+        for topic in chain.topics(table, sink.topic_of(table)):
+            is_shared = topic in chain.topics(f"{table}{_OTHER}", sink.topic_of(f"{table}{_OTHER}"))
+            if options.schema_subjects == BY_TOPIC or not (options.schema_subjects or is_shared):
+                for part in parts:
+                    found.setdefault(f"{topic}-{part}", []).append(table)
+    return store, found
 
 
 def check_options(options: SinkOptions) -> None:

@@ -1,10 +1,17 @@
 """Asks a cluster whether this sink could deliver to it. Writes nothing, and makes no topic."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]  # Its stubs forget some.
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs forget some.
+    AclOperation,
+    AdminClient,
+    ConfigResource,
+    ResourceType,
+    TopicMetadata,
+)
 
 from headrace.plugins import CheckResult, Finding
 from headrace.sinks.kafka.config import KafkaConfig
@@ -12,6 +19,7 @@ from headrace.sinks.kafka.failures import hint_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
 
 _PASSED, _FAILED, _UNKNOWN = CheckResult.PASSED, CheckResult.FAILED, CheckResult.UNKNOWN
 
@@ -31,8 +39,11 @@ class ClusterCheck:
         options: dict[str, Any] = {**config.admin_config(), "error_cb": self._heard.append}
         self._admin = AdminClient(options)
 
-    def findings(self) -> Sequence[Finding]:
-        """Return what was found, up to the first thing without which there is nothing to ask."""
+    def findings(self, topics: Iterable[str] = ()) -> Sequence[Finding]:
+        """Return what was found, up to the first thing without which there is nothing to ask.
+
+        It is asked about the topics that the options name, and about *topics*.
+        """
         try:
             cluster = self._admin.list_topics(timeout=self._seconds)
         except KafkaException as error:
@@ -45,9 +56,8 @@ class ClusterCheck:
         ]
         if "SASL" in self._config.librdkafka.get("security.protocol", "").upper():
             found.append(Finding("authentication", _PASSED, "the brokers know this user"))
-        known = {name: len(topic.partitions) for name, topic in cluster.topics.items()}
-        for topic in self._topics():
-            found += self._of_topic(topic, known)
+        for topic in dict.fromkeys((*self._topics(), *topics)):
+            found += self._of_topic(topic, cluster.topics)
         return found
 
     def _why(self) -> KafkaError | None:
@@ -60,7 +70,7 @@ class ClusterCheck:
         named = [config.topic, *config.topic_map.values(), config.errors_topic or ""]
         return [topic for topic in dict.fromkeys(named) if topic and "{" not in topic]
 
-    def _of_topic(self, topic: str, known: Mapping[str, int]) -> Iterator[Finding]:
+    def _of_topic(self, topic: str, known: Mapping[str, TopicMetadata]) -> Iterator[Finding]:
         if topic not in known:
             if self._config.topic_creation_enable:
                 yield Finding("topic", _PASSED, f"{topic} is missing, and will be created")
@@ -68,7 +78,8 @@ class ClusterCheck:
                 hint = "create it, or set topic.creation.enable to true"
                 yield Finding("topic", _FAILED, f"there is no topic {topic}", hint)
             return
-        yield Finding("topic", _PASSED, f"{topic} has {known[topic]} partitions")
+        yield Finding("topic", _PASSED, f"{topic} has {len(known[topic].partitions)} partitions")
+        yield from partition_findings(topic, known[topic])
         rights = self._admin.describe_topics(
             TopicCollection([topic]),
             include_authorized_operations=True,
@@ -103,6 +114,29 @@ class ClusterCheck:
             return Finding("size", _PASSED, said)
         hint = "lower message.max.bytes, or raise the topic's max.message.bytes"
         return Finding("size", _FAILED, said, hint)
+
+
+def partition_findings(topic: str, found: TopicMetadata) -> Iterator[Finding]:
+    """Yield the partitions that no broker leads, or whose replicas are not all in sync."""
+    parts = found.partitions.values()
+    if lost := [each.id for each in parts if each.leader < 0]:
+        said = f"{topic}: no broker leads partitions {', '.join(map(str, sorted(lost)))}"
+        yield Finding("partitions", _FAILED, said, "start the brokers that have them")
+    if short := [
+        each.id for each in parts if 0 <= each.leader and len(each.isrs) < len(each.replicas)
+    ]:
+        said = (
+            f"{topic}: replicas of partitions {', '.join(map(str, sorted(short)))} are not in sync"
+        )
+        hint = "see which brokers are down or slow: with too few in sync nothing is acknowledged"
+        yield Finding("partitions", CheckResult.WARNED, said, hint)
+
+
+def library_findings() -> Iterator[Finding]:
+    """Yield the versions of the client's libraries."""
+    client, library = confluent_kafka.version()[0], confluent_kafka.libversion()[0]
+    said = f"confluent-kafka {client}, librdkafka {library}"
+    yield Finding("client", _PASSED, said)
 
 
 def _reason(error: KafkaException | TimeoutError) -> str:

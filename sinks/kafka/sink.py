@@ -1,11 +1,12 @@
 """The Kafka sink as the framework sees it."""
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 from confluent_kafka import KafkaException
 
 from headrace.plugins import CheckResult, ConfigError, Encoding, Finding, Problem, Sink, Stored
+from headrace.plugins.diagnosis import Check, Diagnosis, Examined
 from headrace.sinks.kafka.bounds import TopicBounds
 from headrace.sinks.kafka.clients import why_not_direct
 from headrace.sinks.kafka.config import KafkaConfig
@@ -16,7 +17,7 @@ from headrace.sinks.kafka.watch import TopicWatch
 from headrace.sinks.kafka.writer import KafkaWriter
 
 
-class KafkaSink(Sink):
+class KafkaSink(Sink, Diagnosis):
     """`kafka://host:port?topic=name`: one message per record, keyed by the partition key."""
 
     schemes = ("kafka",)
@@ -48,11 +49,24 @@ class KafkaSink(Sink):
 
     def check(self) -> Sequence[Finding]:
         """Ask the brokers: are they there, do they know us, the topics, rights and sizes."""
+        return self._findings(())
+
+    def checks(self, about: Examined) -> Sequence[Check]:
+        """Return the same, also about the topics of the job's tables, and the client's versions."""
+        from headrace.sinks.kafka.check import library_findings  # noqa: PLC0415 (seldom needed)
+
+        topics = [self.topic_of(table) for table in about.tables]
+        return [
+            Check("Kafka", "client", library_findings),
+            Check("Kafka", "brokers", partial(self._findings, topics)),
+        ]
+
+    def _findings(self, topics: Sequence[str]) -> Sequence[Finding]:
         from headrace.sinks.kafka.check import ClusterCheck  # noqa: PLC0415 (seldom needed)
 
         try:
             check_hosts(self.config.hosts)
-            return ClusterCheck(self.config).findings()
+            return ClusterCheck(self.config).findings(topics)
         except EgressError as error:
             return [Finding("connection", CheckResult.FAILED, error.message, error.hint)]
         except KafkaException as error:

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -515,8 +515,6 @@ class Parts:
         for name, each in found.items():
             if each is None or each == self._told_coverage[1].get(name):
                 continue
-            fate = "dropped" if self.config.expired == "drop" else "published as it is"
-            short = f"wait, and be {fate} after expiry_seconds ({self.config.expiry_seconds})"
             self.context.log.warning(
                 "replicas_unread",
                 keyspace=name,
@@ -525,11 +523,25 @@ class Parts:
                 consistency=ring.level,
                 needed=each.needed,
                 not_read=list(each.unread),
-                hint=f"a change is sure to be published if {each.sure} of {each.copies} nodes have "
-                f"it; another one may {short if each.needed > 1 else 'never be seen'}: "
-                "give the other nodes under source.nodes",
+                hint=self._unread_hint(each),
             )
         self._told_coverage = ring, found
+
+    def unread_copies(self) -> Iterator[tuple[str, tuple[Coverage, str]]]:
+        """Yield each keyspace that has copies in logs that are not read, and what this means."""
+        ring, read = self.replicas.current, tuple(self.config.nodes)
+        for name in self.replicas.keyspaces:
+            if (found := coverage(ring, name, read)) is not None:
+                yield name, (found, self._unread_hint(found))
+
+    def _unread_hint(self, found: Coverage) -> str:
+        fate = "dropped" if self.config.expired == "drop" else "published as it is"
+        short = f"wait, and be {fate} after expiry_seconds ({self.config.expiry_seconds})"
+        return (
+            f"a change is sure to be published if {found.sure} of {found.copies} nodes have "
+            f"it; another one may {short if found.needed > 1 else 'never be seen'}: "
+            "give the other nodes under source.nodes"
+        )
 
     def close(self) -> None:
         """Close the logs if they were opened."""

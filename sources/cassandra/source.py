@@ -39,6 +39,7 @@ from headrace.plugins import (
     TokenRanges,
     TypedColumns,
 )
+from headrace.plugins.diagnosis import Check, Diagnosis, Examined
 from headrace.plugins.metrics import Measure
 from headrace.plugins.records.columns import TableType, TypedChanges
 from headrace.plugins.traces import Trace
@@ -99,6 +100,7 @@ class CassandraSource(
     MicroBatches,
     LogSearch,
     TypedColumns,
+    Diagnosis,
     JobOptions,
 ):
     """See the module. All its readers share one pump, so each log is read once."""
@@ -380,6 +382,14 @@ class CassandraSource(
     def log_spaces(self) -> Sequence[LogSpace]:
         """Return the space of each `cdc_raw` of this machine; see `space`."""
         return spaces(directories(self.config.nodes), self._parts.cdc_bytes_max)
+
+    def checks(self, about: Examined) -> Sequence[Check]:
+        """Return checks of the nodes, of replicas and types, and of each node's log and disk."""
+        # Only here: a running job needs none of it.
+        from headrace.sources.cassandra.diagnosis.checks import checks_of  # noqa: PLC0415
+
+        del about
+        return checks_of(self.config, self.context, self._parts.count)
 
     def measures(self) -> Sequence[Measure]:
         """Return how much was read, and how full the nodes' directories are."""

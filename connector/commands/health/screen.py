@@ -4,13 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from headrace.connector.commands.health.amounts import columns_text, size_text, span_text
+from headrace.connector.commands.health.columns import columns_text
 from headrace.connector.control.health.overview import Line, Overview
 from headrace.connector.control.running import JobLag
 from headrace.connector.control.status import time_text
 from headrace.connector.foundation.states import Observed
 from headrace.connector.language.rendering import printable
 from headrace.plugins import LogSpace
+from headrace.plugins.amounts import size_text, span_text
 
 ERRORS_SHOWN_MAX: Final = 5
 _SOURCES: Final = ("SOURCE", "SINK", "JOB", "STATE", "SPLITS", "LAG", "BEHIND", "RATE", "WORKER")

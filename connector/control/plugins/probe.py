@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.connector.control.jobs import bounds_of, job_text, read_source, table_source
+from headrace.connector.control.jobs import bounds_of, job_text, read_job, read_source, table_source
 from headrace.connector.foundation.configured import configured
 from headrace.connector.foundation.offered import located
 from headrace.connector.foundation.references import resolved
@@ -198,7 +198,24 @@ def rows(question: Question) -> Json:
     return {"schema": shown, "changes": [_text(bytes(value)) for value in encoded.values]}
 
 
+def diagnosis(question: Question) -> Json:
+    """Return group, check, result, message and hint of all that the checks of a job find."""
+    # Only here: no other question needs it.
+    from headrace.connector.control.health.diagnosing import JOB, diagnose  # noqa: PLC0415
+
+    path = Path(question["job_file"])
+    try:
+        job = read_job(path, question["job"])
+    except ConfigError as error:
+        failed = CheckResult.FAILED.value
+        return [[JOB, p.key or path.name, failed, p.message, p.hint] for p in error.problems]
+    os.chdir(job.directory)
+    results = [(each.group, each.finding) for each in diagnose(job)]
+    return [[group, f.check, f.result.value, f.message, f.hint] for group, f in results]
+
+
 ANSWERS: Final[Mapping[str, Callable[[Question], Json]]] = {
+    "diagnosis": diagnosis,
     "lag": lag,
     "locate": locate,
     "preview": preview,

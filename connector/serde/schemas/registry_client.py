@@ -8,14 +8,17 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from headrace.plugins import (
+    CheckResult,
     ConfigError,
     Context,
     FatalError,
+    Finding,
     Problem,
     Published,
     RecordSchema,
@@ -24,6 +27,7 @@ from headrace.plugins import (
     SchemaStore,
     option,
 )
+from headrace.plugins.diagnosis import Check, Diagnosis, Examined
 from headrace.plugins.hosts import address_problem
 
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -74,7 +78,7 @@ class RegistryConfig:
         return [url.strip().rstrip("/") for url in self.url.split(",")]
 
 
-class RegistrySchemaStore(SchemaStore):
+class RegistrySchemaStore(SchemaStore, Diagnosis):
     """Registers schemas over HTTP."""
 
     config_class = RegistryConfig
@@ -113,6 +117,40 @@ class RegistrySchemaStore(SchemaStore):
             return {}
         text = self._ask(path, None).get("schema")
         return {"": text} if isinstance(text, str) else {}
+
+    def checks(self, about: Examined) -> Sequence[Check]:
+        """Return whether it answers, and takes the schemas of the job's subjects."""
+        return [Check("registry", "registry", partial(self._findings, about.subjects))]
+
+    def _findings(self, subjects: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+        place = ", ".join(self.config.urls)
+        try:
+            level = str(self._ask("/config", None).get("compatibilityLevel", "not known"))
+            said = f"{place} answers; its compatibility is {level}"
+            yield Finding("registry", CheckResult.PASSED, said)
+            for subject, tables in subjects.items():
+                yield from self._of_subject(subject, tables, level)
+        except (RetriableError, FatalError) as error:
+            hint = error.hint or "see that it runs, and that schema.store.url is its address"
+            said = f"{error.place or place}: {error.message}"
+            yield Finding("registry", CheckResult.FAILED, said, hint)
+
+    def _of_subject(self, subject: str, tables: Sequence[str], level: str) -> Iterator[Finding]:
+        """Yield whether schemas can be registered under *subject*, by its mode and its level."""
+        name = urllib.parse.quote(subject, safe="")
+        mode = self._ask(f"/mode/{name}", None).get("mode") or self._ask("/mode", None).get("mode")
+        own = str(self._ask(f"/config/{name}", None).get("compatibilityLevel", level))
+        said = f"subject {subject} has compatibility {own}"
+        if mode not in (None, "READWRITE"):
+            hint = "set its mode to READWRITE, or give the job another subject"
+            said = f"subject {subject} is {mode}: no schema can be registered"
+            yield Finding("subject", CheckResult.FAILED, said, hint)
+        elif len(tables) > 1 and own != "NONE":
+            hint = "set subject.name.strategy: TopicRecordNameStrategy, or leave it out"
+            said += f", and tables {', '.join(tables)} share it: their schemas are not compatible"
+            yield Finding("subject", CheckResult.FAILED, said, hint)
+        else:
+            yield Finding("subject", CheckResult.PASSED, said)
 
     def _ask(self, path: str, body: dict[str, str] | None) -> dict[str, Any]:  # Any: JSON.
         """Ask the addresses in turn, until one answers.

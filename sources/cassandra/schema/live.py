@@ -106,15 +106,15 @@ def _settings(session: Session) -> NodeSettings:
 
 
 @contextmanager
-def connected(contact: Contact) -> Iterator[Session]:
-    """Give a session with the contact points.
+def connected(contact: Contact, *, seconds: float = CONNECT_SECONDS_MAX) -> Iterator[Session]:
+    """Give a session with the contact points, each of which may take *seconds* to answer.
 
     Raises:
         ClusterUnreachableError: no contact point answers or lets us in, or what is done fails.
         ConfigError: the certificates cannot be used.
 
     """
-    cluster = _cluster(contact, follows_ring=False)
+    cluster = _cluster(contact, follows_ring=False, seconds=seconds)
     try:
         with _named_errors(contact):
             yield cluster.connect()
@@ -122,7 +122,9 @@ def connected(contact: Contact) -> Iterator[Session]:
         cluster.shutdown()
 
 
-def _cluster(contact: Contact, *, follows_ring: bool) -> Cluster:
+def _cluster(
+    contact: Contact, *, follows_ring: bool, seconds: float = CONNECT_SECONDS_MAX
+) -> Cluster:
     endpoints = [_endpoint(point) for point in contact.points]
     hosts = [host for host, _ in endpoints]
     profile = ExecutionProfile(load_balancing_policy=WhiteListRoundRobinPolicy(hosts))
@@ -131,8 +133,8 @@ def _cluster(contact: Contact, *, follows_ring: bool) -> Cluster:
         port=endpoints[0][1],
         protocol_version=_PROTOCOL_VERSION,
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
-        connect_timeout=CONNECT_SECONDS_MAX,
-        control_connection_timeout=CONNECT_SECONDS_MAX,
+        connect_timeout=seconds,
+        control_connection_timeout=seconds,
         schema_metadata_enabled=False,
         token_metadata_enabled=follows_ring,
         ssl_context=_tls(contact.ca) if contact.ca else None,

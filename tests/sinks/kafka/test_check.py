@@ -3,9 +3,13 @@
 import uuid
 import weakref
 
+import pytest
+from confluent_kafka.admin import PartitionMetadata, TopicMetadata  # type: ignore[attr-defined]  # Its stubs forget them.
+
 from headrace.plugins import CheckResult, Finding, parse_config
+from headrace.plugins.diagnosis import Examined
 from headrace.sinks.kafka import KafkaConfig, KafkaSink
-from headrace.sinks.kafka.check import ClusterCheck
+from headrace.sinks.kafka.check import ClusterCheck, partition_findings
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from helpers.jobs.deliveries import context
 
@@ -43,6 +47,37 @@ def test_a_topic_that_will_be_made(broker: EmbeddedBroker) -> None:
     found = check(bootstrap_servers=broker.bootstrap_servers, topic="x.{table}", **options)
 
     assert [PASSED, PASSED] == [finding.result for finding in found]
+
+
+def test_topics_of_tables(broker: EmbeddedBroker) -> None:
+    """A diagnosis asks about the topic of each table too, and names the client's versions."""
+    name = f"check-{uuid.uuid4()}"
+    options = {"bootstrap.servers": broker.bootstrap_servers, "topic": name + ".{table}"}
+    sink = KafkaSink(parse_config(KafkaConfig, options), context())
+    libraries, brokers = sink.checks(Examined(tables=["s.t", "s.u"]))
+    (client,) = libraries.run()
+    _, *topics = brokers.run()
+
+    assert (PASSED, True) == (client.result, "librdkafka" in client.message)
+    assert [(FAILED, f"there is no topic {name}.{table}") for table in "tu"] == [
+        (found.result, found.message) for found in topics
+    ]
+
+
+@pytest.mark.parametrize(
+    ("leader", "in_sync", "result"),
+    [(1, [1, 2], None), (1, [1], CheckResult.WARNED), (-1, [], FAILED)],
+)
+def test_partitions(leader: int, in_sync: list[int], result: CheckResult | None) -> None:
+    """A partition without a leader is a failure, one with replicas out of sync a warning."""
+    topic, partition = TopicMetadata(), PartitionMetadata()
+    partition.id, partition.leader, partition.isrs = 7, leader, in_sync
+    partition.replicas = [1, 2]
+    topic.partitions = {7: partition}
+    found = list(partition_findings("t", topic))
+
+    assert [result] * (result is not None) == [each.result for each in found]
+    assert all("partitions 7" in each.message for each in found)
 
 
 def test_refused_option() -> None:

@@ -8,11 +8,12 @@ import pytest
 
 from headrace.connector.commands.cli import main
 from headrace.connector.commands.health import status
-from headrace.connector.commands.health.amounts import columns_text, size_text, span_text
+from headrace.connector.commands.health.columns import columns_text
 from headrace.connector.foundation.processes import this_process
 from headrace.connector.foundation.states import Observed
 from headrace.connector.stores import Seen
 from headrace.connector.stores.sqlite.store import SqliteStore
+from headrace.plugins.amounts import size_text, span_text
 from helpers.logs.gap_jobs import GapJob
 
 

@@ -16,13 +16,22 @@ from headrace.connector.serde.schemas.registry_client import (
     RegistrySchemaStore,
     RegistryUnavailableError,
 )
-from headrace.plugins import ConfigError, SchemaRefusedError, hosts, parse_config
+from headrace.plugins import (
+    CheckResult,
+    ConfigError,
+    Finding,
+    SchemaRefusedError,
+    hosts,
+    parse_config,
+)
+from headrace.plugins.diagnosis import Examined
 from headrace.plugins.testing.doubles import context, sample_records
 from helpers.jobs.children import SECONDS_MAX
 from helpers.servers.authority import Authority
 from helpers.servers.registries import answering, ask, registry
 
 SCHEMA = sample_records(1)[0].schema
+PASSED, FAILED = CheckResult.PASSED, CheckResult.FAILED
 NOWHERE = "http://127.0.0.1:1"
 
 
@@ -54,6 +63,40 @@ def test_an_incompatible_schema_is_refused(tmp_path: Path) -> None:
 
         with pytest.raises(SchemaRefusedError, match="reader type string cannot read writer type"):
             store.publish("s", '"string"', SCHEMA)
+
+
+def findings(url: str, **subjects: list[str]) -> list[Finding]:
+    """Return what a diagnosis of the store finds about *subjects*."""
+    (check,) = store_of(url).checks(Examined(subjects=subjects))
+    return list(check.run())
+
+
+def test_a_subject_of_several_tables(tmp_path: Path) -> None:
+    """It is a failure unless its level is NONE: the second table's schema would be refused."""
+    with registry(tmp_path / "registry.db") as address:
+        answers, one, two = findings(address, one=["s.t"], two=["s.t", "s.u"])
+        assert [PASSED, PASSED, FAILED] == [answers.result, one.result, two.result]
+        assert "compatibility BACKWARD, and tables s.t, s.u share it" in two.message
+        assert "TopicRecordNameStrategy" in two.hint
+        assert 200 == ask(address, "PUT", "/config/two", {"compatibility": "NONE"})[0]
+        assert [PASSED] * 2 == [each.result for each in findings(address, two=["s.t", "s.u"])]
+
+
+def test_a_subject_that_is_read_only(tmp_path: Path) -> None:
+    """A subject in which nothing can be registered is a failure."""
+    with registry(tmp_path / "registry.db") as address:
+        assert 200 == ask(address, "PUT", "/mode/one", {"mode": "READONLY"})[0]
+        _, one, other = findings(address, one=["s.t"], other=["s.t"])
+
+    assert (FAILED, PASSED) == (one.result, other.result)
+    assert "READONLY" in one.message
+
+
+def test_a_registry_that_does_not_answer() -> None:
+    """It is one failure, with its address."""
+    (found,) = findings(NOWHERE, one=["s.t"])
+
+    assert (FAILED, True) == (found.result, NOWHERE in found.message)
 
 
 def test_addresses_are_asked_in_turn(tmp_path: Path) -> None:

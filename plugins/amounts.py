@@ -1,9 +1,6 @@
-"""Sizes and times as people read them, and lines in columns."""
+"""Sizes and times as people read them."""
 
-from collections.abc import Sequence
 from typing import Final
-
-from headrace.connector.language.rendering import printable, text_width
 
 _KIB: Final = 1024.0
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -31,18 +28,3 @@ def span_text(seconds: float) -> str:
             count = seconds / length
             return f"{count:.0f} {unit}" if count >= _SHORT else f"{count:.1f} {unit}"
     return f"{seconds:.1f} s" if 0 < seconds < _SHORT else f"{seconds:.0f} s"
-
-
-def columns_text(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return lines in columns, below their heads; nothing without rows."""
-    if not rows:
-        return ""
-    table = [heads, *([printable(cell) or "-" for cell in row] for row in rows)]
-    widths = [max(map(text_width, cells)) for cells in zip(*table, strict=True)]
-    lines = (
-        "  ".join(
-            cell + " " * (width - text_width(cell)) for cell, width in zip(row, widths, strict=True)
-        )
-        for row in table
-    )
-    return "".join(f"{line.rstrip()}\n" for line in lines)

@@ -1,0 +1,1 @@
+"""The checks of `headrace doctor` that only the Cassandra source can make."""
