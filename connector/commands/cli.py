@@ -17,6 +17,7 @@ from headrace.connector.obs import structlog
 from headrace.connector.obs.blame import HINT, PluginBrokenError, is_foreign, place_of, told
 from headrace.connector.obs.logging import LEVELS, configure
 from headrace.plugins import CommandMain, ConfigError, FatalError, HeadraceError, Problem
+from headrace.plugins.config.arguments import CommandParser
 from headrace.plugins.discovery import load, names
 
 COMMANDS: Final = {
@@ -99,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(CommandParser):
     """Looks for what plugins' commands do only when it is asked for help: that imports them."""
 
     def format_help(self) -> str:

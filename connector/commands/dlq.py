@@ -43,6 +43,7 @@ from headrace.plugins import (
     Source,
     Writer,
 )
+from headrace.plugins.config.arguments import CommandParser
 
 DELIVERY_MS_MAX: Final = 60_000
 SOURCE_STAGE: Final = "TASK_POLL"
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="headrace dlq",
         description="Show and send again records that could not be processed or delivered.",
     )

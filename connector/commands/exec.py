@@ -23,6 +23,7 @@ from headrace.connector.shell.executing import BEARER_VARIABLE, LOGIN_VARIABLE, 
 from headrace.connector.shell.session import decoded, read_script
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins import ConfigError, Problem
+from headrace.plugins.config.arguments import CommandParser
 
 STATEMENT_ERROR_STATUS: Final = 2
 _STANDARD_INPUT: Final = "<stdin>"
@@ -88,7 +89,7 @@ def _at_line(origin: str, error: StatementSyntaxError) -> _ReportedError:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="headrace exec",
         description="Execute statements on a state file.",
         epilog="Statements are separated by semicolons; see docs/statements.md.",

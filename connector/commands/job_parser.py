@@ -3,10 +3,12 @@
 import argparse
 from pathlib import Path
 
+from headrace.plugins.config.arguments import CommandParser
+
 
 def job_parser(name: str, description: str) -> argparse.ArgumentParser:
     """Return a parser that takes a job file, and perhaps another job than the one in it."""
-    parser = argparse.ArgumentParser(prog=f"headrace {name}", description=description)
+    parser = CommandParser(prog=f"headrace {name}", description=description)
     add_job(parser)
     return parser
 

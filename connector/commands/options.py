@@ -1,6 +1,5 @@
 """`headrace options`: what can be configured, from the declarations themselves."""
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any, Final
 from headrace.connector.control.plugins.listing import find_plugins, installed
 from headrace.connector.foundation.job_file import JobFile, RuntimeConfig
 from headrace.plugins import ConfigError, HeadraceError, Problem, discovery
+from headrace.plugins.config.arguments import CommandParser
 from headrace.plugins.config.forms import json_schema, options_table
 
 _OURS: Final[Mapping[str, type]] = {"job": JobFile, "runtime": RuntimeConfig}
@@ -34,7 +34,7 @@ class Section:
 
 def main(arguments: Sequence[str]) -> int:
     """Print the options of a plugin or a section, or the names of all that have some."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="headrace options",
         description="Print the options of a plugin, or of the sections job and runtime. Without "
         "NAME, print all names, each with the place where its options are written.",

@@ -15,6 +15,7 @@ from headrace.connector.control.running import wait_for_outcome
 from headrace.connector.control.showing import CHANGE_COLUMNS, change_row
 from headrace.connector.stores.job import state_of
 from headrace.connector.stores.open_control_store import open_notes
+from headrace.plugins.config.arguments import CommandParser
 from headrace.plugins.config.realtime_options import LOG, REALTIME
 from headrace.plugins.stores.kept_modes import ALL_LOGS, ModeOutcome
 
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="headrace realtime",
         description="Ask a job to read logs as they are written (on), or at each tick (off). "
         "It does not wait for the outcome, which SHOW MODE CHANGES tells.",

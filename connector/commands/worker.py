@@ -1,6 +1,5 @@
 """`headrace worker`: all jobs of a state file, processes for each, and the HTTP doors."""
 
-import argparse
 import asyncio
 import os
 import signal
@@ -25,6 +24,7 @@ from headrace.connector.rest.users import read_users
 from headrace.connector.runtime.splits.watch import RestartPolicy
 from headrace.connector.stores.job import WorkerFile
 from headrace.plugins import ConfigError, HeadraceError, Problem, parse_config
+from headrace.plugins.config.arguments import CommandParser
 
 FORCED_STATUS: Final = 1
 PUMPS_MAX: Final = 256
@@ -32,7 +32,7 @@ PUMPS_MAX: Final = 256
 
 def worker_main(arguments: Sequence[str]) -> int:
     """Run until SIGTERM. Returns the exit status."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="headrace worker",
         description="Run all jobs that the statements of a state file define, and serve HTTP.",
     )

@@ -3,7 +3,6 @@
 Every request is answered on the loop's thread, which owns the store: registering is rare.
 """
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -25,6 +24,7 @@ from headrace.connector.registry.store import (
     RegistryStore,
 )
 from headrace.plugins import ConfigError, Problem, serving
+from headrace.plugins.config.arguments import CommandParser
 from headrace.plugins.serving import Hosts, listen, runner_of
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -379,7 +379,7 @@ def _references(found: Registered) -> dict[str, Json]:
 
 def main(arguments: Sequence[str]) -> int:
     """Serve until SIGTERM or SIGINT; return 0."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="headrace registry",
         description="A schema registry for Avro, for Confluent's clients. It prints its address.",
     )

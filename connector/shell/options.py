@@ -17,6 +17,7 @@ from typing import Final
 from headrace import __version__
 from headrace.connector.language.errors import ShellError
 from headrace.connector.language.rendering import FORMATS
+from headrace.plugins.config.arguments import CommandParser
 
 RC_BYTES_MAX: Final = 256 * 1024
 _PORT: Final = 9042
@@ -113,7 +114,7 @@ def read_options(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="headrace shell",
         description="A shell for DATA_SINK and DATA_SOURCE statements, and for CQL.",
         epilog="The settings of cqlshrc for connection, authentication, TLS and colours apply "

@@ -1,6 +1,5 @@
 """`headrace audit`: shows who did what, and whether the file is whole."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,13 +7,14 @@ from typing import Final
 
 from headrace.connector.control.access.audit import broken_lines
 from headrace.plugins import ConfigError, Problem
+from headrace.plugins.config.arguments import CommandParser
 
 BROKEN_STATUS: Final = 4
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the lines; return 4 if one was changed, put in or taken out."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="headrace audit",
         description="Print the audit log of a state file; exit 4 if it is not intact.",
     )

@@ -1,6 +1,5 @@
 """`headrace hash-password`: what a file of users holds instead of a password."""
 
-import argparse
 import getpass
 import sys
 from collections.abc import Sequence
@@ -8,13 +7,14 @@ from typing import Final
 
 from headrace.connector.rest.auth import hash_password
 from headrace.plugins import ConfigError, Problem
+from headrace.plugins.config.arguments import CommandParser
 
 PASSWORD_CHARS_MAX: Final = 1_024
 
 
 def main(arguments: Sequence[str]) -> int:
     """Read a password, from the terminal or the first line of standard input; print its hash."""
-    argparse.ArgumentParser(
+    CommandParser(
         prog="headrace hash-password",
         description="Print the argon2 hash of a password from a prompt or standard input.",
     ).parse_args(arguments)

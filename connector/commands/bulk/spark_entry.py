@@ -19,6 +19,7 @@ from headrace.connector.replay.options import (
     StatusOptions,
     VerifyOptions,
 )
+from headrace.plugins.config.arguments import CommandParser
 from headrace.plugins.config.command_line import add_options, config_of
 
 _VERBS: Final[dict[str, tuple[str, type[OfJob]]]] = {
@@ -34,7 +35,7 @@ _POSITIONAL: Final = {"job": "JOB.yaml", "run": "RUN"}
 
 def replay_main(arguments: Sequence[str]) -> int:
     """Run `headrace replay`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="headrace replay", description="Derive records again from segments, in bulk."
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
@@ -46,7 +47,7 @@ def replay_main(arguments: Sequence[str]) -> int:
 
 def reconcile_main(arguments: Sequence[str]) -> int:
     """Run `headrace reconcile`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="headrace reconcile",
         description="Compare the changes of the logs with the topic, and the rows of the topic "
         "with the tables; exit 4 if they differ.",
@@ -57,7 +58,7 @@ def reconcile_main(arguments: Sequence[str]) -> int:
 
 def backfill_main(arguments: Sequence[str]) -> int:
     """Run `headrace backfill`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="headrace backfill",
         description="Send the present rows of tables, with their write times, into the job's sink.",
         epilog="Run an interrupted command again to continue it.",
@@ -69,7 +70,7 @@ def backfill_main(arguments: Sequence[str]) -> int:
 
 def seed_main(arguments: Sequence[str]) -> int:
     """Run `headrace seed`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="headrace seed",
         description="Read the rows that were in a table before its history, so that images "
         "are whole.",

@@ -21,6 +21,7 @@ from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.target_state import Board
 from headrace.plugins import CheckResult, Finding, HeadraceError
+from headrace.plugins.config.arguments import CommandParser
 
 FAILED_STATUS: Final = 1
 STATE: Final = "state"
@@ -162,7 +163,7 @@ def _document(subject: Subject, found: Diagnosed) -> Mapping[str, Any]:  # Any: 
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="headrace doctor",
         description="Check what a job needs: nodes, disks, brokers, registry, clocks, libraries. "
         "Writes nothing. Exit 0 if no check failed, also with warnings; 1 if one failed.",

@@ -17,6 +17,7 @@ from headrace.connector.foundation.job_file import FILE_SUFFIXES, read_job_file,
 from headrace.connector.shell.terminal import clear
 from headrace.connector.stores.job import place_and_name
 from headrace.connector.stores.open_control_store import open_notes
+from headrace.plugins.config.arguments import CommandParser
 
 WATCH_SECONDS: Final = 2.0
 TROUBLED_STATUS: Final = 1
@@ -67,7 +68,7 @@ def look(place: Path) -> Overview:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="headrace status",
         description="Show how all jobs of a state are: sources, lag, disks of logs, errors, and "
         "what to do next. Exit 0 if all is well, 1 if something needs a hand.",

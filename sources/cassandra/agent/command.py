@@ -1,6 +1,5 @@
 """`headrace agent`: serves the log of the node it runs on, until SIGTERM."""
 
-import argparse
 import asyncio
 import ctypes
 import os
@@ -17,6 +16,7 @@ import structlog
 from cryptography import x509
 
 from headrace.plugins import ConfigError, Problem, option
+from headrace.plugins.config.arguments import CommandParser
 from headrace.plugins.config.command_line import add_options, config_of
 from headrace.plugins.serving import LOOPBACK, listen, runner_of
 from headrace.sources.cassandra.agent.server import AgentServer
@@ -219,7 +219,7 @@ def _disposal_problems(disposal: str | None, hold: str | None) -> Iterator[Probl
 
 
 def _config(arguments: Sequence[str]) -> AgentConfig:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="headrace agent",
         description="Serve the log of the Cassandra node on this machine to workers elsewhere.",
     )

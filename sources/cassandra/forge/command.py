@@ -1,11 +1,11 @@
 """`headrace forge`: writes commit log segments from a script."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from headrace.plugins import HeadraceError
+from headrace.plugins.config.arguments import CommandParser
 from headrace.sources.cassandra.errors import ScriptError
 from headrace.sources.cassandra.forge.script import SCRIPT_BYTES_MAX, Forge, read_steps
 from headrace.sources.cassandra.schema.ddl import parse_schema
@@ -16,7 +16,7 @@ def main(arguments: Sequence[str]) -> int:
 
     An error goes to standard error, and its status is returned.
     """
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="headrace forge",
         description="Write commit log segments and their index files from a script.",
     )

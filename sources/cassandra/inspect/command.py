@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from headrace.plugins import ConfigError, Problem
+from headrace.plugins.config.arguments import CommandParser
 from headrace.plugins.config.command_line import add_options, config_of, flag_of
 from headrace.plugins.errors import HeadraceError, MissingRequirementError
 from headrace.sources.cassandra.commitlog.segment import Index
@@ -149,7 +150,7 @@ def _joined(arguments: Sequence[str]) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="headrace inspect",
         description="Print what is in commit log segments, one JSON object a line.",
         epilog=_EPILOG,

@@ -1,0 +1,45 @@
+"""The parser of a command's arguments: its errors are named, and say what was probably meant."""
+
+import argparse
+import difflib
+import re
+import sys
+from collections.abc import Iterator
+from typing import Final, NoReturn
+
+CODE: Final = "arguments"
+_STATUS: Final = 2
+_UNKNOWN: Final = re.compile(r"unrecognized arguments: .*?(--?[A-Za-z][^\s=]*)")
+_CHOICE: Final = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Prints one line and a hint for a mistake, as all other errors are."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong and end the process with 2."""
+        near = _near(self, message)
+        meant = f"did you mean {near}? " if near else ""
+        sys.stderr.write(f"error [{CODE}]: {self.prog}: {message}\n")
+        sys.stderr.write(f"hint: {meant}`{self.prog} --help` lists all arguments\n")
+        sys.exit(_STATUS)
+
+
+def _near(parser: argparse.ArgumentParser, message: str) -> str:
+    """Return what was probably meant; nothing where that cannot be said."""
+    if unknown := _UNKNOWN.search(message):
+        word, known = unknown[1], [*_flags(parser)]
+    elif choice := _CHOICE.search(message):
+        word, known = choice[1], [each.strip("' ") for each in choice[2].split(",")]
+    else:
+        return ""
+    return next(iter(difflib.get_close_matches(word, known, n=1)), "")
+
+
+def _flags(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield the flags of *parser* and of the commands below it."""
+    for action in parser._actions:  # noqa: SLF001 (argparse has no other way)
+        yield from action.option_strings
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 (nor here)
+            for each in action.choices.values():
+                yield from _flags(each)
