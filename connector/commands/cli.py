@@ -5,7 +5,6 @@ Commands are imported only when they are run: what stands here must stay cheap.
 
 import argparse
 import difflib
-import inspect
 import os
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from importlib import import_module
 from typing import Final
 
 from headrace import __version__
+from headrace.connector.commands.help_text import commands_text
 from headrace.connector.obs import structlog
 from headrace.connector.obs.blame import HINT, PluginBrokenError, is_foreign, place_of, told
 from headrace.connector.obs.logging import LEVELS, configure
@@ -105,21 +105,9 @@ class _Parser(CommandParser):
 
     def format_help(self) -> str:
         """Return the help, with all commands."""
-        told = {name: text for name, (_, text) in COMMANDS.items()}
-        told |= {name: _description(name) for name in names("commands")}
-        lines = "".join(f"  {name:<16} {text}\n" for name, text in told.items())
-        self.epilog = f"commands:\n{lines}\nheadrace COMMAND --help tells more."
+        texts = {name: text for name, (_, text) in COMMANDS.items()}
+        self.epilog = f"{commands_text(texts)}\nheadrace COMMAND --help has the arguments of each."
         return super().format_help()
-
-
-def _description(name: str) -> str:
-    """Return the first line of the docstring of a plugin's command, as COMMANDS has it."""
-    try:
-        lines = (inspect.getdoc(load("commands", name)) or "").splitlines()
-    except HeadraceError:
-        return "cannot be imported"
-    first = lines[0].rstrip(".") if lines else ""
-    return first[:1].lower() + first[1:]
 
 
 def _unnamed(error: Exception, command: str) -> HeadraceError:

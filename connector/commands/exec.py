@@ -13,7 +13,7 @@ from typing import Final
 
 from headrace.connector.control.errors import describe_error
 from headrace.connector.control.service import ControlService
-from headrace.connector.foundation.job_file import FILE_SUFFIXES
+from headrace.connector.foundation.job_file import FILE_SUFFIXES, state_given
 from headrace.connector.language.cursor import TEXT_BYTES_MAX
 from headrace.connector.language.errors import StatementSyntaxError
 from headrace.connector.language.parser import parse_script
@@ -55,7 +55,7 @@ def _service(arguments: argparse.Namespace, origin: str, text: str) -> Iterator[
 
         yield remote(arguments.rest, username=arguments.username)
     else:
-        place = Path(arguments.state)
+        place = state_given(arguments.state, create=True)
         if place.suffix not in FILE_SUFFIXES and not place.exists():
             _check_creates(place, origin, text)
         with contextlib.closing(open_notes(place)) as notes:
@@ -94,8 +94,12 @@ def _parser() -> argparse.ArgumentParser:
         description="Execute statements on a state file.",
         epilog="Statements are separated by semicolons; see docs/statements.md.",
     )
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--state", metavar="FILE", help="the state file, or the worker's file")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--state",
+        metavar="FILE",
+        help="the state file, or the worker's file; default: HEADRACE_STATE, or headrace.db",
+    )
     where.add_argument("--rest", metavar="URL", help="the HTTP server of another machine, instead")
     parser.add_argument(
         "-u",

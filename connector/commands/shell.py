@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.connector.control.access.authority import CassandraAuthority
 from headrace.connector.control.access.permission import Caller, CassandraGuard, Role
 from headrace.connector.control.service import ControlService
-from headrace.connector.foundation.job_file import FILE_SUFFIXES
+from headrace.connector.foundation.job_file import FILE_SUFFIXES, state_given
 from headrace.connector.language.cursor import TEXT_BYTES_MAX
 from headrace.connector.language.errors import ShellError
 from headrace.connector.language.rendering import COLOURS, MONOCHROME
@@ -38,7 +38,6 @@ from headrace.connector.shell.session import (
     read_script,
 )
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.plugins import ConfigError, Problem
 
 if TYPE_CHECKING:
     from headrace.connector.shell.cql import CqlConnection
@@ -56,8 +55,10 @@ def main(argv: Sequence[str]) -> int:
     """
     options = read_options(argv)
     if not (options.state or options.rest):
-        hint = "give --state FILE or --rest URL, set HEADRACE_STATE, or write it into headracerc"
-        raise ConfigError([Problem("--state", "is required", hint)])
+        place = state_given(None, create=True)
+        is_new = "" if place.exists() else ", which CREATE makes"
+        sys.stderr.write(f"The state is {place}{is_new}; --state FILE or --rest URL is another.\n")
+        options = dataclasses.replace(options, state=str(place))
     if not options.debug:  # What goes wrong is shown in our own words.
         logging.getLogger("cassandra").setLevel(logging.CRITICAL)
     for warning in options.warnings:

@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 
 from headrace.connector.control.jobs import read_worker
+from headrace.connector.foundation.job_file import FILE_SUFFIXES, state_given
 from headrace.connector.hosting.supervisor import Supervisor, start_child
 from headrace.connector.obs.logging import threshold
 from headrace.connector.obs.metrics import merged
@@ -23,6 +24,7 @@ from headrace.connector.rest.server import RestServer
 from headrace.connector.rest.users import read_users
 from headrace.connector.runtime.splits.watch import RestartPolicy
 from headrace.connector.stores.job import WorkerFile
+from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins import ConfigError, HeadraceError, Problem, parse_config
 from headrace.plugins.config.arguments import CommandParser
 
@@ -36,7 +38,13 @@ def worker_main(arguments: Sequence[str]) -> int:
         prog="headrace worker",
         description="Run all jobs that the statements of a state file define, and serve HTTP.",
     )
-    parser.add_argument("file", type=Path, metavar="WORKER.yaml", help="a job file without a job")
+    parser.add_argument(
+        "file",
+        nargs="?",
+        metavar="WORKER.yaml",
+        help="a job file without a job, or a state file, which is made if it is missing; default: "
+        "HEADRACE_STATE, or headrace.db",
+    )
     parser.add_argument(
         "--rest", metavar="HOST:PORT", help="the address of the HTTP server, instead of the file's"
     )
@@ -54,13 +62,16 @@ def worker_main(arguments: Sequence[str]) -> int:
         help="start jobs over, though files beside the logs say that they have run before",
     )
     given = parser.parse_args(arguments)
-    written = read_worker(given.file)
+    file = state_given(given.file, create=True)
+    if file.suffix not in FILE_SUFFIXES and not file.exists():
+        open_notes(file).close()
+    written = read_worker(file)
     rest = dict(written.rest)
     if given.rest is not None:
         rest |= {"listen": given.rest, "listen_services": ""}
-    config = parse_config(RestConfig, rest, place=f"{given.file}: rest")
+    config = parse_config(RestConfig, rest, place=f"{file}: rest")
     more = ("--new-state",) if given.new_state else ()
-    return asyncio.run(_serve(given.file.absolute(), written, config, more, pumps=given.pumps))
+    return asyncio.run(_serve(file.absolute(), written, config, more, pumps=given.pumps))
 
 
 async def _serve(

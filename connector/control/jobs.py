@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.connector.foundation.configured import checked_config, plugin_part
 from headrace.connector.foundation.confinement import Bounds
-from headrace.connector.foundation.job_file import EARLIEST, JobFile, RuntimeConfig, read_job_file
+from headrace.connector.foundation.job_file import (
+    EARLIEST,
+    FILE_SUFFIXES,
+    JobFile,
+    RuntimeConfig,
+    read_job_file,
+)
 from headrace.connector.foundation.references import check_references
 from headrace.connector.stores.job import Job, WorkerFile, notes_of, place_and_name, store_class
 from headrace.connector.stores.note_copy import NoteCopy
@@ -86,6 +92,10 @@ def job_text(
 
     """
     written = written or read_job_file(path)
+    if not written.source and path.suffix not in FILE_SUFFIXES:
+        hint = "start it with a file: state: …, source: {plugin: …, its options}"
+        problem = Problem("source", "a state file alone does not say what to read", hint)
+        raise ConfigError([problem], place=str(path))
     place, name = place_and_name(path, written, job)
     source, sink, runtime_given = dict(written.source), written.sink, dict(written.runtime)
     start = written.start

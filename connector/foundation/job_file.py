@@ -17,6 +17,7 @@ STATE_VARIABLE: Final = "HEADRACE_STATE"
 FILE_SUFFIXES: Final = (".yaml", ".yml")
 _MIB: Final = 1024 * 1024
 JOB_FILE_BYTES_MAX: Final = _MIB
+_SQLITE: Final = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +161,24 @@ def state_given(given: str | None, *, create: bool = False) -> Path:
 
 
 def read_job_file(path: Path) -> JobFile:
-    """Return the job file at *path*, its sections unchecked. Raises ConfigError."""
+    """Return the job file at *path*, its sections unchecked. Raises ConfigError.
+
+    A state file stands for a worker's file that says nothing more.
+    """
+    if is_state(path):
+        return JobFile(state=path.name, source={})
     return parse_config(JobFile, _document(path), place=str(path), name="job")
+
+
+def is_state(path: Path) -> bool:
+    """Say whether *path* is a state file, and not one that names it."""
+    if path.suffix in FILE_SUFFIXES:
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_SQLITE)) == _SQLITE
+    except OSError:
+        return False
 
 
 def _document(path: Path) -> Mapping[str, Any]:

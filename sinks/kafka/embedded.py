@@ -38,6 +38,8 @@ class EmbeddedBroker:
 def main(arguments: Sequence[str]) -> int:
     """Run a Kafka broker that keeps messages in memory.
 
+    Example: headrace embedded-broker
+
     It ends with SIGTERM, SIGINT, or the end of standard input. Returns 0.
     """
     parser = argparse.ArgumentParser(

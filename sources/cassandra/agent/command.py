@@ -145,6 +145,8 @@ class _Clock:
 def main(arguments: Sequence[str]) -> int:
     """Serve the log of a Cassandra node to workers elsewhere.
 
+    Example: headrace agent --cdc-raw cdc_raw
+
     It ends with SIGTERM. Returns the exit status.
     """
     config = _config(arguments)

@@ -14,6 +14,8 @@ from headrace.sources.cassandra.schema.ddl import parse_schema
 def main(arguments: Sequence[str]) -> int:
     """Write commit log segments from a script.
 
+    Example: headrace forge script.yaml --schema schema.cql --out cdc_raw
+
     An error goes to standard error, and its status is returned.
     """
     parser = CommandParser(
@@ -34,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
         for path in Forge(schema, given.out).run(steps):
             sys.stdout.write(f"{path}\n")
     except HeadraceError as error:
-        sys.stderr.write(f"error: {error.code}: {error}\n")
+        sys.stderr.write(f"error [{error.code}]: {error}\n")
         return error.exit_status
     return 0
 

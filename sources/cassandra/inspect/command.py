@@ -94,6 +94,8 @@ examples:
 def main(arguments: Sequence[str]) -> int:
     """Print what is in commit log segments.
 
+    Example: headrace inspect cdc_raw --schema schema.cql
+
     Errors go to standard error, and the first one's status is returned.
     """
     options = _parser().parse_args(_joined(arguments))
@@ -496,7 +498,7 @@ def _sorted(counts: dict[str, Counter[str]]) -> dict[str, Value]:
 
 
 def _report(error: HeadraceError) -> None:
-    sys.stderr.write(f"error: {error.code}: {error}\n")
+    sys.stderr.write(f"error [{error.code}]: {error}\n")
 
 
 def keys_of(options: argparse.Namespace) -> Keys:

@@ -1,6 +1,7 @@
 """The command line: commands found by name, errors in one form, exit statuses."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from headrace import __version__
 from headrace.connector.commands.cli import COMMANDS, main
+from headrace.connector.commands.help_text import GROUPS
 from headrace.plugins.discovery import names
 from helpers.jobs.line_jobs import JOB, write_line_job
 
@@ -40,15 +42,18 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    """Built-in commands and those of plugins are listed, each with what it does."""
+    """Built-in commands and those of plugins are listed, each with what it does and an example."""
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     out = capsys.readouterr().out
 
-    listed = dict(
-        line.split(maxsplit=1) for line in out.partition("commands:\n")[2].splitlines()[:-2]
-    )
-    assert [*COMMANDS, *names("commands")] == list(listed)
+    rows = [line.split(maxsplit=1) for line in out.splitlines() if re.match("  [a-z]", line)]
+    listed = {row[0]: row[1] for row in rows if row[0] in (*COMMANDS, *names("commands"))}
+    assert {*COMMANDS, *names("commands")} == listed.keys()
+    examples = {
+        line.split()[2] for line in out.splitlines() if line.strip().startswith("$ headrace")
+    }
+    assert listed.keys() == examples
     assert "serve the log of a Cassandra node to workers elsewhere" == listed["agent"]
     assert {"embedded-broker", "forge", "inspect"} <= set(listed)
 
@@ -204,3 +209,21 @@ def test_bug_is_reported_as_one(
     assert ": TypeError in run\nhint: this is a bug of headrace" in err
     assert '"event":"internal_error"' in err
     assert "secret" not in err
+
+
+EXAMPLES = [example for members in GROUPS.values() for example in members.values()]
+
+
+@pytest.mark.parametrize("example", [e for e in EXAMPLES if "job.yaml" in e or "options" in e])
+def test_examples_of_the_help(
+    example: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The examples have arguments that their commands take: what is missing is the job's file."""
+    monkeypatch.chdir(tmp_path)
+    status = main(example.split()[1:])
+
+    assert ("job.yaml" in example) is (status == 2)
+    assert ("job.yaml" in example) is ("job.yaml: cannot be read" in capsys.readouterr().err)

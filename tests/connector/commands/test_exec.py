@@ -167,7 +167,9 @@ def test_state_unusable(tmp_path: Path) -> None:
     assert 3 == caught.value.exit_status
 
 
-@pytest.mark.parametrize("arguments", [[], ["--state", "s", "-e", "x", "-f", "y"]])
+@pytest.mark.parametrize(
+    "arguments", [["--state", "s", "--rest", "http://h"], ["--state", "s", "-e", "x", "-f", "y"]]
+)
 def test_usage(arguments: list[str]) -> None:
     """A wrong command line ends with status 2."""
     with pytest.raises(SystemExit) as caught:

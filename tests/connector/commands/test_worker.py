@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from headrace.connector.commands.cli import main
 from headrace.connector.commands.worker import worker_main
 from headrace.connector.control.commands import Commands
 from headrace.connector.foundation.states import Observed
 from headrace.connector.language.statements import CreateSink
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.plugins import ConfigError
+from headrace.plugins import ConfigError, MissingRequirementError
 from helpers.jobs.children import RUN, SECONDS_MAX, until
 from helpers.recordings.corpora import recording
 from helpers.servers.ports import free_port
@@ -209,6 +210,23 @@ def test_refused(tmp_path: Path, text: str, message: str) -> None:
     file.write_text("state: state.db\nsource: {plugin: files, path: x}\n" + text)
     with pytest.raises(ConfigError, match=message):
         worker_main([str(file)])
+
+
+def test_a_worker_of_a_state_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a file it makes a state and serves; its jobs say that a source is missing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HEADRACE_STATE", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(MissingRequirementError, match="in use"):
+            worker_main(["--rest", address])
+    made = "CREATE DATA_SINK k WITH 'null://'; CREATE DATA_SOURCE cdc ON TABLE a.b WITH k"
+    assert 0 == main(["exec", "-e", made])
+    assert ["headrace.db"] == [path.name for path in tmp_path.glob("*.db")]
+    assert 2 == main(["run", "headrace.db", "--job", "k"])
+    assert "a state file alone does not say what to read" in capsys.readouterr().err
 
 
 def test_taken_address(tmp_path: Path) -> None:

@@ -97,6 +97,17 @@ def test_never_run(service: ControlService) -> None:
     assert "job j has never run on this state" == run(service, "SHOW LAG").rows[0][-1]
 
 
+def test_before_the_first_run(service: ControlService, folder: Path, connection: NoteCopy) -> None:
+    """With the worker's file PREVIEW and LAG answer by what the job would read first."""
+    del service
+    known = ControlService(connection, ask=ask_here, file=folder / "job.yaml")
+    found = run(known, f"PREVIEW DATA_SOURCE {TABLE} LIMIT 1")
+    lag = run(known, f"SHOW LAG FOR DATA_SOURCE {TABLE}").rows
+
+    assert ("operation", "written", "change") == found.columns
+    assert str(LINES * len(LINE)) == lag[0][2]
+
+
 def test_lag(service: ControlService, folder: Path) -> None:
     """LAG is what is still to be read now."""
     run_job(folder)

@@ -68,7 +68,7 @@ def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (str(tmp_path / "bad.yaml"), f"forge_script: {tmp_path / 'bad.yaml'}: step 1: shop.none"),
     ):
         assert 2 == main([script, *common])
-        assert capsys.readouterr().err.startswith(f"error: {message}")
+        assert capsys.readouterr().err.startswith(f"error [{message.replace(': ', ']: ', 1)}")
     (tmp_path / "good.yaml").write_text("- segment:")
     assert 2 == main([str(tmp_path / "good.yaml"), *common])
     assert "cannot be written" in capsys.readouterr().err

@@ -244,7 +244,7 @@ def test_a_full_disk_is_of_the_output(node: Path, how: str) -> None:
     told = done.stderr.decode()
     assert (3, True) == (
         done.returncode,
-        told.startswith("error: output: standard output: cannot be written: No space left"),
+        told.startswith("error [output]: standard output: cannot be written: No space left"),
     )
     assert "CommitLog" not in told
 
@@ -258,7 +258,7 @@ def test_durable_needs_an_index(node: Path, capsys: pytest.CaptureFixture[str]) 
 
     out, err = capsys.readouterr()
     assert "" == out
-    assert f"error: bad_index: {index}: expected <offset>, or <offset> and below it" in err
+    assert f"error [bad_index]: {index}: expected <offset>, or <offset> and below it" in err
 
 
 def test_standard_input_is_a_segment(
@@ -370,7 +370,7 @@ def test_errors_are_named(
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(SEGMENT)))
     arguments, status, message = ERRORS[name]
     assert status == main(arguments)
-    assert capsys.readouterr().err.startswith(f"error: {message}")
+    assert capsys.readouterr().err.startswith(f"error [{message.replace(': ', ']: ', 1)}")
 
 
 def test_a_bad_segment_does_not_stop_the_others(
@@ -396,7 +396,7 @@ def test_damage_amid_a_segment_is_reported_and_passed(
 
     out, err = capsys.readouterr()
     assert list(made.ends[1:]) == [json.loads(line)["position"] for line in out.splitlines()]
-    assert err.startswith(f"error: corrupt_segment: {tmp_path / NAME}: byte 28: the checksum")
+    assert err.startswith(f"error [corrupt_segment]: {tmp_path / NAME}: byte 28: the checksum")
 
 
 ENDED: dict[str, Callable[[bytes, int], bytes]] = {
@@ -479,7 +479,7 @@ def test_a_segment_under_the_name_of_another_is_refused(
     out, err = capsys.readouterr()
     assert 1 == len(out.splitlines())
     said = f"{node / other}: byte 4: the header says segment {SEGMENT_ID}"
-    assert err.startswith(f"error: corrupt_segment: {said}")
+    assert err.startswith(f"error [corrupt_segment]: {said}")
 
 
 def test_a_closed_pipe_is_no_error(node: Path) -> None:
