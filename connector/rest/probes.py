@@ -7,6 +7,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from headrace.connector.control.commands import Commands
+from headrace.connector.control.health.missing import missing
 from headrace.connector.rest.doorway import Doorway
 from headrace.connector.rest.exchange import answer
 from headrace.plugins import HeadraceError, Problem
@@ -17,14 +18,6 @@ READY: Final = "/readyz"
 BOTH: Final = "/healthz"
 PUBLIC: Final = frozenset({HEALTH, LIVE, READY, BOTH})
 STATE_SECONDS_MAX: Final = 5.0
-_NO_SINK: Final = Problem(
-    "sink", "no data sink is defined", "CREATE DATA_SINK name WITH 'kafka://host:9092';"
-)
-_NO_SOURCE: Final = Problem(
-    "source",
-    "no data source is defined",
-    "CREATE DATA_SOURCE cdc ON TABLE keyspace.table WITH sink_name;",
-)
 
 
 class ProbeDoor:
@@ -77,7 +70,7 @@ class ProbeDoor:
             return [Problem("state", f"did not answer within {STATE_SECONDS_MAX:g} s")]
         except HeadraceError as error:
             return [Problem("state", f"{error.code}: it cannot be read", error.hint)]
-        return [each for count, each in ((sinks, _NO_SINK), (sources, _NO_SOURCE)) if not count]
+        return missing(sinks, sources)
 
 
 def _defined(commands: Commands) -> tuple[int, int]:

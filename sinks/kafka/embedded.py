@@ -4,7 +4,6 @@ Not for data that matters: it keeps messages in memory, and silently drops the o
 or 100,000 messages per partition, so consume while you produce.
 """
 
-import argparse
 import os
 import select
 import signal
@@ -15,6 +14,8 @@ from types import FrameType
 from typing import Final
 
 from confluent_kafka import Producer
+
+from headrace.plugins.config.arguments import CommandParser
 
 _START_SECONDS: Final = 10
 
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 
     It ends with SIGTERM, SIGINT, or the end of standard input. Returns 0.
     """
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="headrace embedded-broker",
         description="Run a throw-away Kafka broker that keeps messages in memory; "
         "its address is the one line it prints. It ends when standard input does.",

@@ -24,8 +24,7 @@ def screen_of(overview: Overview, place: str) -> str:
     troubles = overview.troubles
     said = f"{len(troubles)} to look at: {'; '.join(troubles)}" if troubles else "all is well"
     parts = [f"{place}: {said}\n"]
-    for missing, statement in overview.missing:
-        parts.append(f"{missing}: {statement}\n")
+    parts += [f"{each.message}: {each.hint}\n" for each in overview.missing]
     if overview.lines:
         parts += ["\n", columns_text(_SOURCES, [_source_row(overview, e) for e in overview.lines])]
     parts += _notes(overview)
@@ -122,9 +121,7 @@ def document_of(overview: Overview) -> Mapping[str, Any]:  # Any: JSON.
     return {
         "well": not overview.troubles,
         "troubles": [*overview.troubles],
-        "missing": [
-            {"missing": said, "statement": statement} for said, statement in overview.missing
-        ],
+        "missing": [{"missing": p.message, "statement": p.hint} for p in overview.missing],
         "sources": [_source_document(overview, line) for line in overview.lines],
         "logs": [*_log_documents(overview)],
         "errors": [

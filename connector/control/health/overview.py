@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.connector.control.errors import StatementError
+from headrace.connector.control.health.missing import missing
 from headrace.connector.control.running import JobLag
 from headrace.connector.control.service import ControlService
 from headrace.connector.control.showing import errors_of
@@ -14,17 +15,10 @@ from headrace.connector.language.formatting import format_statement
 from headrace.connector.language.rendering import ResultTable
 from headrace.connector.language.statements import SteerSource, Verb
 from headrace.connector.stores.note_copy import NoteCopy
+from headrace.plugins import Problem
 
 WELL: Final = (Observed.RUNNING, Observed.PAUSED, Observed.STOPPED)
 FULL_SECONDS_MIN: Final = 3600.0  # A disk that is full earlier needs a hand.
-_NO_SINK: Final = (
-    "there is no data sink",
-    "CREATE DATA_SINK k WITH 'kafka://HOST:9092?topic=changes';",
-)
-_NO_SOURCE: Final = (
-    "there is no data source",
-    "CREATE DATA_SOURCE cdc ON TABLE ks.t WITH {};",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +45,7 @@ class Overview:
     lines: Sequence[Line]
     lags: Mapping[str, JobLag | str]
     errors: ResultTable
-    missing: Sequence[tuple[str, str]] = ()
+    missing: Sequence[Problem] = ()
 
     @property
     def troubles(self) -> Sequence[str]:
@@ -59,7 +53,7 @@ class Overview:
         return [*self._troubles()]
 
     def _troubles(self) -> Iterator[str]:
-        yield from (said for said, _ in self.missing)
+        yield from (each.message for each in self.missing)
         for line in self.lines:
             if line.status.state not in WELL:
                 yield f"{line.status.name} is {line.status.state.value}"
@@ -100,13 +94,9 @@ def overview_of(notes: NoteCopy, service: ControlService, job: Line | None = Non
     )
 
 
-def _missing(service: ControlService) -> Sequence[tuple[str, str]]:
-    sinks = service.commands.sinks()
-    found = [] if sinks else [_NO_SINK]
-    if not service.commands.statuses():
-        said, statement = _NO_SOURCE
-        found.append((said, statement.format(sinks[0].name if sinks else "k")))
-    return found
+def _missing(service: ControlService) -> Sequence[Problem]:
+    sources = len(service.commands.statuses())
+    return missing(len(service.commands.sinks()) or sources, sources)  # Services have no sinks.
 
 
 def _next(service: ControlService, status: ConnectorStatus) -> str:

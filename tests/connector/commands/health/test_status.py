@@ -70,7 +70,7 @@ def test_watch_ends_well(
 
     assert [2.0, 2.0] == waited
     screens = capsys.readouterr().out.split(f"{tmp_path / 'state.db'}: ")[1:]
-    assert ["1 to look at: there is no data source"] * 2 == [s.splitlines()[0] for s in screens]
+    assert ["1 to look at: no data source is defined"] * 2 == [s.splitlines()[0] for s in screens]
 
 
 def test_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

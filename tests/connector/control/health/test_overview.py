@@ -50,13 +50,12 @@ def made(connection: NoteCopy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_what_is_missing(connection: NoteCopy, service: ControlService) -> None:
     """Without sink or source the overview has the statement that makes each, and it parses."""
     found = overview_of(connection, service)
-    assert ["there is no data sink", "there is no data source"] == found.troubles
-    run(service, found.missing[0][1].replace("kafka://HOST:9092?topic=changes", "bus://a"))
-
-    ((said, statement),) = overview_of(connection, service).missing
-    assert "there is no data source" == said
-    assert "CREATE DATA_SOURCE cdc ON TABLE ks.t WITH k;" == statement
-    run(service, statement)
+    assert ["no data sink is defined", "no data source is defined"] == found.troubles
+    for statement, name in (("sink", "name"), ("source", "sink_name")):
+        left = overview_of(connection, service).missing
+        assert f"no data {statement} is defined" == left[0].message
+        text = left[0].hint.replace("kafka://host:9092?topic=changes", "bus://a")
+        run(service, text.replace(name, "k").replace("keyspace.table", "ks.t"))
     assert [] == overview_of(connection, service).missing
 
 
