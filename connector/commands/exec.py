@@ -55,7 +55,8 @@ def _service(arguments: argparse.Namespace, origin: str, text: str) -> Iterator[
 
         yield remote(arguments.rest, username=arguments.username)
     else:
-        place = state_given(arguments.state, create=True)
+        given = arguments.state
+        place = Path(given) if given else state_given(None, create=True)
         if place.suffix not in FILE_SUFFIXES and not place.exists():
             _check_creates(place, origin, text)
         with contextlib.closing(open_notes(place)) as notes:

@@ -37,9 +37,11 @@ def job_file(notes: NoteCopy, job: str) -> Path:
     return Path(path)
 
 
-def start_command(notes: NoteCopy, job: str) -> str:
+def start_command(notes: NoteCopy, board: Board, job: str) -> str:
     """Return the command that starts *job*: with the file that it ran with, if it is known."""
-    path = notes.file or _noted(notes, job) or _noted(notes, job.partition(FORK_MARK)[0])
+    path = notes.file or board.setting(_setting(job))
+    if path is None and FORK_MARK in job:
+        path = board.setting(_setting(job.partition(FORK_MARK)[0]))
     if path is None:
         return "headrace worker WORKER.yaml"
     with contextlib.suppress(HeadraceError):

@@ -20,7 +20,7 @@ from headrace.connector.runtime.unread import UnreadPart, missing_tables_in, unr
 from headrace.connector.stores import LeaseRow, Owner, Seen
 from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.target_state import WHOLE_JOB, Board, Failure
+from headrace.connector.stores.target_state import WHOLE_JOB, Board, Failure, Route
 
 SILENT_MS_MIN: Final = 10_000
 NOT_STARTED: Final = "not_started"
@@ -91,7 +91,7 @@ def connector_statuses(
             if route.failure is not None:
                 reason = failure_text(route.failure)
                 job = replace(job, state=Observed.FAILED, reason=reason, hint=route.failure.hint)
-            found.append(_status(notes, route.source, route.job, route.state, job))
+            found.append(_status(notes, board, route, job))
     return found
 
 
@@ -100,24 +100,23 @@ def file_job_status(
 ) -> ConnectorStatus:
     """Return the status of a job whose file has its sink: it is called as the job is."""
     with notes.snapshot():
-        generation = Board(notes).wanted(job).generation
-        found = _job_status(notes.store(job), generation, dead)
-        return _status(notes, job, job, Desired.RUNNING, found)
+        board = Board(notes)
+        found = _job_status(notes.store(job), board.wanted(job).generation, dead)
+        return _status(notes, board, Route(job, job, "", Desired.RUNNING), found)
 
 
-def _status(
-    notes: NoteCopy, name: str, job_name: str, desired: Desired, job: "_JobStatus"
-) -> ConnectorStatus:
+def _status(notes: NoteCopy, board: Board, route: Route, job: "_JobStatus") -> ConnectorStatus:
+    desired = route.state
     state = connector_state(desired, job.state, [s.state for s in job.splits])
     troubled = next((s for s in job.splits if s.state is state and s.reason), None)
     cause = job if job.reason or troubled is None else troubled
     reason, hint = cause.reason or unread_text(job.unread), cause.hint
     if state is Observed.UNASSIGNED and desired is Desired.RUNNING and not reason:
-        hint = f"start it: {start_command(notes, job_name)}"
-        reason = f"{NOT_STARTED}: no worker runs job {job_name}; {hint}"
+        hint = f"start it: {start_command(notes, board, route.job)}"
+        reason = f"{NOT_STARTED}: no worker runs job {route.job}; {hint}"
     return ConnectorStatus(
-        name=name,
-        job=job_name,
+        name=route.source,
+        job=route.job,
         desired=desired,
         state=state,
         job_state=job.state,
