@@ -75,16 +75,16 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "connector/rest/test_tls.py::test_bearer": {
         "connector.rest.config:RestConfig": "jwt_audience jwt_issuer jwt_keys jwt_role_claim",
     },
-    "connector/runtime/test_modes.py::test_a_write_ends_the_wait": {
+    "connector/runtime/modes/test_modes.py::test_a_write_ends_the_wait": {
         "plugins.config.realtime_options:RealtimeOptions": "mode",
     },
-    "connector/runtime/test_modes.py::test_a_full_buffer_is_latched": {
+    "connector/runtime/modes/test_modes.py::test_a_full_buffer_is_latched": {
         "plugins.config.realtime_options:RealtimeOptions": "realtime_buffer_bytes",
     },
-    "connector/runtime/test_modes.py::test_block": {
+    "connector/runtime/modes/test_modes.py::test_block": {
         "plugins.config.realtime_options:RealtimeOptions": "realtime_on_overflow",
     },
-    "connector/runtime/test_modes.py::test_the_wait_is_an_option": {
+    "connector/runtime/modes/test_modes.py::test_the_wait_is_an_option": {
         "plugins.config.realtime_options:RealtimeOptions": "realtime_return_after_seconds",
     },
     "connector/runtime/failures/test_tolerance.py::test_every_option_has_an_effect": {

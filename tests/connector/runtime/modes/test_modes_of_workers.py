@@ -1,8 +1,6 @@
 """Modes that are asked for while two workers share the splits of a job."""
 
 import sys
-import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -14,20 +12,12 @@ from headrace.connector.control.modes import JobModes
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.plugins.stores.kept_modes import ALL_LOGS
+from helpers.jobs.children import until
 from helpers.jobs.live_worker import delivered, working
 from helpers.logs.live_log import LiveLog
 
-SECONDS_MAX = 60.0
 SPLITS = 2
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is of Linux")
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for *condition*."""
-    end = time.monotonic() + SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_each_owner_answers(tmp_path: Path) -> None:
@@ -45,12 +35,15 @@ def test_each_owner_answers(tmp_path: Path) -> None:
     events = structlog.stdlib.get_logger()
 
     with working(job, events), working(job, events):
-        until(state.exists)
+        until(state.exists, "there is no state")
         with (
             closing(open_notes(state)) as notes,
             closing(SqliteStore.open(state, "job")) as store,
         ):
-            until(lambda: len({lease.owner for lease in store.leases()} - {""}) == SPLITS)
+            until(
+                lambda: len({lease.owner for lease in store.leases()} - {""}) == SPLITS,
+                "they do not share",
+            )
             modes = JobModes(notes)
             for number, mode in enumerate(("realtime", "log", "realtime"), 1):
                 request = modes.ask("job", mode, node=ALL_LOGS, places={}, now_ms=number)
@@ -59,9 +52,9 @@ def test_each_owner_answers(tmp_path: Path) -> None:
                     found = [c for c in modes.changes("job") if c.request == request]
                     return {f"{c.node} {c.outcome}" for c in found}
 
-                until(lambda: {"node succeeded"} == outcome())
+                until(lambda: {"node succeeded"} == outcome(), "it did not succeed")
                 shown = [(each.node, each.mode, each.splits) for each in modes.modes("job")]
                 assert [("node", mode, SPLITS)] == shown
                 log.append(6)
                 log.sync()
-                until(lambda: delivered(state, "job") == log.synced)
+                until(lambda: delivered(state, "job") == log.synced, "not all came")
