@@ -19,7 +19,8 @@ class CounterGroup:
     part. *metric* and *doc* are the counter that Prometheus is given.
 
     The counters of *left*, by their last words, must add up to the same as those of *right*: the
-    equation that `headrace verify` checks. A group without an equation only informs.
+    equation that `headrace verify` checks. A group without an equation only informs. *copies* are
+    those of them that count copies of what another copy had published, or will: they are dropped.
     """
 
     name: str
@@ -30,6 +31,7 @@ class CounterGroup:
     label: str = "fate"
     left: tuple[str, ...] = ()
     right: tuple[str, ...] = ()
+    copies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

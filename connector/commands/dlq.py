@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     with closing(job.open_store(create=False)) as store:
         chosen = _chosen(store, given)
         if given.verb == "list":
-            _list(chosen, as_json=given.json)
+            _list(chosen, as_json=given.json, is_filtered=bool(given.code or given.table))
         elif given.verb == "show":
             _show(chosen[0], given.content)
         else:
@@ -115,7 +115,9 @@ def _chosen(store: Store, given: argparse.Namespace) -> Sequence[KeptLoss]:
     ]
 
 
-def _list(chosen: Sequence[KeptLoss], *, as_json: bool) -> None:
+def _list(chosen: Sequence[KeptLoss], *, as_json: bool, is_filtered: bool) -> None:
+    if not chosen and not as_json:
+        sys.stdout.write("no such dead letters\n" if is_filtered else "no dead letters\n")
     for kept in chosen:
         loss = kept.loss
         if as_json:

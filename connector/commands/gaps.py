@@ -32,6 +32,8 @@ def gaps_main(arguments: Sequence[str]) -> int:
         facts = _facts(each)
         line = json.dumps(facts) if given.json else "\t".join(map(str, facts.values()))
         sys.stdout.write(f"{line}\n")
+    if not found and not given.json:
+        sys.stdout.write("no gaps\n")
     return OPEN_STATUS if any(each.gap.is_open for each in found) else 0
 
 

@@ -19,16 +19,13 @@ from headrace.connector.control.jobs import read_job
 from headrace.connector.foundation.states import Desired
 from headrace.connector.hosting.host import Host
 from headrace.connector.hosting.supervisor import parent_gone
-from headrace.connector.runtime.books.equations import SplitBooks
+from headrace.connector.runtime.books.equations import SplitBooks, books_differences
+from headrace.connector.runtime.books.figures import figures_of, figures_text, open_gaps
 from headrace.connector.runtime.books.summary import (
     OPEN_STATUS,
-    books_differences,
     books_text,
     dead_letters_text,
-    gaps_text,
-    open_gaps,
     summary_of,
-    waiting_text,
 )
 from headrace.connector.stores import StateLostError
 from headrace.connector.stores.job import Job, state_of
@@ -77,15 +74,13 @@ def run_main(arguments: Sequence[str]) -> int:
     if summary_path:
         _write(summary_path, json.dumps(summary_of(name, report), indent=1) + "\n")
     if given.until_idle:
-        sys.stdout.write(gaps_text(report.books, str(given.job_file)))
-        sys.stdout.write(waiting_text(report.books, str(given.job_file)))
-        sys.stdout.write(books_text(report.books))
+        sys.stdout.write(figures_text(figures_of(report.books), called(given)))
+        sys.stdout.write(books_text(report.books) if given.books else "")
         sys.stdout.write(
             f"run: {report.changes} changes in {report.wall_seconds:.2f} s, "
             f"CPU {report.cpu_seconds:.2f} s\n"
         )
-    named = f" --job {given.job}" if given.job else ""
-    look = f"`headrace dlq list {given.job_file}{named}` lists the dead letters, and why"
+    look = f"`headrace dlq list {called(given)}` lists the dead letters, and why"
     sys.stderr.write(dead_letters_text(report.dead_lettered, look))
     if report.failures:
         raise report.failures[0]
@@ -94,6 +89,12 @@ def run_main(arguments: Sequence[str]) -> int:
         return 0
     sys.stderr.write(_forked_text(given.job_file, name))
     return OPEN_STATUS if open_gaps(report.books) else 0
+
+
+def called(given: argparse.Namespace) -> str:
+    """Return what other commands need to find the job of *given*, for a shell."""
+    named = f" --job {shlex.quote(given.job)}" if given.job else ""
+    return f"{given.job_file}{named}"
 
 
 def _forked_text(path: Path, name: str) -> str:
@@ -112,6 +113,7 @@ def _run_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--until-idle", action="store_true", help="read and deliver what is there, commit, and end"
     )
+    parser.add_argument("--books", action="store_true", help="with --until-idle: also the books")
     parser.add_argument(
         "--summary-json", type=Path, metavar="PATH", help="write the summary of the run as JSON"
     )
@@ -209,4 +211,4 @@ def balance(books: Sequence[SplitBooks]) -> None:
     """Raise BooksDifferError if an equation of *books* does not hold."""
     wrong = books_differences(books)
     if wrong:
-        raise BooksDifferError("; ".join(wrong), hint="`headrace verify` prints the books")
+        raise BooksDifferError("; ".join(wrong), hint="`headrace verify --books` prints them")

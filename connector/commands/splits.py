@@ -34,6 +34,8 @@ def main(arguments: Sequence[str]) -> int:
         found = facts_of(job, store)
     if given.json:
         sys.stdout.writelines(json.dumps(facts) + "\n" for facts in found)
+    elif not found:
+        sys.stdout.write("no splits yet: they are made when the job first runs\n")
     else:
         lines = [HEADINGS, *(tuple(map(_shown, facts.values())) for facts in found)]
         sys.stdout.writelines("\t".join(line) + "\n" for line in lines)

@@ -10,25 +10,22 @@ from pathlib import Path
 from typing import Final
 
 from headrace.connector.commands.job_parser import job_parser
-from headrace.connector.commands.run import BooksDifferError, enter
+from headrace.connector.commands.run import BooksDifferError, called, enter
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.stream.checkpoint import checkpoint_of, known_schemas
 from headrace.connector.replay.stream.stream_books import stream_states
 from headrace.connector.runtime.books.committed import books_of, committed_books
-from headrace.connector.runtime.books.equations import SplitBooks, total
+from headrace.connector.runtime.books.equations import SplitBooks, books_differences, total
+from headrace.connector.runtime.books.figures import figures_of, figures_text, open_gaps
 from headrace.connector.runtime.books.sink_contents import SinkContent, content_of
 from headrace.connector.runtime.books.summary import (
     OPEN_STATUS,
-    books_differences,
     books_summary,
     books_text,
     failed_splits,
     failed_text,
-    gaps_text,
     miscounted,
-    open_gaps,
     spans_text,
-    waiting_text,
 )
 from headrace.connector.runtime.failures.refusals import failed_sources
 from headrace.connector.runtime.making import made_sink, made_source, read_only_context
@@ -45,11 +42,13 @@ BOOKS_DIFFER_STATUS: Final = 4
 
 
 def verify_main(arguments: Sequence[str]) -> int:
-    """Print the committed books of a job; return 4 if something differs, or a gap is open."""
+    """Print the figures of a job, as committed; return 4 if something differs, or a gap is open."""
     parser = job_parser(
         "verify",
-        "Print the books of a job as committed; exit 4 if they do not balance, or a gap is open.",
+        "Print what became of the changes of a job, as committed; exit 4 if its books do not "
+        "balance, or a gap is open.",
     )
+    parser.add_argument("--books", action="store_true", help="also the books, line by line")
     parser.add_argument("--by-split", action="store_true", help="also the books of each split")
     parser.add_argument("--json", action="store_true", help="everything as JSON")
     parser.add_argument(
@@ -80,10 +79,10 @@ def verify_main(arguments: Sequence[str]) -> int:
         sys.stdout.write(json.dumps(summary, indent=1) + "\n")
     else:
         sys.stdout.writelines(f"{error}\n" for error in sources)
-        sys.stdout.write(gaps_text(books, str(given.job_file)))
         sys.stdout.write(failed_text(failed, len(books)))
-        sys.stdout.write(waiting_text(books, str(given.job_file)))
-        _print_books(books, by_split=given.by_split)
+        sys.stdout.write(figures_text(figures_of(books), called(given)))
+        if given.books or given.by_split:
+            _print_books(books, by_split=given.by_split)
         sys.stdout.write("" if content is None else content.text())
         said = "the books differ" if wrong else "the books balance"
         sys.stdout.write(f"{said}{' for what was read before that' if failed else ''}\n")

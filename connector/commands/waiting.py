@@ -32,6 +32,8 @@ def main(arguments: Sequence[str]) -> int:
     job = enter(given.job_file, given.job)
     with closing(job.open_store(create=False)) as store:
         found = waiting_of(job, store)
+    if not found and not given.json:
+        sys.stdout.write("nothing waits for a copy\n")
     for split, each in found[: max(0, given.limit)]:
         line = json.dumps({"split": split, **dataclasses.asdict(each)})
         sys.stdout.write(f"{line if given.json else _text(split, each)}\n")

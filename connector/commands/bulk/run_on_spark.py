@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.connector.commands.run import balance, metrics_served, stopped_by_signals
+from headrace.connector.commands.run import balance, called, metrics_served, stopped_by_signals
 from headrace.connector.control.jobs import JobText, job_text, read_job
 from headrace.connector.foundation.job_file import PER_SPLIT
 from headrace.connector.replay.delivery import sink_and_encoder
@@ -32,6 +32,7 @@ from headrace.connector.replay.stream.checkpoint import Checkpoint, checkpoint_o
 from headrace.connector.replay.stream.stream_books import StreamMeasures, stream_books
 from headrace.connector.replay.stream.streaming import AS_SINK
 from headrace.connector.runtime.books.equations import total
+from headrace.connector.runtime.books.figures import figures_of, figures_text
 from headrace.connector.runtime.books.summary import books_text, dead_letters_text
 from headrace.connector.runtime.failures.tolerance import ErrorPolicy
 from headrace.connector.stores.job import Job
@@ -88,7 +89,8 @@ def main(given: argparse.Namespace) -> int:
             _run(lambda: _begin(spark, path, job, checkpoint, given), stopped, job, done)
     if given.until_idle:
         books = stream_books(source, job_key, checkpoint)
-        sys.stdout.write(books_text(books))
+        sys.stdout.write(figures_text(figures_of(books), called(given)))
+        sys.stdout.write(books_text(books) if given.books else "")
         sys.stdout.write(f"run: {done.records} records in {done.count} micro-batches\n")
         lost = [c.dead_lettered + c.quarantined for c in total(books).counters.values()]
         sys.stderr.write(dead_letters_text(sum(lost), f"they are in {checkpoint.lost}"))

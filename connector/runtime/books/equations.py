@@ -81,6 +81,11 @@ def differences(split: SplitBooks) -> Sequence[str]:
     return [place + line for line in (*lines, *split.contradictions) if line]
 
 
+def books_differences(books: Sequence[SplitBooks]) -> Sequence[str]:
+    """Return all equations that do not hold, of each split and of their sum."""
+    return [line for split in (*books, total(books)) for line in differences(split)]
+
+
 def repeats(split: SplitBooks) -> Books:
     """Return how much may have been delivered twice, by cause (line 36 of the agreement).
 

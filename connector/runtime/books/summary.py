@@ -1,20 +1,22 @@
 """The result of a run, for programs (`--summary-json`) and for people. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Final
 
 from headrace.connector.runtime.books.equations import (
     Books,
     SplitBooks,
+    books_differences,
     by_part,
-    differences,
     repeats,
     title,
     total,
 )
+from headrace.connector.runtime.books.figures import figures_of, gaps_met
 from headrace.connector.runtime.books.report import Report
 from headrace.connector.serde.content import ChecksumError
-from headrace.plugins import CounterGroup, Gap, HeadraceError, MiscountError
+from headrace.plugins import CounterGroup, HeadraceError, MiscountError
 from headrace.plugins.stores.control_store import Observed, Seen
 
 Json = Mapping[str, object]
@@ -29,17 +31,12 @@ _CAUSES: Final = {
 }
 
 
-def books_differences(books: Sequence[SplitBooks]) -> Sequence[str]:
-    """Return all equations that do not hold, of each split and of their sum."""
-    return [line for split in (*books, total(books)) for line in differences(split)]
-
-
 def summary_of(job: str, report: Report) -> Json:
     """Return the summary as a JSON object.
 
     `splits` and `total` hold the source's `books` and the framework's `tables`; `differences` is
-    empty when they balance; `gaps` are those that the job met; `run` is about this process and this
-    run alone.
+    empty when they balance; `gaps` are those that the job met; `figures` is what people read;
+    `run` is about this process and this run alone.
     """
     seconds = report.wall_seconds
     return {
@@ -48,6 +45,7 @@ def summary_of(job: str, report: Report) -> Json:
         "total": _json(total(report.books)),
         "differences": list(books_differences(report.books)),
         "gaps": _gaps_json(report.books),
+        "figures": asdict(figures_of(report.books)),
         "failures": [{"code": error.code, "message": str(error)} for error in report.failures],
         "run": {
             "changes": report.changes,
@@ -60,54 +58,6 @@ def summary_of(job: str, report: Report) -> Json:
             "memory_bytes_max": report.memory_bytes_max,
         },
     }
-
-
-def waiting_text(books: Sequence[SplitBooks], file: str) -> str:
-    """Return a line that says how much waits and how to look at it; none if nothing."""
-    everything = total(books)
-    waiting = everything.keeping.waiting
-    count = 0 if waiting is None else everything.books.get(waiting.counter, 0)
-    if waiting is None or not count:
-        return ""
-    what = waiting.many if count > 1 else waiting.one
-    return f"{count} {what}: `headrace waiting {file}` lists them\n"
-
-
-def open_gaps(books: Sequence[SplitBooks]) -> Sequence[Gap]:
-    """Return the gaps that a user must decide about, each once."""
-    return [gap for gap in _gaps(books) if gap.is_open]
-
-
-def gaps_text(books: Sequence[SplitBooks], file: str) -> str:
-    """Return how many gaps are open, and how many were passed; nothing without any."""
-    met = _gaps(books)
-    said = [
-        f"{len(gaps)} {word if len(gaps) == 1 else words}{_bytes_text(gaps)}"
-        for gaps, word, words in (
-            ([gap for gap in met if gap.is_open], "gap is open", "gaps are open"),
-            (
-                [gap for gap in met if gap.is_lost],
-                "part of a log is lost",
-                "parts of logs are lost",
-            ),
-        )
-        if gaps
-    ]
-    return f"{'; '.join(said)}: `headrace gaps {file}` lists them\n" if said else ""
-
-
-def _bytes_text(gaps: Sequence[Gap]) -> str:
-    size = sum(gap.size_bytes for gap in gaps)
-    return f" ({size} damaged bytes)" if size else ""
-
-
-def _gaps(books: Sequence[SplitBooks]) -> Sequence[Gap]:
-    """Return the gaps of all splits, of each name the one that is not passed, if there is one."""
-    found: dict[str, Gap] = {}
-    for gap in (gap for split in books for gap in split.gaps):
-        if gap.name not in found or gap.is_open:
-            found[gap.name] = gap
-    return list(found.values())
 
 
 def books_text(books: Sequence[SplitBooks]) -> str:
@@ -218,13 +168,14 @@ def books_summary(
         "total": _json(total(books)),
         "differences": list(books_differences(books)),
         "gaps": _gaps_json(books),
+        "figures": asdict(figures_of(books)),
     }
 
 
 def _gaps_json(books: Sequence[SplitBooks]) -> Sequence[Json]:
     return [
         {"gap": gap.name, "kind": gap.kind, "state": gap.state, "bytes": gap.size_bytes}
-        for gap in _gaps(books)
+        for gap in gaps_met(books)
     ]
 
 

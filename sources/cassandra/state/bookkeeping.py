@@ -12,6 +12,7 @@ _ENTRIES: Final = CounterGroup(
     doc="Log entries by what became of them; read is all.",
     left=("read",),
     right=("first", "counted", "surplus", "repeat", "damaged"),
+    copies=("counted", "surplus", "repeat"),
 )
 _SKIPPED: Final = CounterGroup(
     name="skipped",
@@ -52,8 +53,8 @@ BOOKKEEPING: Final = Bookkeeping(
     waiting=WaitingCounter(
         counter="mutations.pending",
         passed_on="mutations.passed_on",
-        one="mutation waits for copies",
-        many="mutations wait for copies",
+        one="mutation waits for another copy",
+        many="mutations wait for another copy",
         metric="headrace_mutations_pending",
         doc="Mutations that wait for copies.",
     ),

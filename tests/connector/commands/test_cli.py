@@ -119,7 +119,7 @@ def test_run_until_idle(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
     summary = folder / "summary.json"
 
     assert 0 == run(folder, "--summary-json", str(summary))
-    assert "changes of lines: cut 30, delivered 30\n" in capsys.readouterr().out
+    assert "30 changes, each once; 0 lost\n" in capsys.readouterr().out
     assert 30 == len((folder / "out.jsonl").read_text().splitlines())
     first = json.loads(summary.read_text())
     assert (30, [], []) == (first["run"]["changes"], first["differences"], first["failures"])
@@ -138,7 +138,7 @@ def test_changes_are_what_was_delivered(folder: Path, capsys: pytest.CaptureFixt
     assert 0 == run(folder)
 
     out = capsys.readouterr().out
-    assert "quarantined 1" in out
+    assert re.search(r"^  dead-lettered  +1  headrace dlq list ", out, re.MULTILINE)
     assert "run: 30 changes in " in out
 
 
@@ -201,7 +201,7 @@ def test_bug_is_reported_as_one(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error of another class is internal: place and trace are printed, its message is not."""
-    monkeypatch.setattr("headrace.connector.commands.run.books_text", "secret")
+    monkeypatch.setattr("headrace.connector.commands.run.figures_text", "secret")
 
     assert 1 == run(folder)
     err = capsys.readouterr().err

@@ -65,13 +65,24 @@ def test_verify(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(folder)
     capsys.readouterr()
 
-    assert 0 == main(["verify", str(folder / "job.yaml")])
+    figures = (
+        "30 changes, each once; 0 lost\n"
+        "  changes published  30\n"
+        "  possibly repeated   0\n"
+        "  dead-lettered       0\n"
+        "  lost                0\n"
+    )
     spans = (
         "all from the beginning to 90: splits in1.jsonl\n"
         "all from the beginning to 190: splits in2.jsonl\n"
     )
-    expected = f"{spans}changes of lines: cut 30, delivered 30\nthe books balance\n"
-    assert expected == capsys.readouterr().out
+    books = f"{spans}changes of lines: cut 30, delivered 30\n"
+    assert 0 == main(["verify", str(folder / "job.yaml")])
+    assert f"{figures}the books balance\n" == capsys.readouterr().out
+    assert 0 == main(["verify", "--books", str(folder / "job.yaml")])
+    assert f"{figures}{books}the books balance\n" == capsys.readouterr().out
+    assert 0 == main(["verify", "--json", str(folder / "job.yaml")])
+    assert 30 == json.loads(capsys.readouterr().out)["figures"]["published"]
 
 
 def test_verify_of_books_that_differ(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """Mutations that wait for copies, because one replica is not read, are reported and listed."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from headrace.connector.commands.cli import main
 from helpers.jobs.children import ring_job
 
 WAITING = 9  # Of 6,451 mutations of the recording: node2 has the other copy.
-FIRST_LINE = f"{WAITING} mutations wait for copies: `headrace waiting job.yaml` lists them"
+FIRST_LINE = f"6,442 changes, each once; 0 lost; {WAITING} mutations wait for another copy"
+LOOK = re.compile(rf"^  waiting for a copy  +{WAITING}  headrace waiting job\.yaml$", re.MULTILINE)
 
 
 def test_what_waits_for_copies_is_counted_and_listed(
@@ -25,7 +27,9 @@ def test_what_waits_for_copies_is_counted_and_listed(
     heads = []
     for command in (["run", "job.yaml", "--until-idle"], ["verify", "job.yaml"]):
         assert 0 == main(command)
-        heads.append(capsys.readouterr().out.partition("\n")[0])
+        said = capsys.readouterr().out
+        heads.append(said.partition("\n")[0])
+        assert LOOK.search(said)
     assert [FIRST_LINE] * 2 == heads
 
     assert 0 == main(["waiting", "job.yaml", "--json"])
@@ -43,11 +47,11 @@ def test_what_waits_for_copies_is_counted_and_listed(
 def test_nothing_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """When every replica is read, nothing is reported and nothing is listed."""
+    """When every replica is read, nothing waits, and the command says so."""
     ring_job(tmp_path, "5.0-ring")
     monkeypatch.chdir(tmp_path)
 
     assert 0 == main(["run", "job.yaml", "--until-idle"])
-    assert "wait for copies" not in capsys.readouterr().out
+    assert "wait for another copy" not in capsys.readouterr().out
     assert 0 == main(["waiting", "job.yaml"])
-    assert not capsys.readouterr().out
+    assert "nothing waits for a copy\n" == capsys.readouterr().out

@@ -103,7 +103,7 @@ def test_the_sum_says_that_earlier_plans_are_in_it(
     assert 0 == job.run()
     capsys.readouterr()
 
-    assert 0 == job.call("verify")
+    assert 0 == job.call("verify", "--books")
     lines = capsys.readouterr().out.splitlines()
     ends = [number for number, line in enumerate(lines) if line.endswith(": all splits")]
     assert "and what was read before that: plan 1" == lines[ends[-1] + 1]

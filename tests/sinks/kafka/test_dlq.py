@@ -65,7 +65,7 @@ def test_it_is_listed_and_shown(job: Path, capsys: pytest.CaptureFixture[str]) -
         found["code"],
     )
     assert 0 == headrace("dlq", "list", "--code", "other", str(job))
-    assert "" == capsys.readouterr().out
+    assert "no such dead letters\n" == capsys.readouterr().out
     content = job.with_name("content")
     assert 0 == headrace("dlq", "show", str(job), str(found["number"]), "--content", str(content))
     assert "code: kafka_msg_size_too_large" in capsys.readouterr().out
@@ -89,7 +89,7 @@ def test_it_is_sent_again(
     assert 3 == len(found)
     capsys.readouterr()
     assert 0 == headrace("dlq", "list", str(job))
-    assert "" == capsys.readouterr().out
+    assert "no dead letters\n" == capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

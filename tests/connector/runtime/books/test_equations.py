@@ -10,7 +10,7 @@ from headrace.connector.runtime.books.equations import (
     repeats,
     total,
 )
-from headrace.connector.runtime.books.summary import books_text, waiting_text
+from headrace.connector.runtime.books.summary import books_text
 from headrace.connector.runtime.metrics import book_measures
 from headrace.connector.stores import TableCounts
 from headrace.plugins import NO_COUNTERS, Bookkeeping, CounterGroup, RepeatCause, WaitingCounter
@@ -143,8 +143,6 @@ def test_the_text_has_the_words_of_the_source() -> None:
         "orders: placed 4, served 2, waits 2\n"
         "at most 2 orders may be in the sink twice (stutter): the guest stutters\n"
     )
-    told = "2 orders wait for their crates: `headrace waiting job.yaml` lists them\n"
-    assert told == waiting_text(books, "job.yaml")
 
 
 def test_the_measures_have_the_names_of_the_source() -> None:

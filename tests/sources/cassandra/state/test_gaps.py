@@ -145,7 +145,7 @@ def test_a_gap_stops_the_job_until_it_is_accepted(
     assert place(0, END) == first["from"]
     assert place(3, 0) == first["to"]
     assert ["forged.t", "forged.other"] == first["tables"]
-    assert 0 == job.call("verify")
+    assert 0 == job.call("verify", "--books")
     books = capsys.readouterr().out
     assert "gaps: n1 2" in books
     assert "changes of headrace.control: cut 4, delivered 4" in books

@@ -106,7 +106,7 @@ def test_the_state_says_where_reading_began(
     assert [({"node": n}, place(1, END_OFFSET)) for n in NODES] == began
 
     capsys.readouterr()
-    assert 0 == job.call("verify")
+    assert 0 == job.call("verify", "--books")
     end = f"{SEGMENT_ID + 1}:{END_OFFSET}"
     assert f"n1 from {end} to {end}: all splits\n" in capsys.readouterr().out
 

@@ -134,11 +134,11 @@ def test_what_no_log_has_stops_the_job_until_it_is_accepted(
 
     assert 4 == job.run()
     out, err = capsys.readouterr()
-    said = r"1 gap is open \(\d+ damaged bytes\)"
-    assert re.search(f"^{said}", out, re.MULTILINE)
+    said = r"1 gap is open \([\d,]+ damaged bytes\)"
+    assert re.search(said, out)
     assert "error [log_gap]: node n" in err
     assert 4 == job.call("verify")
-    assert re.match(said, capsys.readouterr().out)
+    assert re.search(said, capsys.readouterr().out)
     first = listed(job, capsys, 4)
     (stopped,) = [each for each in first if each["state"] == "open"]
     node, segment, _ = stopped["gap"].split(":")
@@ -178,7 +178,7 @@ def test_what_the_other_logs_have_is_no_loss(
     assert whole == job.changes()
     assert {NODES[0]: {"covered"}} == states(listed(job, capsys, 0))
     assert 0 == job.call("verify")
-    assert "lost" not in capsys.readouterr().out
+    assert "; 0 lost" in capsys.readouterr().out
     assert [] == job.notices()
     assert 0 == job.run()
     assert 1 == len(listed(job, capsys, 0))
@@ -193,7 +193,7 @@ def test_copies_that_only_the_damage_had_are_waited_for(
 
     assert 0 == job.run()
 
-    assert "5 mutations wait for copies" in capsys.readouterr().out
+    assert "5 mutations wait for another copy" in capsys.readouterr().out
     assert {NODES[0]: {"covered"}} == states(listed(job, capsys, 0))
     assert 5 == len(whole) - len(job.changes())
 
@@ -222,7 +222,7 @@ def test_a_policy_passes_damage(
 
     assert 0 == job.run()
 
-    assert re.search(r"^\d+ parts of logs are lost \(\d+", capsys.readouterr().out, re.MULTILINE)
+    assert re.search(r"\d+ parts of logs are lost \(\d+", capsys.readouterr().out)
     assert all_passed() == states(listed(job, capsys, 0))
     told = {(n["node"], n["state"], n["policy"]) for n in job.notices()}
     assert {(node, "passed", policy) for node in NODES} == told
