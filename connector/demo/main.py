@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Final
 
@@ -18,11 +17,27 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from headrace.connector.demo.expected import expected_changes
-from headrace.connector.demo.play import play
+from headrace.connector.demo.folders import folder_for
+from headrace.connector.demo.play import JOB_FILE, play
 from headrace.connector.demo.recording import SHIPPED, opened
-from headrace.connector.demo.summary import CheckOutcome, Line, check_outcome, plain, summary_lines
-from headrace.plugins import FatalError, MissingRequirementError
+from headrace.connector.demo.summary import (
+    CheckOutcome,
+    Line,
+    check_outcome,
+    figures_in,
+    plain,
+    summary_lines,
+)
+from headrace.connector.runtime.books.figures import figures_text
+from headrace.plugins import FatalError
 
+NEXT: Final = """
+Next:
+  headrace quickstart    # a live ring of three nodes; --break shows what happens when parts fail
+  {look}
+  headrace options kafka    # what can be configured of the sink
+"""
+KEEP: Final = "headrace demo --keep DIR    # then: headrace verify DIR/job.yaml --books"
 _SIGTERM_STATUS: Final = 128 + signal.SIGTERM
 
 
@@ -30,12 +45,6 @@ class CheckFailedError(FatalError):
     """The consumer does not have exactly the right changes, or the books do not balance."""
 
     code = "demo_check"
-
-
-class FolderError(MissingRequirementError):
-    """What the demo leaves behind has no place."""
-
-    code = "demo_folder"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -58,33 +67,23 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--withhold", type=int, default=-1, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, _exit)  # So that the children are ended.
-    with opened(options.recording) as recording, _folder(options.keep) as folder:
+    with (
+        opened(options.recording) as recording,
+        folder_for(options.keep, "headrace-demo-") as folder,
+    ):
         expected = expected_changes(recording)
         console = Console()
         console.print(f"{recording.folder.name}: {len(recording.nodes)} nodes", highlight=False)
         with _progress(console, expected.total()) as progress:
             outcome = play(recording, folder, progress, withhold=options.withhold)
     checked = check_outcome(outcome, expected)
+    job = (options.keep or Path("DIR")) / JOB_FILE
+    sys.stdout.write(figures_text(figures_in(outcome), str(job)))
     _show(console, summary_lines(outcome, checked, expected.total()))
+    look = KEEP if options.keep is None else f"headrace verify {job} --books"
+    sys.stdout.write(NEXT.format(look=look))
     _fail(checked)
     return 0
-
-
-@contextlib.contextmanager
-def _folder(kept: Path | None) -> Iterator[Path]:
-    if kept is not None:
-        try:
-            kept.mkdir(parents=True)
-        except OSError as error:
-            raise FolderError(
-                f"cannot be made: {error.strerror}",
-                place=str(kept),
-                hint="--keep names a folder that does not exist yet",
-            ) from error
-        yield kept.absolute()
-        return
-    with TemporaryDirectory(prefix="headrace-demo-") as folder:
-        yield Path(folder)
 
 
 @contextlib.contextmanager

@@ -2,120 +2,27 @@
 
 import contextlib
 import json
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Final, Self, cast
+from typing import Any, Final
 
 import msgspec
 import yaml
 
+from headrace.connector.demo.child import COMMAND, Child
 from headrace.connector.demo.consumer import Received
 from headrace.connector.demo.expected import recording_tables
 from headrace.connector.demo.recording import Recording
-from headrace.plugins import FatalError
 
 JOB: Final = "demo"
+JOB_FILE: Final = "job.yaml"
 TOPIC: Final = "changes"
 WORKER_SECONDS_MAX: Final = 300
 RETRY_SECONDS_MAX: Final = 5
 PROGRESS_SECONDS: Final = 0.05
-COMMAND: Final = (
-    sys.executable,
-    "-c",
-    "import sys; from headrace.connector.commands.cli import main; sys.exit(main(sys.argv[1:]))",
-)
-STOP_SECONDS_MAX: Final = 60
-_TAIL_CHARACTERS: Final = 2_000
-
-
-class ChildFailedError(FatalError):
-    """A process of the demo ended otherwise than it should."""
-
-    code = "demo_child"
-
-
-class Child:
-    """A process whose standard input, when closed, asks it to end; leaving the context ends it."""
-
-    def __init__(
-        self, name: str, command: Sequence[str], folder: Path, *, is_heard: bool = False
-    ) -> None:
-        """Start *command* in *folder*; its output goes to `<name>.log`.
-
-        With *is_heard*, standard output does not: `line` reads it.
-        """
-        self.name = name
-        self._log = folder / f"{name}.log"
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 (headrace itself)
-                command,
-                cwd=folder,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE if is_heard else log,
-                stderr=log,
-            )
-
-    def line(self) -> str:
-        """Wait for one line of its output. Raises ChildFailedError if it ends without."""
-        line = cast("IO[bytes]", self._process.stdout).readline().decode().strip()
-        if not line:
-            self.finished()
-            raise self.failure("said nothing")
-        return line
-
-    def running(self) -> bool:
-        """Tell whether it has not ended."""
-        return self._process.poll() is None
-
-    def wait(self, seconds_max: float) -> bool:
-        """Wait at most *seconds_max* for its end; tell whether it has ended."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(seconds_max)
-        return not self.running()
-
-    def close_input(self) -> None:
-        """Ask it to end in its own way."""
-        cast("IO[bytes]", self._process.stdin).close()
-
-    def finished(self) -> None:
-        """Wait for its end. Raises ChildFailedError unless it exits with 0."""
-        self.close_input()
-        try:
-            status = self._process.wait(STOP_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            raise self.failure(f"did not end within {STOP_SECONDS_MAX} s") from None
-        if status:
-            raise self.failure(f"exited with {status}")
-
-    def failure(self, how: str) -> ChildFailedError:
-        """Return an error that says *how* it failed, and the end of its log."""
-        log = self._log.read_text(encoding="utf-8", errors="replace")[-_TAIL_CHARACTERS:]
-        _, named, error = log.rpartition("\nerror [")  # How headrace ends when it fails.
-        return ChildFailedError(
-            f"{self.name} {how}:\n{(named + error).strip()}", hint="--keep DIR keeps all logs"
-        )
-
-    def __enter__(self) -> Self:
-        """Return the child."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End it: politely, then by force."""
-        self._process.terminate()
-        if not self.wait(STOP_SECONDS_MAX):
-            self._process.kill()
-        with self._process:  # Closes the pipes and reaps it.
-            pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +46,7 @@ def play(
 
     """
     state, out, summary = folder / "state.db", folder / "received.jsonl", folder / "summary.json"
-    job = folder / "job.yaml"
+    job = folder / JOB_FILE
     job.write_text(yaml.safe_dump(_job(recording, state), sort_keys=False), encoding="utf-8")
     with contextlib.ExitStack() as children:
         broker = children.enter_context(

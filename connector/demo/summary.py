@@ -7,6 +7,7 @@ from typing import Final
 
 from headrace.connector.demo.expected import QUORUM, canonical
 from headrace.connector.demo.play import Outcome
+from headrace.connector.runtime.books.figures import Figures
 
 EXAMPLES_MAX: Final = 3
 _EXAMPLE_CHARACTERS: Final = 300
@@ -43,30 +44,25 @@ def check_outcome(outcome: Outcome, expected: "Counter[bytes]") -> CheckOutcome:
     return CheckOutcome(tuple(problems), tuple(text[:_EXAMPLE_CHARACTERS] for text in examples))
 
 
+def figures_in(outcome: Outcome) -> Figures:
+    """Return the figures that the worker's summary has."""
+    return Figures(**outcome.summary["figures"])
+
+
 def summary_lines(outcome: Outcome, checked: CheckOutcome, expected_count: int) -> list[Line]:
-    """Return the summary as pairs of a label and a text."""
+    """Return what the figures do not say, as pairs of a label and a text."""
     run, books = outcome.summary["run"], outcome.summary["total"]["books"]
-    delivered = _tables(outcome.summary["total"], "delivered")
     entries = {name.split(".")[1] for name in books if name.startswith("entries.")}
     lines = [
         (f"{node}", f"{books[f'entries.{node}.read']:,} entries read") for node in sorted(entries)
     ]
-    surplus = sum(books[f"entries.{node}.surplus"] for node in entries)
-    repeat = sum(books[f"entries.{node}.repeat"] for node in entries)
-    reencoded = books.get("mutations.reencoded", 0)
     lines += [
-        ("copies agreed", f"{books['mutations.agreed']:,} mutations, each on {QUORUM} nodes"),
-        ("duplicates dropped", f"{surplus:,} further copies, {repeat:,} repeats"),
-        ("held back", f"{books.get('mutations.pending', 0):,} mutations on one node only"),
-        ("published", f"{delivered:,} changes"),
         ("first change after", _first(outcome)),
         ("speed", f"{run['changes_per_second']:,.0f} changes/s"),
         ("CPU", f"{1e6 * run['cpu_seconds'] / max(run['changes'], 1):,.0f} µs per change"),
         ("books", "differ" if outcome.summary["differences"] else "balance"),
         ("consumer", f"{len(outcome.received):,} received, {expected_count:,} justified"),
     ]
-    if reencoded:
-        lines.insert(-6, ("re-encoded", f"{reencoded:,} copies"))
     return [*lines, ("check", "passed" if not checked.problems else "FAILED")]
 
 

@@ -11,7 +11,7 @@ from headrace.connector.demo.consumer import Received
 from headrace.connector.demo.expected import agreed_mutations, expected_changes, value_of
 from headrace.connector.demo.play import Outcome
 from headrace.connector.demo.recording import Recording, RecordingError
-from headrace.connector.demo.summary import check_outcome, plain, summary_lines
+from headrace.connector.demo.summary import check_outcome, figures_in, plain, summary_lines
 from helpers.recordings.corpora import recording
 
 SUMMARY = {
@@ -27,6 +27,7 @@ SUMMARY = {
         },
         "tables": {"ks.t": {"cut": 6451, "delivered": 6451, "quarantined": 0}},
     },
+    "figures": {"published": 6451, "dropped": 5, "waiting": 1, "waits": "mutation waits"},
     "run": {"changes": 6451, "changes_per_second": 1000.0, "cpu_seconds": 0.6451},
 }
 
@@ -148,9 +149,6 @@ def test_the_summary_is_one_line_for_each_number() -> None:
 
     for line in (
         "  node1               20 entries read\n",
-        "  duplicates dropped  3 further copies, 2 repeats\n",
-        "  held back           1 mutations on one node only\n",
-        "  published           6,451 changes\n",
         "  first change after  500 ms from the start of the worker\n",
         "  CPU                 100 µs per change\n",
         "  books               balance\n",
@@ -158,6 +156,11 @@ def test_the_summary_is_one_line_for_each_number() -> None:
         "  check               passed\n",
     ):
         assert line in text
+    assert (6451, 5, 1) == (
+        (figures := figures_in(run)).published,
+        figures.dropped,
+        figures.waiting,
+    )
 
 
 @pytest.mark.parametrize(

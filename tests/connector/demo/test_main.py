@@ -1,45 +1,26 @@
 """The demo as a user runs it, and the ways in which it must fail."""
 
 import json
-import os
+import re
 import signal
 import subprocess
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import copytree
 
 import pytest
 
-from headrace.connector.demo.play import COMMAND
+from headrace.connector.demo.child import COMMAND
 from helpers.jobs.children import SECONDS_MAX, until
 from helpers.recordings.corpora import recording
-
-MARK = "HEADRACE_TEST_RUN"
-
-
-def processes_of(mark: str) -> list[int]:
-    """Return the processes that inherited *mark*."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        try:
-            environment = (folder / "environ").read_bytes()
-        except OSError:
-            continue
-        if folder.name.isdigit() and f"{MARK}={mark}".encode() in environment:
-            found.append(int(folder.name))
-    return found
+from helpers.settings.leftovers import MARK, processes_of, spotless
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
     """Return an environment for a demo, and see that it leaves no process and no file."""
-    mark = str(uuid.uuid4())
-    (tmp_path / "tmp").mkdir()
-    yield {**os.environ, MARK: mark, "TMPDIR": str(tmp_path / "tmp")}
-    # A child that lost its parent is about to notice.
-    until(lambda: not processes_of(mark), "a process lives on")
-    assert [] == list((tmp_path / "tmp").iterdir())
+    with spotless(tmp_path / "tmp") as made:
+        yield made
 
 
 def demo(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -59,7 +40,9 @@ def test_it_passes_on_the_bundled_ring(environment: dict[str, str], tmp_path: Pa
     done = demo(environment, "--keep", str(tmp_path / "kept"))
 
     assert (0, "") == (done.returncode, done.stderr)
-    assert "published           6,451 changes" in done.stdout
+    assert done.stdout.splitlines()[1] == "6,451 changes, each once; 0 lost"
+    assert re.search(r"^  copies dropped  +12,\d{3}$", done.stdout, re.MULTILINE)
+    assert "Next:\n  headrace quickstart " in done.stdout
     assert "consumer            6,451 received, 6,451 justified" in done.stdout
     assert "books               balance" in done.stdout
     summary = json.loads((tmp_path / "kept" / "summary.json").read_text())

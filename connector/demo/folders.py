@@ -1,0 +1,37 @@
+"""Where the demo and the quickstart work."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from headrace.plugins import MissingRequirementError
+
+
+class FolderError(MissingRequirementError):
+    """What the demo leaves behind has no place."""
+
+    code = "demo_folder"
+
+
+@contextlib.contextmanager
+def folder_for(kept: Path | None, prefix: str) -> Iterator[Path]:
+    """Make the folder *kept*; without one, a folder that is removed in the end.
+
+    Raises:
+        FolderError: *kept* exists, or cannot be made.
+
+    """
+    if kept is not None:
+        try:
+            kept.mkdir(parents=True)
+        except OSError as error:
+            raise FolderError(
+                f"cannot be made: {error.strerror}",
+                place=str(kept),
+                hint="--keep names a folder that does not exist yet",
+            ) from error
+        yield kept.absolute()
+        return
+    with TemporaryDirectory(prefix=prefix) as folder:
+        yield Path(folder)
