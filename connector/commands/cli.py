@@ -67,6 +67,10 @@ COMMANDS: Final = {
     "shell": ("headrace.connector.commands.shell:main", "statements, CQL and help at a prompt"),
     "exec": ("headrace.connector.commands.exec:main", "execute statements"),
     "registry": ("headrace.connector.registry.server:main", "serve schemas to consumers"),
+    "quickstart": (
+        "headrace.connector.demo.quickstart.main:main",
+        "watch a live ring of three nodes, and break it",
+    ),
     "demo": ("headrace.connector.demo.main:main", "see it work, without any server"),
 }
 FAILED_STATUS: Final = 1

@@ -1,0 +1,82 @@
+"""The processes of the quickstart. Imports little: they start while the rest is imported."""
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import Final, Self
+
+from headrace.connector.demo.child import COMMAND, Child
+
+JOB: Final = "quickstart"
+JOB_FILE: Final = "job.yaml"
+STATE_FILE: Final = "state.db"
+RING_FOLDER: Final = "ring"
+WRITES_FILE: Final = "writes.jsonl"
+TOPIC: Final = "changes"
+NODES: Final = ("node1", "node2", "node3")
+_COMMIT_SECONDS_MAX: Final = 0.5
+_LEASE_SECONDS: Final = 2
+_RETRY_SECONDS_MAX: Final = 60
+_GO: Final = "go"
+
+
+class Processes(contextlib.ExitStack):
+    """Ring, broker and worker in a folder; leaving the context ends them."""
+
+    def __init__(self, folder: Path) -> None:
+        """Start all three: the worker imports what it needs, and waits for `begin`."""
+        super().__init__()
+        self._folder = folder
+        (folder / RING_FOLDER).mkdir()
+        self.worker = self._worker()
+        self.broker = self._started("broker", [*COMMAND, "embedded-broker"])
+        self.ring = self._started("ring", [*COMMAND, "forge-ring", str(folder / RING_FOLDER)])
+
+    def begin(self) -> str:
+        """Let the worker begin once broker and ring are there; return the broker's address."""
+        servers = self.broker.line()
+        job = json.dumps(_job(self._folder, servers), indent=1)
+        (self._folder / JOB_FILE).write_text(job, encoding="utf-8")
+        self.ring.line()
+        self.worker.say(_GO)
+        return servers
+
+    def start_worker(self) -> None:
+        """Start another worker, which begins at once."""
+        self.worker = self._worker()
+        self.worker.say(_GO)
+
+    def __enter__(self) -> Self:
+        """Return the processes."""
+        return self
+
+    def _worker(self) -> Child:
+        module = f"{__package__}.worker"
+        command = [sys.executable, "-m", module, str(self._folder / JOB_FILE)]
+        return self._started("worker", command)
+
+    def _started(self, name: str, command: list[str]) -> Child:
+        return self.enter_context(Child(name, command, self._folder, is_heard=True))
+
+
+def _job(folder: Path, servers: str) -> dict[str, object]:
+    """Return the job file: JSON is YAML."""
+    ring = folder / RING_FOLDER
+    return {
+        "job": JOB,
+        "state": str(folder / STATE_FILE),
+        "source": {
+            "plugin": "cassandra",
+            "schema": str(ring / "schema.cql"),
+            "nodes": {name: str(ring / name) for name in NODES},
+            "consistency": "QUORUM",
+            "mode": "realtime",
+        },
+        "sink": {"plugin": "kafka", "bootstrap.servers": servers, "topic": TOPIC},
+        "runtime": {
+            "commit_max_seconds": _COMMIT_SECONDS_MAX,
+            "lease_seconds": _LEASE_SECONDS,
+            "retry_seconds_max": _RETRY_SECONDS_MAX,
+        },
+    }

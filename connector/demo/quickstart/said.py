@@ -1,0 +1,15 @@
+"""What the worker of the quickstart says."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from headrace.connector.runtime.books.figures import Figures
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A line of its output. `failures` are what ended splits; only the last line has them."""
+
+    figures: Figures
+    failures: Sequence[str] = ()
+    is_last: bool = False
