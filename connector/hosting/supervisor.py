@@ -18,6 +18,8 @@ from typing import Final, Protocol
 
 import structlog
 
+from headrace.connector.control.commands import Commands
+from headrace.connector.control.health.missing import missing
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.states import Desired, Observed
 from headrace.connector.obs.logging import shows_messages
@@ -138,6 +140,7 @@ class Supervisor:
         self._restarts = Restarts(policy)
         self._jobs: dict[str, _Job] = {}
         self._stopped = threading.Event()
+        self._is_idle_said = False
 
     def metrics_ports(self) -> Mapping[int, str]:
         """Return where the children serve their metrics, and the numbers of their pumps.
@@ -184,6 +187,7 @@ class Supervisor:
         notes.check()
         board = Board(notes)
         routes = {route.job for route in board.routes()}
+        self._say_what_is_missing(notes, is_idle=not routes)
         for name in routes | set(self._jobs):
             if name not in self._jobs:
                 self._jobs[name] = _Job([_Pump(number) for number in range(1, self._pumps + 1)])
@@ -204,6 +208,14 @@ class Supervisor:
                 self._settle(name, pump, to_run=to_run)
             if not to_run and not any(pump.child for pump in job.pumps):
                 del self._jobs[name]
+
+    def _say_what_is_missing(self, notes: NoteCopy, *, is_idle: bool) -> None:
+        """Say once, while there is no job, which statement would make one."""
+        if is_idle and not self._is_idle_said:
+            commands = Commands(notes)
+            for each in missing(len(commands.sinks()), len(commands.sources())):
+                self._log.warning("nothing_to_run", missing=each.key, hint=each.hint)
+        self._is_idle_said = is_idle
 
     def _settle(self, name: str, pump: _Pump, *, to_run: bool) -> None:
         """Start the child of a job that is to run, and end that of one that is not."""

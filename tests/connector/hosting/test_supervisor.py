@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from headrace.connector.foundation.states import Desired, Observed
 from headrace.connector.hosting.supervisor import Supervisor
@@ -13,7 +15,7 @@ from headrace.connector.stores import StateLostError
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.target_state import WHOLE_JOB, Board, Route
-from headrace.plugins.testing.doubles import DrivenClock, context
+from headrace.plugins.testing.doubles import DrivenClock
 
 
 class Child:
@@ -60,7 +62,7 @@ class Stage:
         self.supervisor = Supervisor(
             path,
             self.start,
-            log=context().log,
+            log=structlog.stdlib.get_logger(),
             policy=RestartPolicy(restarts_max=2, pause_ms=100),
             pumps=pumps,
             clock=self.clock,
@@ -124,6 +126,22 @@ def test_a_job_that_is_dropped(stage: Stage) -> None:
     stage.look()
 
     assert 1 == sum(child.asked for child in stage.children if child.job == "j")
+
+
+def test_nothing_to_run(stage: Stage) -> None:
+    """While there is no job, one warning for each thing that is missing has the statement."""
+    with capture_logs() as logs:
+        stage.look()
+        assert {"job_started"} == {each["event"] for each in logs}
+        with stage.connection.transaction():
+            for route in ("j.x", "k.x"):
+                stage.board.remove_route(route)
+        stage.look()
+        stage.look()
+
+    said = [each for each in logs if each["event"] == "nothing_to_run"]
+    assert ["sink", "source"] == [each["missing"] for each in said]
+    assert ["DATA_SINK", "DATA_SOURCE"] == [each["hint"].split()[1] for each in said]
 
 
 def crash(stage: Stage, status: int, problem: str = "") -> list[str]:
