@@ -30,6 +30,7 @@ from headrace.connector.demo.summary import (
 )
 from headrace.connector.runtime.books.figures import figures_text
 from headrace.plugins import FatalError
+from headrace.plugins.config.arguments import CommandParser
 
 NEXT: Final = """
 Next:
@@ -49,7 +50,7 @@ class CheckFailedError(FatalError):
 
 def main(arguments: Sequence[str]) -> int:
     """Play the demo; return 0 only if the consumer has exactly what the recording justifies."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="headrace demo",
         description="Reads the recorded logs of three Cassandra nodes, agrees on the copies, "
         "publishes each change once into an embedded Kafka, and checks what a consumer received.",

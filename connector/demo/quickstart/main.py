@@ -13,6 +13,7 @@ from headrace.connector.demo.folders import folder_for
 from headrace.connector.demo.quickstart.breaks import BREAKS
 from headrace.connector.demo.quickstart.processes import Processes
 from headrace.plugins import FatalError
+from headrace.plugins.config.arguments import CommandParser
 
 FORCED_STATUS: Final = 130
 
@@ -41,7 +42,7 @@ class QuickstartFailedError(FatalError):
 
 def main(arguments: Sequence[str]) -> int:
     """Run the quickstart; return 0 only if the consumer has what the ring was written."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="headrace quickstart",
         description="Writes the logs of a simulated ring of three nodes, reads them with a worker, "
         "which publishes each change once into an embedded Kafka, and prints what a consumer "

@@ -1,6 +1,5 @@
 """`headrace forge-ring`: the logs of three nodes that take writes until standard input ends."""
 
-import argparse
 import json
 import os
 import select
@@ -11,6 +10,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from headrace.plugins import ConfigError, Problem
+from headrace.plugins.config.arguments import CommandParser
 from headrace.sources.cassandra.forge.mutations import MESSAGING, encode_mutation
 from headrace.sources.cassandra.forge.segments import COMPLETED, SegmentWriter
 from headrace.sources.cassandra.forge.statements import Statements
@@ -30,6 +31,9 @@ _TABLE: Final = "shop.orders"
 _VERSION: Final = 7
 _SYNC_SECONDS: Final = 0.2
 _SEGMENT_BYTES_MAX: Final = 64 * 1024
+_VERBS: Final = ("stop", "start", "damage")
+_FOUND_CHARS_MAX: Final = 80
+_RATE_MAX: Final = 100_000.0
 _LINE_BYTES_MAX: Final = 4096
 _CUSTOMERS: Final = ("Ada", "Ben", "Chloe", "Deniz", "Emil", "Fatima", "Goran", "Hana")
 _ITEMS: Final = ("book", "lamp", "chair", "kettle", "bicycle", "violin")
@@ -147,7 +151,12 @@ class Ring:
 
     def order(self, words: Sequence[str]) -> str:
         """Do what a line of standard input says; return what was done, in words."""
-        verb, name = words
+        verb, name = words if len(words) == len(("verb", "node")) else ("", "")
+        if verb not in _VERBS or name not in self.nodes:
+            found = " ".join(words)[:_FOUND_CHARS_MAX]
+            return (
+                f"expected {', '.join(_VERBS)} and one of {', '.join(self.nodes)}, found {found!r}"
+            )
         node = self.nodes[name]
         match verb:
             case "stop":
@@ -160,10 +169,9 @@ class Ring:
                 return (
                     f"{name} is up again, and gets {len(hints)} hints: the writes that it missed."
                 )
-            case "damage":
+            case _:
                 node.is_next_damaged = True
                 return f"In the segment that {name} writes, a byte of the next entry is flipped."
-        raise ValueError(verb)
 
     def close(self) -> None:
         """End all logs; what a node missed is in its log then."""
@@ -192,23 +200,40 @@ def main(arguments: Sequence[str]) -> int:
     """Write the logs of three nodes that take writes, until standard input ends.
 
     Returns 0.
+
+    Raises:
+        ConfigError: the folder has something in it, or cannot be made.
+
     """
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="headrace forge-ring",
         description="Write the commit logs of three nodes with replication factor 3, which take "
         f"writes until standard input ends. The folder gets node1 to node3, {SCHEMA_FILE}, and "
         f"{WRITES_FILE}, a line for each write. Lines of standard input are orders: "
         "stop NODE, start NODE, damage NODE.",
     )
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="exists, and is empty")
-    parser.add_argument("--per-second", type=float, default=10.0, metavar="N", help="writes (10)")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="is empty, or made")
+    parser.add_argument("--per-second", type=_rate, default=10.0, metavar="N", help="writes (10)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the writes (1)")
     given = parser.parse_args(arguments)
+    try:
+        given.folder.mkdir(parents=True, exist_ok=True)
+        is_used = any(given.folder.iterdir())
+    except OSError as error:
+        raise ConfigError([Problem("FOLDER", f"{given.folder}: {error.strerror}")]) from error
+    if is_used:
+        raise ConfigError([Problem("FOLDER", f"{given.folder} is not empty", "name a new one")])
     ring = Ring(given.folder, given.seed)
     _say("ready")
     _take_writes(ring, given.per_second)
     ring.close()
     return 0
+
+
+def _rate(text: str) -> float:
+    if not 0 < (found := float(text)) <= _RATE_MAX:
+        raise ValueError
+    return found
 
 
 def _take_writes(ring: Ring, per_second: float) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from headrace.connector.demo.child import COMMAND
-from headrace.sources.cassandra.forge.ring import Ring
+from headrace.plugins import ConfigError
+from headrace.sources.cassandra.forge.ring import Ring, main
 from headrace.sources.cassandra.inspect import command
 from helpers.jobs.children import SECONDS_MAX
 
@@ -97,6 +98,27 @@ def test_full_segments_are_followed_by_others(
     assert len(indexes) > 1
     assert all("COMPLETED" in index.read_text() for index in indexes)
     assert len(writes(tmp_path)) == 930 == len(logged(tmp_path, "node1", capsys))
+
+
+@pytest.mark.parametrize("words", ["", "stop", "stop node9", "halt node1", "stop node1 now"])
+def test_orders_that_are_none(ring: Ring, words: str) -> None:
+    """What is expected, and what was found, is the answer; nothing happens."""
+    answer = ring.order(words.split())
+
+    assert answer.startswith("expected stop, start, damage and one of node1, node2, node3, found ")
+    assert repr(words) in answer
+    assert all(node.hints is None for node in ring.nodes.values())
+
+
+def test_a_folder_that_is_used(tmp_path: Path) -> None:
+    """Logs of another ring are not written over; a folder that is missing would be made."""
+    (tmp_path / "node1").mkdir()
+    with pytest.raises(ConfigError, match="is not empty"):
+        main([str(tmp_path)])
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="Not a directory"):
+        main([str(tmp_path / "file" / "ring")])
+    assert {"node1", "file"} == {each.name for each in tmp_path.iterdir()}
 
 
 def test_the_command_writes_until_its_input_ends(tmp_path: Path) -> None:
