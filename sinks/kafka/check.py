@@ -1,6 +1,6 @@
 """Asks a cluster whether this sink could deliver to it. Writes nothing, and makes no topic."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import confluent_kafka
@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs forget some.
     AclOperation,
     AdminClient,
+    ClusterMetadata,
     ConfigResource,
     ResourceType,
     TopicMetadata,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _PASSED, _FAILED, _UNKNOWN = CheckResult.PASSED, CheckResult.FAILED, CheckResult.UNKNOWN
 
+_AUTO_CREATE: Final = "auto.create.topics.enable"
 SECONDS_MAX: Final = 5.0  # For each question.
 _MESSAGE_BYTES: Final = 1_000_000  # What a producer sends at most, unless configured.
 
@@ -57,7 +59,7 @@ class ClusterCheck:
         if "SASL" in self._config.librdkafka.get("security.protocol", "").upper():
             found.append(Finding("authentication", _PASSED, "the brokers know this user"))
         for topic in dict.fromkeys((*self._topics(), *topics)):
-            found += self._of_topic(topic, cluster.topics)
+            found += self._of_topic(topic, cluster)
         return found
 
     def _why(self) -> KafkaError | None:
@@ -70,13 +72,10 @@ class ClusterCheck:
         named = [config.topic, *config.topic_map.values(), config.errors_topic or ""]
         return [topic for topic in dict.fromkeys(named) if topic and "{" not in topic]
 
-    def _of_topic(self, topic: str, known: Mapping[str, TopicMetadata]) -> Iterator[Finding]:
+    def _of_topic(self, topic: str, cluster: ClusterMetadata) -> Iterator[Finding]:
+        known = cluster.topics
         if topic not in known:
-            if self._config.topic_creation_enable:
-                yield Finding("topic", _PASSED, f"{topic} is missing, and will be created")
-            else:
-                hint = "create it, or set topic.creation.enable to true"
-                yield Finding("topic", _FAILED, f"there is no topic {topic}", hint)
+            yield self._missing(topic, cluster)
             return
         yield Finding("topic", _PASSED, f"{topic} has {len(known[topic].partitions)} partitions")
         yield from partition_findings(topic, known[topic])
@@ -89,6 +88,16 @@ class ClusterCheck:
         settings = self._admin.describe_configs([resource], request_timeout=self._seconds)[resource]
         yield self._right(topic, rights)
         yield self._size(topic, settings)
+
+    def _missing(self, topic: str, cluster: ClusterMetadata) -> Finding:
+        if self._config.topic_creation_enable:
+            return Finding("topic", _PASSED, f"{topic} is missing, and will be created")
+        resource = ConfigResource(ResourceType.BROKER, str(next(iter(cluster.brokers), 0)))
+        asked = self._admin.describe_configs([resource], request_timeout=self._seconds)[resource]
+        try:
+            return missing_finding(topic, asked.result(self._seconds)[_AUTO_CREATE].value)
+        except (KafkaException, TimeoutError, KeyError):
+            return missing_finding(topic, None)
 
     def _right(self, topic: str, asked: "Future[Any]") -> Finding:
         try:
@@ -114,6 +123,17 @@ class ClusterCheck:
             return Finding("size", _PASSED, said)
         hint = "lower message.max.bytes, or raise the topic's max.message.bytes"
         return Finding("size", _FAILED, said, hint)
+
+
+def missing_finding(topic: str, is_created: str | None) -> Finding:
+    """Return what a missing topic means; *is_created* is the brokers' setting, if they named it."""
+    hint = "create it, or set topic.creation.enable to true"
+    if is_created == "true":
+        return Finding("topic", _PASSED, f"{topic} is missing; the brokers create it on first use")
+    if is_created is None:
+        hint += ", unless the brokers create topics on first use"
+    result = CheckResult.WARNED if is_created is None else _FAILED
+    return Finding("topic", result, f"there is no topic {topic}", hint)
 
 
 def partition_findings(topic: str, found: TopicMetadata) -> Iterator[Finding]:

@@ -9,11 +9,11 @@ from confluent_kafka.admin import PartitionMetadata, TopicMetadata  # type: igno
 from headrace.plugins import CheckResult, Finding, parse_config
 from headrace.plugins.diagnosis import Examined
 from headrace.sinks.kafka import KafkaConfig, KafkaSink
-from headrace.sinks.kafka.check import ClusterCheck, partition_findings
+from headrace.sinks.kafka.check import ClusterCheck, missing_finding, partition_findings
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from helpers.jobs.deliveries import context
 
-PASSED, FAILED = CheckResult.PASSED, CheckResult.FAILED
+PASSED, FAILED, WARNED = CheckResult.PASSED, CheckResult.FAILED, CheckResult.WARNED
 
 
 def check(**options: str) -> list[Finding]:
@@ -37,7 +37,7 @@ def test_no_topic(broker: EmbeddedBroker) -> None:
     for _ in range(2):
         connection, missing = check(bootstrap_servers=broker.bootstrap_servers, topic=topic)
         assert PASSED == connection.result
-        assert (FAILED, f"there is no topic {topic}") == (missing.result, missing.message)
+        assert (WARNED, f"there is no topic {topic}") == (missing.result, missing.message)
 
 
 def test_a_topic_that_will_be_made(broker: EmbeddedBroker) -> None:
@@ -47,6 +47,16 @@ def test_a_topic_that_will_be_made(broker: EmbeddedBroker) -> None:
     found = check(bootstrap_servers=broker.bootstrap_servers, topic="x.{table}", **options)
 
     assert [PASSED, PASSED] == [finding.result for finding in found]
+
+
+@pytest.mark.parametrize(
+    ("is_created", "result"), [("true", PASSED), ("false", FAILED), (None, WARNED)]
+)
+def test_topics_that_brokers_create(is_created: str | None, result: CheckResult) -> None:
+    """Where the brokers create topics on first use, a missing one is fine; else it is not."""
+    found = missing_finding("orders", is_created)
+
+    assert (result, "orders" in found.message) == (found.result, True)
 
 
 def test_topics_of_tables(broker: EmbeddedBroker) -> None:
@@ -59,7 +69,7 @@ def test_topics_of_tables(broker: EmbeddedBroker) -> None:
     _, *topics = brokers.run()
 
     assert (PASSED, True) == (client.result, "librdkafka" in client.message)
-    assert [(FAILED, f"there is no topic {name}.{table}") for table in "tu"] == [
+    assert [(WARNED, f"there is no topic {name}.{table}") for table in "tu"] == [
         (found.result, found.message) for found in topics
     ]
 
