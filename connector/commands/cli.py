@@ -12,7 +12,6 @@ from importlib import import_module
 from typing import Final
 
 from headrace import __version__
-from headrace.connector.commands.help_text import commands_text
 from headrace.connector.obs import structlog
 from headrace.connector.obs.blame import HINT, PluginBrokenError, is_foreign, place_of, told
 from headrace.connector.obs.logging import LEVELS, configure
@@ -109,6 +108,8 @@ class _Parser(CommandParser):
 
     def format_help(self) -> str:
         """Return the help, with all commands."""
+        from headrace.connector.commands.help_text import commands_text  # noqa: PLC0415 (only for help)
+
         texts = {name: text for name, (_, text) in COMMANDS.items()}
         self.epilog = f"{commands_text(texts)}\nheadrace COMMAND --help has the arguments of each."
         return super().format_help()

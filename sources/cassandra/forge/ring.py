@@ -201,6 +201,8 @@ def main(arguments: Sequence[str]) -> int:
 
     Returns 0.
 
+    Example: headrace forge-ring ring
+
     Raises:
         ConfigError: the folder has something in it, or cannot be made.
 

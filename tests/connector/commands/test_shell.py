@@ -8,7 +8,6 @@ import pytest
 
 from headrace.connector.commands.shell import main
 from headrace.connector.language.errors import ShellError
-from headrace.plugins import ConfigError
 from helpers.logs.unlogged import WARNED, worker_file
 
 SCRIPT = """
@@ -127,8 +126,6 @@ def test_yes(
 
 def test_refused(tmp_path: Path) -> None:
     """An argument that cannot be used is named."""
-    with pytest.raises(ConfigError, match="--state"):
-        main([])
     with pytest.raises(ShellError, match="Could not open"):
         start(tmp_path, "-f", str(tmp_path / "none"))
     with pytest.raises(ShellError, match="no encoding"):

@@ -122,10 +122,9 @@ def test_its_status_says_what_to_do(refused: Refused) -> None:
     assert 1 == refused.job.run()
 
     status = refused.statuses()
-    assert (Observed.UNASSIGNED, "", "orders") == (
-        *(status[GOOD].state, status[GOOD].reason),
-        status[GOOD].job,
-    )
+    assert (Observed.UNASSIGNED, "orders") == (status[GOOD].state, status[GOOD].job)
+    start = f"headrace run {refused.job.path}"
+    assert f"not_started: no worker runs job orders; start it: {start}" == status[GOOD].reason
     failed = status[BAD]
     assert (Observed.FAILED, Desired.RUNNING, FORK) == (failed.state, failed.desired, failed.job)
     assert re.match(

@@ -201,7 +201,8 @@ def test_keys_that_are_wrong_are_named(
 
     assert status == main([str(log), "--schema", schema, *given])
     error = capsys.readouterr().err
-    assert error.startswith(f"error: {message.format(**names)}")
+    code, _, rest = message.format(**names).partition(": ")
+    assert error.startswith(f"error [{code}]: {rest}")
     assert not [secret for secret in ("canary", "00" * 15) if secret in error]
 
 
