@@ -121,7 +121,7 @@ def test_the_page(terminals: Terminals) -> None:
     first = terminals.start("headrace run job.yaml")
     until((terminals.folder / "state.db").exists, "the run did not start")
     until(lambda: terminals.published() > 0, "nothing is published")
-    assert 5 == terminals.python().count(" shop.orders {'")
+    assert 5 == terminals.python().count(" shop.orders orders(")
     shown = terminals.done("headrace status job.yaml")
     assert f":{first.pid}" in shown
     os.kill(first.pid, signal.SIGKILL)
