@@ -212,7 +212,8 @@ def produce(job: str) -> Measured:
     config = given.sink_config
     with _opened(given) as opened:
         encoder = _encoder(given)
-        batches = [encoder.encode(batch, token=1) for batch in _batches(given, opened)]
+        encoded_batches = (encoder.encode(batch, token=1) for batch in _batches(given, opened))
+        batches = [each for each in encoded_batches if len(each)]  # Some have positions alone.
     producer = Producer(config.producer_config())
     producer.list_topics(config.topic, timeout=_FLUSH_SECONDS)
     delivered = [0]
