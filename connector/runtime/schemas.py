@@ -69,15 +69,13 @@ def examined_store(
     store = _schema_store(options, context) if isinstance(options, SinkOptions) else None
     if store is None:
         return None
-    chain, wanted = Chain(options), sink.encoding()
-    formats = (wanted.key_codec or wanted.codec, wanted.codec)
-    parts = [part for part, name in zip(PARTS, formats, strict=True) if name == "avro"]
+    topics_of = partial(_topics_of, Chain(options), sink)
     found: dict[str, list[str]] = {}
     for table in tables:
-        for topic in chain.topics(table, sink.topic_of(table)):
-            is_shared = topic in chain.topics(f"{table}{_OTHER}", sink.topic_of(f"{table}{_OTHER}"))
+        for topic in topics_of(table):
+            is_shared = _is_shared(topics_of, table, topic)
             if options.schema_subjects == BY_TOPIC or not (options.schema_subjects or is_shared):
-                for part in parts:
+                for part in _avro_parts(sink):
                     found.setdefault(f"{topic}-{part}", []).append(table)
     return store, found
 
@@ -133,15 +131,10 @@ def _framing(job: Job, context: Context, sink: Sink, store: SchemaStore, chain: 
 
     """
     options: SinkOptions = job.sink_config
-    wanted = sink.encoding()
-    formats = (wanted.key_codec or wanted.codec, wanted.codec)
-    parts = [part for part, name in zip(PARTS, formats, strict=True) if name == "avro"]
+    parts = _avro_parts(sink)
     if not parts:
         raise ConfigError([Problem(SCHEMA_STORE_KEY, "only Avro has schemas", "give format: avro")])
-
-    def topics_of(table: str) -> Sequence[str]:
-        return chain.topics(table, sink.topic_of(table))
-
+    topics_of = partial(_topics_of, chain, sink)
     publisher = Publisher(
         store,
         job.notes,
@@ -158,6 +151,18 @@ def _framing(job: Job, context: Context, sink: Sink, store: SchemaStore, chain: 
         on_incompatible=options.schema_on_incompatible,
         parts=parts,
     )
+
+
+def _avro_parts(sink: Sink) -> Sequence[str]:
+    """Return the parts of a message that are in Avro: only they have schemas."""
+    wanted = sink.encoding()
+    formats = (wanted.key_codec or wanted.codec, wanted.codec)
+    return [part for part, name in zip(PARTS, formats, strict=True) if name == "avro"]
+
+
+def _topics_of(chain: Chain, sink: Sink, table: str) -> Sequence[str]:
+    """Return the topics that records of *table* can be sent to."""
+    return chain.topics(table, sink.topic_of(table))
 
 
 def _is_shared(topics_of: Callable[[str], Sequence[str]], table: str, topic: str) -> bool:
