@@ -17,8 +17,9 @@ def note_job_file(notes: NoteCopy, job: str, path: Path) -> None:
 
     Machines that share a store each have a file of their own.
     """
-    if notes.file is None and _noted(notes, job) != str(path):
-        Board(notes).set_setting(_setting(job), str(path))
+    board = Board(notes)
+    if notes.file is None and board.setting(_setting(job)) != str(path):
+        board.set_setting(_setting(job), str(path))
 
 
 def job_file(notes: NoteCopy, job: str) -> Path:
@@ -30,7 +31,7 @@ def job_file(notes: NoteCopy, job: str) -> Path:
     """
     if notes.file is not None:
         return notes.file
-    path = _noted(notes, job) or _noted(notes, job.partition(FORK_MARK)[0])
+    path = _noted(Board(notes), job)
     if path is None:
         hint = "start it: headrace run JOB.yaml"
         raise NotAvailableError("table", f"job {job} has never run on this state", hint)
@@ -39,9 +40,7 @@ def job_file(notes: NoteCopy, job: str) -> Path:
 
 def start_command(notes: NoteCopy, board: Board, job: str) -> str:
     """Return the command that starts *job*: with the file that it ran with, if it is known."""
-    path = notes.file or board.setting(_setting(job))
-    if path is None and FORK_MARK in job:
-        path = board.setting(_setting(job.partition(FORK_MARK)[0]))
+    path = notes.file or _noted(board, job)
     if path is None:
         return "headrace worker WORKER.yaml"
     with contextlib.suppress(HeadraceError):
@@ -65,8 +64,12 @@ def source_class(notes: NoteCopy, job: str) -> type[Source]:
     return found
 
 
-def _noted(notes: NoteCopy, job: str) -> str | None:
-    return Board(notes).setting(_setting(job))
+def _noted(board: Board, job: str) -> str | None:
+    """Return the file that *job* ran with, or the job that it was forked from."""
+    path = board.setting(_setting(job))
+    if path is None and FORK_MARK in job:
+        path = board.setting(_setting(job.partition(FORK_MARK)[0]))
+    return path
 
 
 def _setting(job: str) -> str:

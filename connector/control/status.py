@@ -3,6 +3,7 @@
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Final
 
 from headrace.connector.control.catalogue import Catalogue
@@ -77,6 +78,7 @@ def connector_statuses(
 ) -> Sequence[ConnectorStatus]:
     """Return the status of every source, by name. *dead* returns True only if it is certain."""
     board, catalogue = Board(notes), Catalogue(notes)
+    start = cache(partial(start_command, notes, board))  # It reads the job file.
     with notes.snapshot():
         tables = {s.name: ".".join(whole_table(s.table)) for s in catalogue.sources()}
         jobs: dict[str, _JobStatus] = {}
@@ -91,7 +93,7 @@ def connector_statuses(
             if route.failure is not None:
                 reason = failure_text(route.failure)
                 job = replace(job, state=Observed.FAILED, reason=reason, hint=route.failure.hint)
-            found.append(_status(notes, board, route, job))
+            found.append(_status(route, job, start))
     return found
 
 
@@ -102,17 +104,19 @@ def file_job_status(
     with notes.snapshot():
         board = Board(notes)
         found = _job_status(notes.store(job), board.wanted(job).generation, dead)
-        return _status(notes, board, Route(job, job, "", Desired.RUNNING), found)
+        start = partial(start_command, notes, board)
+        return _status(Route(job, job, "", Desired.RUNNING), found, start)
 
 
-def _status(notes: NoteCopy, board: Board, route: Route, job: "_JobStatus") -> ConnectorStatus:
+def _status(route: Route, job: "_JobStatus", start: Callable[[str], str]) -> ConnectorStatus:
+    """Return the status of a source; *start* returns the command that starts a job."""
     desired = route.state
     state = connector_state(desired, job.state, [s.state for s in job.splits])
     troubled = next((s for s in job.splits if s.state is state and s.reason), None)
     cause = job if job.reason or troubled is None else troubled
     reason, hint = cause.reason or unread_text(job.unread), cause.hint
     if state is Observed.UNASSIGNED and desired is Desired.RUNNING and not reason:
-        hint = f"start it: {start_command(notes, board, route.job)}"
+        hint = f"start it: {start(route.job)}"
         reason = f"{NOT_STARTED}: no worker runs job {route.job}; {hint}"
     return ConnectorStatus(
         name=route.source,

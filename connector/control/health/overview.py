@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from headrace.connector.control.entries import SourceEntry
 from headrace.connector.control.errors import StatementError
 from headrace.connector.control.health.missing import missing
 from headrace.connector.control.running import JobLag
@@ -73,12 +74,12 @@ def overview_of(notes: NoteCopy, service: ControlService, job: Line | None = Non
     It asks the sources how far they are behind, which may take seconds.
     """
     commands = service.commands
-    sinks = {source.name: source.sink for source in commands.sources()}
-    lines = [
-        Line(status=status, sink=sinks.get(status.name, ""), next=_next(service, status))
-        for status in commands.statuses().values()
-    ]
-    if job is not None:
+    sources = {source.name: source for source in commands.sources()}
+    lines = [_line(status, sources.get(status.name)) for status in commands.statuses().values()]
+    undefined: Sequence[Problem] = ()
+    if job is None:  # Services have no sinks.
+        undefined = missing(len(commands.sinks()) or len(lines), len(lines))
+    else:
         lines.append(job)
     lags: dict[str, JobLag | str] = {}
     for name in dict.fromkeys(line.status.job for line in lines):
@@ -90,24 +91,23 @@ def overview_of(notes: NoteCopy, service: ControlService, job: Line | None = Non
         lines=lines,
         lags=lags,
         errors=errors_of(notes, [line.status for line in lines]),
-        missing=() if job is not None else _missing(service),
+        missing=undefined,
     )
 
 
-def _missing(service: ControlService) -> Sequence[Problem]:
-    sources = len(service.commands.statuses())
-    return missing(len(service.commands.sinks()) or sources, sources)  # Services have no sinks.
+def _line(status: ConnectorStatus, source: SourceEntry | None) -> Line:
+    """Return the line of a source; those of services have no entry."""
+    sink = "" if source is None else source.sink
+    return Line(status=status, sink=sink, next=_next(status, source))
 
 
-def _next(service: ControlService, status: ConnectorStatus) -> str:
+def _next(status: ConnectorStatus, source: SourceEntry | None) -> str:
     """Return what to do about a source that is not well, or does not run because a user said so."""
     if status.state in WELL and status.desired is Desired.RUNNING:
         return ""
     if status.hint:
         return status.hint
-    known = {source.name: source for source in service.commands.sources()}
-    source = known.get(status.name)
-    if source is None:  # Of the services.
+    if source is None:
         return ""
     running = status.desired is Desired.RUNNING
     verb = Verb.RESTART if running else Verb.RESUME
