@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Final
 
+from headrace.connector.foundation.job_file import PER_SPLIT, RuntimeConfig
 from headrace.connector.runtime.books.equations import (
     REPEATS,
     SplitBooks,
@@ -21,11 +22,25 @@ from headrace.connector.runtime.splits.split_task import SplitRun
 from headrace.connector.runtime.splits.watch import SplitWatch
 from headrace.connector.runtime.tally import Tally
 from headrace.plugins import Backlog, Bookkeeping, Clock, CounterGroup, HeadraceError, Source, Split
-from headrace.plugins.metrics import SPLIT, Across, Kind, Measure, Sample, counter, gauge
+from headrace.plugins.metrics import (
+    SPLIT,
+    Across,
+    Kind,
+    Measure,
+    Sample,
+    counter,
+    gauge,
+    of_the_job,
+)
 
 BACKLOG_EVERY_MS: Final = 10_000  # Listing all logs takes time.
 _NEVER_AGAIN_MS: Final = 1 << 62
 _US: Final = 1_000_000
+
+
+def in_detail(measures: Iterable[Measure], runtime: RuntimeConfig) -> Iterable[Measure]:
+    """Return *measures* of splits as they are, or of the whole job, as *runtime* asks for."""
+    return measures if runtime.metrics_detail == PER_SPLIT else of_the_job(measures)
 
 
 class JobMeasures:

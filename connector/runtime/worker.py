@@ -18,7 +18,6 @@ import structlog
 
 from headrace.connector.foundation import crash
 from headrace.connector.foundation.clock import SystemClock, ThreadWake
-from headrace.connector.foundation.job_file import PER_SPLIT
 from headrace.connector.foundation.processes import this_process
 from headrace.connector.foundation.states import Desired
 from headrace.connector.obs.logging import set_threshold
@@ -39,7 +38,7 @@ from headrace.connector.runtime.messages import (
     SetModes,
     Stop,
 )
-from headrace.connector.runtime.metrics import JobMeasures
+from headrace.connector.runtime.metrics import JobMeasures, in_detail
 from headrace.connector.runtime.pipeline import Pipeline
 from headrace.connector.runtime.replanning import ConfiguredSplits, Replanning
 from headrace.connector.runtime.schemas import encoder_of
@@ -69,7 +68,7 @@ from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.target_state import WHOLE_JOB, Board, Wanted
 from headrace.plugins import Context, HeadraceError, Locality, Nearness, Sink, Source
-from headrace.plugins.metrics import Measure, of_the_job
+from headrace.plugins.metrics import Measure
 
 REPLAN_EVERY_MS: Final = 3_000  # Checking whether other splits are due is not free.
 
@@ -124,11 +123,8 @@ class Worker:
 
     def measures(self) -> Iterable[Measure]:
         """Return the metrics while it runs. Any thread may ask."""
-        if self._measures is None:
-            return ()
-        measures = self._measures.all()
-        is_per_split = self._job.runtime.metrics_detail == PER_SPLIT
-        return measures if is_per_split else of_the_job(measures)
+        measures = self._measures
+        return () if measures is None else in_detail(measures.all(), self._job.runtime)
 
     def stop(self) -> None:
         """Ask for a clean stop. Any thread, and a signal handler, may call it at any time."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace import __version__
+from headrace.connector.foundation.job_file import STATE_VARIABLE
 from headrace.connector.language.errors import ShellError
 from headrace.connector.language.rendering import FORMATS
 from headrace.plugins.config.arguments import CommandParser
@@ -74,7 +75,7 @@ def read_options(
         )
     if given.state and given.rest:
         raise ShellError("--state and --rest: give one of them")
-    state = given.state or environment.get("HEADRACE_STATE", "") or ours.text("shell", "state")
+    state = given.state or environment.get(STATE_VARIABLE, "") or ours.text("shell", "state")
     rest = given.rest or environment.get("HEADRACE_REST", "") or ours.text("shell", "rest")
     if given.state:
         rest = ""

@@ -23,7 +23,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.connector.commands.run import balance, called, metrics_served, stopped_by_signals
 from headrace.connector.control.jobs import JobText, job_text, read_job
-from headrace.connector.foundation.job_file import PER_SPLIT
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import StreamFailedError, bad_option
 from headrace.connector.replay.session import session
@@ -35,6 +34,7 @@ from headrace.connector.runtime.books.equations import total
 from headrace.connector.runtime.books.figures import figures_of, figures_text
 from headrace.connector.runtime.books.summary import books_text, dead_letters_text
 from headrace.connector.runtime.failures.tolerance import ErrorPolicy
+from headrace.connector.runtime.metrics import in_detail
 from headrace.connector.stores.job import Job
 from headrace.plugins import (
     NO_ORIGIN,
@@ -44,7 +44,7 @@ from headrace.plugins import (
     MissingRequirementError,
     Problem,
 )
-from headrace.plugins.metrics import Measure, of_the_job
+from headrace.plugins.metrics import Measure
 
 LOOK_EVERY_SECONDS: Final = 1
 _STOP_LOOK_SECONDS: Final = 0.1
@@ -161,9 +161,7 @@ def _begin(
 def _measures(measures: StreamMeasures | None, job: Job) -> Callable[[], Iterable[Measure]]:
     if measures is None:
         return tuple
-    if job.runtime.metrics_detail == PER_SPLIT:
-        return measures.all
-    return lambda: of_the_job(measures.all())
+    return lambda: in_detail(measures.all(), job.runtime)
 
 
 @dataclass
