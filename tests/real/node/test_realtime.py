@@ -15,7 +15,17 @@ from cassandra.cluster import Session
 
 from headrace.connector.serde.schemas.lookup import JobSchemas
 from real.load import Load, make_tables
-from real.ring_jobs import directories, into, job, published, received, selected, unlisted, wait_for
+from real.ring_jobs import (
+    Received,
+    directories,
+    into,
+    job,
+    published,
+    received,
+    selected,
+    unlisted,
+    wait_for,
+)
 from real.servers.cassandra import Cassandra
 from real.servers.kafka import Kafka
 from real.servers.ring import connected
@@ -24,7 +34,12 @@ from real.stream import Worker
 pytestmark = pytest.mark.real
 
 A_SECOND = 100
-MODES: Final = ("log", "realtime")
+WAYS: Final[Mapping[str, tuple[str, bool]]] = {
+    "log": ("log", False),
+    "realtime": ("realtime", False),
+    "once": ("realtime", True),
+}
+"""Of each job its mode, and whether it writes exactly once."""
 PERIODIC: Final = "periodic"
 SYNCS: Final[Mapping[str, Mapping[str, str]]] = {
     PERIODIC: {"commitlog_sync_period": "100ms"},
@@ -35,7 +50,7 @@ BUFFER_BYTES = 100_000
 
 
 class Jobs:
-    """One job for each mode, which read the same log; each has a topic of its own."""
+    """One job for each way, which read the same log; each has a topic of its own."""
 
     def __init__(self, node: Cassandra, broker: Kafka, keyspace: str, folder: Path) -> None:
         """Start nothing yet."""
@@ -48,45 +63,53 @@ class Jobs:
         """Start a worker for each job."""
         self.workers.clear()
         points = [f"{self._node.host}:{self._node.port}"]
-        for mode in MODES:
-            folder = self._folder / mode
+        for way, (mode, is_once) in WAYS.items():
+            folder = self._folder / way
             folder.mkdir(exist_ok=True)
             nodes = directories([self._node])
             document = job(points, self._keyspace, nodes, consistency="ONE", mode=mode)
-            document["job"] = self._topic(mode)
-            document["sink"] = into(self._servers, self._topic(mode))
+            document["job"] = self._topic(way)
+            sink = into(self._servers, self._topic(way))
+            document["sink"] = {**sink, "exactly.once": is_once}
             document["state"] = str(folder / "state.db")
             self.workers.append(self._stack.enter_context(Worker(document, folder)))
 
     def wait_for_more(self, what: str) -> None:
         """Wait until each topic has messages that it has not now."""
-        before = {mode: self._published(mode) for mode in MODES}
-        wait_for(lambda: all(self._published(mode) > before[mode] for mode in MODES), what)
+        before = {way: self._published(way) for way in WAYS}
+        wait_for(lambda: all(self._published(way) > before[way] for way in WAYS), what)
 
     def found(self, load: Load, allowed: set[bytes]) -> Iterator[tuple[object, ...]]:
         """Yield what each topic has wrong; wait until it has all but what is *allowed* to miss."""
         wanted = set(load.expected) - allowed
-        for mode in MODES:
-            with closing(JobSchemas(self._folder / mode / "state.db")) as schemas:
+        for way, (_, is_once) in WAYS.items():
+            with closing(JobSchemas(self._folder / way / "state.db")) as schemas:
 
                 def came() -> bool:
-                    found = received(self._servers, self._topic(mode), schemas)  # noqa: B023
+                    found = received(self._servers, self._topic(way), schemas)  # noqa: B023
                     return wanted <= set(found.facts) and found.rows == selected(load)
 
-                wait_for(came, f"not all came in mode {mode}")
-                found = received(self._servers, self._topic(mode), schemas)
+                wait_for(came, f"not all came to {way}")
+                found = received(self._servers, self._topic(way), schemas)
             surplus = set(found.facts) - set(load.expected)
-            yield mode, surplus, unlisted(load, found), found.notices
+            repeated = repeats(found) if is_once else []
+            yield way, surplus, unlisted(load, found), found.notices, repeated
 
     def close(self) -> None:
         """End all workers."""
         self._stack.close()
 
-    def _published(self, mode: str) -> int:
-        return published(self._servers, self._topic(mode))
+    def _published(self, way: str) -> int:
+        return published(self._servers, self._topic(way))
 
-    def _topic(self, mode: str) -> str:
-        return f"{self._keyspace}-{mode}"
+    def _topic(self, way: str) -> str:
+        return f"{self._keyspace}-{way}"
+
+
+def repeats(found: Received) -> list[object]:
+    """Return the changes that came more than once under one mutation."""
+    copies = {said: [copy[:2] for copy in copies] for said, copies in found.copies.items()}
+    return [said for said, each in copies.items() if len(set(each)) < len(each)]
 
 
 def session_of(node: Cassandra, stack: ExitStack) -> Session:
@@ -127,9 +150,9 @@ def test_what_dies_loses_nothing(tmp_path: Path) -> None:
                 node.start()
                 jobs.wait_for_more("they do not go on with the node")
 
-        for mode, *amiss in jobs.found(load, allowed):
-            assert [set(), [], []] == amiss, mode
-        assert [0, 0] == [worker.stop() for worker in jobs.workers]
+        for way, *amiss in jobs.found(load, allowed):
+            assert [set(), [], [], []] == amiss, way
+        assert [0, 0, 0] == [worker.stop() for worker in jobs.workers]
 
 
 def test_a_paused_broker_ends_the_mode_for_a_while(
