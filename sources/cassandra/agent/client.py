@@ -414,7 +414,15 @@ class RemoteLog:
         self._listed = {each.name: each for each in told}
         numbers = self.manifest.note({each.id for each in told})
         found = [
-            SegmentInfo(numbers[e.id], e.name, e.limit, e.missing, e.unwatched, told=e.told)
+            SegmentInfo(
+                numbers[e.id],
+                e.name,
+                e.limit,
+                e.missing,
+                e.unwatched,
+                told=e.told,
+                durable_ms=e.durable_ms,
+            )
             for e in told
         ]
         found.sort(key=attrgetter("segment_id"))

@@ -52,7 +52,7 @@ class AgentAccess:
 class Listed(msgspec.Struct, frozen=True):
     """A segment of the node; `limit` is its durable offset, -1 when it is final.
 
-    `told` is as in `SegmentInfo`.
+    `told` and `durable_ms` are as in `SegmentInfo`, the latter by the node's clock.
     """
 
     id: int
@@ -63,6 +63,7 @@ class Listed(msgspec.Struct, frozen=True):
     modified_ms: float
     unwatched: bool = False
     told: int = 0
+    durable_ms: int = 0
 
 
 class Listing(msgspec.Struct, frozen=True):

@@ -279,7 +279,7 @@ class AgentServer:
     def _listed(self, info: SegmentInfo) -> Listed:
         size, modified_ms = self._log.size_of(info), self._log.modified_ms(info)
         said = info.name, info.limit, info.missing, size, modified_ms, info.unwatched, info.told
-        return Listed(file_of(info.segment_id), *said)
+        return Listed(file_of(info.segment_id), *said, info.durable_ms)
 
     async def _range(self, request: web.Request) -> web.StreamResponse:
         name = _segment_name(request)

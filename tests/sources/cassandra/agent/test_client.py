@@ -69,12 +69,15 @@ def whole(log: RemoteLog, info: SegmentInfo, piece: int = 65_536) -> bytes:
 
 
 def test_an_agent_serves_what_the_directory_has(folder: Path) -> None:
-    """Listing, sizes and bytes are those of the directory."""
+    """Listing, times of index files, sizes and bytes are those of the directory."""
     here = LogDirectory(folder)
     with serving(folder) as served:
         log = RemoteLog(served.agent())
 
         assert here.segments() == log.segments()
+        durable = [info.durable_ms for info in here.segments()]
+        assert durable == [info.durable_ms for info in log.segments()]
+        assert any(durable)
         for info in here.segments():
             assert (folder / info.name).read_bytes() == whole(log, info)
             assert here.size_of(info) == log.size_of(info)
