@@ -1,4 +1,4 @@
-"""A node that is down for long: memory stays bounded, a warning is logged, and nothing is lost."""
+"""Memory and log lines stay bounded, while a node is down and however many changes come."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import structlog
+import yaml
 from structlog.testing import LogCapture
 
+from headrace.connector.hosting.host import Host
 from headrace.plugins import Quarantined, parse_config
 from headrace.plugins.testing.doubles import DrivenClock, context
 from headrace.sources.cassandra.config import CassandraConfig
@@ -27,6 +29,14 @@ CHUNK_RECORDS = CHUNK_BYTES // 60  # Read of one log before the next.
 ROWS = [insert(b"key %d" % i, b"value") for i in range(COUNT)]
 
 
+def logger(capture: LogCapture) -> structlog.stdlib.BoundLogger:
+    """Return a logger whose lines *capture* gets."""
+    made: structlog.stdlib.BoundLogger = structlog.wrap_logger(
+        None, processors=[capture], wrapper_class=structlog.stdlib.BoundLogger
+    ).bind()
+    return made
+
+
 class Job:
     """A job of one split over three nodes."""
 
@@ -36,10 +46,7 @@ class Job:
         options = forged_nodes(folder, {"n1": [], "n2": [], "n3": []})
         self.log = LogCapture()
         self.clock = DrivenClock()
-        bound = structlog.wrap_logger(
-            None, processors=[self.log], wrapper_class=structlog.stdlib.BoundLogger
-        )
-        lent = replace(context(self.clock), log=bound.bind())
+        lent = replace(context(self.clock), log=logger(self.log))
         given = {**options, "splits": 1, "records_max": RECORDS_MAX}
         made = CassandraSource(parse_config(CassandraConfig, given), lent)
         self.readers = list(open_all(made).values())
@@ -103,3 +110,25 @@ def test_what_it_logs_afterwards_is_never_published_again(job: Job) -> None:
     assert {ROWS.index(item.content) for item in job.aside} <= set(range(COUNT))
     assert len(job.aside) == books["mutations.overflow"]
     assert job.most <= RECORDS_MAX + CHUNK_RECORDS
+
+
+def test_log_lines_do_not_grow_with_changes(tmp_path: Path) -> None:
+    """A run logs as many lines for thousands of changes as for two, and no value of any of them."""
+    lines = {}
+    for count in (2, COUNT):
+        log, folder = LogCapture(), tmp_path / f"{count}"
+        rows = [insert(b"secret key %d" % i, b"secret value") for i in range(count)]
+        options = forged_nodes(folder, dict.fromkeys(("n1", "n2", "n3"), rows))
+        source = {"plugin": "cassandra", "splits": 1, **options}
+        sink = {"plugin": "files", "path": str(folder / "out.jsonl")}
+        job = {"job": "quiet", "state": "state.db", "source": source, "sink": sink}
+        (folder / "job.yaml").write_text(yaml.safe_dump(job))
+        _, report = Host(folder / "job.yaml", log=logger(log)).run(until_idle=True)
+        assert report is not None
+        assert count == report.changes
+        lines[count] = log.entries
+
+    assert [e["event"] for e in lines[2]] == [e["event"] for e in lines[COUNT]]
+    assert "started" in {entry["event"] for entry in lines[COUNT]}
+    shown = repr(lines)
+    assert not [each for each in (b"secret", b"secret".hex().encode()) if each.decode() in shown]
