@@ -19,7 +19,7 @@ CORES := $(shell nproc 2>/dev/null || echo 1)
 SHARED_OUT := -n $(shell expr $(CORES) + 1) --dist worksteal
 HOT := $(wildcard $(foreach room,connector/rows connector/serde/transcode sources/cassandra/*,$(room)/*.py $(room)/*.pxd) sources/cassandra/native/c/*.h sinks/kafka/clients/*.pyx)
 
-.PHONY: help demo test test-real real-node real-ring ring fuzz fuzz-compiled fuzz-interpreted soak effects check constraints bench bench-debezium bench-history bench-kafka bench-live bench-once bench-verify simulate coverage wheel clean
+.PHONY: help demo test test-real real-node real-ring ring fuzz fuzz-compiled fuzz-interpreted soak effects check constraints bench bench-debezium bench-history bench-kafka bench-live bench-once bench-verify simulate coverage wheel newcomer clean
 .DELETE_ON_ERROR:
 
 help:  ## Show this list.
@@ -116,6 +116,9 @@ coverage: .venv/ready  ## Run the unit tests interpreted, because compiled modul
 
 wheel: .venv/ready  ## Build a wheel for this machine into dist/.
 	HEADRACE_NATIVE=require $(BIN)/uv build -q --wheel -p $(BIN)/python
+
+newcomer:  ## Follow README and tutorial in a new clone with an empty home, and from a wheel; print how long each step takes.
+	@.ci/newcomer
 
 clean:  ## Remove the environment and everything built.
 	rm -rf .venv build dist src/*.egg-info
