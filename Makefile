@@ -25,9 +25,12 @@ HOT := $(wildcard $(foreach room,connector/rows connector/serde/transcode source
 help:  ## Show this list.
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
-demo: .venv/core  ## Set up the core and run a recorded three-node cluster into an embedded Kafka.
-	@$(MAKE) -s .venv/native || echo 'headrace: no machine code here, so the interpreter runs: slower, same result'
+demo: .venv/core  ## Set up the core, run a recorded three-node cluster into an embedded Kafka, then compile.
+	@# Compiling takes longer than all before it, and the result is the same.
+	@test -e .venv/native || echo 'headrace: not compiled yet, so this run is interpreted and more than ten times slower'
 	$(BIN)/headrace demo
+	@test -e .venv/native || echo 'headrace: compiling, which takes some minutes; what is installed works meanwhile'
+	@$(MAKE) -s .venv/native || echo 'headrace: not compiled: it stays interpreted, slower, with the same results'
 
 test: .venv/ready .venv/native  ## Set up everything and run the unit tests, those of compiled modules also interpreted; needs no Java.
 	HEADRACE_NATIVE=off $(BIN)/pytest $(SHARED_OUT) -m "hot and not long" tests/connector/rows tests/connector/serde tests/sources/cassandra
