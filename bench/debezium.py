@@ -9,9 +9,7 @@ third of the rows, when Java has compiled what is used most; the start of headra
 """
 
 import argparse
-import json
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -20,13 +18,13 @@ from uuid import uuid4
 from cassandra.cluster import Cluster
 from confluent_kafka import Consumer, TopicPartition
 
-from bench.__main__ import RESULTS
 from bench.brokers import broker_parser, brokers
 from bench.errors import ProbeFailedError
 from bench.machine import machine_facts
 from bench.measure import Jobs
 from bench.network import through_agents
 from bench.recordings import Recording, prepare
+from bench.reporting import RESULTS, keep
 from bench.tail import cpu_seconds
 from headrace.sources.cassandra.schema.ddl import parse_schema
 
@@ -137,11 +135,8 @@ def main() -> int:
         sys.stdout.write(f"skipped: {error}\n")
         return 0
     found = _measured(given)
-    given.results.mkdir(parents=True, exist_ok=True)
-    path = given.results / time.strftime("debezium-%Y-%m-%dT%H%M%S.json")
     raw = {"machine": machine_facts(), "debezium": JAR, "found": found}
-    path.write_text(json.dumps(raw, indent=1) + "\n")
-    sys.stdout.write(f"raw numbers: {path}\n")
+    keep(given.results, "debezium", raw)
     ratios = [COPIES * f["debezium"] / f[way] for f in found.values() for way in _WAYS]
     return int(min(ratios) < GOAL and not given.no_alarm)
 

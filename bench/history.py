@@ -6,7 +6,6 @@ that was made, and of one in which a single row has many versions.
 """
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -15,12 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bench.__main__ import RESULTS, complaints, table
 from bench.errors import ProbeFailedError
 from bench.figures import MD5_NS, Figure, md5_ns
 from bench.machine import machine_facts
 from bench.measure import Jobs, probe
 from bench.recordings import Recording, prepare
+from bench.reporting import RESULTS, keep, status_of, table
 from headrace import history
 from headrace.connector.history.config import SCOPES
 from headrace.sources.cassandra.schema.ddl import parse_schema
@@ -181,13 +180,8 @@ def main() -> int:
     figures = [machine, *figures_of(samples), *queries]
     sys.stdout.write(table(figures) + "\n")
     raw = {"machine": machine_facts(), "samples": samples, "queries": [q.runs for q in queries]}
-    given.results.mkdir(parents=True, exist_ok=True)
-    path = given.results / time.strftime("history-%Y-%m-%dT%H%M%S.json")
-    path.write_text(json.dumps(raw, indent=1) + "\n")
-    sys.stdout.write(f"raw numbers: {path}\n")
-    too_much = complaints(figures, goals=given.goals)
-    sys.stderr.write("".join(f"{complaint}\n" for complaint in too_much))
-    return int(bool(too_much))
+    keep(given.results, "history", raw)
+    return status_of(figures, goals=given.goals)
 
 
 if __name__ == "__main__":

@@ -6,22 +6,20 @@ records, settings and headers, in confluent-kafka's producer with one callback. 
 best of the runs.
 """
 
-import json
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
-from bench.__main__ import RESULTS, complaints, table
 from bench.brokers import broker_parser, brokers
 from bench.errors import ProbeFailedError
 from bench.figures import MD5_NS, Figure, md5_ns
 from bench.machine import machine_facts
 from bench.measure import Jobs, probe
 from bench.recordings import Recording, prepare
+from bench.reporting import RESULTS, keep, status_of, table
 
 RUNS: Final = 3
 TIMES: Final = 3  # So often as many mutations as the recordings have: the start counts less.
@@ -158,13 +156,8 @@ def main() -> int:
         "machine": machine_facts(),
         "samples": [[*way, found] for way, found in samples.items()],
     }
-    given.results.mkdir(parents=True, exist_ok=True)
-    path = given.results / time.strftime("kafka-%Y-%m-%dT%H%M%S.json")
-    path.write_text(json.dumps(raw, indent=1) + "\n")
-    sys.stdout.write(f"raw numbers: {path}\n")
-    too_much = [] if given.no_alarm else complaints(figures, goals=given.goals)
-    sys.stderr.write("".join(f"{complaint}\n" for complaint in too_much))
-    return int(bool(too_much))
+    keep(given.results, "kafka", raw)
+    return 0 if given.no_alarm else status_of(figures, goals=given.goals)
 
 
 if __name__ == "__main__":

@@ -6,21 +6,19 @@ the last change of a section: from when the second log said that it is durable u
 acknowledged. All share the processors; the table says how busy these were.
 """
 
-import json
 import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from bench.__main__ import RESULTS, as_json, complaints, table
 from bench.brokers import broker_parser, brokers
 from bench.figures import Figure
 from bench.machine import machine_facts
 from bench.paces import MODES, RATES, Way, measured
 from bench.recordings import prepare
+from bench.reporting import RESULTS, as_json, keep, status_of, table
 from bench.tail import LOGS
 
 SECONDS: Final = 20.0
@@ -82,13 +80,8 @@ def main() -> int:
         "found": found,
         "figures": [as_json(figure) for figure in figures],
     }
-    given.results.mkdir(parents=True, exist_ok=True)
-    path = given.results / time.strftime("latency-%Y-%m-%dT%H%M%S.json")
-    path.write_text(json.dumps(raw, indent=1) + "\n")
-    sys.stdout.write(f"raw numbers: {path}\n")
-    too_much = [] if given.no_alarm else complaints(figures, goals=given.goals)
-    sys.stderr.write("".join(f"{complaint}\n" for complaint in too_much))
-    return int(bool(too_much))
+    keep(given.results, "latency", raw)
+    return 0 if given.no_alarm else status_of(figures, goals=given.goals)
 
 
 if __name__ == "__main__":

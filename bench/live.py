@@ -28,7 +28,6 @@ import yaml
 from cassandra.cluster import Cluster
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # Its stubs forget it.
 
-from bench.__main__ import RESULTS, as_json, complaints, table
 from bench.brokers import broker_parser, brokers
 from bench.errors import ProbeFailedError
 from bench.figures import MD5_NS, Figure, md5_ns
@@ -36,6 +35,7 @@ from bench.live_ends import Messages
 from bench.machine import busy_ticks, machine_facts
 from bench.measure import ROOT, probe
 from bench.recordings import Recording, prepare
+from bench.reporting import RESULTS, as_json, keep, status_of, table
 from bench.starting import ready_line
 from bench.tail import SPLITS, cpu_seconds, delivered, state_of, until, worker_of
 from headrace.connector.serde.codecs.records import reader_of
@@ -349,13 +349,8 @@ def main() -> int:
         },
         "figures": [as_json(figure) for figure in figures],
     }
-    given.results.mkdir(parents=True, exist_ok=True)
-    path = given.results / time.strftime("live-%Y-%m-%dT%H%M%S.json")
-    path.write_text(json.dumps(raw, indent=1) + "\n")
-    sys.stdout.write(f"raw numbers: {path}\n")
-    too_much = [] if given.no_alarm else complaints(figures, goals=given.goals)
-    sys.stderr.write("".join(f"{complaint}\n" for complaint in too_much))
-    return int(bool(too_much))
+    keep(given.results, "live", raw)
+    return 0 if given.no_alarm else status_of(figures, goals=given.goals)
 
 
 if __name__ == "__main__":

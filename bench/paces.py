@@ -21,12 +21,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
-from bench.__main__ import table
 from bench.errors import ProbeFailedError
 from bench.figures import Figure
 from bench.machine import busy_ticks
 from bench.network import FarJob, through_agents
 from bench.recordings import prepare
+from bench.reporting import table
 from bench.tail import (
     LOGS,
     SPLITS,

@@ -21,12 +21,12 @@ from typing import Final, NamedTuple
 import yaml
 from confluent_kafka import Consumer, TopicPartition
 
-from bench.__main__ import RESULTS
 from bench.brokers import broker_parser, brokers
 from bench.errors import ProbeFailedError
 from bench.machine import machine_facts
 from bench.network import agent
 from bench.recordings import Recording, mutations_of, prepare, segments, shuffled, with_key
+from bench.reporting import RESULTS, keep
 from bench.starting import HEADRACE
 from headrace.sources.cassandra.commitlog.segment import parse_name
 from headrace.sources.cassandra.forge.segments import write_log
@@ -159,10 +159,7 @@ def main() -> int:
         "delivered": delivered,
         "looks": [each._asdict() for each in looks],
     }
-    given.results.mkdir(parents=True, exist_ok=True)
-    path = given.results / time.strftime("soak-%Y-%m-%dT%H%M%S.json")
-    path.write_text(json.dumps(raw) + "\n")
-    sys.stdout.write(f"raw numbers: {path}\n")
+    keep(given.results, "soak", raw)
     return int(grew or delivered < ring.written)
 
 

@@ -44,8 +44,8 @@ def test_a_probe_has_a_process_of_its_own() -> None:
 
 
 COMPLAINTS = """
-from bench.__main__ import complaints
 from bench.figures import Figure
+from bench.reporting import complaints
 
 figures = [
     Figure("fast", "ns", [90, 120], {}, goal=100, alarm=110),
