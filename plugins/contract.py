@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 
 from headrace.plugins.bookkeeping import NO_COUNTERS, Bookkeeping
 from headrace.plugins.check_results import Backlog, CheckResult, Failure, Finding
+from headrace.plugins.config.options import declared_options
 from headrace.plugins.context import Context
 from headrace.plugins.errors import ConfigError, Problem
 from headrace.plugins.metrics import Measure
@@ -163,7 +164,10 @@ class Writer(ABC):
 
     @abstractmethod
     def drain(self, deadline_ms: int) -> bool:
-        """Wait until all is settled, or until *deadline_ms*; return whether all is settled."""
+        """Wait until all is settled; return whether all is.
+
+        *deadline_ms* is when to return at the latest, on the clock of the context.
+        """
 
     def hurry(self, *, hurries: bool) -> None:
         """Send records at once from now on or, without *hurries*, when more of them came."""
@@ -281,8 +285,22 @@ class Sink(ABC):
 
     @classmethod
     def config_of_uri(cls, host: str, path: str) -> Mapping[str, str]:
-        """Turn the host and path of a sink URI into options; its query keys are options already."""
-        return {"path": f"{host}{path}"}
+        """Turn the host and path of a sink URI into options; its query keys are options already.
+
+        Without a method of its own a sink with the option `path` takes both as that. The URI has no
+        escapes any more; `path` begins with a slash, unless it is empty.
+
+        Raises:
+            ConfigError: the URI does not say what the sink needs to know.
+
+        """
+        if not host and not path:
+            return {}
+        if "path" in declared_options(cls.config_class):
+            return {"path": f"{host}{path}"}
+        said = f"this sink takes nothing from {host}{path} in its URI"
+        hint = f"write {cls.schemes[0]}:// and give each option with AND"
+        raise ConfigError([Problem("uri", said, hint)])
 
 
 # What the entry-point group `headrace.commands` holds: takes the arguments after the command's

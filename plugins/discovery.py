@@ -1,6 +1,7 @@
 """Plugins found by entry points. Listing imports nothing; a broken plugin hurts only itself."""
 
 import difflib
+import importlib
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
@@ -13,6 +14,16 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUPS_MAX: Final = 32  # Remembered; there are fewer.
+# The levels of the contract that a plugin may be written for: the oldest, and this headrace's own.
+API_LEVEL_MIN: Final = 1
+API_LEVEL: Final = 1
+_NOT_WHERE: Final = ("<", str(Path(importlib.__file__).parent))  # Python's own way to a module.
+
+
+class ApiLevelError(MissingRequirementError):
+    """A plugin was written for a level of the contract that this headrace does not have."""
+
+    code = "api_level"
 
 
 def names(group: str) -> tuple[str, ...]:
@@ -26,6 +37,7 @@ def load(group: str, name: str, *, key: str = "plugin") -> Any:  # noqa: ANN401 
     Raises:
         ConfigError: there is none of that name, or there are two.
         MissingRequirementError: it is installed but cannot be imported.
+        ApiLevelError: it needs another level of the contract.
 
     """
     found = [entry for entry in entries(group) if entry.name == name]
@@ -38,13 +50,39 @@ def load(group: str, name: str, *, key: str = "plugin") -> Any:  # noqa: ANN401 
         hint = f"remove one of {', '.join(sorted(places))}"
         raise ConfigError([Problem(key, f"two plugins are named {name!r}", hint)])
     try:
-        return found[0].load()
+        plugin = found[0].load()
     except Exception as error:  # A stranger's module may raise anything.
         raise MissingRequirementError(
             f"plugin {name!r} cannot be imported: {type(error).__name__}: {error}",
-            place=found[0].value,
+            place=_raised_at(error) or found[0].value,
             hint="mend the plugin, reinstall the distribution that brings it, or remove it",
         ) from error
+    _check_level(found[0], plugin)
+    return plugin
+
+
+def _raised_at(error: Exception) -> str:
+    """Return file and line of the plugin's code that raised *error*, if it came so far."""
+    import traceback  # noqa: PLC0415 (a broken plugin alone needs it)
+
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    places = [f"{f.filename}:{f.lineno}" for f in frames if not f.filename.startswith(_NOT_WHERE)]
+    return places[-1] if places else ""
+
+
+def _check_level(entry: "EntryPoint", plugin: object) -> None:
+    """Refuse a plugin that declares a level which is not here; none declared means the first."""
+    level = getattr(plugin, "api_level", API_LEVEL_MIN)
+    if isinstance(level, int) and API_LEVEL_MIN <= level <= API_LEVEL:
+        return
+    brings = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "its distribution"
+    newer = isinstance(level, int) and level > API_LEVEL
+    here = f"{API_LEVEL}" if API_LEVEL == API_LEVEL_MIN else f"{API_LEVEL_MIN} to {API_LEVEL}"
+    raise ApiLevelError(
+        f"plugin {entry.name!r} is written for API level {level!r}, this headrace has {here}",
+        place=entry.value,
+        hint=f"update headrace, or install an older {brings}" if newer else f"update {brings}",
+    )
 
 
 def entries(group: str) -> Sequence["EntryPoint"]:

@@ -75,6 +75,7 @@ def test_all_programs_run() -> None:
         "reading-logs.md": "tests/sources/cassandra/test_reading_logs.py",
         "spark.md": "tests/real/spark/test_spark_frames.py",
         "tutorial.md": "tests/test_tutorial.py",
+        "write-a-sink.md": "tests/connector/commands/authors/test_guide.py",
     }
 
     assert sorted(run) == sorted(page.name for page in PAGES if blocks(page, "python"))

@@ -66,6 +66,11 @@ COMMANDS: Final = {
     "shell": ("headrace.connector.commands.shell:main", "statements, CQL and help at a prompt"),
     "exec": ("headrace.connector.commands.exec:main", "execute statements"),
     "registry": ("headrace.connector.registry.server:main", "serve schemas to consumers"),
+    "new": ("headrace.connector.commands.authors.new:main", "write a package with a plugin"),
+    "plugins": (
+        "headrace.connector.commands.authors.listing:main",
+        "list the plugins that are installed",
+    ),
     "quickstart": (
         "headrace.connector.demo.quickstart.main:main",
         "watch a live ring of three nodes, and break it",

@@ -41,6 +41,10 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "replay": "headrace replay plan job.yaml --table shop.orders",
         "reconcile": "headrace reconcile job.yaml",
     },
+    "Write plugins": {
+        "new": "headrace new sink my-queue",
+        "plugins": "headrace plugins",
+    },
     "Users": {"hash-password": "headrace hash-password"},
 }
 PLUGINS: Final = "Of plugins"

@@ -1,4 +1,4 @@
-"""The conformance suites: what every source and sink must do, as pytest classes.
+"""The conformance suites: what every plugin of a kind must do, as pytest classes.
 
 Subclass one of them, give it a fixture `driver`, and its tests are yours. A sink that writes
 exactly once has `TransactionalSuite` besides; a source has the suite of each capability that it
@@ -11,6 +11,7 @@ import pytest
 pytest.register_assert_rewrite(
     *(f"{__name__}.{suite}_suite" for suite in ("key_value", "sink", "source", "transactional")),
     f"{__name__}.capability_suites",
+    f"{__name__}.record_suites",
 )
 
 from headrace.plugins.testing.capability_suites import (  # noqa: E402 (as below)
@@ -31,12 +32,14 @@ from headrace.plugins.testing.capability_suites import (  # noqa: E402 (as below
     TypedColumnsSuite,
 )
 from headrace.plugins.testing.key_value_suite import KeyValueSuite  # noqa: E402 (after the rewrite)
+from headrace.plugins.testing.record_suites import CodecSuite, TransformSuite  # noqa: E402 (as above)
 from headrace.plugins.testing.sink_suite import SinkDriver, SinkSuite  # noqa: E402 (after the rewrite is registered)
 from headrace.plugins.testing.source_suite import SourceDriver, SourceSuite  # noqa: E402 (after the rewrite is registered)
 from headrace.plugins.testing.transactional_suite import TransactionalDriver, TransactionalSuite  # noqa: E402 (as above)
 
 __all__ = [
     "BulkReadingSuite",
+    "CodecSuite",
     "JobTracesSuite",
     "KeyValueSuite",
     "LocalitySuite",
@@ -57,5 +60,6 @@ __all__ = [
     "TokenRangesSuite",
     "TransactionalDriver",
     "TransactionalSuite",
+    "TransformSuite",
     "TypedColumnsSuite",
 ]

@@ -16,6 +16,19 @@ torn = stranger_torn:Source
 twice = json:JSONDecoder
 [headrace.sinks]
 other = json:JSONEncoder
+levelled = stranger_levels:Levelled
+future = stranger_levels:Future
+worded = stranger_levels:Worded
+"""
+LEVELS = f"""\
+class Levelled:
+    api_level = {discovery.API_LEVEL}
+
+class Future:
+    api_level = {discovery.API_LEVEL + 1}
+
+class Worded:
+    api_level = "one"
 """
 
 
@@ -30,6 +43,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folder.mkdir()
         (folder / "METADATA").write_text(f"Name: {name}\nVersion: 1.0\n")
         (folder / "entry_points.txt").write_text(text)
+    (tmp_path / "stranger_levels.py").write_text(LEVELS)
     (tmp_path / "stranger_torn.py").write_text("raise ZeroDivisionError('at import')\n")
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -82,3 +96,31 @@ def test_wrong_name(group: str, name: str, message: str, hint: str) -> None:
         discovery.load(group, name)
 
     assert hint in caught.value.hint
+
+
+@pytest.mark.usefixtures("installed")
+def test_where_a_plugin_is_broken(tmp_path: Path) -> None:
+    """What a plugin's module raises is shown with its file and line."""
+    with pytest.raises(MissingRequirementError) as caught:
+        discovery.load("sources", "torn")
+
+    assert f"{tmp_path / 'stranger_torn.py'}:1" == caught.value.place
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("name", "level", "hint"),
+    [
+        ("future", discovery.API_LEVEL + 1, "update headrace, or install an older stranger 1.0"),
+        ("worded", "one", "update stranger 1.0"),
+    ],
+)
+def test_api_levels(name: str, level: object, hint: str) -> None:
+    """A plugin for another level of the contract is refused by name; one for this level works."""
+    with pytest.raises(discovery.ApiLevelError) as caught:
+        discovery.load("sinks", name)
+
+    said = f"plugin {name!r} is written for API level {level!r}, this headrace has "
+    assert caught.value.message.startswith(said)
+    assert hint == caught.value.hint
+    assert "Levelled" == discovery.load("sinks", "levelled").__name__
