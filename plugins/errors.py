@@ -132,3 +132,16 @@ class ConfigError(HeadraceError):
         lines = [f"{p.key}: {p.message}" if p.key else p.message for p in self.problems]
         hints = [p.hint for p in self.problems if p.hint]
         super().__init__("; ".join(lines), place=place, hint="; ".join(hints))
+
+
+def error_text(error: HeadraceError) -> str:
+    """Return what commands print: for each mistake a line, and its hint on another."""
+    problems = [Problem("", error.message, error.hint)]
+    if isinstance(error, ConfigError):
+        problems = list(error.problems)
+    lines = []
+    for problem in problems:
+        parts = [part for part in (error.place, problem.key, problem.message) if part]
+        lines.append(f"error [{error.code}]: {': '.join(parts)}\n")
+        lines += [f"hint: {problem.hint}\n"] if problem.hint else []
+    return "".join(lines)

@@ -18,6 +18,7 @@ from headrace.connector.obs.logging import LEVELS, configure
 from headrace.plugins import CommandMain, ConfigError, FatalError, HeadraceError, Problem
 from headrace.plugins.config.arguments import CommandParser
 from headrace.plugins.discovery import load, names
+from headrace.plugins.errors import error_text
 
 COMMANDS: Final = {
     "run": ("headrace.connector.commands.run:run_main", "run a job"),
@@ -94,7 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = _command(given.command)(given.arguments)
         sys.stdout.flush()
     except HeadraceError as error:
-        _print(error)
+        if given.debug:
+            structlog.get_logger().exception("command_failed")
+        sys.stderr.write(error_text(error))
         return error.exit_status
     except KeyboardInterrupt:
         return FAILED_STATUS
@@ -103,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except Exception as error:  # noqa: BLE001 (the last one to see it)
         structlog.get_logger().exception("internal_error")
-        _print(_unnamed(error, given.command))
+        sys.stderr.write(error_text(_unnamed(error, given.command)))
         return FAILED_STATUS
     return status
 
@@ -145,7 +148,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--debug",
         action="store_true",
-        help="also log the messages of all exceptions, which may contain values of rows",
+        help="log whole traces, and the messages of all exceptions, which may contain values of "
+        "rows",
     )
     parser.add_argument("command", metavar="COMMAND", help="the command")
     parser.add_argument(
@@ -167,15 +171,3 @@ def _command(name: str) -> CommandMain:
         raise ConfigError([Problem("", f"{name!r} is not a command", hint)])
     loaded: CommandMain = load("commands", name)
     return loaded
-
-
-def _print(error: HeadraceError) -> None:
-    """Write a named error to standard error; every mistake of a configuration on its own line."""
-    problems = [Problem("", error.message, error.hint)]
-    if isinstance(error, ConfigError):
-        problems = list(error.problems)
-    for problem in problems:
-        parts = [part for part in (error.place, problem.key, problem.message) if part]
-        sys.stderr.write(f"error [{error.code}]: {': '.join(parts)}\n")
-        if problem.hint:
-            sys.stderr.write(f"hint: {problem.hint}\n")

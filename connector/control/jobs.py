@@ -1,7 +1,7 @@
 """Reads, checks and completes the job file that `headrace run` runs. Connects to nothing."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from headrace.connector.foundation.job_file import (
     FILE_SUFFIXES,
     JobFile,
     RuntimeConfig,
+    document_of,
     read_job_file,
 )
 from headrace.connector.foundation.references import check_references
@@ -21,6 +22,7 @@ from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.plugins import (
     ConfigError,
+    HeadraceError,
     Problem,
     ServiceSettings,
     SidecarService,
@@ -139,21 +141,16 @@ def read_job(
         SecretUnavailableError: a secret that the file refers to is missing here.
 
     """
+    try:
+        written = written or read_job_file(path)
+    except ConfigError as error:
+        raise all_mistakes(path, error) from error
     text = job_text(path, job, written=written, notes=notes)
-    problems: list[Problem] = []
-    source_class, source_config = plugin_part("source", text.source, problems)
-    sink_class, sink_config = plugin_part("sink", text.sink, problems, text.bounds)
-    runtime = checked_config("runtime", RuntimeConfig, text.runtime, problems, "runtime")
-    kind: type[Store] | None = SqliteStore
-    store_config = None
-    if text.store is not None:
-        plugin, store_config = plugin_part("store", text.store, problems)
-        kind = store_class(plugin) if plugin else None
-    if problems or runtime is None or kind is None:
-        parts = {"source": source_class, "sink": sink_class, "store": kind}
-        sections = {name: part and part.config_class for name, part in parts.items()}
-        found = placed(problems, {**sections, "runtime": RuntimeConfig, "": JobFile})
-        raise ConfigError(found, place=str(path))
+    parts = _checked_parts(text.source, text.sink, text.runtime, text.store, text.bounds)
+    if parts.problems or parts.runtime is None or parts.store is None:
+        raise ConfigError(parts.problems, place=str(path))
+    source_class, source_config = parts.source
+    sink_class, sink_config = parts.sink
     return Job(
         name=text.name,
         directory=text.directory,
@@ -163,11 +160,63 @@ def read_job(
         source_config=source_config,
         sink=sink_class,
         sink_config=sink_config,
-        runtime=runtime,
-        store=kind,
-        store_config=store_config,
+        runtime=parts.runtime,
+        store=parts.store[0],
+        store_config=parts.store[1],
         start=text.start,
     )
+
+
+def all_mistakes(path: Path, error: ConfigError) -> ConfigError:
+    """Return *error*, which the file at *path* caused, with the mistakes within its sections.
+
+    Raises:
+        ConfigError: the file is not a mapping at all.
+
+    """
+    written = document_of(path)
+    source, sink, runtime = (written.get(name) or {} for name in ("source", "sink", "runtime"))
+    problems = list(error.problems)
+    said = {problem.key for problem in problems}
+    if all(isinstance(each, Mapping) for each in (source, sink, runtime)):
+        with suppress(HeadraceError):  # A missing secret or plugin is reported later.
+            for found in _checked_parts(source, sink, runtime).problems:
+                section = found.key.partition(".")[0]
+                problems += [found] if section in written and section not in said else []
+    return ConfigError(problems, place=error.place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The parts of a job, each a class and its options, and what is wrong with them."""
+
+    source: tuple[Any, Any]
+    sink: tuple[Any, Any]
+    runtime: RuntimeConfig | None
+    store: "tuple[type[Store], Any] | None"
+    problems: Sequence[Problem]
+
+
+def _checked_parts(
+    source: Mapping[str, Any],
+    sink: Mapping[str, Any],
+    runtime: Mapping[str, Any],
+    store: Mapping[str, Any] | None = None,
+    bounds: Bounds | None = None,
+) -> _Parts:
+    problems: list[Problem] = []
+    the_source = plugin_part("source", source, problems)
+    the_sink = plugin_part("sink", sink, problems, bounds)
+    the_runtime = checked_config("runtime", RuntimeConfig, runtime, problems, "runtime")
+    the_store: tuple[type[Store], Any] | None = (SqliteStore, None)
+    if store is not None:
+        plugin, store_config = plugin_part("store", store, problems)
+        the_store = (store_class(plugin), store_config) if plugin else None
+    classes = {"source": the_source[0], "sink": the_sink[0], "store": the_store and the_store[0]}
+    sections = {name: part and part.config_class for name, part in classes.items()}
+    known = {**sections, "runtime": RuntimeConfig, "": JobFile}
+    found = placed(problems, known) if problems else ()
+    return _Parts(the_source, the_sink, the_runtime, the_store, found)
 
 
 # Any: of its config_class.

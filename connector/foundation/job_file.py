@@ -167,7 +167,7 @@ def read_job_file(path: Path) -> JobFile:
     """
     if is_state(path):
         return JobFile(state=path.name, source={})
-    return parse_config(JobFile, _document(path), place=str(path), name="job")
+    return parse_config(JobFile, document_of(path), place=str(path), name="job")
 
 
 def is_state(path: Path) -> bool:
@@ -181,7 +181,8 @@ def is_state(path: Path) -> bool:
         return False
 
 
-def _document(path: Path) -> Mapping[str, Any]:
+def document_of(path: Path) -> Mapping[str, Any]:
+    """Return what the file at *path* says, unchecked. Raises ConfigError."""
     place = str(path)
     try:
         with path.open("rb") as file:

@@ -4,14 +4,14 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from headrace.connector.control.jobs import read_job
+from headrace.connector.control.jobs import all_mistakes, read_job
 from headrace.connector.foundation.job_file import JobFile, read_job_file
 from headrace.connector.runtime.failures.refusals import SourceFailedError, failed_sources
 from headrace.connector.stores.job import Job, place_and_name
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.target_state import FORK_MARK, Board
-from headrace.plugins import HeadraceError
+from headrace.plugins import ConfigError, HeadraceError
 
 
 class OpenedJob:
@@ -20,8 +20,12 @@ class OpenedJob:
     def __init__(self, path: Path, name: str | None) -> None:
         """Read the job file, whose job is *name*, if given. Raises as `place_and_name` does."""
         self.path = path
-        self._written: JobFile | None = read_job_file(path)
-        self.state, self.name = place_and_name(path, self._written, name)
+        self._written: JobFile | None
+        try:
+            self._written = read_job_file(path)
+            self.state, self.name = place_and_name(path, self._written, name)
+        except ConfigError as error:
+            raise all_mistakes(path, error) from error
         self._notes: NoteCopy | None = None
 
     def look(self) -> NoteCopy | None:

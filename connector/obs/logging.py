@@ -108,12 +108,17 @@ def exception_without_values(_: object, __: str, event: EventDict) -> EventDict:
         event.update(error_code=error.code, error_message=error.message, error_place=error.place)
     elif _Threshold.messages:
         event["error_message"] = str(error)
-    frames = traceback.extract_tb(error.__traceback__)[-FRAMES_MAX:]
-    event["frames"] = [
-        f"{f.filename if _Threshold.messages else Path(f.filename).name}:{f.lineno} {f.name}"
-        for f in frames
-    ]
+    event["frames"] = _frames(error)
+    if _Threshold.messages and (cause := error.__cause__) is not None:
+        event.update(cause=f"{type(cause).__name__}: {cause}", cause_frames=_frames(cause))
     return event
+
+
+def _frames(error: BaseException) -> list[str]:
+    return [
+        f"{f.filename if _Threshold.messages else Path(f.filename).name}:{f.lineno} {f.name}"
+        for f in traceback.extract_tb(error.__traceback__)[-FRAMES_MAX:]
+    ]
 
 
 def fields_without_values(_: object, __: str, event: EventDict) -> EventDict:

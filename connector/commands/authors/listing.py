@@ -3,11 +3,13 @@
 import sys
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
+from textwrap import indent
 from typing import Final
 
 from headrace.plugins import HeadraceError
 from headrace.plugins.config.arguments import CommandParser
 from headrace.plugins.discovery import entries, load
+from headrace.plugins.errors import error_text
 
 _GROUPS: Final = {
     "sources": "source",
@@ -37,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write(f"{line}\n")
         if problem:
             status = _BROKEN_STATUS
-            sys.stdout.write(f"  {problem}\n".replace("\n", "\n  ", problem.count("\n")))
+            sys.stdout.write(indent(problem, "  "))
     return status
 
 
@@ -49,6 +51,6 @@ def _lines() -> Iterator[tuple[str, str]]:
             try:
                 load(group, entry.name)
             except HeadraceError as error:
-                problem = f"error [{error.code}]: {error}"
+                problem = error_text(error)
             package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "-"
             yield f"{kind:<13} {entry.name:<20} {package:<24} {entry.value}", problem

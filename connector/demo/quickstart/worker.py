@@ -26,6 +26,7 @@ from headrace.connector.runtime.books.figures import figures_of
 from headrace.connector.runtime.making import made_source, read_only_context
 from headrace.plugins import HeadraceError
 from headrace.plugins.discovery import load
+from headrace.plugins.errors import error_text
 
 TOLD_EVERY_SECONDS: Final = 0.5
 SOURCE: Final = "cassandra"
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         _run(path)
     except HeadraceError as error:
-        sys.stderr.write(f"\nerror [{error.code}]: {error}\n")
+        sys.stderr.write(f"\n{error_text(error)}")
         return error.exit_status
     return 0
 

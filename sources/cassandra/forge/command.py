@@ -6,6 +6,7 @@ from pathlib import Path
 
 from headrace.plugins import HeadraceError
 from headrace.plugins.config.arguments import CommandParser
+from headrace.plugins.errors import error_text
 from headrace.sources.cassandra.errors import ScriptError
 from headrace.sources.cassandra.forge.script import SCRIPT_BYTES_MAX, Forge, read_steps
 from headrace.sources.cassandra.schema.ddl import parse_schema
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
         for path in Forge(schema, given.out).run(steps):
             sys.stdout.write(f"{path}\n")
     except HeadraceError as error:
-        sys.stderr.write(f"error [{error.code}]: {error}\n")
+        sys.stderr.write(error_text(error))
         return error.exit_status
     return 0
 

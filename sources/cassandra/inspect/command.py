@@ -18,7 +18,7 @@ from typing import Final, TextIO
 from headrace.plugins import ConfigError, Problem
 from headrace.plugins.config.arguments import CommandParser
 from headrace.plugins.config.command_line import add_options, config_of, flag_of
-from headrace.plugins.errors import HeadraceError, MissingRequirementError
+from headrace.plugins.errors import HeadraceError, MissingRequirementError, error_text
 from headrace.sources.cassandra.commitlog.segment import Index
 from headrace.sources.cassandra.errors import (
     END_OFFSET,
@@ -498,7 +498,7 @@ def _sorted(counts: dict[str, Counter[str]]) -> dict[str, Value]:
 
 
 def _report(error: HeadraceError) -> None:
-    sys.stderr.write(f"error [{error.code}]: {error}\n")
+    sys.stderr.write(error_text(error))
 
 
 def keys_of(options: argparse.Namespace) -> Keys:

@@ -173,6 +173,18 @@ def test_errors_have_one_form(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert expected in capsys.readouterr().err
 
 
+def test_all_mistakes_of_a_file_are_reported(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mistake outside the sections hides none within them: one run reports all of them."""
+    wrong = JOB.replace("path: out", "pth: out").replace("state:", "stat:") + "runtime: {tick: 1}\n"
+    (folder / "job.yaml").write_text(wrong)
+
+    assert 2 == run(folder)
+    said = re.findall(r"^error \[config\]: \S+: ([\w.]+): ", capsys.readouterr().err, re.MULTILINE)
+    assert ["runtime.tick", "sink.path", "sink.pth", "stat", "state"] == sorted(said)
+
+
 def test_failed_split_gives_its_exit_status(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

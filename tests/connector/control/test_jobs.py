@@ -77,6 +77,29 @@ def test_names_every_mistake(tmp_path: Path, text: str, key: str, message: str, 
     assert 2 == caught.value.exit_status
 
 
+def test_a_mistake_outside_hides_none_inside(tmp_path: Path) -> None:
+    """A key of no section, and what is wrong within sections, are reported together, each once."""
+    text = GOOD.replace("path: out", "pth: out").replace("state:", "stat:") + "runtime: {tick: 1}\n"
+    with pytest.raises(ConfigError) as caught:
+        read_job(write(tmp_path, text))
+
+    keys = [problem.key for problem in caught.value.problems]
+    assert ["runtime.tick", "sink.path", "sink.pth", "stat", "state"] == sorted(keys)
+
+
+@pytest.mark.parametrize(
+    "section", ["source: [files]", "source: {plugin: files, path: 7}\nsink: x"]
+)
+def test_sections_of_another_form(tmp_path: Path, section: str) -> None:
+    """A section that is not a mapping is one mistake, and its keys are not looked at."""
+    with pytest.raises(ConfigError) as caught:
+        read_job(write(tmp_path, f"job: j\nstat: s\n{section}\n"))
+
+    keys = [problem.key for problem in caught.value.problems]
+    assert len(set(keys)) == len(keys)
+    assert {"stat", "state"} < set(keys)
+
+
 def test_names_all_mistakes_at_once(tmp_path: Path) -> None:
     """Mistakes in several sections are reported together."""
     text = GOOD.replace("path: out", "pth: out") + "runtime: {tick: 1}\n"

@@ -1,5 +1,6 @@
 """A plugin with mistakes, as its author sees them: class, text, file and line are reported."""
 
+import json
 import re
 from pathlib import Path
 
@@ -218,3 +219,17 @@ def test_a_number_of_records_is_no_result(author: Author) -> None:
 
     assert 1 == status
     assert "the sink says how many were delivered (1), not which records" in said
+
+
+def test_debug_tells_the_trace_of_a_mistake(author: Author) -> None:
+    """With `--debug` the log also has the frames of what a named error was made of."""
+    _, said = author.run("--debug", open="raise NotImplementedError('later')")
+
+    (line,) = (json.loads(x) for x in said.splitlines() if '"command_failed"' in x)
+    assert "NotImplementedError: later" == line["cause"]
+    assert line["cause_frames"][-1].endswith(" open")
+
+
+def test_without_debug_there_is_no_trace(author: Author) -> None:
+    """A named error is a line and a hint."""
+    assert '"event":"command_failed"' not in author.run(open="raise NotImplementedError('x')")[1]
