@@ -19,7 +19,7 @@ CORES := $(shell nproc 2>/dev/null || echo 1)
 SHARED_OUT := -n $(shell expr $(CORES) + 1) --dist worksteal
 HOT := $(wildcard $(foreach room,connector/rows connector/serde/transcode sources/cassandra/*,$(room)/*.py $(room)/*.pxd) sources/cassandra/native/c/*.h sinks/kafka/clients/*.pyx)
 
-.PHONY: help demo test test-real real-node real-ring ring fuzz fuzz-compiled fuzz-interpreted soak effects check constraints bench bench-debezium bench-history bench-kafka bench-live bench-once bench-verify simulate coverage wheel newcomer clean
+.PHONY: help demo test test-real real-node real-ring ring fuzz fuzz-compiled fuzz-interpreted soak effects check constraints docs bench bench-debezium bench-history bench-kafka bench-live bench-once bench-verify simulate coverage wheel newcomer clean
 .DELETE_ON_ERROR:
 
 help:  ## Show this list.
@@ -84,6 +84,9 @@ constraints: .venv/core  ## Renew constraints.txt, the versions and hashes of al
 	HEADRACE_NATIVE=off .ci/twice $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes \
 		--no-header --no-annotate --all-extras $(UPGRADE) setup.cfg .ci/tools.txt -o constraints.txt
 
+docs: .venv/docs  ## Make the pages into a site with search, build/site/; what is broken in them is an error.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 bench: .venv/ready .venv/native  ## Measure, each figure beside its bound; raw results go to bench/results/.
 	$(BIN)/python -m bench
 
@@ -141,6 +144,10 @@ clean:  ## Remove the environment and everything built.
 
 .venv/ready: .venv/core
 	HEADRACE_NATIVE=off $(UV) --no-build-isolation -e '.[test]'
+	@touch $@
+
+.venv/docs: .venv/core
+	HEADRACE_NATIVE=off $(UV) --no-build-isolation -e '.[docs]'
 	@touch $@
 
 # An editable install runs the old machine code until this rule renews it.

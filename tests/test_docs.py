@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,6 +53,17 @@ def test_readme_job(tmp_path: Path) -> None:
 
     assert "orders" == job.name
     assert ("CassandraSource", "FileSink") == (job.source.__name__, job.sink.__name__)
+
+
+def test_the_job_beside_debezium(tmp_path: Path) -> None:
+    """The job file of the page on migration is one that a job takes, with Debezium's envelope."""
+    text = _page("from-debezium.md")
+    (block,) = re.findall(r"^ {4}```yaml\n(.*?)^ {4}```", text, re.DOTALL | re.MULTILINE)
+    (tmp_path / "job.yaml").write_text(textwrap.dedent(block))
+    job = read_job(tmp_path / "job.yaml")
+
+    assert ("debezium", "json") == (job.sink_config.envelope, job.sink_config.format)
+    assert {"node1", "node2", "node3"} == set(job.source_config.nodes)
 
 
 def programs(page: Path) -> dict[str, Any]:
@@ -294,6 +306,9 @@ def test_errors_are_documented() -> None:
 
     assert {"corrupt_segment", "state_lost"} < codes
     assert [] == sorted(code for code in codes if f"`{code}`" not in text)
+    listed = set(re.findall(r"^\| `(\w+)` \| \d \|", text, re.MULTILINE))
+    words = set(re.findall(r"\w+", "\n".join(modules)))
+    assert set() == listed - words  # Some are named by constants.
 
 
 def test_events_are_documented() -> None:
@@ -305,6 +320,19 @@ def test_events_are_documented() -> None:
 
     assert {"split_failed", "split_pauses"} < events
     assert [] == sorted(event for event in events if f"`{event}`" not in text)
+
+
+def test_sizes_follow_from_the_formulae() -> None:
+    """Each row of the page on sizing is what its formulae come to, for four hours."""
+    rows = re.findall(r"^\| (\d.*) \|$", _page("sizing.md"), re.MULTILINE)
+    found = [[float(x) for x in re.findall(r"\d[\d.]*", row.replace(",", ""))] for row in rows]
+
+    assert filled(found)
+    for m, b, n, rf, space, records, low, high, network in found:
+        assert space == round(m * (b + 12) * rf / n * 4 * 3_600 / (1 << 30), 1)
+        assert records == m * 600
+        assert [low, high] == [round(records * size / (1 << 20)) for size in (120, 240)]
+        assert network == round(m * (b + 21 * rf) / (1 << 20), 1)
 
 
 def test_citations_lead_somewhere() -> None:
