@@ -149,7 +149,8 @@ COMMAND_TOPICS: Final[Mapping[str, str]] = {
         FORMAT [table | json | jsonl | csv | expanded]
 
         Shows or sets how answers are written.""",
-    "HELP": "HELP [topic ...], ? [topic ...]\n\nShows this.",
+    "HELP": "HELP [topic ...], ? [topic ...]\n\nShows this. As in psql there are \\d (sources and "
+    "sinks), \\h, \\i, \\q, \\s, \\x and \\timing.",
     "HISTORY": "HISTORY [number]\n\nShows what was entered last.",
     "LOGIN": "LOGIN user\n\nConnects to Cassandra as another user.",
     "PAGING": """\

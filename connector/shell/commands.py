@@ -210,6 +210,17 @@ def _watch(session: Session, argument: str) -> None:
         return
 
 
+def _shortcut(command: str) -> Command:
+    """Return a command that runs *command* with its argument."""
+    return lambda session, argument: session.run_command(f"{command} {argument}")
+
+
+def _describe(session: Session, argument: str) -> None:
+    """Describe a sink, or list all sources and sinks."""
+    one = f"DESCRIBE DATA_SINK {argument}"
+    session.run(one if argument else "DESCRIBE DATA_SOURCES; DESCRIBE DATA_SINKS")
+
+
 def _whole_number(text: str, command: str, maximum: int) -> int:
     if not re.fullmatch(r"[0-9]{1,7}", text) or not 1 <= int(text) <= maximum:
         raise ShellError(f"Improper {command} command: expected a number from 1 to {maximum}.")
@@ -234,6 +245,16 @@ def _improper(command: str) -> ShellError:
     return ShellError(f"Improper {command} command.")
 
 
+# What some type who come from another shell.
+SHORTCUTS: Final[Mapping[str, str]] = {
+    "\\?": "HELP",
+    "\\H": "HELP",
+    "\\I": "SOURCE",
+    "\\Q": "EXIT",
+    "\\S": "HISTORY",
+    "\\TIMING": "TIMING",
+    "\\X": "EXPAND",
+}
 SHELL_COMMANDS: Final[Mapping[str, Command]] = {
     "?": _help,
     "CAPTURE": _capture,
@@ -254,4 +275,6 @@ SHELL_COMMANDS: Final[Mapping[str, Command]] = {
     "TIMING": _timing,
     "TRACING": _tracing,
     "WATCH": _watch,
+    "\\D": _describe,
+    **{name: _shortcut(command) for name, command in SHORTCUTS.items()},
 }

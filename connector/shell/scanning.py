@@ -21,6 +21,7 @@ COMMANDS: Final = (
     "?", "CAPTURE", "CLEAR", "CLS", "CONSISTENCY", "EXIT", "EXPAND", "FORMAT", "HELP", "HISTORY",
     "LOGIN", "PAGING", "QUIT", "SET", "SOURCE", "TIMING", "TRACING", "WATCH",
 )  # fmt: skip
+SHORTCUT: Final = "\\"  # With it begin commands like those of psql; see `commands.SHORTCUTS`.
 _OUR_VERBS: Final = frozenset({
     "PAUSE", "POLL", "PREVIEW", "RESTART", "RESUME", "SHOW", "STOP", "TAIL", "VALIDATE",
 })  # fmt: skip
@@ -134,7 +135,7 @@ class _Seen:
     @property
     def kind(self) -> Kind:
         first, second = (*self.first, "", "")[:_WORDS_LOOKED_AT]
-        if first in COMMANDS or (first == "SHOW" and second in _SHOWN_BY_SHELL):
+        if first in (*COMMANDS, SHORTCUT) or (first == "SHOW" and second in _SHOWN_BY_SHELL):
             return Kind.COMMAND
         is_ours = second == "CDC" or second.startswith("DATA_")
         if first in _OUR_VERBS or (first in _SHARED_VERBS and is_ours):

@@ -284,7 +284,10 @@ class Session:
 
         """
         name, *rest = text.split(maxsplit=1)
-        self._commands[name.upper()](self, rest[0].strip() if rest else "")
+        command = self._commands.get(name.upper())
+        if command is None:  # Only one that begins with a backslash is not looked up before.
+            raise ShellError(f"There is no command {name}. HELP lists the commands.")
+        command(self, rest[0].strip() if rest else "")
 
     def _run_cql(self, unit: Unit) -> None:
         words = unit.text.split(maxsplit=2)

@@ -8,7 +8,7 @@ import pytest
 from headrace.connector.language.errors import StatementSyntaxError
 from headrace.connector.language.help import COMMAND_TOPICS, STATEMENT_TOPICS
 from headrace.connector.language.parser import outlook, parse_script
-from headrace.connector.shell.scanning import COMMANDS
+from headrace.connector.shell.scanning import COMMANDS, is_whole
 from helpers.jobs.shells import Seen
 
 
@@ -42,11 +42,26 @@ from helpers.jobs.shells import Seen
         ("WATCH 1 TRUNCATE t", "WATCH repeats statements that change nothing.\n"),
         ("HELP zz", "There is no help on zz. HELP lists the topics.\n"),
         ("EXIT now", "Improper EXIT command.\n"),
+        ("\\q now", "Improper EXIT command.\n"),
+        ("\\timing on", "TIMING set to ON\n"),
+        ("\\x on;", "EXPAND set to ON\n"),
+        ("\\nope", "There is no command \\nope. HELP lists the commands.\n"),
     ],
 )
 def test_answers(seen: Seen, text: str, expected: str) -> None:
     """Each command says what it did, or that it could not."""
     assert expected == seen.run(text)
+
+
+def test_backslash_d(seen: Seen) -> None:
+    """As in psql, backslash d at the end of a line lists sources and sinks, and describes one sink."""
+    seen.run("CREATE DATA_SINK k WITH bus://a; CREATE DATA_SINK l WITH bus://b")
+    assert is_whole("\\d")
+
+    both, one = seen.run("\\d"), seen.run("\\d l")
+    assert seen.run("DESC DATA_SOURCES; DESC DATA_SINKS") == both
+    assert seen.run("DESC DATA_SINK l") == one
+    assert ("bus://a" in both, "bus://a" in one) == (True, False)
 
 
 def test_expand(seen: Seen) -> None:
