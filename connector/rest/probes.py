@@ -74,4 +74,4 @@ class ProbeDoor:
 
 
 def _defined(commands: Commands) -> tuple[int, int]:
-    return len(commands.sinks()), len(commands.sources())
+    return len(commands.sinks()), len(commands.statuses())

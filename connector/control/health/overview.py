@@ -77,8 +77,8 @@ def overview_of(notes: NoteCopy, service: ControlService, job: Line | None = Non
     sources = {source.name: source for source in commands.sources()}
     lines = [_line(status, sources.get(status.name)) for status in commands.statuses().values()]
     undefined: Sequence[Problem] = ()
-    if job is None:  # Services have no sinks.
-        undefined = missing(len(commands.sinks()) or len(lines), len(lines))
+    if job is None:
+        undefined = missing(len(commands.sinks()), len(lines))
     else:
         lines.append(job)
     lags: dict[str, JobLag | str] = {}

@@ -112,3 +112,4 @@ def test_lists_cope_with_the_job_of_services(sidecar: RestWorker) -> None:
         paths = ("/connectors", "/connectors?expand=status&expand=info", "/api/v1/sources")
         assert [200] * 3 == [client("GET", path).status for path in paths]
         assert 404 == client("GET", f"/connectors/{ROUTE}/status").status
+        assert (200, []) == ((ready := client("GET", "/readyz")).status, ready.json["reasons"])

@@ -122,7 +122,9 @@ def test_subjects(
     ("needs", "result", "said"),
     [
         (["pyyaml>=6", "pytest; extra == 'test'"], PASSED, "all 1 libraries are there"),
-        (["pyyaml >=5,<6"], FAILED, "is here, >=5,<6 is needed"),
+        (["pyyaml >=5,<6"], FAILED, "is here, <6,>=5 is needed"),
+        (["pyyaml != 6.0.2.post1, ~= 6.0"], PASSED, "all 1 libraries are there"),
+        (["pywin32; sys_platform == 'win32'", "pyyaml"], PASSED, "all 1 libraries are there"),
         (["pyjwt[crypto]>=900.1"], FAILED, "is here, >=900.1 is needed"),
         (["no-such-library>=2"], FAILED, "no-such-library is missing"),
     ],
