@@ -54,7 +54,7 @@ def test_answers(seen: Seen, text: str, expected: str) -> None:
 
 
 def test_backslash_d(seen: Seen) -> None:
-    """As in psql, backslash d at the end of a line lists sources and sinks, and describes one sink."""
+    """As in psql, backslash d ends with its line: it lists all, or describes one sink."""
     seen.run("CREATE DATA_SINK k WITH bus://a; CREATE DATA_SINK l WITH bus://b")
     assert is_whole("\\d")
 
