@@ -182,5 +182,8 @@ class Topics:
     def _late(self, topic: str) -> TopicMissingError:
         seconds = self._config.connect_timeout_ms / 1000
         return TopicMissingError(
-            f"topic {topic} was not made within {seconds:g} s", place=self._place
+            f"topic {topic} was not made within {seconds:g} s",
+            place=self._place,
+            hint="is its controller busy? `headrace embedded-broker` cannot be asked to: it makes "
+            "a topic on first use, so leave topic.creation.enable out",
         )

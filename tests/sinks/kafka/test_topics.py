@@ -131,3 +131,13 @@ def test_a_topic_without_a_leader_is_not_called_missing() -> None:
     )
     assert "start again. Nothing is lost" in caught.value.hint
     assert {} == node.ordered
+
+
+def test_a_broker_that_creates_no_topics(broker: EmbeddedBroker) -> None:
+    """The embedded broker does not answer requests to create them: the hint says what to do."""
+    given = {"topic": "made", "connect.timeout.ms": "300", "topic.creation.enable": "true"}
+    config = parse_config(KafkaConfig, given | {"bootstrap.servers": broker.bootstrap_servers})
+    with pytest.raises(TopicMissingError, match=r"made was not made within 0\.3 s") as caught:
+        KafkaSink(config, context()).open()
+
+    assert "leave topic.creation.enable out" in caught.value.hint
