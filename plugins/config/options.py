@@ -187,7 +187,7 @@ def _unknown(
     near = difflib.get_close_matches(key, named + by_pattern, n=1)
     hints = [f"did you mean {near[0]}?"] if near else []
     if name:
-        hints.append(f"`headrace options {name}` lists all options")
+        hints.append(f"`headrace options {name}` lists all {len(named)} options")
     elif not near and len(named) <= _LISTED_MAX:
         hints.append(f"options: {', '.join(named)}")
     elif not near:

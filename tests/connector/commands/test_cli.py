@@ -11,7 +11,9 @@ import pytest
 from headrace import __version__
 from headrace.connector.commands.cli import COMMANDS, main
 from headrace.connector.commands.help_text import GROUPS
+from headrace.plugins import declared_options
 from headrace.plugins.discovery import names
+from headrace.sinks.files import FileSinkConfig
 from helpers.jobs.line_jobs import JOB, write_line_job
 
 # What takes long to import, and is needed neither for a statement nor for a job of files.
@@ -168,7 +170,8 @@ def test_errors_have_one_form(folder: Path, capsys: pytest.CaptureFixture[str]) 
 
     assert 2 == run(folder)
     place = folder / "job.yaml"
-    hint = "did you mean path? `headrace options files` lists all options"
+    known = [each for _, each in declared_options(FileSinkConfig).values() if not each.keys_allowed]
+    hint = f"did you mean path? `headrace options files` lists all {len(known)} options"
     expected = f"error [config]: {place}: sink.pth: is not an option\nhint: {hint}\n"
     assert expected in capsys.readouterr().err
 

@@ -125,7 +125,7 @@ def test_options_in_error(state: str, capsys: pytest.CaptureFixture[str]) -> Non
         "ConfigurationException: line 1:24 lnie: is not an option\n"
         "  CREATE DATA_SINK k WITH bus://a?lnie=* AND seats = '****'\n"
         "                          ^^^^^^^^^^^^^^\n"
-        "hint: did you mean line? `headrace options bus` lists all options\n"
+        "hint: did you mean line? `headrace options bus` lists all 5 options\n"
     )
 
 

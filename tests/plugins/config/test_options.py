@@ -153,12 +153,12 @@ class Wide:
     ("key", "name", "hint"),
     [
         ("zzz", "", "`headrace options` shows what has options"),
-        ("zzz", "w", "`headrace options w` lists all options"),
+        ("zzz", "w", "`headrace options w` lists all 13 options"),
         ("clint.rack", "", "did you mean client.rack?"),
         (
             "clint.rack",
             "w",
-            "did you mean client.rack? `headrace options w` lists all options",
+            "did you mean client.rack? `headrace options w` lists all 13 options",
         ),
     ],
 )

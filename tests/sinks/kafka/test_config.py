@@ -148,9 +148,9 @@ def test_ceps_example_is_a_statement(tmp_path: Path, capsys: pytest.CaptureFixtu
     ("key", "hint"),
     [
         ("securty.protocol", "did you mean security.protocol? `headrace options kafka` lists all"),
-        ("ackz", "did you mean acks? `headrace options kafka` lists all options"),
+        ("ackz", "did you mean acks? `headrace options kafka` lists all"),
         ("max.request.size", "give message.max.bytes"),
-        ("zzz", "`headrace options kafka` lists all options"),
+        ("zzz", "`headrace options kafka` lists all"),
     ],
 )
 def test_an_unknown_option_is_answered_with_one_name(key: str, hint: str) -> None:
