@@ -20,6 +20,8 @@ _PLACES: Final[Mapping[str, str]] = {
     "stores": "job file, `store` with `plugin: {}`",
     "schema_stores": "sink, with `schema.store: {}`, behind `schema.store.`",
     "claim_stores": "sink, with `large.store: {}`, behind `large.store.`",
+    "transforms": "sink, with `transforms.NAME.type: {}`, behind `transforms.NAME.`",
+    "predicates": "sink, with `predicates.NAME.type: {}`, behind `predicates.NAME.`",
 }
 _STATEMENTS: Final = "CREATE DATA_SOURCE, and the config of the connector {}"
 

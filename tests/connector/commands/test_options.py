@@ -48,6 +48,8 @@ def test_a_source_has_two_places(capsys: pytest.CaptureFixture[str]) -> None:
         ("cassandra-table", ["job file, `source`"]),
         ("registry", ["sink, with `schema.store: registry`"]),
         ("directory", ["sink, with `large.store: directory`"]),
+        ("MaskField", ["sink, with `transforms.NAME.type: MaskField`"]),
+        ("TableMatches", ["sink, with `predicates.NAME.type: TableMatches`"]),
         ("runtime", ["job file, `runtime`"]),
     ],
 )
