@@ -14,6 +14,7 @@ import structlog
 
 from headrace.connector.commands.job_parser import add_job
 from headrace.connector.commands.run import enter
+from headrace.connector.control.console.records import loss_facts
 from headrace.connector.control.status import time_text
 from headrace.connector.foundation.clock import SystemClock, ThreadWake
 from headrace.connector.runtime.failures.retry import Retry, call_with_retries
@@ -121,7 +122,7 @@ def _list(chosen: Sequence[KeptLoss], *, as_json: bool, is_filtered: bool) -> No
     for kept in chosen:
         loss = kept.loss
         if as_json:
-            sys.stdout.write(json.dumps(_facts(kept)) + "\n")
+            sys.stdout.write(json.dumps(loss_facts(kept)) + "\n")
         else:
             sys.stdout.write(
                 f"{kept.number}\t{time_text(kept.lost_ms)}\t{loss.kind}\t{loss.code}\t"
@@ -130,7 +131,7 @@ def _list(chosen: Sequence[KeptLoss], *, as_json: bool, is_filtered: bool) -> No
 
 
 def _show(kept: KeptLoss, path: Path | None) -> None:
-    for name, fact in _facts(kept).items():
+    for name, fact in loss_facts(kept).items():
         shown = fact if isinstance(fact, str) else json.dumps(fact)
         sys.stdout.write(f"{name}: {shown}\n")
     for name, content in kept.loss.headers:
@@ -145,23 +146,6 @@ def _show(kept: KeptLoss, path: Path | None) -> None:
     except OSError as error:
         problem = Problem("--content", f"cannot be written: {error.strerror}")
         raise ConfigError([problem], place=str(path)) from error
-
-
-def _facts(kept: KeptLoss) -> dict[str, object]:
-    loss = kept.loss
-    return {
-        "number": kept.number,
-        "time": time_text(kept.lost_ms),
-        "kind": loss.kind,
-        "stage": loss.stage,
-        "code": loss.code,
-        "message": loss.message,
-        "table": loss.table,
-        "split": kept.split,
-        "place": loss.place,
-        "bytes": len(loss.content),
-        "in_topic": kept.sent,
-    }
 
 
 def _readable(content: bytes) -> str:

@@ -3,14 +3,13 @@
 import contextlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from headrace.connector.commands.job_parser import job_parser
 from headrace.connector.control.commands import Commands
-from headrace.connector.control.gaps import Acceptance, JobGap
+from headrace.connector.control.gaps import Acceptance, gap_facts
 from headrace.connector.control.jobs import read_source
-from headrace.connector.control.status import time_text
 from headrace.connector.runtime.books.summary import OPEN_STATUS
 from headrace.connector.stores.job import state_of
 from headrace.connector.stores.open_control_store import open_notes
@@ -29,7 +28,7 @@ def gaps_main(arguments: Sequence[str]) -> int:
     with contextlib.closing(open_notes(state, create=False)) as notes:
         found = Commands(notes).gaps(name, source)
     for each in found:
-        facts = _facts(each)
+        facts = gap_facts(each)
         line = json.dumps(facts) if given.json else "\t".join(map(str, facts.values()))
         sys.stdout.write(f"{line}\n")
     if not found and not given.json:
@@ -63,22 +62,3 @@ def accept_main(arguments: Sequence[str]) -> int:
             splits = len(each.splits)
             sys.stdout.write(f"{each.gap.name}\taccepted ({given.policy}) for {splits} splits\n")
     return 0
-
-
-def _facts(each: JobGap) -> Mapping[str, object]:
-    gap = each.gap
-    return {
-        "gap": gap.name,
-        "state": gap.state,
-        "policy": gap.policy or "-",
-        "kind": gap.kind,
-        "noticed": time_text(gap.noticed_ms),
-        "from": _place(gap.begin),
-        "to": _place(gap.end),
-        "bytes": gap.size_bytes or "-",
-        "splits": ",".join(each.splits),
-    }
-
-
-def _place(offset: Mapping[str, int | str]) -> str:
-    return ":".join(str(part) for part in offset.values())

@@ -6,10 +6,12 @@ broker or node. Verbs write target states; the workers read them and act on them
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
+from headrace.connector.control.access.audit import newest_lines
 from headrace.connector.control.access.gate import Gate, needs
-from headrace.connector.control.access.permission import Guard, Role, RoleGuard
+from headrace.connector.control.access.permission import Guard, Role, RoleGuard, UnauthorizedError
 from headrace.connector.control.connector_config import source_entry
 from headrace.connector.control.entries import CLASS_KEY, NAME_KEY, ConnectorOptions, SourceEntry
 from headrace.connector.control.errors import AlreadyExistsError, NotFoundError, NotStoppedError
@@ -278,6 +280,21 @@ class Commands(SinkCommands):
         with self._catalogue.changing():
             self._catalogue.board.set_setting(LOG_LEVEL, level)
         set_threshold(level)
+
+    def may(self, role: Role) -> bool:
+        """Say whether the caller may do what needs *role*. Writes no line to the audit."""
+        return self._gate.allows(role)
+
+    def audit(self) -> Sequence[Mapping[str, Any]]:  # Any: JSON.
+        """Return the newest lines of the audit, the newest first.
+
+        Raises:
+            UnauthorizedError: the caller is not an admin.
+
+        """
+        if not self.may(Role.ADMIN):
+            raise UnauthorizedError("the audit is shown to admins only")
+        return newest_lines(Path(f"{self._notes.beside}.audit"))
 
     # Positions.
 

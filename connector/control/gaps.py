@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.connector.control.errors import NotFoundError, NotStoppedError
-from headrace.connector.control.status import live_workers
+from headrace.connector.control.status import live_workers, time_text
 from headrace.connector.foundation.processes import is_dead
 from headrace.connector.stores import Owner, SplitState
 from headrace.connector.stores.note_copy import NoteCopy
@@ -84,6 +84,26 @@ class Gaps:
                 raise NotStoppedError("gap", message, "wait a moment") from error
             Board(self._notes).ask_restart(acceptance.job, splits)
         return accepted
+
+
+def gap_facts(each: JobGap) -> Mapping[str, object]:
+    """Return what is shown of a gap, by name."""
+    gap = each.gap
+    return {
+        "gap": gap.name,
+        "state": gap.state,
+        "policy": gap.policy or "-",
+        "kind": gap.kind,
+        "noticed": time_text(gap.noticed_ms),
+        "from": _place(gap.begin),
+        "to": _place(gap.end),
+        "bytes": gap.size_bytes or "-",
+        "splits": ",".join(each.splits),
+    }
+
+
+def _place(offset: Mapping[str, int | str]) -> str:
+    return ":".join(str(part) for part in offset.values())
 
 
 def _positions(states: Sequence[SplitState], source: type[Source]) -> Mapping[str, Position]:

@@ -84,6 +84,11 @@ class ControlService:
         """
         return cls(open_notes(state), guard=guard, file=file)
 
+    @property
+    def notes(self) -> NoteCopy:
+        """The notes, for what only reads them."""
+        return self._notes
+
     def close(self) -> None:
         """Close the state file."""
         self._notes.close()

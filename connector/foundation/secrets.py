@@ -19,11 +19,12 @@ def secret_problems(config_class: type, options: Mapping[str, object]) -> list[P
     return [
         literal_problem(key)
         for key, value in options.items()
-        if _is_secret(key, declared) and value is not None and not is_reference(str(value))
+        if is_secret(key, declared) and value is not None and not is_reference(str(value))
     ]
 
 
-def _is_secret(key: str, declared: Mapping[str, Option]) -> bool:
+def is_secret(key: str, declared: Mapping[str, Option]) -> bool:
+    """Say whether the value of an option is a secret; *declared* are those of its section."""
     if key in declared:
         return declared[key].secret
     allowed = [found.keys_allowed for found in declared.values() if found.secret]

@@ -321,3 +321,12 @@ Statement = (
     | Show
     | HistoryStatement
 )
+
+
+def is_question(statement: Statement) -> bool:
+    """Say whether *statement* changes nothing."""
+    if isinstance(statement, SetPosition):
+        return statement.dry_run
+    described = DescribeSinks | DescribeSink | DescribeSources | DescribeSource | DescribeCdc
+    asked = ValidateSink | PreviewSource | Show | SelectCdc | TailCdc | PollCdc
+    return isinstance(statement, described | asked)

@@ -4,9 +4,11 @@ It is separate from the job's state, which bulk work never changes: in a file be
 store that machines share. One process executes a run at a time.
 """
 
+import contextlib
 import datetime as dt
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
@@ -20,6 +22,7 @@ from headrace.connector.replay.claims import Claims, Opened, write
 from headrace.connector.replay.delivery import ShardReport, Target
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.shards import Shard
+from headrace.connector.stores import StateFileError
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
 
@@ -146,6 +149,44 @@ class RunTable:
     def executing(self, run: str) -> AbstractContextManager[None]:
         """Prevent other processes from executing *run* during the block; see `Claims.held`."""
         return self._claims.held(run)
+
+
+def run_documents(place: Path) -> Sequence[Mapping[str, Any]]:  # Any: JSON.
+    """Return all runs and the states of their shards as JSON has them, the newest first.
+
+    Writes nothing: where nothing ran, there are none.
+    """
+    try:
+        opened = partial(open_notes, place, create=False, space=SPACE)
+        table = RunTable(place, opened=opened)
+    except StateFileError:
+        return ()
+    with contextlib.closing(table):
+        return [_document(run, table.shards(run.run)) for run in table.runs()]
+
+
+def _document(run: Run, rows: Sequence[ShardRow]) -> Mapping[str, Any]:  # Any: JSON.
+    states = Counter(row.state.value for row in rows)
+    made = dt.datetime.fromtimestamp(run.made_ms / 1000, dt.UTC)
+    return {
+        "run": run.run,
+        "kind": run.kind,
+        "made": f"{made:%Y-%m-%dT%H:%M:%SZ}",
+        "target": run.target.describe(),
+        "states": dict(states),
+        "changes": sum(row.report.get("delivered", 0) for row in rows),
+        "shards": [
+            {
+                "number": row.shard.number,
+                "split": row.shard.split,
+                "state": row.state.value,
+                "attempt": row.attempt,
+                "changes": row.report.get("delivered", 0),
+                "problem": str(row.report.get("problem") or ""),
+            }
+            for row in rows
+        ],
+    }
 
 
 def _shards(run: str) -> str:

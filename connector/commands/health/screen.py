@@ -1,8 +1,7 @@
-"""An overview as a screen of text, and as a JSON document."""
+"""An overview as a screen of text."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from headrace.connector.commands.health.columns import columns_text
 from headrace.connector.control.health.overview import Line, Overview
@@ -21,9 +20,7 @@ _ERRORS: Final = ("JOB", "SPLIT", "KIND", "TABLE", "ERROR")
 
 def screen_of(overview: Overview, place: str) -> str:
     """Return the text of the screen; *place* is what was asked for."""
-    troubles = overview.troubles
-    said = f"{len(troubles)} to look at: {'; '.join(troubles)}" if troubles else "all is well"
-    parts = [f"{place}: {said}\n"]
+    parts = [f"{place}: {overview.said}\n"]
     parts += [f"{each.message}: {each.hint}\n" for each in overview.missing]
     if overview.lines:
         parts += ["\n", columns_text(_SOURCES, [_source_row(overview, e) for e in overview.lines])]
@@ -66,21 +63,13 @@ def _notes(overview: Overview) -> Iterator[str]:
 
 
 def _log_rows(overview: Overview) -> Iterator[list[str]]:
-    for job, part, lag in _logs(overview):
+    for job, part, lag in overview.logs():
         behind = _behind_text(*lag.left[part]) if part in lag.left else ""
         space = lag.spaces.get(part)
         yield [
             *(part or "all", job, lag.problems.get(part, behind)),
             *(_space_texts(space) if space else ("", "")),
         ]
-
-
-def _logs(overview: Overview) -> Iterator[tuple[str, str, JobLag]]:
-    """Yield each part of the source of each job that knows its lag."""
-    for job, lag in overview.lags.items():
-        if isinstance(lag, JobLag):
-            parts = dict.fromkeys([*lag.left, *lag.problems, *lag.spaces])
-            yield from ((job, part, lag) for part in parts)
 
 
 def _behind_text(size_bytes: int, files: int) -> str:
@@ -114,52 +103,3 @@ def _errors(overview: Overview) -> str:
     more = len(rows) - len(shown)
     end = f"and {more} more: SHOW ERRORS\n" if more else ""
     return f"\n{columns_text(_ERRORS, shown)}{end}"
-
-
-def document_of(overview: Overview) -> Mapping[str, Any]:  # Any: JSON.
-    """Return the overview as JSON has it; what is not known is null."""
-    return {
-        "well": not overview.troubles,
-        "troubles": [*overview.troubles],
-        "missing": [{"missing": p.message, "statement": p.hint} for p in overview.missing],
-        "sources": [_source_document(overview, line) for line in overview.lines],
-        "logs": [*_log_documents(overview)],
-        "errors": [
-            dict(zip(overview.errors.columns, row, strict=True)) for row in overview.errors.rows
-        ],
-    }
-
-
-def _source_document(overview: Overview, line: Line) -> Mapping[str, Any]:
-    status, lag = line.status, overview.lags.get(line.status.job)
-    is_known = isinstance(lag, JobLag)
-    return {
-        "name": status.name,
-        "sink": line.sink,
-        "job": status.job,
-        "wanted": status.desired.value,
-        "state": status.state.value,
-        "reason": status.reason,
-        "next": line.next,
-        "worker": status.worker,
-        "splits": len(status.splits),
-        "running": sum(split.state is Observed.RUNNING for split in status.splits),
-        "rate_bytes": line.rate,
-        "lag_seconds": lag.age_seconds if isinstance(lag, JobLag) else None,
-        "lag_bytes": sum(b for b, _ in lag.left.values()) if isinstance(lag, JobLag) else None,
-        "lag_problem": None if is_known else lag,
-    }
-
-
-def _log_documents(overview: Overview) -> Iterator[Mapping[str, Any]]:
-    for job, part, lag in _logs(overview):
-        size_bytes, files = lag.left.get(part, (None, None))
-        space = lag.spaces.get(part)
-        yield {
-            "log": part,
-            "job": job,
-            "behind_bytes": size_bytes,
-            "behind_files": files,
-            "problem": lag.problems.get(part),
-            "space": space and {**asdict(space), "full_in_seconds": space.full_in_seconds},
-        }

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from headrace.connector.commands.health.screen import document_of, screen_of
+from headrace.connector.commands.health.screen import screen_of
+from headrace.connector.control.health.document import document_of
 from headrace.connector.control.health.overview import Line, Overview, overview_of
 from headrace.connector.control.service import ControlService
 from headrace.connector.control.status import file_job_status

@@ -4,13 +4,14 @@ A line holds no configuration, only its hash before and after the change. Each l
 hash of the line before it, so a line cannot be changed or removed unnoticed.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import json
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,8 @@ from headrace.plugins import HeadraceError
 
 FIRST: Final = "0" * 64
 LINE_BYTES_MAX: Final = 16_384
+NEWEST_BYTES_MAX: Final = 256 * 1024  # What is read of the end of a file.
+NEWEST_MAX: Final = 200
 
 
 class Audit:
@@ -93,6 +96,23 @@ def broken_lines(path: Path) -> Iterator[int]:
             if not good:
                 yield number
             previous = _hash_in(raw)
+
+
+def newest_lines(path: Path) -> Sequence[Mapping[str, Any]]:  # Any: JSON.
+    """Return the newest lines of the file, the newest first; none of a file that is missing."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            first = max(0, size - NEWEST_BYTES_MAX)
+            file.seek(first)
+            lines = file.read(NEWEST_BYTES_MAX).splitlines()
+    except FileNotFoundError:
+        return []
+    found = []
+    for raw in reversed(lines[1:] if first else lines):  # The first one may be half of a line.
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(raw))
+    return [line for line in found if isinstance(line, dict)][:NEWEST_MAX]
 
 
 def _append(path: Path, line: dict[str, Any]) -> None:  # Any: JSON.

@@ -56,8 +56,8 @@ class Gate:
                 error=error,
             )
 
-    def allows(self, needed: Role, table: TableName) -> bool:
-        """Say whether the caller may do what reads *table*. Writes no line to the audit."""
+    def allows(self, needed: Role, table: TableName | None = None) -> bool:
+        """Say whether the caller may do what reads *table*, if any. Writes no line to the audit."""
         try:
             self._guard.check(CALLER.get(), needed, table)
         except UnauthorizedError:

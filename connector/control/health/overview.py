@@ -53,6 +53,19 @@ class Overview:
         """What needs a hand, in short; nothing if all is well."""
         return [*self._troubles()]
 
+    @property
+    def said(self) -> str:
+        """What needs a hand, or that nothing does."""
+        found = self.troubles
+        return f"{len(found)} to look at: {'; '.join(found)}" if found else "all is well"
+
+    def logs(self) -> Iterator[tuple[str, str, JobLag]]:
+        """Yield job and name of each part of a source whose lag is known."""
+        for job, lag in self.lags.items():
+            if isinstance(lag, JobLag):
+                parts = dict.fromkeys([*lag.left, *lag.problems, *lag.spaces])
+                yield from ((job, part, lag) for part in parts)
+
     def _troubles(self) -> Iterator[str]:
         yield from (each.message for each in self.missing)
         for line in self.lines:

@@ -11,7 +11,7 @@ from headrace.plugins import Clock, Position, Source
 
 
 def committed_books(
-    store: Store, source: Source, *, thorough: bool = False
+    store: Store, source: type[Source] | Source, *, thorough: bool = False
 ) -> Sequence[SplitBooks]:
     """Return the books of every split as they are committed, after those of earlier plans.
 

@@ -124,7 +124,7 @@ def figures_text(figures: Figures, job: str) -> str:
 
     A figure that needs a look has the command that shows more.
     """
-    rows = _rows(figures, job)
+    rows = figure_rows(figures, job)
     width = max(len(label) for label, _, _ in rows)
     digits = max(len(f"{count:,}") for _, count, _ in rows)
     lines = [
@@ -134,7 +134,8 @@ def figures_text(figures: Figures, job: str) -> str:
     return "\n".join([headline(figures), *lines, ""])
 
 
-def _rows(figures: Figures, job: str) -> Sequence[Row]:
+def figure_rows(figures: Figures, job: str) -> Sequence[Row]:
+    """Return what is counted, how often, and what to note of it; *job* as in `figures_text`."""
     has_copies = figures.dropped is not None
     rows: list[Row] = [("changes published", figures.published, "")]
     if figures.dropped is not None:

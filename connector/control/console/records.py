@@ -1,0 +1,92 @@
+"""What jobs keep one by one: splits, gaps and dead letters. Reads the stores alone."""
+
+from headrace.connector.control.commands import Commands
+from headrace.connector.control.console.paging import Document
+from headrace.connector.control.console.ring import tokens_of
+from headrace.connector.control.console.state import command_name
+from headrace.connector.control.gaps import gap_facts
+from headrace.connector.control.job_files import source_class
+from headrace.connector.control.status import ConnectorStatus, time_text
+from headrace.connector.stores import KeptLoss
+from headrace.connector.stores.note_copy import NoteCopy
+from headrace.plugins import HeadraceError, Source
+
+
+def jobs_of(commands: Commands) -> dict[str, ConnectorStatus]:
+    """Return the jobs of all sources, each with the status of one of them."""
+    return {status.job: status for status in commands.statuses().values()}
+
+
+def splits_of(notes: NoteCopy, job: str, status: ConnectorStatus) -> list[Document]:
+    """Return the splits of a job, in their order."""
+    source = _source(notes, job)
+    return [
+        {
+            "split": each.split,
+            "tokens": None if source is None else tokens_of(each.split, source),
+            "state": each.state.value,
+            "worker": each.worker,
+            "rate_bytes": each.rate,
+            "since": time_text(each.since_ms),
+            "reason": each.reason,
+            "next": each.hint,
+        }
+        for each in status.splits
+    ]
+
+
+def gaps_of(notes: NoteCopy, commands: Commands, job: str) -> list[Document]:
+    """Return the gaps that the splits of a job met, each with the command that accepts it."""
+    source = _source(notes, job)
+    if source is None:
+        return []
+    return [
+        {
+            "job": job,
+            **gap_facts(each),
+            "splits": len(each.splits),
+            "next": f"headrace accept {command_name(notes, job)} {each.gap.name}"
+            if each.gap.is_open
+            else "",
+        }
+        for each in commands.gaps(job, source)
+    ]
+
+
+def letters_of(notes: NoteCopy, job: str) -> list[Document]:
+    """Return the dead letters of a job without what is in them, the newest first."""
+    return [{"job": job, **loss_facts(kept)} for kept in notes.store(job).losses()][::-1]
+
+
+def redrive_command(notes: NoteCopy, job: str) -> str:
+    """Return the command that sends dead letters of a job again; nothing if it never ran."""
+    try:
+        return f"headrace dlq redrive {command_name(notes, job)}"
+    except HeadraceError:
+        return ""
+
+
+def loss_facts(kept: KeptLoss) -> dict[str, object]:
+    """Return what is shown of a dead letter, by name."""
+    loss = kept.loss
+    return {
+        "number": kept.number,
+        "time": time_text(kept.lost_ms),
+        "kind": loss.kind,
+        "stage": loss.stage,
+        "code": loss.code,
+        "message": loss.message,
+        "table": loss.table,
+        "split": kept.split,
+        "place": loss.place,
+        "bytes": len(loss.content),
+        "in_topic": kept.sent,
+    }
+
+
+def _source(notes: NoteCopy, job: str) -> type[Source] | None:
+    """Return the class of the source of a job; None if it is not known."""
+    try:
+        return source_class(notes, job)
+    except HeadraceError:
+        return None

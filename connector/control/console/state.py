@@ -1,0 +1,108 @@
+"""The state of all jobs: the overview of `headrace status`, the figures of the books, the rings."""
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from headrace.connector.control.commands import Commands
+from headrace.connector.control.console.paging import Document
+from headrace.connector.control.console.ring import ring_of
+from headrace.connector.control.entries import SinkEntry, SourceEntry
+from headrace.connector.control.health.document import document_of
+from headrace.connector.control.health.overview import overview_of
+from headrace.connector.control.job_files import job_file, source_class
+from headrace.connector.control.service import ControlService
+from headrace.connector.control.status import ConnectorStatus, time_text
+from headrace.connector.foundation.job_file import read_job_file
+from headrace.connector.foundation.states import Desired
+from headrace.connector.language.formatting import format_statement
+from headrace.connector.language.statements import SteerSource, Verb
+from headrace.connector.runtime.books.committed import committed_books
+from headrace.connector.runtime.books.equations import books_differences, total
+from headrace.connector.runtime.books.figures import figure_rows, figures_of, headline
+from headrace.connector.stores.note_copy import NoteCopy
+from headrace.plugins import HeadraceError
+
+DIFFERENCES_MAX: Final = 100  # The others are in `headrace verify`.
+
+
+def state_of(service: ControlService) -> Document:
+    """Return the state; asks the sources how far they are behind, which may take seconds."""
+    commands = service.commands
+    overview = overview_of(service.notes, service)
+    entries = {entry.name: entry for entry in commands.sources()}
+    found = dict(document_of(overview))
+    sources = [{**each, **_steering(entries, each)} for each in found.pop("sources")]
+    by_job = {line.status.job: line.status for line in overview.lines}
+    return {
+        "time": time_text(time.time_ns() // 1_000_000),
+        "said": overview.said,
+        **found,
+        "sources": sources,
+        "sinks": [_sink(commands, entry) for entry in commands.sinks()],
+        "jobs": [_job(service.notes, job, by_job[job]) for job in overview.lags],
+    }
+
+
+def _steering(entries: Mapping[str, SourceEntry], source: Document) -> Document:
+    """Return the statements that steer a source; those of services have none."""
+    entry = entries.get(source["name"])
+    verbs = [Verb.RESTART, Verb.PAUSE, Verb.STOP]
+    if source["wanted"] != Desired.RUNNING.value:
+        verbs = [Verb.RESUME]
+    made = {
+        verb.value: format_statement(SteerSource(verb=verb, word=entry.word, table=entry.table))
+        for verb in verbs
+        if entry is not None
+    }
+    return {"statement": entry.statement if entry else "", "steer": made}
+
+
+def _sink(commands: Commands, entry: SinkEntry) -> Document:
+    status = commands.sink_status(entry.name)
+    users = [source.name for source in commands.sources() if source.sink == entry.name]
+    return {
+        "name": entry.name,
+        "plugin": entry.plugin,
+        "state": status.state.value if users else "",
+        "sources": users,
+        "reason": status.reason,
+        "next": status.hint if users else f"CREATE DATA_SOURCE cdc ON TABLE … WITH {entry.name};",
+        "statement": entry.statement,
+    }
+
+
+def _job(notes: NoteCopy, job: str, status: ConnectorStatus) -> Document:
+    """Return the figures and the ring of a job, or why they are not known."""
+    found: Document = {"job": job, "problem": "", "ring": None, "headline": "", "figures": []}
+    try:
+        source = source_class(notes, job)
+        found["ring"] = ring_of(status.splits, source)
+        books = committed_books(notes.store(job), source)
+        figures = figures_of(books)
+        differences = books_differences(books)
+        called = command_name(notes, job)
+    except HeadraceError as error:
+        return {**found, "problem": f"{error.code}: {error.message}"}
+    rows = [{"what": w, "count": n, "note": note} for w, n, note in figure_rows(figures, called)]
+    return {
+        **found,
+        "headline": headline(figures),
+        "figures": rows,
+        "books": {
+            table or "unknown tables": dict(counts.fates)
+            for split in [total(books)]
+            for table, counts in sorted(split.counters.items())
+        },
+        "balance": not differences,
+        "differences": list(differences[:DIFFERENCES_MAX]),
+    }
+
+
+def command_name(notes: NoteCopy, job: str) -> str:
+    """Return what a command needs to find *job*: its file, and its name if the file has none.
+
+    Raises NotAvailableError.
+    """
+    path = job_file(notes, job)
+    return str(path) if read_job_file(path).job == job else f"{path} --job {job}"
