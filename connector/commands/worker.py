@@ -5,10 +5,10 @@ import os
 import signal
 import ssl
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -96,6 +96,7 @@ async def _serve(
         metrics=lambda: merged(supervisor.metrics_ports()),
         connect_names=config.metrics_connect_names,
         file=path,
+        runs=lambda: _runs(written.state),
     )
     tls = tls_of(config, path.parent)
     over = asyncio.Event()
@@ -126,6 +127,15 @@ async def _serve(
     if failures:
         raise failures[0]
     return 0
+
+
+def _runs(place: Path) -> Sequence[Mapping[str, Any]]:  # Any: JSON.
+    """Return the runs of bulk work; without the packages that it needs, there are none."""
+    try:
+        from headrace.connector.replay.runs import run_documents  # noqa: PLC0415 (slow, seldom needed)
+    except ModuleNotFoundError:
+        return ()
+    return run_documents(place)
 
 
 def authenticator_of(config: RestConfig, folder: Path) -> Authenticator:

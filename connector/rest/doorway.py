@@ -47,7 +47,11 @@ class Doorway:
 
     async def call(self, verb: Callable[[Commands], T]) -> T:
         """Return what *verb* makes of the command service. Raises what it raises."""
-        return await self._on(self._pool, lambda: verb(self._service().commands))
+        return await self.look(lambda service: verb(service.commands))
+
+    async def look(self, verb: Callable[[ControlService], T]) -> T:
+        """Return what *verb*, which asks no plugin, makes of the service. Raises what it raises."""
+        return await self._on(self._pool, lambda: verb(self._service()))
 
     async def execute(self, statement: Statement) -> ResultTable:
         """Execute *statement*. Raises what `ControlService.execute` does, and as `ask`."""

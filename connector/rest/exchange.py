@@ -16,12 +16,14 @@ from headrace.connector.obs import structlog
 from headrace.plugins import ConfigError, HeadraceError
 
 DEPTH_MAX: Final = 32
+CONSOLE: Final = "/console"
 WARNING_CHARS_MAX: Final = 1_000
 HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
+_JSON: Final = frozenset({"*/*", "application/*", "application/json", "application/jsonl", ""})
 _PHRASES: Final = {
     400: "Bad Request",
     404: "Not Found",
@@ -174,13 +176,22 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
 
 @web.middleware
 async def acceptable(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse clients that want something else than JSON."""
-    accepted = [
-        part.partition(";")[0].strip() for part in request.headers.get("Accept", "*/*").split(",")
-    ]
-    if not {"*/*", "application/*", "application/json", "application/jsonl", ""} & set(accepted):
+    """Refuse clients that want something else than JSON, except of the console."""
+    is_page = wants_page(request) if request.path == "/" else request.path.startswith(CONSOLE)
+    if not is_page and not _JSON & _accepted(request):
         raise RefusedError(406, "HTTP 406 Not Acceptable")
     return await handler(request)
+
+
+def wants_page(request: web.Request) -> bool:
+    """Say whether a browser asks: others name HTML, but not XHTML, for whatever they ask for."""
+    accepted = _accepted(request)
+    return "application/xhtml+xml" in accepted and "application/json" not in accepted
+
+
+def _accepted(request: web.Request) -> set[str]:
+    accepted = request.headers.get(hdrs.ACCEPT, "*/*").split(",")
+    return {part.partition(";")[0].strip() for part in accepted}
 
 
 def lines_of(error: ConfigError) -> Sequence[str]:

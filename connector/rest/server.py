@@ -19,6 +19,8 @@ from headrace.connector.rest.bodies import BODIES, BODY_BYTES_MAX, Bodies
 from headrace.connector.rest.connect.connectors import ConnectDoor
 from headrace.connector.rest.connect.metrics import connect_measures
 from headrace.connector.rest.connect.plugins import PluginDoor
+from headrace.connector.rest.console.door import ConsoleDoor, Runs
+from headrace.connector.rest.console.samples import Samples
 from headrace.connector.rest.doorway import Doorway
 from headrace.connector.rest.exchange import (
     Handler,
@@ -43,16 +45,21 @@ class MetricsDoor:
     """The handler of `/metrics`. Belongs to the event loop's thread."""
 
     def __init__(
-        self, metrics: "Callable[[], Families]", doorway: Doorway, *, connect_names: bool
+        self,
+        metrics: "Callable[[], Families]",
+        asking: asyncio.Lock,
+        doorway: Doorway,
+        *,
+        connect_names: bool,
     ) -> None:
-        """*metrics* is called on another thread, once at a time, and may block for seconds.
+        """*metrics* is called on another thread, while *asking* is held; it may block for seconds.
 
         With *connect_names* the state has more, under the names of Kafka Connect.
         """
         self._metrics = metrics
         self._doorway = doorway
         self._connect_names = connect_names
-        self._asking = asyncio.Lock()
+        self._asking = asking
 
     def routes(self) -> Sequence[tuple[str, str, Handler]]:
         """Return method, path and handler."""
@@ -105,13 +112,18 @@ class RestServer:
         metrics: "Callable[[], Families]" = tuple,
         connect_names: bool = False,
         file: Path | None = None,
+        runs: Runs = tuple,
     ) -> None:
         """*hosts* are more names that it is called by.
 
         Without *authenticator* everyone may do everything. *metrics* returns the metrics
-        of the jobs; it may block for seconds. *file* is the worker's.
+        of the jobs, *runs* the runs of bulk work; both may block for seconds. *file* is the
+        worker's.
         """
         self._metrics = metrics
+        self._asking = asyncio.Lock()
+        self._samples = Samples(metrics, self._asking)
+        self._runs = runs
         self._connect_names = connect_names
         self._authenticator = authenticator or Authenticator()
         self._doorway = Doorway(state, guard=self._authenticator.logins, file=file)
@@ -125,12 +137,16 @@ class RestServer:
     def application(self, *, services_only: bool = False) -> web.Application:
         """Return the application with all doors, or with the Sidecar's alone."""
         cluster_id = str(uuid.uuid5(uuid.NAMESPACE_URL, str(self._doorway.state)))
+        plugins = PluginDoor(self._doorway, cluster_id)
         doors: Sequence[_Door] = (
             ApiDoor(self._doorway),
             ConnectDoor(self._doorway, lambda: self._worker_id),
-            PluginDoor(self._doorway, cluster_id),
+            plugins,
             ProbeDoor(self._doorway),
-            MetricsDoor(self._metrics, self._doorway, connect_names=self._connect_names),
+            MetricsDoor(
+                self._metrics, self._asking, self._doorway, connect_names=self._connect_names
+            ),
+            ConsoleDoor(self._doorway, self._samples, self._runs, plugins.root),
         )
         if services_only:
             doors = (ServiceDoor(self._doorway),)
@@ -167,11 +183,14 @@ class RestServer:
         self._runners.append(runner)
         host, port = await listen(runner, address.host, address.port, tls)
         self._worker_id = self._worker_id or f"{host}:{port}"
+        if not services_only:
+            self._samples.start()
         self._log.info("rest_started", host=host, port=port)
         return Address(host, port)
 
     async def close(self) -> None:
         """Answer what is under way, and end."""
+        await self._samples.close()
         for runner in self._runners:
             await runner.cleanup()
         loop = asyncio.get_running_loop()

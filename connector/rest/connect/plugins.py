@@ -38,7 +38,6 @@ class PluginDoor:
         """Return method, path and handler of each route."""
         plugin, logger = "/connector-plugins/{plugin}", "/admin/loggers/{logger}"
         return [
-            ("GET", "/", self.root),
             ("GET", "/connector-plugins", self.list),
             ("GET", f"{plugin}/config", self.form),
             ("PUT", f"{plugin}/config/validate", self.validate),

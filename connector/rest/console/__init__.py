@@ -1,0 +1,1 @@
+"""The console: pages for people at `/`, each also as JSON."""

@@ -1,0 +1,110 @@
+// Keeps pages fresh, and draws plots. Everything can be read and done without it.
+"use strict";
+
+const live = document.getElementById("live");
+const fresh = document.getElementById("fresh");
+const updates = document.getElementById("updates");
+const seconds = Number(live.dataset.seconds || 0);
+let paused = false;
+let last = new Date();
+
+function said(text, isOld) {
+  fresh.textContent = text;
+  live.classList.toggle("old", isOld);
+}
+
+// Replaces what the page shows; what was opened, focused or scrolled stays so.
+function replaceWith(page) {
+  const found = page.getElementById("live");
+  if (!found) return;
+  for (const part of live.querySelectorAll("details[id]")) {
+    const same = found.querySelector("#" + CSS.escape(part.id));
+    if (same) same.open = part.open;
+  }
+  const plots = document.getElementById("plots");
+  const place = found.querySelector("#plots");
+  if (plots && place) place.replaceWith(plots);
+  const key = (element) => element.id || element.getAttribute("href") || element.getAttribute("aria-label");
+  const focused = live.contains(document.activeElement) && key(document.activeElement);
+  const across = [...live.querySelectorAll(".wide")].map((part) => part.scrollLeft);
+  live.replaceChildren(...found.childNodes);
+  live.querySelectorAll(".wide").forEach((part, number) => { part.scrollLeft = across[number] || 0; });
+  if (focused) {
+    const same = [...live.querySelectorAll("[id], a, [tabindex]")].find((each) => key(each) === focused);
+    if (same) same.focus({ preventScroll: true });
+  }
+}
+
+async function refresh() {
+  if (paused || document.hidden) return;
+  try {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+    if (!answer.ok) throw new Error(`status ${answer.status}`);
+    replaceWith(new DOMParser().parseFromString(await answer.text(), "text/html"));
+    last = new Date();
+    said("", false);
+    draw();
+  } catch (error) {
+    said(`No answer since ${last.toLocaleTimeString()} (${error.message})`, true);
+  }
+}
+
+async function repeat() {
+  await refresh();
+  setTimeout(repeat, seconds * 1000);
+}
+
+if (seconds) {
+  updates.hidden = false;
+  updates.addEventListener("click", () => {
+    paused = !paused;
+    updates.setAttribute("aria-pressed", String(paused));
+    updates.textContent = paused ? "Resume updates" : "Pause updates";
+    said(paused ? `As of ${last.toLocaleTimeString()}` : "", false);
+    refresh();
+  });
+  setTimeout(repeat, seconds * 1000);
+}
+
+const drawn = new Map();
+const units = ["", "k", "M", "G", "T"];
+
+function shortNumber(value) {
+  if (value === null || value === undefined) return "–";
+  let step = 0;
+  while (Math.abs(value) >= 1000 && step < units.length - 1) { value /= 1000; step += 1; }
+  return Number(value.toPrecision(3)) + units[step];
+}
+
+async function draw() {
+  const place = document.getElementById("plots");
+  if (!place || !window.uPlot) return;
+  const found = await (await fetch(place.dataset.from)).json();
+  const style = getComputedStyle(document.documentElement);
+  const colour = (name) => style.getPropertyValue(name).trim();
+  const inks = ["--line-1", "--line-2", "--line-3"].map(colour);
+  const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--rule"), width: 1 }, ticks: { stroke: colour("--rule") } };
+  for (const plot of found.plots) {
+    const data = [found.times, ...plot.lines.map((line) => line.values)];
+    const known = drawn.get(plot.name);
+    if (known) { known.setData(data); continue; }
+    const box = document.createElement("figure");
+    const caption = document.createElement("figcaption");
+    caption.textContent = `${plot.title}, ${plot.unit}`;
+    box.append(caption);
+    place.append(box);
+    const series = plot.lines.map((line, number) => ({
+      label: line.name, stroke: inks[number], width: 2, value: (_, value) => shortNumber(value),
+    }));
+    drawn.set(plot.name, new uPlot({
+      width: box.clientWidth, height: 180, series: [{}, ...series],
+      axes: [axis, { ...axis, size: 56, values: (_, values) => values.map(shortNumber) }],
+      scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+    }, data, box));
+  }
+}
+
+addEventListener("resize", () => {
+  for (const plot of drawn.values()) plot.setSize({ width: plot.root.parentElement.clientWidth, height: 180 });
+});
+draw();
