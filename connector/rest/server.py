@@ -122,7 +122,7 @@ class RestServer:
         """
         self._metrics = metrics
         self._asking = asyncio.Lock()
-        self._samples = Samples(metrics, self._asking)
+        self.samples = Samples(metrics, self._asking)
         self._runs = runs
         self._connect_names = connect_names
         self._authenticator = authenticator or Authenticator()
@@ -146,7 +146,7 @@ class RestServer:
             MetricsDoor(
                 self._metrics, self._asking, self._doorway, connect_names=self._connect_names
             ),
-            ConsoleDoor(self._doorway, self._samples, self._runs, plugins.root),
+            ConsoleDoor(self._doorway, self.samples, self._runs, plugins.root),
         )
         if services_only:
             doors = (ServiceDoor(self._doorway),)
@@ -184,13 +184,13 @@ class RestServer:
         host, port = await listen(runner, address.host, address.port, tls)
         self._worker_id = self._worker_id or f"{host}:{port}"
         if not services_only:
-            self._samples.start()
+            self.samples.start()
         self._log.info("rest_started", host=host, port=port)
         return Address(host, port)
 
     async def close(self) -> None:
         """Answer what is under way, and end."""
-        await self._samples.close()
+        await self.samples.close()
         for runner in self._runners:
             await runner.cleanup()
         loop = asyncio.get_running_loop()

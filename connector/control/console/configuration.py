@@ -55,7 +55,7 @@ def _section(section: str, given: Mapping[str, Any], config_class: type) -> Iter
         yield {"section": section, "option": key, "value": shown, "given": True}
     for key, (field, found) in fields.items():
         if key not in given and not found.keys_allowed:
-            value = NOT_SHOWN if found.secret else default_of(field) or ""
+            value = "" if found.secret else default_of(field) or ""
             yield {"section": section, "option": key, "value": value, "given": False}
 
 

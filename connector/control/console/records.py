@@ -5,6 +5,7 @@ from headrace.connector.control.console.paging import Document
 from headrace.connector.control.console.ring import tokens_of
 from headrace.connector.control.console.state import command_name
 from headrace.connector.control.gaps import gap_facts
+from headrace.connector.control.health.overview import WELL
 from headrace.connector.control.job_files import source_class
 from headrace.connector.control.status import ConnectorStatus, time_text
 from headrace.connector.stores import KeptLoss
@@ -18,7 +19,7 @@ def jobs_of(commands: Commands) -> dict[str, ConnectorStatus]:
 
 
 def splits_of(notes: NoteCopy, job: str, status: ConnectorStatus) -> list[Document]:
-    """Return the splits of a job, in their order."""
+    """Return the splits of a job, those that are not well before the others."""
     source = _source(notes, job)
     return [
         {
@@ -31,7 +32,7 @@ def splits_of(notes: NoteCopy, job: str, status: ConnectorStatus) -> list[Docume
             "reason": each.reason,
             "next": each.hint,
         }
-        for each in status.splits
+        for each in sorted(status.splits, key=lambda split: split.state in WELL)
     ]
 
 
@@ -58,12 +59,12 @@ def letters_of(notes: NoteCopy, job: str) -> list[Document]:
     return [{"job": job, **loss_facts(kept)} for kept in notes.store(job).losses()][::-1]
 
 
-def redrive_command(notes: NoteCopy, job: str) -> str:
-    """Return the command that sends dead letters of a job again; nothing if it never ran."""
+def letters_command(notes: NoteCopy, job: str) -> str:
+    """Return the command about dead letters of a job, with {} in place of its verb."""
     try:
-        return f"headrace dlq redrive {command_name(notes, job)}"
+        return f"headrace dlq {{}} {command_name(notes, job)}"
     except HeadraceError:
-        return ""
+        return "headrace dlq {} JOB.yaml"
 
 
 def loss_facts(kept: KeptLoss) -> dict[str, object]:

@@ -28,7 +28,8 @@ class _Piece:
 def ring_of(splits: Sequence[SplitStatus], source: type[Source]) -> Document | None:
     """Return the ring in at most `ARCS_MAX` arcs; None if the splits are not ranges of tokens.
 
-    `read_share` is the share of the tokens whose split is RUNNING.
+    `read_share` is the share of the tokens whose split is RUNNING; `states` has how many splits, or
+    holes, are in each state.
     """
     pieces = list(_pieces(splits, source))
     if not pieces:
@@ -40,7 +41,9 @@ def ring_of(splits: Sequence[SplitStatus], source: type[Source]) -> Document | N
         if piece.split is not None and piece.split.state is Observed.RUNNING
     )
     arcs = [_arc(pieces[at : at + size]) for at in range(0, len(pieces), size)]
-    return {"splits": len(splits), "read_share": running / TOKENS, "arcs": arcs}
+    states = Counter(piece.split.state.value if piece.split else NOT_COVERED for piece in pieces)
+    share = running / TOKENS
+    return {"splits": len(splits), "read_share": share, "states": dict(states), "arcs": arcs}
 
 
 def tokens_of(split: str, source: type[Source]) -> tuple[int, int] | None:

@@ -24,8 +24,8 @@ from headrace.connector.control.console.paging import Document, part_of
 from headrace.connector.control.console.records import (
     gaps_of,
     jobs_of,
+    letters_command,
     letters_of,
-    redrive_command,
     splits_of,
 )
 from headrace.connector.control.console.state import state_of
@@ -220,9 +220,9 @@ class ConsoleDoor:
             jobs = jobs_of(service.commands)
             job = _chosen(query, jobs)
             found = letters_of(service.notes, job) if job else []
-            redrive = redrive_command(service.notes, job) if found else ""
+            command = letters_command(service.notes, job) if found else ""
             letters = part_of(found, _page(query))
-            return {"jobs": list(jobs), "job": job, "redrive": redrive, "letters": letters}
+            return {"jobs": list(jobs), "job": job, "command": command, "letters": letters}
 
         return await self._doorway.look(read)
 

@@ -98,4 +98,4 @@ def _number(value: Any) -> str:  # noqa: ANN401 (of JSON)
     """Return a number as people read it; nothing for None."""
     if value is None:
         return ""
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.3g}"
+    return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"  # noqa: PLR2004 (as read)

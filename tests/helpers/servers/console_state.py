@@ -18,8 +18,8 @@ from headrace.sources.cassandra.state.cdc_state import CdcState, Marker, StoredG
 
 MADE: Final = """
 CREATE DATA_SINK lake WITH 'null://';
-CREATE DATA_SOURCE cdc ON TABLE shop.orders WITH lake AND job = 'ring';
-CREATE DATA_SOURCE cdc ON TABLE shop.customers WITH lake AND job = 'ring';
+CREATE DATA_SOURCE cdc ON TABLE shop.orders WITH lake AND job = 'orders';
+CREATE DATA_SOURCE cdc ON TABLE shop.customers WITH lake AND job = 'orders';
 """
 WORKER: Final = """\
 state: state.db
@@ -45,8 +45,8 @@ def a_ring(folder: Path, *, splits: int = 500, broken: bool = True) -> Path:
         service = ControlService(notes)
         for parsed in parse_script(MADE):
             service.execute(parsed.statement)
-        note_job_file(notes, "ring", folder / "worker.yaml")
-        store, owner = notes.store("ring"), this_process()
+        note_job_file(notes, "orders", folder / "worker.yaml")
+        store, owner = notes.store("orders"), this_process()
         store.register(found)
         store.enroll(owner)
         tokens = store.claim(owner.worker, store.leases(), 600_000)
@@ -80,7 +80,7 @@ def a_ring(folder: Path, *, splits: int = 500, broken: bool = True) -> Path:
                 losses=lost,
             )
             assert not store.commit([commit])
-            reason = "log_gap: node2 lost segment 12\nhint: headrace gaps worker.yaml --job ring"
+            reason = "log_gap: node2 lost segment 12\nhint: headrace gaps worker.yaml --job orders"
             store.release(owner.worker, split, tokens[split], reason)
             store.see([Seen(split=split, state=Observed.FAILED, generation=1)])
     return folder / "state.db"

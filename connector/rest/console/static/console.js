@@ -66,6 +66,13 @@ if (seconds) {
   setTimeout(repeat, seconds * 1000);
 }
 
+// In a narrow window the list of pages scrolls. To scroll to an element would move where Tab starts.
+const current = document.querySelector("[aria-current=page]");
+if (current) {
+  const list = current.closest("ul");
+  list.scrollLeft = current.offsetLeft - (list.clientWidth - current.offsetWidth) / 2;
+}
+
 const drawn = new Map();
 const units = ["", "k", "M", "G", "T"];
 

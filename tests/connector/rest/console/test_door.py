@@ -183,7 +183,7 @@ def test_the_overview_says_what_status_says(
     assert list(expected["logs"]) == broken("GET", "/console/nodes.json").json["logs"]["rows"]
     body = page(broken, "/").body.decode()
     assert "log_gap: node2 lost segment 12" in body
-    assert "headrace gaps worker.yaml --job ring" in body
+    assert "headrace gaps worker.yaml --job orders" in body
 
 
 def test_the_ring_and_its_table_have_the_same(broken: Client) -> None:
@@ -209,6 +209,8 @@ def test_long_tables_have_pages(broken: Client) -> None:
             for row in broken("GET", f"/console/{path}.json?page={number}").json[key]["rows"]
         ]
         assert count == first["count"] == len(set(rows)) == len(rows)
+        if key == "splits":
+            assert "FAILED" == first["rows"][0]["state"]  # What needs a hand comes first.
         last = broken("GET", f"/console/{path}.json?page=999999").json[key]
         assert first["pages"] == last["page"]
     assert 400 > broken("GET", "/console/splits.json?page=-1&page=x").status
@@ -224,10 +226,11 @@ def test_nodes_have_their_limit_and_time_to_full(broken: Client) -> None:
 
 
 def test_dead_letters_have_the_command_that_sends_them_again(broken: Client) -> None:
-    """The command names the file and the job."""
+    """The commands name the file and the job."""
     body = page(broken, "/console/dead-letters").body.decode()
 
-    assert re.search(r"headrace dlq redrive \S+worker.yaml --job ring --all", body)
+    for command in (r"redrive \S+worker.yaml --job orders --all", r"show \S+ --job orders NUMBER"):
+        assert re.search(f"headrace dlq {command}", body)
 
 
 def test_runs_have_a_cell_for_each_shard(broken: Client) -> None:
