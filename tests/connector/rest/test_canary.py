@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.connector.foundation.references import ROOTS_VARIABLE
+from headrace.connector.rest.console.pages import TITLES
 from helpers import FOLDER
 from helpers.jobs import toys
 from helpers.jobs.children import RUN, SECONDS_MAX, until
@@ -26,6 +27,7 @@ PATHS = (
     *("/connectors/a/tasks", "/connectors/b/status", "/connector-plugins", "/admin/loggers"),
     *("/connector-plugins/PondSink/config", "/api/v1/sinks", "/api/v1/sources", "/api/v1/plugins"),
     *("/api/v1/services", "/openapi.json", "/api/v1/plugins/PondSink/schema"),
+    *(f"/console/{name}{form}" for name in TITLES for form in ("", ".json")),
 )
 
 

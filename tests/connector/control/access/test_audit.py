@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from headrace.connector.control.access.audit import FIRST, Audit, broken_lines
+from headrace.connector.control.access.audit import (
+    FIRST,
+    NEWEST_BYTES_MAX,
+    NEWEST_MAX,
+    Audit,
+    broken_lines,
+    newest_lines,
+)
 from headrace.connector.control.access.permission import CALLER, Caller, Role, UnauthorizedError
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.errors import NotFoundError
@@ -80,6 +87,16 @@ def test_chain(connection: NoteCopy, audit: Path) -> None:
     ]:
         audit.write_bytes(b"".join(changed))
         assert broken == list(broken_lines(audit))
+
+
+def test_the_newest_lines(audit: Path) -> None:
+    """They are read from the end of the file alone; half of a line is none."""
+    assert [] == newest_lines(audit)
+    audit.write_bytes(b"".join(b'{"n": %d}\n' % n for n in range(NEWEST_MAX + 50)) + b'{"n": ')
+    assert list(range(NEWEST_MAX + 49, 49, -1)) == [line["n"] for line in newest_lines(audit)]
+    long = b'{"n": 1, "text": "' + b"x" * NEWEST_BYTES_MAX + b'"}\n'
+    audit.write_bytes(long + b'{"n": 2}\n[3]\n')
+    assert [{"n": 2}] == newest_lines(audit)
 
 
 def test_many_at_once(tmp_path: Path) -> None:
