@@ -103,14 +103,13 @@ def newest_lines(path: Path) -> Sequence[Mapping[str, Any]]:  # Any: JSON.
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            first = max(0, size - NEWEST_BYTES_MAX)
-            file.seek(first)
+            file.seek(max(0, size - NEWEST_BYTES_MAX))
             lines = file.read(NEWEST_BYTES_MAX).splitlines()
     except FileNotFoundError:
         return []
     found = []
-    for raw in reversed(lines[1:] if first else lines):  # The first one may be half of a line.
-        with contextlib.suppress(ValueError):
+    for raw in reversed(lines):
+        with contextlib.suppress(ValueError):  # Half of a line is no JSON.
             found.append(json.loads(raw))
     return [line for line in found if isinstance(line, dict)][:NEWEST_MAX]
 

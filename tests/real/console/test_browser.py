@@ -170,12 +170,18 @@ def test_pages_fit_and_can_be_read(
 
 
 def test_the_ring_is_drawn(browser: Browser, address: str) -> None:
-    """The arcs are where their tokens are: those that are not covered are before the middle."""
+    """What is not covered is where its tokens are, clockwise from the lowest one at the top."""
     page = browser.page(1280)
     page.open(f"{address}/")
-    box = page.run("(({x, y}) => [x, y])(document.querySelector('.hole').getBBox({stroke: false}))")
+    ring = page.run("fetch('/console/overview.json').then((found) => found.json())")["ring"]
+    (hole,) = (arc for arc in ring["arcs"] if arc["state"] == "NOT COVERED")
+    x, y = page.run(
+        "(({x, y, width, height}) => [x + width / 2, y + height / 2])"
+        "(document.querySelector('.hole').getBBox())"
+    )
 
-    assert box[1] > 0  # Splits 201 to 204 of 500 are just before the lowest point.
+    middle = ((hole["first"] + hole["behind"]) / 2 + 2**63) / 2**64
+    assert middle == pytest.approx(math.atan2(x, -y) / math.tau % 1, abs=0.01)
     assert "NOT COVERED" in page.run("document.querySelector('#ring-table').textContent")
 
 
