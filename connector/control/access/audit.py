@@ -109,7 +109,7 @@ def newest_lines(path: Path) -> Sequence[Mapping[str, Any]]:  # Any: JSON.
         return []
     found = []
     for raw in reversed(lines):
-        with contextlib.suppress(ValueError):  # Half of a line is no JSON.
+        with contextlib.suppress(ValueError):  # The first one may be half of a line.
             found.append(json.loads(raw))
     return [line for line in found if isinstance(line, dict)][:NEWEST_MAX]
 

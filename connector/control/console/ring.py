@@ -73,8 +73,8 @@ def _arc(pieces: Sequence[_Piece]) -> Document:
     is_covered = len(splits) == len(pieces)
     states = Counter(split.state.value for split in splits)
     return {
-        "first": pieces[0].first,
-        "behind": pieces[-1].behind,
+        "from": pieces[0].first,
+        "to": pieces[-1].behind,
         "splits": len(splits),
         "state": worst(split.state for split in splits).value if is_covered else NOT_COVERED,
         "states": dict(states),

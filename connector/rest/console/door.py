@@ -85,7 +85,7 @@ class ConsoleDoor:
             "overview": self._overview,
             "sources": self._sources,
             "splits": self._splits,
-            "nodes": self._nodes,
+            "logs": self._logs,
             "plots": self._plots,
             "books": self._books,
             "gaps": self._gaps,
@@ -195,7 +195,7 @@ class ConsoleDoor:
 
         return await self._doorway.look(read)
 
-    async def _nodes(self, query: Mapping[str, str]) -> Document:
+    async def _logs(self, query: Mapping[str, str]) -> Document:
         state = await self._known_state()
         return {"time": state["time"], "logs": part_of(state["logs"], _page(query))}
 

@@ -18,7 +18,7 @@ TITLES: Final = {
     "overview": "Overview",
     "sources": "Sources and sinks",
     "splits": "Splits",
-    "nodes": "Nodes",
+    "logs": "Logs",
     "plots": "Plots",
     "books": "Books",
     "gaps": "Gaps",

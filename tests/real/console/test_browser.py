@@ -180,7 +180,7 @@ def test_the_ring_is_drawn(browser: Browser, address: str) -> None:
         "(document.querySelector('.hole').getBBox())"
     )
 
-    middle = ((hole["first"] + hole["behind"]) / 2 + 2**63) / 2**64
+    middle = ((hole["from"] + hole["to"]) / 2 + 2**63) / 2**64
     assert middle == pytest.approx(math.atan2(x, -y) / math.tau % 1, abs=0.01)
     assert "NOT COVERED" in page.run("document.querySelector('#ring-table').textContent")
 

@@ -28,8 +28,8 @@ def test_a_whole_ring(count: int) -> None:
 
     assert ring is not None
     arcs = ring["arcs"]
-    assert (LOWEST, LOWEST + TOKENS) == (arcs[0]["first"], arcs[-1]["behind"])
-    assert all(one["behind"] == other["first"] for one, other in pairwise(arcs))
+    assert (LOWEST, LOWEST + TOKENS) == (arcs[0]["from"], arcs[-1]["to"])
+    assert all(one["to"] == other["from"] for one, other in pairwise(arcs))
     assert count == sum(arc["splits"] for arc in arcs)
     assert len(arcs) == min(count, -(-count // -(-count // ARCS_MAX)))
     assert 1.0 == pytest.approx(ring["read_share"])
@@ -43,7 +43,7 @@ def test_a_hole(without: tuple[int, ...]) -> None:
 
     assert ring is not None
     holes = [arc for arc in ring["arcs"] if arc["state"] == "NOT COVERED"]
-    assert len(without) * TOKENS // 8 == sum(arc["behind"] - arc["first"] for arc in holes)
+    assert len(without) * TOKENS // 8 == sum(arc["to"] - arc["from"] for arc in holes)
     assert (8 - len(without)) / 8 == ring["read_share"]
 
 

@@ -180,7 +180,7 @@ def test_the_overview_says_what_status_says(
         {k: v for k, v in each.items() if k != "lag_seconds"} for each in expected["sources"]
     ]
     assert list(expected["errors"][:5]) == found["errors"]
-    assert list(expected["logs"]) == broken("GET", "/console/nodes.json").json["logs"]["rows"]
+    assert list(expected["logs"]) == broken("GET", "/console/logs.json").json["logs"]["rows"]
     body = page(broken, "/").body.decode()
     assert "log_gap: node2 lost segment 12" in body
     assert "headrace gaps worker.yaml --job orders" in body
@@ -196,7 +196,7 @@ def test_the_ring_and_its_table_have_the_same(broken: Client) -> None:
     assert 0.98 < ring["read_share"] < 0.995
     assert 1 == body.count("<title>NOT COVERED")
     for arc in ring["arcs"]:
-        assert str(arc["first"]) in body
+        assert str(arc["from"]) in body
 
 
 def test_long_tables_have_pages(broken: Client) -> None:
@@ -218,7 +218,7 @@ def test_long_tables_have_pages(broken: Client) -> None:
 
 def test_nodes_have_their_limit_and_time_to_full(broken: Client) -> None:
     """A log shows its size against its limit, when that is reached, or why it cannot be read."""
-    body = page(broken, "/console/nodes").body.decode()
+    body = page(broken, "/console/logs").body.decode()
 
     assert "3.0 GiB of 4.0 GiB (75 %)" in body
     assert "1.5 h" in body
