@@ -24,6 +24,8 @@ from headrace.connector.stores.note_copy import NoteCopy
 from headrace.plugins import HeadraceError
 
 DIFFERENCES_MAX: Final = 100  # The others are in `headrace verify`.
+TABLES_MAX: Final = 100
+USERS_MAX: Final = 10
 
 
 def state_of(service: ControlService) -> Document:
@@ -65,7 +67,8 @@ def _sink(commands: Commands, entry: SinkEntry) -> Document:
         "name": entry.name,
         "plugin": entry.plugin,
         "state": status.state.value if users else "",
-        "sources": users,
+        "sources": users[:USERS_MAX],
+        "sources_count": len(users),
         "reason": status.reason,
         "next": status.hint if users else f"CREATE DATA_SOURCE cdc ON TABLE … WITH {entry.name};",
         "statement": entry.statement,
@@ -92,7 +95,7 @@ def _job(notes: NoteCopy, job: str, status: ConnectorStatus) -> Document:
         "books": {
             table or "unknown tables": dict(counts.fates)
             for split in [total(books)]
-            for table, counts in sorted(split.counters.items())
+            for table, counts in sorted(split.counters.items())[:TABLES_MAX]
         },
         "balance": not differences,
         "differences": list(differences[:DIFFERENCES_MAX]),

@@ -19,6 +19,7 @@ from headrace.connector.stores.note_copy import NoteCopy
 from headrace.plugins import Problem
 
 WELL: Final = (Observed.RUNNING, Observed.PAUSED, Observed.STOPPED)
+SAID_MAX: Final = 10  # Troubles that one line names.
 FULL_SECONDS_MIN: Final = 3600.0  # A disk that is full earlier needs a hand.
 
 
@@ -55,9 +56,13 @@ class Overview:
 
     @property
     def said(self) -> str:
-        """What needs a hand, or that nothing does."""
+        """The first things that need a hand, or that nothing does."""
         found = self.troubles
-        return f"{len(found)} to look at: {'; '.join(found)}" if found else "all is well"
+        if not found:
+            return "all is well"
+        more = len(found) - SAID_MAX
+        shown = [*found[:SAID_MAX], *([f"and {more} more"] if more > 0 else [])]
+        return f"{len(found)} to look at: {'; '.join(shown)}"
 
     def logs(self) -> Iterator[tuple[str, str, JobLag]]:
         """Yield job and name of each part of a source whose lag is known."""

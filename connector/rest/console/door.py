@@ -20,7 +20,7 @@ from aiohttp import hdrs, web
 from headrace.connector.control.access.permission import CALLER, Role, UnauthorizedError
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.console.configuration import configuration_of
-from headrace.connector.control.console.paging import Document, part_of
+from headrace.connector.control.console.paging import ROWS_MAX, Document, part_of
 from headrace.connector.control.console.records import (
     gaps_of,
     jobs_of,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 STATE_SECONDS: Final = 5.0  # So long a state is shown before it is read again.
 WAIT_SECONDS: Final = 2.0  # So long a page waits for a newer state than the one that there is.
 ERRORS_MAX: Final = 5
-RUNS_MAX: Final = 20
+JOBS_MAX: Final = 20
 RESULT_ROWS_MAX: Final = 200
 _SHARDS_MAX: Final = 500
 _KEPT: Final = "private, max-age=31536000, immutable"
@@ -172,13 +172,18 @@ class ConsoleDoor:
 
     async def _overview(self, query: Mapping[str, str]) -> Document:
         state = await self._known_state()
-        jobs = [job["job"] for job in state["jobs"]]
-        chosen = query.get("job", jobs[0] if jobs else "")
-        ring = next((job["ring"] for job in state["jobs"] if job["job"] == chosen), None)
-        listed = part_of(state["sources"], _page(query))
-        errors, count = state["errors"][:ERRORS_MAX], len(state["errors"])
-        own = {"sources": listed, "errors": errors, "errors_count": count}
-        return {**state, **own, "job": chosen, "ring": ring}
+        rings = {job["job"]: job["ring"] for job in state["jobs"]}
+        jobs = [{key: job[key] for key in ("job", "problem", "headline")} for job in state["jobs"]]
+        job = _chosen(query, rings)
+        return {
+            **{key: state[key] for key in ("time", "said", "well", "missing")},
+            "troubles": state["troubles"][:ROWS_MAX],
+            "jobs": part_of(jobs, _page(query, "jobs"), JOBS_MAX),
+            "sources": part_of(state["sources"], _page(query)),
+            "errors": part_of(state["errors"], _page(query, "errors"), ERRORS_MAX),
+            "job": job,
+            "ring": rings.get(job),
+        }
 
     async def _sources(self, query: Mapping[str, str]) -> Document:
         state = await self._known_state()
@@ -191,7 +196,11 @@ class ConsoleDoor:
             jobs = jobs_of(service.commands)
             job = _chosen(query, jobs)
             found = splits_of(service.notes, job, jobs[job]) if job else []
-            return {"jobs": list(jobs), "job": job, "splits": part_of(found, _page(query))}
+            return {
+                "jobs": list(jobs)[:ROWS_MAX],
+                "job": job,
+                "splits": part_of(found, _page(query)),
+            }
 
         return await self._doorway.look(read)
 
@@ -205,7 +214,8 @@ class ConsoleDoor:
 
     async def _books(self, query: Mapping[str, str]) -> Document:
         state = await self._known_state()
-        return {"time": state["time"], "jobs": part_of(state["jobs"], _page(query), RUNS_MAX)}
+        jobs = [{key: job[key] for key in job if key != "ring"} for job in state["jobs"]]
+        return {"time": state["time"], "jobs": part_of(jobs, _page(query), JOBS_MAX)}
 
     async def _gaps(self, query: Mapping[str, str]) -> Document:
         def read(service: ControlService) -> Document:
@@ -222,13 +232,18 @@ class ConsoleDoor:
             found = letters_of(service.notes, job) if job else []
             command = letters_command(service.notes, job) if found else ""
             letters = part_of(found, _page(query))
-            return {"jobs": list(jobs), "job": job, "command": command, "letters": letters}
+            return {
+                "jobs": list(jobs)[:ROWS_MAX],
+                "job": job,
+                "command": command,
+                "letters": letters,
+            }
 
         return await self._doorway.look(read)
 
     async def _runs_page(self, query: Mapping[str, str]) -> Document:
         found = await self._doorway.look(lambda _: self._runs())
-        runs = part_of(found, _page(query), RUNS_MAX)
+        runs = part_of(found, _page(query), JOBS_MAX)
         names = [run["run"] for run in found]
         name = query.get("run", names[0] if names else "")
         run = next((dict(run) for run in found if run["run"] == name), None)
@@ -242,7 +257,8 @@ class ConsoleDoor:
             jobs = jobs_of(service.commands)
             job = _chosen(query, jobs)
             found = configuration_of(service.notes, job) if job else None
-            return {"jobs": list(jobs), "configuration": found, **_statements(service.commands)}
+            statements = part_of(_statements(service.commands), _page(query))
+            return {"jobs": list(jobs)[:ROWS_MAX], "configuration": found, "statements": statements}
 
         return await self._doorway.look(read)
 
@@ -310,9 +326,9 @@ def _chosen(query: Mapping[str, str], jobs: Mapping[str, object]) -> str:
     return job
 
 
-def _statements(commands: Commands) -> Document:
+def _statements(commands: Commands) -> Sequence[str]:
     sinks = [sink.statement for sink in commands.sinks()]
-    return {"statements": [*sinks, *(source.statement for source in commands.sources())]}
+    return [*sinks, *(source.statement for source in commands.sources())]
 
 
 def _page(query: Mapping[str, str], key: str = "page") -> int:

@@ -179,7 +179,8 @@ def test_the_overview_says_what_status_says(
     assert kept == [
         {k: v for k, v in each.items() if k != "lag_seconds"} for each in expected["sources"]
     ]
-    assert list(expected["errors"][:5]) == found["errors"]
+    assert list(expected["errors"][:5]) == found["errors"]["rows"]
+    assert 121 == found["errors"]["count"]
     assert list(expected["logs"]) == broken("GET", "/console/logs.json").json["logs"]["rows"]
     body = page(broken, "/").body.decode()
     assert "log_gap: node2 lost segment 12" in body
@@ -376,6 +377,26 @@ def test_what_is_missing(tmp_path: Path) -> None:
         assert "CREATE DATA_SINK name WITH" in body
         for name in TITLES:
             assert 200 == page(client, f"/console/{name}").status
+
+
+def test_many_jobs_and_sources(served: RestWorker) -> None:
+    """With 120 jobs of 240 sources that do not run no page and no document is huge."""
+    for n in range(240):
+        entry = {"name": f"s{n:03}", "connector.class": "BrookBrookSource", "sink": "k"}
+        table = {"keyspace": "s", "table": f"t{n}", "job": f"j{n // 2}"}
+        served.commands.create_source({**entry, **table})
+    for name in TITLES:
+        for path in (f"/console/{name}", f"/console/{name}.json"):
+            answer = page(served.client, path)
+            assert 200 == answer.status
+            assert len(answer.body) < 100_000, path
+    found = served.client("GET", "/console/overview.json").json
+    assert (240, 120, 50) == (
+        found["sources"]["count"],
+        found["jobs"]["count"],
+        len(found["troubles"]),
+    )
+    assert found["said"].endswith("; and 230 more")
 
 
 def test_changes_published(worker: RestWorker) -> None:
