@@ -112,7 +112,7 @@ def test_packages_have_owners() -> None:
 
 
 def test_what_is_built_has_its_data(tmp_path: Path) -> None:
-    """What is installed has the recording, the templates and what C needs, beside the modules."""
+    """What is installed has the recording, templates, pages and what C needs, beside the modules."""
     built = tmp_path / "built"
     command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(built)]
     environment = os.environ | {"HEADRACE_NATIVE": "off"}
@@ -120,7 +120,10 @@ def test_what_is_built_has_its_data(tmp_path: Path) -> None:
     wanted = {
         Path("headrace") / file.relative_to(ROOT)
         for room in ROOMS
-        for kind in ("*.pxd", "*.pyi", "*.pyx", "*.h", "*.tar.xz", "*.txt")
+        for kind in (
+            *("*.pxd", "*.pyi", "*.pyx", "*.h"),
+            *("*.tar.xz", "*.txt", "*.html", "static/*"),
+        )
         for file in (ROOT / room).rglob(kind)
     }
 

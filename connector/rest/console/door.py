@@ -155,6 +155,8 @@ class ConsoleDoor:
             if not is_question(statement) and not is_meant:
                 return self._shown("statements", {**document, "confirm": self._mark(text)})
             found = await self._doorway.execute(statement)
+            if not is_question(statement):
+                self._state = None  # Who changed something wants to see it.
         except HeadraceError as error:
             status = _status(error)
             said = _said(error)

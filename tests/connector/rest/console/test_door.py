@@ -285,6 +285,18 @@ def test_a_change_is_confirmed(served: RestWorker) -> None:
     assert ["brook.s.t"] == [s["name"] for s in client("GET", "/api/v1/sources").json["sources"]]
 
 
+def test_a_change_is_seen_at_once(served: RestWorker) -> None:
+    """Pages do not show the state of before a statement that this server executed."""
+    client = served.client
+    assert 0 == client("GET", "/console/sources.json").json["sources"]["count"]
+    created = "CREATE DATA_SOURCE brook ON TABLE s.t WITH k;"
+    token = field(page(client, "/console/statements"), "token")
+    confirmed = field(post(client, statement=created, token=token), "confirmed")
+    post(client, statement=created, token=token, confirmed=confirmed)
+
+    assert 1 == client("GET", "/console/sources.json").json["sources"]["count"]
+
+
 def test_a_question_is_answered_at_once(broken: Client) -> None:
     """What changes nothing needs no confirmation, and its rows are a table of bounded length."""
     token = field(page(broken, "/console/statements"), "token")
