@@ -519,7 +519,7 @@ class LogArchive(Capability):
 
 
 class TableReading(Capability):
-    """It can also read what a table holds now: `headrace backfill` and `headrace reconcile`.
+    """It can also read what a table holds now: snapshots, `headrace backfill`, `reconcile`.
 
     The class methods get a job file's section `source`, as it was written.
     """
@@ -533,12 +533,17 @@ class TableReading(Capability):
 
     @classmethod
     @abstractmethod
-    def of_table(cls, options: Options, table: str) -> Options:
-        """Return the section `source` of a job that reads *table*, with its `plugin`."""
+    def of_table(cls, options: Options, table: str, *, page_rows: int = 0) -> Options:
+        """Return the section `source` of a job that reads *table*, with its `plugin`.
+
+        It asks for *page_rows* at a time; 0: as many as it is made for.
+        """
 
 
 class RowReading(Capability):
     """It can read single rows of its table now: `LATEST FROM SOURCE` in a SELECT of a history.
+
+    It also finds a partition, for a snapshot of it.
 
     A source that `TableReading.of_table` describes offers it.
     """
@@ -553,6 +558,13 @@ class RowReading(Capability):
 
         Each key has the columns of the primary key by name, with values as `SELECT JSON` shows
         them. Without clustering columns it means the static columns of the partition.
+        """
+
+    @abstractmethod
+    def token_of(self, key: Document) -> int | None:
+        """Return the token of the partition with this key, whose columns *key* has, as in `rows`.
+
+        None: the table holds nothing of it.
         """
 
 

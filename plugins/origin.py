@@ -51,12 +51,14 @@ class DebeziumSource:
     """What stands in the struct `source` of the envelope `debezium`, as its connector writes it.
 
     *connector* and *db* are strings. `name` is taken from the change's field *name*, as a text.
-    *fields* follow those that every connector of Debezium has.
+    *fields* follow those that every connector of Debezium has. With *snapshot* all records were
+    read from a table: their `op` is `r`, and `snapshot` is `true`.
     """
 
     connector: str = "headrace"
     db: str = ""
     name: str = ""
+    snapshot: bool = False
     fields: tuple[SourceField, ...] = (
         SourceField(name="schema", of="sourceKeyspace"),
         SourceField(name="table", of="sourceTable"),

@@ -302,8 +302,10 @@ def placed(problems: Sequence[Problem], sections: Mapping[str, type | None]) -> 
     return made
 
 
-def table_source(text: JobText, table: str) -> Mapping[str, Any]:
+def table_source(text: JobText, table: str, *, page_rows: int = 0) -> Mapping[str, Any]:
     """Return a source that reads *table* in the cluster of the job's source.
+
+    *page_rows* are as in `TableReading.of_table`.
 
     Raises:
         ConfigError: the table cannot be read there.
@@ -312,4 +314,4 @@ def table_source(text: JobText, table: str) -> Mapping[str, Any]:
     reading = TableReading.of_class(load("sources", str(text.source.get("plugin", ""))))
     if problem := reading.table_problem(text.source):
         raise ConfigError([problem])
-    return reading.of_table(text.source, table)
+    return reading.of_table(text.source, table, page_rows=page_rows)

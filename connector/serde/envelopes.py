@@ -238,9 +238,12 @@ class Debezium(Envelope):
             # The last of the second: that `sequence` is not null.
             "constants": [
                 _strings(__version__, told.connector),
-                _strings("false", told.db) + octets.long_bytes(1),
+                _strings("true" if told.snapshot else "false", told.db) + octets.long_bytes(1),
             ],
-            "marks": [_strings(_OPS[operation]) for operation in operations],
+            "marks": [
+                _strings(_OF_SNAPSHOT if told.snapshot else _OPS[operation])
+                for operation in operations
+            ],
             "range_of": self._range.bounds,
             "source": self._taken,
             "before": self._images.get(PRE, -1),
@@ -324,6 +327,7 @@ _OPS: Final = {
     Operation.DELETE_PARTITION: "d",
     Operation.DELETE_RANGE: "r",
 }
+_OF_SNAPSHOT: Final = "r"
 
 
 def _strings(*strings: str) -> bytes:

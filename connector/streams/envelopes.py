@@ -129,8 +129,10 @@ class _Debezium:
 
     def of(self, document: Document) -> Facts:
         """Return the facts of a change."""
-        row = self._row(document["after"]) or {}
-        return _DEBEZIUM[document["op"]], document["source"]["ts_us"], row, row
+        row, source = self._row(document["after"]) or {}, document["source"]
+        is_read = source["snapshot"] == "true"  # A deleted range has the same `op`.
+        operation = Operation.INSERT if is_read else _DEBEZIUM[document["op"]]
+        return operation, source["ts_us"], row, row
 
     def images(self, document: Document) -> Images:
         """Return the row before and after a change."""

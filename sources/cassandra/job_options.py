@@ -74,10 +74,11 @@ class JobOptions(LogArchive, TableReading, SidecarService):
         return Problem("source.contact_points", "is required to read tables", hint)
 
     @classmethod
-    def of_table(cls, options: Options, table: str) -> Options:
+    def of_table(cls, options: Options, table: str, *, page_rows: int = 0) -> Options:
         """Return the options of the source `cassandra-table` for *table*."""
         shared = {name: options[name] for name in _CONTACT if name in options}
-        return {"plugin": TABLE_PLUGIN, "table": table, **shared}
+        pages = {"page_rows": page_rows} if page_rows else {}
+        return {"plugin": TABLE_PLUGIN, "table": table, **shared, **pages}
 
     @classmethod
     def of_service(cls, options: Options, settings: ServiceSettings) -> Options:

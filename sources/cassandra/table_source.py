@@ -41,7 +41,7 @@ from headrace.sources.cassandra.columns.column_types import table_type
 from headrace.sources.cassandra.columns.from_avro import typed_values
 from headrace.sources.cassandra.encode.avro_objects import Provenance
 from headrace.sources.cassandra.encode.change_record import ChangeRecord
-from headrace.sources.cassandra.encode.origin import ORIGIN, TABLE_NODE
+from headrace.sources.cassandra.encode.origin import TABLE_NODE, TABLE_ORIGIN
 from headrace.sources.cassandra.mutation.changes import Change
 from headrace.sources.cassandra.mutation.snapshot import Selected, Snapshot, identity
 from headrace.sources.cassandra.reading.deliveries import Deliveries, TableShape
@@ -55,7 +55,6 @@ from headrace.sources.cassandra.schema.live import (
 )
 from headrace.sources.cassandra.schema.tables import TableSchema
 
-PAGE_ROWS: Final = 1_000
 ROWS_AT_ONCE: Final = 16
 REQUEST_SECONDS_MAX: Final = 120.0
 _LOWEST, _RING = -(1 << 63), 1 << 64
@@ -79,6 +78,9 @@ class TableConfig:
         "Certificates that the nodes' must be signed by, in PEM; turns TLS on.", default=None
     )
     splits: int = option("Ranges of tokens.", default=64, minimum=1, maximum=4096)
+    page_rows: int = option(
+        "Rows that a node returns at a time.", default=1_000, minimum=1, maximum=100_000
+    )
     read_consistency: str = option(
         "The consistency level of reads.",
         default="LOCAL_QUORUM",
@@ -113,7 +115,7 @@ class TableSource(Source, BulkReading, RowReading, TypedColumns):
     """See the module."""
 
     config_class = TableConfig
-    origin = ORIGIN
+    origin = TABLE_ORIGIN
     config: TableConfig
 
     def __init__(self, config: TableConfig, context: Context) -> None:
@@ -180,6 +182,21 @@ class TableSource(Source, BulkReading, RowReading, TypedColumns):
         found = [row for _, result in results for row in result.current_rows]
         changes = [each for row in found for each in Snapshot(selected).changes(row)]
         return ChangeBatch("rows", NumberPosition(0), 0, records_of(changes, shape), [shape.schema])
+
+    def token_of(self, key: Document) -> int | None:
+        """See `RowReading`. Raises as `rows`."""
+        columns = [column.name for column in self.table.partition_key]
+        _check_names(self.table, key, columns, "give each column of the partition key, once")
+        with connected(self.config.contact) as session:
+            selected = Selected(self.table, tells_times(session))
+            statement = SimpleStatement(selected.statement_of_token())
+            profile = _profile(session, self.config.level)
+            session.client_protocol_handler = RawProtocol
+            values = [json.dumps(key[name]) for name in columns]
+            hint = "is each value one of its column's type?"
+            with _named_errors(self.table, "a partition", hint):
+                found = session.execute(statement, values, execution_profile=profile).current_rows
+        return int.from_bytes(found[0][0], "big", signed=True) if found else None
 
     def table_type(self, table: str) -> TableType:
         """Return the types of the table as it is now."""
@@ -258,7 +275,7 @@ class TableReader(Reader):
             self._snapshot = Snapshot(selected)
             profile = _profile(session, self._config.level)
             session.client_protocol_handler = RawProtocol
-            statement = SimpleStatement(selected.statement(), fetch_size=PAGE_ROWS)
+            statement = SimpleStatement(selected.statement(), fetch_size=self._config.page_rows)
             hint = "run it again: ranges that were read are not read again"
             with _named_errors(self._table, f"tokens {self._split}", hint):
                 result = session.execute(statement, self._range, execution_profile=profile)
@@ -296,15 +313,20 @@ def _statement_of(selected: Selected, key: Document) -> tuple[SimpleStatement, l
     """Return the query of a row, or of static columns, and its values."""
     columns = selected.keys if len(key) == len(selected.keys) else selected.table.partition_key
     names = [column.name for column in columns]
-    if set(names) != set(key):
-        raise TableQueryError(
-            f"found a key of {', '.join(key)}, expected {', '.join(names)}",
-            place=f"table {selected.table.qualified}",
-            hint="a column of the key was renamed: read what was written since",
-        )
+    hint = "a column of the key was renamed: read what was written since"
+    _check_names(selected.table, key, names, hint)
     is_static = len(columns) < len(selected.keys)
     statement = SimpleStatement(selected.statement_of_row(is_static=is_static))
     return statement, [json.dumps(key[name]) for name in names]
+
+
+def _check_names(table: TableSchema, key: Document, names: Sequence[str], hint: str) -> None:
+    if set(names) != set(key):
+        raise TableQueryError(
+            f"found a key of {', '.join(key)}, expected {', '.join(names)}",
+            place=f"table {table.qualified}",
+            hint=hint,
+        )
 
 
 def records_of(changes: Sequence[Change], shape: TableShape) -> list[ChangeRecord]:

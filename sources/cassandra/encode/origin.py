@@ -1,5 +1,6 @@
 """Where a change was read: the node, the place in its log, and the copies read by then."""
 
+from dataclasses import replace
 from typing import Final
 
 from headrace.plugins.origin import DebeziumSource, Origin, SourceField
@@ -22,3 +23,4 @@ ORIGIN: Final = Origin(
         ),
     ),
 )
+TABLE_ORIGIN: Final = replace(ORIGIN, debezium=replace(ORIGIN.debezium, snapshot=True))

@@ -63,6 +63,13 @@ class Selected:
         where = " AND ".join(f"{quoted(column)} = fromJson(%s)" for column in keys)
         return f"{self._head()} WHERE {where} LIMIT 1"
 
+    def statement_of_token(self) -> str:
+        """Return the query of a partition's token; the values of its key are JSON."""
+        keys = ", ".join(quoted(column) for column in self.table.partition_key)
+        where = " AND ".join(f"{quoted(c)} = fromJson(%s)" for c in self.table.partition_key)
+        table = f'"{self.table.keyspace}"."{self.table.name}"'
+        return f"SELECT token({keys}) FROM {table} WHERE {where} LIMIT 1"  # noqa: S608 (names)
+
     def _head(self) -> str:
         keys = ", ".join(quoted(column) for column in self.table.partition_key)
         selected = [f"token({keys})", *map(quoted, self.keys)]

@@ -32,7 +32,7 @@ _AUTHENTICATOR: Final = "org.apache.cassandra.auth.PasswordAuthenticator"
 _LOCAL: Final = re.compile(r"SELECT (.*) FROM system\.local ")
 _SLOW_SECONDS: Final = 2.0
 _SERIAL: Final = 8
-_HAS_VALUES: Final = 1  # A flag of a request.
+_HAS_VALUES, _HAS_PAGES = 1, 4  # Flags of a request.
 
 
 Bound = tuple[str, Sequence[bytes | None]]
@@ -81,6 +81,8 @@ class CqlNode(LoopbackServer):
         """Listen."""
         self.levels: dict[str, int] = {}
         """Each statement, with its level as the protocol numbers it."""
+        self.page_rows: dict[str, int] = {}
+        """How many rows at a time each statement asked for."""
         self.executed: list[str] = []
         """The prepared ones, one by one."""
         host, port = self.listen()
@@ -111,7 +113,9 @@ class CqlNode(LoopbackServer):
                 if self.users.get(user) != password:
                     answered, answer = _error(0x0100, f"{user} is not known so")
             case 7:  # QUERY
-                answered, answer = self._result(*_statement(body))
+                statement, level, page_rows = _statement(body)
+                self.page_rows[statement] = page_rows
+                answered, answer = self._result(statement, level)
             case 9:  # PREPARE
                 (size,) = struct.unpack_from(">i", body)
                 answered, answer = _RESULT, self._prepared(body[4 : 4 + size].decode())
@@ -260,10 +264,12 @@ def _batch(request: _Request) -> Sequence[Bound]:
     return found
 
 
-def _statement(body: bytes) -> tuple[str, int]:
+def _statement(body: bytes) -> tuple[str, int, int]:
+    """Return a statement without values, its level, and how many rows a page may have."""
     (size,) = struct.unpack_from(">i", body)
-    (level,) = struct.unpack_from(">H", body, 4 + size)
-    return body[4 : 4 + size].decode(), level
+    level, flags = struct.unpack_from(">HB", body, 4 + size)
+    (rows,) = struct.unpack_from(">i", body, 7 + size) if flags & _HAS_PAGES else (0,)
+    return body[4 : 4 + size].decode(), level, rows
 
 
 def _error(code: int, message: str) -> tuple[int, bytes]:

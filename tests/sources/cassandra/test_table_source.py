@@ -101,7 +101,7 @@ def test_ranges_that_are_asked_for() -> None:
 
 
 def test_a_node_is_asked(tmp_path: Path) -> None:
-    """By TLS, as someone and for a level, when that is said."""
+    """By TLS, as someone, for a level and so many rows at a time, when that is said."""
     authority = Authority(tmp_path, "ca")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*authority.issue("node"))
@@ -109,15 +109,16 @@ def test_a_node_is_asked(tmp_path: Path) -> None:
     answers = {"SELECT release_version": version, "SELECT token(": rows({"token": TEXT})}
     with CqlNode(users={"u": "p"}, tls=context, answers=answers) as node:
         access = {"username": "u", "password": "p", "tls_ca": str(authority.file)}
-        made = source(contact_points=[node.point], read_consistency="ALL", **access)
+        made = source(contact_points=[node.point], read_consistency="ALL", page_rows=7, **access)
         reader = made.open(made.plan()[0], None)
         empty = reader.read(Demand())
         assert isinstance(reader.read(Demand()), Done)
 
     assert isinstance(empty, Batch)
     assert (1, 0) == (len(empty.schemas()), len(list(empty.records())))
-    asked = [level for statement, level in node.levels.items() if "token(" in statement]
-    assert [ConsistencyLevel.ALL] == asked
+    asked = {statement: level for statement, level in node.levels.items() if "token(" in statement}
+    assert [ConsistencyLevel.ALL] == [*asked.values()]
+    assert [7] == [node.page_rows[statement] for statement in asked]
 
 
 def test_types_that_the_driver_does_not_know() -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,7 +19,7 @@ from headrace.connector.replay.planning import planned
 from headrace.connector.replay.runs import ShardState
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import SourceSpec, batches, encoded_changes, opened
-from headrace.plugins import NO_ORIGIN
+from headrace.plugins import NO_ORIGIN, Origin
 from helpers.jobs.filled_tables import (
     EDGES,
     KILLED,
@@ -236,9 +237,45 @@ def test_a_column_that_is_left_out(filled: Filled, excluded: str) -> None:
         assert [{"k", "v"} - {excluded}] * ROWS == [{"k", "v"} & each.keys() for each in sent]
 
 
-def encoded(spec: SourceSpec, sink: Mapping[str, str]) -> Iterator[bytes]:
+@pytest.mark.parametrize(
+    ("envelope", "of_logs", "of_table"),
+    [
+        ("debezium", ("i", "false"), ("r", "true")),
+        ("flat", ("INSERT", "n1"), ("INSERT", "table")),
+        ("cep44", ("INSERT", "n1"), ("INSERT", "table")),
+    ],
+)
+def test_the_mark_of_a_row(
+    filled: Filled, envelope: str, of_logs: tuple[str, str], of_table: tuple[str, str]
+) -> None:
+    """ADR 48: in each envelope a row that was read is distinguished from a change of the logs."""
+    sink = {"plugin": "kafka", "bootstrap.servers": "nowhere:1", "topic": "orders"}
+    sink |= {"format": "json", "envelope": envelope}
+    filled.hold(T, ROWS)
+    filled.job.log(1, range(ROWS))
+    filled.job.change(consistency="ONE", nodes={"n1": "n1"})
+    text = job_text(filled.job.path)
+
+    for given, expected in ((text.source, of_logs), (table_source_of(text, T), of_table)):
+        spec = SourceSpec(given=given, directory=str(text.directory))
+        sent = [json.loads(value) for value in encoded(spec, sink, spec.origin)]
+        assert [expected] * ROWS == [mark_of(each, envelope) for each in sent]
+
+
+def mark_of(document: dict[str, Any], envelope: str) -> tuple[str, str]:
+    """Return the operation of a record, and what says where it was read."""
+    if envelope == "debezium":
+        return document["op"], document["source"]["snapshot"]
+    names = ("__op", "__node") if envelope == "flat" else ("operationType", "node")
+    operation, node = (document[name] for name in names)
+    return operation, node
+
+
+def encoded(
+    spec: SourceSpec, sink: Mapping[str, str], origin: Origin = NO_ORIGIN
+) -> Iterator[bytes]:
     """Yield the values that a sink would get of a source; the sink is not opened."""
-    with sink_and_encoder(sink, "r1", NO_ORIGIN) as (_, encoder):
+    with sink_and_encoder(sink, "r1", origin) as (_, encoder):
         for shard in planned(spec, Selection(), shards=RANGES).shards:
             with opened(shard) as source:
                 for batch in batches(source, shard):
