@@ -33,7 +33,7 @@ class Claims:
         """Read nothing yet; *pause* waits for a number of seconds."""
         self._opened = opened
         self._pause = pause
-        self._lost: set[str] = set()
+        self._held: dict[str, str] = {}
 
     @contextlib.contextmanager
     def held(self, run: str) -> Iterator[None]:
@@ -47,6 +47,7 @@ class Claims:
         me = json.dumps(asdict(this_process()))
         with contextlib.closing(self._opened()) as notes:
             self._take(notes, run, me)
+        self._held[run] = me
         ended = threading.Event()
         beating = threading.Thread(target=self._beat, args=(run, me, ended), name="run-claim")
         beating.start()
@@ -55,6 +56,7 @@ class Claims:
         finally:
             ended.set()
             beating.join()
+            del self._held[run]
 
     def _take(self, notes: NoteCopy, run: str, me: str) -> None:
         seen = _claim(notes, run)
@@ -75,9 +77,13 @@ class Claims:
             if _claim(notes, run) != seen:
                 raise _busy(run)
 
-    def check(self, run: str) -> None:
-        """Raise RunBusyError if another process has taken over *run* from this one."""
-        if run in self._lost:
+    def fence(self, notes: NoteCopy, run: str) -> None:
+        """Raise RunBusyError if another process has taken over *run* from this one.
+
+        Call it in the transaction that writes: nothing is written when it raises.
+        """
+        me, claim = self._held.get(run), _claim(notes, run)
+        if me is not None and (claim is None or claim[0] != me):
             raise _busy(run)
 
     def _beat(self, run: str, me: str, ended: threading.Event) -> None:
@@ -88,8 +94,6 @@ class Claims:
                 contextlib.closing(self._opened()) as notes,
             ):
                 write(notes, lambda notes: _beaten(notes, run, me))
-                if (claim := _claim(notes, run)) is None or claim[0] != me:
-                    self._lost.add(run)
         with (
             contextlib.suppress(StoreUnavailableError),  # Others see that the heartbeat stopped.
             contextlib.closing(self._opened()) as notes,

@@ -6,7 +6,7 @@ Needs no Spark: a task calls `deliver`, and so does a test. Blocking.
 import contextlib
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
@@ -17,9 +17,7 @@ from headrace.connector.control.jobs import JobText
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.configured import configured
 from headrace.connector.foundation.job_file import RuntimeConfig
-from headrace.connector.replay.columns import arrow_schema
 from headrace.connector.replay.errors import bad_option
-from headrace.connector.replay.parquet import ParquetFiles, attempt_name, check_folder, file_name
 from headrace.connector.replay.sending import Sending
 from headrace.connector.replay.shards import (
     BATCH_RECORDS_MAX,
@@ -94,6 +92,8 @@ class Target:
 
         """
         if folder:
+            from headrace.connector.replay.parquet import check_folder  # noqa: PLC0415 (an extra)
+
             made = cls(directory=str(text.directory), path=folder, format=codec)
             check_folder(made.folder)
             return made
@@ -128,6 +128,7 @@ class ShardReport:
     cpu_seconds: float = 0
     wall_seconds: float = 0
     problem: str = ""
+    is_halted: bool = False
     notes: list[str] = field(default_factory=list)
     books: Mapping[str, int] = field(default_factory=dict)
 
@@ -151,13 +152,27 @@ class Outlet(Protocol):
         """Return when all records are durable."""
 
 
-def deliver(shard: Shard, target: Target, *, run: str, attempt: int) -> ShardReport:
-    """Deliver a shard. The report has an error of headrace, which is not raised."""
+Halted = Callable[[float], bool]
+"""Waits for a number of seconds, or until the work is to end; returns whether it is."""
+
+
+def _never(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
+
+
+def deliver(
+    shard: Shard, target: Target, *, run: str, attempt: int, halted: Halted = _never
+) -> ShardReport:
+    """Deliver a shard. The report has an error of headrace, which is not raised.
+
+    The work ends between two batches when it is *halted*; then `is_halted` is set in the report.
+    """
     started, cpu = time.monotonic(), time.process_time()
     report = ShardReport(number=shard.number)
     try:
         with opened(shard, sparing=True) as source, _outlet(shard, target, run, attempt) as outlet:
-            _pump(source, shard, outlet, report, target.rate)
+            _pump(source, shard, outlet, report, rate=target.rate, halted=halted)
     except HeadraceError as error:
         report.problem = f"{error.code}: {error}"[:_PROBLEM_CHARS_MAX]
     report.cpu_seconds = time.process_time() - cpu
@@ -165,7 +180,15 @@ def deliver(shard: Shard, target: Target, *, run: str, attempt: int) -> ShardRep
     return report
 
 
-def _pump(source: Source, shard: Shard, outlet: Outlet, report: ShardReport, rate: float) -> None:
+def _pump(  # noqa: PLR0913 (what is read, into what, and how fast)
+    source: Source,
+    shard: Shard,
+    outlet: Outlet,
+    report: ShardReport,
+    *,
+    rate: float,
+    halted: Halted,
+) -> None:
     started = time.monotonic()
     second = max(1, min(BATCH_RECORDS_MAX, int(rate))) if rate else BATCH_RECORDS_MAX
     for batch in batches(source, shard, records_max=second):
@@ -180,8 +203,10 @@ def _pump(source: Source, shard: Shard, outlet: Outlet, report: ShardReport, rat
         outlet.take(encoded, batch)
         report.delivered += len(encoded)
         report.books = batch.end.books() if batch.has_end else report.books
-        if rate:
-            time.sleep(max(0.0, report.delivered / rate - (time.monotonic() - started)))
+        early = report.delivered / rate - (time.monotonic() - started) if rate else 0.0
+        report.is_halted = halted(max(0.0, early))
+        if report.is_halted:
+            return
     outlet.finish()
     report.rejected = outlet.rejected
     report.delivered -= outlet.rejected
@@ -195,11 +220,15 @@ def _size_of(values: Sequence[bytes]) -> int:
 @contextlib.contextmanager
 def _outlet(shard: Shard, target: Target, run: str, attempt: int) -> Iterator[Outlet]:
     if target.sink is None:
-        files = ParquetFiles(
+        # Imported here because they need an extra.
+        from headrace.connector.replay import parquet  # noqa: PLC0415
+        from headrace.connector.replay.columns import arrow_schema  # noqa: PLC0415
+
+        files = parquet.ParquetFiles(
             target.folder,
-            name=attempt_name(run, shard.number, attempt)
+            name=parquet.attempt_name(run, shard.number, attempt)
             if target.lake
-            else file_name(run, shard.number),
+            else parquet.file_name(run, shard.number),
             encoder=Encoder(Encoding(codec=target.format), joined=True),
             schema=arrow_schema(shard.source.origin),
         )
@@ -277,7 +306,11 @@ class Work:
 
     def __call__(self) -> ShardReport:
         """Deliver the shard. The report has an error of headrace, which is not raised."""
-        return deliver(self.shard, self.target, run=self.run, attempt=self.attempt)
+        return self.unless(_never)
+
+    def unless(self, halted: Halted) -> ShardReport:
+        """Deliver the shard, until it is *halted*; see `deliver`."""
+        return deliver(self.shard, self.target, run=self.run, attempt=self.attempt, halted=halted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,12 @@ class RunBusyError(FatalError):
     code = "run_busy"
 
 
+class RunHaltedError(FatalError):
+    """The process is to stop, or the snapshot: what is done of the run stays."""
+
+    code = "run_halted"
+
+
 class SplitBusyError(FatalError):
     """The owner of a split that is to be caught up did not release it."""
 

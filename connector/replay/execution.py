@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TextIO
 
@@ -14,12 +15,12 @@ import structlog
 
 from headrace.connector.replay.delivery import ShardReport, Work
 from headrace.connector.replay.errors import ShardFailedError
-from headrace.connector.replay.parquet import forget_begun
 from headrace.connector.replay.run_metrics import RunMeasures
 from headrace.connector.replay.runs import Run, RunTable, ShardState
 from headrace.plugins import HeadraceError
 
 LINE_EVERY_SECONDS: Final = 10.0
+LOOK_EVERY_SECONDS: Final = 0.2
 _BAR_CHARS: Final = 30
 
 Begun = Callable[[Work], None]
@@ -33,12 +34,47 @@ class Performer(Protocol):
         """Deliver all *works*."""
 
 
+def perform_at_once(  # noqa: PLR0913 (what to do, and what to call)
+    works: Sequence[Work],
+    do: Callable[[Work], ShardReport],
+    at_once: int,
+    *,
+    begun: Begun,
+    ended: Ended,
+    go_on: Callable[[], bool] = lambda: True,
+) -> None:
+    """Call *do* with all works, *at_once* of them on threads; call back on this thread.
+
+    *go_on* is asked each `LOOK_EVERY_SECONDS`: when it says no, no other work begins. A work that
+    was halted has not ended.
+    """
+    waiting = list(reversed(works))
+    running: dict[Future[ShardReport], Work] = {}
+    with ThreadPoolExecutor(at_once, thread_name_prefix="shard") as pool:
+        while waiting or running:
+            if waiting and not go_on():
+                waiting.clear()
+            while waiting and len(running) < at_once:
+                work = waiting.pop()
+                begun(work)
+                running[pool.submit(do, work)] = work
+            done, _ = wait(running, timeout=LOOK_EVERY_SECONDS, return_when=FIRST_COMPLETED)
+            go_on()
+            for future in done:
+                work, report = running.pop(future), future.result()
+                if not report.is_halted:
+                    ended(work, report)
+
+
 @dataclass(slots=True)
 class Progress:
-    """Shows the progress of a run: a bar on a terminal, else a line at intervals."""
+    """Shows the progress of a run: a bar on a terminal, else a line at intervals.
 
-    total: int
-    stream: TextIO = field(default_factory=lambda: sys.stderr)
+    Without a `stream` it shows nothing.
+    """
+
+    total: int = 0
+    stream: TextIO | None = field(default_factory=lambda: sys.stderr)
     done: int = 0
     failed: int = 0
     changes: int = 0
@@ -53,6 +89,8 @@ class Progress:
 
     def tell(self) -> None:
         """Show the progress, if it is time to."""
+        if self.stream is None:
+            return
         text = f"{self.done} of {self.total} shards, {self.changes} changes, {self.failed} failed"
         if self.stream.isatty():
             filled = _BAR_CHARS * self.done // max(1, self.total)
@@ -64,13 +102,14 @@ class Progress:
         self.stream.flush()
 
 
-def execute(
+def execute(  # noqa: PLR0913 (what to do, how, and what to call)
     table: RunTable,
     run: Run,
     perform: Performer,
     measures: RunMeasures | None = None,
     *,
     width: int = 1,
+    shown: Progress | None = None,
 ) -> Counter[ShardState]:
     """Deliver each shard that did not pass yet once; return the number of shards in each state.
 
@@ -87,7 +126,8 @@ def execute(
         rate = run.target.rate / max(1, min(width, len(waiting)))
         target = replace(run.target, rate=rate)
         works = [Work(row.shard, target, run.run, row.attempt + 1) for row in waiting]
-        shown, measured = Progress(len(works)), measures or RunMeasures(run.run)
+        progress, measured = shown or Progress(), measures or RunMeasures(run.run)
+        progress.total = len(works)
         states = {row.shard.number: row.state for row in table.shards(run.run)}
         log.info("replay_started", shards=len(works), kind=run.kind)
 
@@ -105,11 +145,14 @@ def execute(
             measured.step(Counter(states.values()), report)
             if report.problem:
                 log.error("shard_failed", shard=work.shard.number, error=report.problem)
-            shown.step(report)
+            progress.step(report)
 
         perform(works, begun=begun, ended=ended)
         came_to = Counter(row.state for row in table.shards(run.run))
         if set(came_to) == {ShardState.PASS} and run.target.path:
+            # Imported here because it needs an extra.
+            from headrace.connector.replay.parquet import forget_begun  # noqa: PLC0415
+
             forget_begun(run.target.folder, run.run)
         log.info("replay_ended", **{state.value.lower(): came_to[state] for state in ShardState})
     failed = [row for row in table.shards(run.run) if row.state is not ShardState.PASS]

@@ -131,15 +131,15 @@ class RunTable:
             RunBusyError: another process has taken over the run.
 
         """
-        self._claims.check(run)
         self._replace(run, number, state=ShardState.STARTED, attempt=attempt)
 
     def end(self, run: str, report: ShardReport, state: ShardState) -> None:
-        """Store the result of a shard."""
+        """Store the result of a shard. Raises as `begin`."""
         self._replace(run, report.number, state=state, report=asdict(report))
 
     def _replace(self, run: str, number: int, **fields: Any) -> None:  # noqa: ANN401 (of a ShardRow)
         def replaced(notes: NoteCopy) -> None:
+            self._claims.fence(notes, run)
             row = notes.document(_shards(run), str(number), ShardRow)
             if row is not None:
                 _put_shards(run, [replace(row, **fields)], notes)

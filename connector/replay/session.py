@@ -8,9 +8,8 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Final, TypeVar
 
 from py4j.protocol import Py4JError
@@ -19,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from headrace.connector.replay.delivery import ShardReport, Work
 from headrace.connector.replay.errors import ShardFailedError, SparkMissingError
+from headrace.connector.replay.execution import perform_at_once
 
 T = TypeVar("T")
 
@@ -92,18 +92,8 @@ def perform(
     *begun* and *ended* are called on this thread. A shard whose task dies every time is reported
     as failed like any other.
     """
-    at_once = 2 * width(spark)
-    waiting = list(reversed(works))
-    running: dict[Future[ShardReport], Work] = {}
-    with ThreadPoolExecutor(at_once, thread_name_prefix="shard") as pool:
-        while waiting or running:
-            while waiting and len(running) < at_once:
-                work = waiting.pop()
-                begun(work)
-                running[pool.submit(_on_cluster, spark, work)] = work
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                ended(running.pop(future), future.result())
+    do = partial(_on_cluster, spark)
+    perform_at_once(works, do, 2 * width(spark), begun=begun, ended=ended)
 
 
 def gather(spark: SparkSession, tasks: Sequence[Callable[[], T]]) -> Sequence[T]:

@@ -30,6 +30,7 @@ from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import SourceSpec, inside
 from headrace.connector.stores.job import notes_of
 from headrace.connector.stores.open_control_store import open_notes
+from headrace.connector.stores.snapshots import not_followed
 from headrace.plugins import ConfigError, Problem
 
 _KIND: Final = "seed"
@@ -87,13 +88,11 @@ def _check_followed(path: Path, text: JobText, file: HistoryFile) -> None:
     if not epochs or epochs[-1].states_since_us is None:
         raise _keeps_no_images(file.path)
     with closing(read_job(path, text.name).open_store(create=False)) as store:
-        begun = {state.split for state in store.states() if state.position is not None}
-        splits = store.plans().in_force.splits
-    missing = [split for split in splits if split not in begun]
-    if missing or not splits:
+        missing = not_followed(store)
+    if missing is None or missing:
+        count = "all" if missing is None else len(missing)
         raise HistorySeedError(
-            f"job {text.name} does not follow the logs yet: {len(missing)} of its {len(splits)} "
-            "splits have no position",
+            f"job {text.name} does not follow the logs yet: {count} of its splits have no position",
             place=str(file.path),
             hint="run `headrace worker`, and seed again a moment later",
         )

@@ -112,6 +112,23 @@ def test_one_machine_at_a_time(machines: Machines, tables: tuple[RunTable, RunTa
     assert 0 == machines.waited
 
 
+def test_a_process_that_was_replaced_stores_nothing(
+    machines: Machines, tables: tuple[RunTable, RunTable]
+) -> None:
+    """What it stores after another process took its run over is refused, and changes nothing."""
+    here, there = tables
+    with here.executing(RUN):
+        here.begin(RUN, 1, 1)
+        machines.claimed()
+        with pytest.raises(RunBusyError):
+            here.begin(RUN, 2, 1)
+        with pytest.raises(RunBusyError):
+            here.end(RUN, ShardReport(number=1), ShardState.PASS)
+
+    states = [row.state for row in there.shards(RUN)]
+    assert [ShardState.STARTED, ShardState.NOT_STARTED] == states[:2]
+
+
 def test_who_beats_on_another_machine_is_left_alone(machines: Machines) -> None:
     """A process on another machine that renews its claim keeps its run."""
     machines.claimed()
