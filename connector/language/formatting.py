@@ -30,8 +30,10 @@ from headrace.connector.language.statements import (
     SetMode,
     SetPosition,
     Show,
+    SnapshotSource,
     SourceName,
     Statement,
+    SteerSnapshot,
     SteerSource,
     TableName,
     TailCdc,
@@ -105,6 +107,11 @@ def _of_running(statement: Statement) -> str:
             text = f"ALTER DATA_SOURCE {_target(statement)} {asked}"
         case SteerSource():
             text = f"{statement.verb} DATA_SOURCE {_target(statement)}"
+        case SnapshotSource():
+            where = " AND ".join(map(_condition, statement.where))
+            text = f"SNAPSHOT DATA_SOURCE {_target(statement)}{' WHERE ' if where else ''}{where}"
+        case SteerSnapshot():
+            text = f"{statement.verb} SNAPSHOT {quoted_string(statement.name)}"
         case PreviewSource():
             limit = "" if statement.limit is None else f" LIMIT {statement.limit}"
             text = f"PREVIEW DATA_SOURCE {_target(statement)}{limit}"

@@ -104,29 +104,41 @@ STATEMENT_TOPICS: Final[Mapping[str, str]] = {
 
         Shows statements that make the objects again, or a connector config. DESC is short for it.
         Anything else that is described is Cassandra's.""",
+    "SNAPSHOT": f"""\
+        SNAPSHOT DATA_SOURCE {_TARGET}
+          [WHERE TOKEN() > number AND TOKEN() <= number | WHERE key = value [AND ...]];
+
+        Sends what the table holds now, beside live changes: all of it, a range of tokens, or one
+        partition. The answer is its name. SHOW SNAPSHOTS shows how far it is.
+
+          SNAPSHOT DATA_SOURCE cdc ON TABLE shop.orders WHERE id = 7;""",
     "PAUSE": f"""\
         PAUSE DATA_SOURCE {_TARGET};
+        PAUSE SNAPSHOT 'name';
 
         Reads nothing more and keeps what is needed to continue at once with RESUME.""",
     "RESUME": f"""\
         RESUME DATA_SOURCE {_TARGET};
+        RESUME SNAPSHOT 'name';
 
-        Continues, also after STOP.""",
+        Continues, a source also after STOP. A snapshot that failed is tried again.""",
     "STOP": f"""\
         STOP DATA_SOURCE {_TARGET};
+        STOP SNAPSHOT 'name';
 
-        Gives back everything but the position, which can be moved then.""",
+        Gives back everything but the position, which can be moved then. A snapshot ends.""",
     "RESTART": f"""\
         RESTART DATA_SOURCE {_TARGET};
 
         Restarts after the last commit.""",
     "SHOW": f"""\
         SHOW STATUS | LAG | SPLITS | OFFSETS | ERRORS [FOR DATA_SOURCE {_TARGET}];
-        SHOW MODE | MODE CHANGES [FOR DATA_SOURCE {_TARGET}];
+        SHOW MODE | MODE CHANGES | SNAPSHOTS [FOR DATA_SOURCE {_TARGET}];
 
         STATUS: what is wanted, what is so, and why. LAG: how far behind. SPLITS: which worker has
         which part. OFFSETS: what is committed. ERRORS: what failed and what was lost. MODE: how
-        logs are read. MODE CHANGES: what became of requests for a mode.""",
+        logs are read. MODE CHANGES: what became of requests for a mode. SNAPSHOTS: how far
+        snapshots of tables are.""",
     "PREVIEW": f"""\
         PREVIEW DATA_SOURCE {_TARGET} [LIMIT number];
 

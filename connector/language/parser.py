@@ -12,6 +12,7 @@ from headrace.connector.language.cursor import Cursor
 from headrace.connector.language.errors import StatementSyntaxError
 from headrace.connector.language.places import Place, place_of
 from headrace.connector.language.statements import (
+    TOKEN_COLUMN,
     AlterCdc,
     AlterSink,
     AlterSource,
@@ -38,8 +39,10 @@ from headrace.connector.language.statements import (
     SetMode,
     SetPosition,
     Show,
+    SnapshotSource,
     SourceName,
     Statement,
+    SteerSnapshot,
     SteerSource,
     Subject,
     TableName,
@@ -70,10 +73,13 @@ LEVELS: Final = ("LOCAL_QUORUM", "QUORUM", "ALL", "LOCAL_ONE", "ONE")
 _SCOPES: Final = ("CHANGE", "PRE", "POST", "LATEST", "ALL")
 _HINT: Final = re.compile(r"\s*/\*\+\s*CDC_INCLUDE\s*\(([A-Za-z_,\s]*)\)\s*\*/", re.IGNORECASE)
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
+_WHOLE: Final = re.compile(r"-?[0-9]{1,40}")
 _TIME_HINT: Final = "write '2026-01-31T12:00:00Z', ms since 1970, or NOW() - '15m'"
 
 _URI_HINT: Final = "write the URI in single quotes: 'kafka://host:9092?topic=name'"
 _MODE_HINT: Final = "in single quotes: 'realtime' or 'log'"
+_SNAPSHOT_HINT: Final = "in single quotes, as SHOW SNAPSHOTS shows it"
+_BOUNDS: Final = (Comparison.AT_LEAST, Comparison.AFTER, Comparison.AT_MOST, Comparison.BEFORE)
 _POSITION_HINT: Final = "in single quotes: 'earliest', 'latest', a time, or what SHOW OFFSETS shows"
 
 
@@ -82,7 +88,7 @@ class ParsedStatement:
     """A statement and where it stood; `spans` bounds its parts by the key errors name them by.
 
     The keys are `sink`, `uri`, `source`, `table`, `position`, `split`, `mode`, `node`, `wait`,
-    `limit` and the names of the options.
+    `limit`, `snapshot`, those of columns, and the names of the options.
     """
 
     statement: Statement
@@ -332,10 +338,49 @@ class _Parser:
         self._at.expect("DATA_SINK")
         return ValidateSink(name=self._at.name("sink"))
 
-    def _steer(self, verb: Verb) -> SteerSource:
-        self._at.expect("DATA_SOURCE")
+    def _steer(self, verb: Verb) -> SteerSource | SteerSnapshot:
+        at = self._at
+        if verb is not Verb.RESTART and at.accept("SNAPSHOT"):
+            at.spans["snapshot"] = (at.token.start, at.token.end)
+            name = at.string("quoted snapshot", hint=_SNAPSHOT_HINT)
+            at.check_name(name, at.spans["snapshot"])
+            return SteerSnapshot(verb=verb, name=name)
+        at.expect("DATA_SOURCE")
         word, table = self._target()
         return SteerSource(verb=verb, word=word, table=table)
+
+    def snapshot(self) -> SnapshotSource:
+        at = self._at
+        at.expect("DATA_SOURCE")
+        word, table = self._target()
+        where = []
+        if at.accept("WHERE"):
+            where.append(self._part())
+            while at.accept("AND"):
+                where.append(self._part())
+        return SnapshotSource(word=word, table=table, where=tuple(where))
+
+    def _part(self) -> Condition:
+        """Read a bound of the token, or the value of a column of the partition key."""
+        at = self._at
+        first = at.token
+        if at.accept("TOKEN"):
+            at.expect("(", ")")
+            column = TOKEN_COLUMN
+        else:
+            column = at.word_or_name("column name", reserved=RESERVED_WORDS).folded
+        at.spans.setdefault(column.removesuffix("()"), (first.start, first.end))
+        for comparison in _BOUNDS if column == TOKEN_COLUMN else (Comparison.EQUAL,):
+            if at.accept(*comparison):
+                return Condition(column, comparison, (self._part_value(),))
+        raise at.unexpected()
+
+    def _part_value(self) -> Literal:
+        """Read a value; a token and a `bigint` have more digits than a time."""
+        token = self._at.token
+        if token.kind is TokenKind.NUMBER and _WHOLE.fullmatch(token.value):
+            return int(self._at.advance().value)
+        return self._literal()
 
     def preview(self) -> PreviewSource:
         at = self._at
@@ -714,6 +759,7 @@ _RULES: Final[Sequence[tuple[str, Callable[[_Parser], Statement]]]] = (
     ("SHOW", _Parser.show),
     ("VALIDATE", _Parser.validate),
     ("PREVIEW", _Parser.preview),
+    ("SNAPSHOT", _Parser.snapshot),
     ("SELECT", _Parser.select),
     ("TAIL", _Parser.tail),
     ("POLL", _Parser.poll),

@@ -5,6 +5,7 @@ Names are as stored (folded to lower case unless they were quoted); nothing is c
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 # Option names and values in the order given. Values are strings, as in a connector config.
 Options = tuple[tuple[str, str], ...]
@@ -153,6 +154,25 @@ class SteerSource(SourceName):
     verb: Verb
 
 
+TOKEN_COLUMN: Final = "token()"  # noqa: S105 (of the ring)
+"""What a condition of SNAPSHOT calls the token of the partition key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotSource(SourceName):
+    """`SNAPSHOT DATA_SOURCE`: sends what its table holds; *where* bounds tokens, or is a key."""
+
+    where: "tuple[Condition, ...]" = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteerSnapshot:
+    """`PAUSE`, `RESUME` or `STOP SNAPSHOT`, by its name."""
+
+    verb: Verb
+    name: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewSource(SourceName):
     """`PREVIEW DATA_SOURCE`: the next changes, which stay where they are; None is the default."""
@@ -170,6 +190,7 @@ class Subject(StrEnum):
     ERRORS = "ERRORS"
     MODE = "MODE"
     MODE_CHANGES = "MODE CHANGES"
+    SNAPSHOTS = "SNAPSHOTS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,6 +338,8 @@ Statement = (
     | DescribeSources
     | DescribeSource
     | SteerSource
+    | SnapshotSource
+    | SteerSnapshot
     | PreviewSource
     | Show
     | HistoryStatement

@@ -54,6 +54,7 @@ class Known:
     sources: Mapping[TableName, str] = field(default_factory=dict)
     tables: Mapping[TableName, bool] = field(default_factory=dict)
     splits: Sequence[str] = ()
+    snapshots: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ def _of(what: str, head: str, found: Outlook, known: Known) -> Iterator[Suggesti
             yield Suggestion(name, meaning=declared.doc)
     elif what == "quoted URI":
         yield Suggestion("'", meaning="a URI in single quotes")
-    elif what in ("string", "quoted position", "quoted split", "quoted mode", "quoted node"):
+    elif what == "string" or what.startswith("quoted "):
         yield Suggestion("'")
 
 
@@ -217,6 +218,8 @@ def _in_quotes(head: str, typed: str, known: Known) -> Iterator[Suggestion]:
         offered = [f"{mode}'" for mode in MODES]
     elif "quoted split" in expected:
         offered = [f"{split}'" for split in known.splits]
+    elif "quoted snapshot" in expected:
+        offered = [f"{snapshot}'" for snapshot in known.snapshots]
     elif "quoted URI" in expected:
         yield from _in_uri(typed)
     for text in offered:

@@ -90,14 +90,15 @@ class Lookout:
         return f"{lag}, {unread}" if unread else lag
 
     def _ask(self) -> Known:
-        wanted = (DescribeSinks(), DescribeSources(), Show(subject=Subject.SPLITS))
-        sinks, sources, splits = self._rows(*wanted)
+        shown = (Show(subject=Subject.SPLITS), Show(subject=Subject.SNAPSHOTS))
+        sinks, sources, splits, snapshots = self._rows(DescribeSinks(), DescribeSources(), *shown)
         made = [parse_statement(row[STATEMENT_COLUMN]) for row in (*sinks, *sources)]
         return Known(
             sinks={s.name: s.uri for s in made if isinstance(s, CreateSink)},
             sources={s.table: s.word for s in made if isinstance(s, CreateSource)},
             tables=self.cassandra(),
             splits=sorted({row["split"] for row in splits}),
+            snapshots=[row["snapshot"] for row in snapshots],
         )
 
     def _rows(self, *statements: Statement) -> list[Sequence[Mapping[str, str]]]:

@@ -42,8 +42,10 @@ from headrace.connector.language.statements import (
     SetMode,
     SetPosition,
     Show,
+    SnapshotSource,
     SourceName,
     Statement,
+    SteerSnapshot,
     SteerSource,
     Subject,
     TableName,
@@ -57,9 +59,8 @@ from helpers.jobs.statements import statements
 NO_A = (("a", None),)
 ORDERS = TableName("shop", "orders")
 STARTERS = (
-    "CREATE", "ALTER", "DROP", "DESCRIBE", "DESC", "SHOW", "VALIDATE", "PREVIEW", "SELECT",
-    "TAIL", "POLL", "PAUSE",
-    "RESUME", "STOP", "RESTART",
+    "CREATE", "ALTER", "DROP", "DESCRIBE", "DESC", "SHOW", "VALIDATE", "PREVIEW", "SNAPSHOT",
+    "SELECT", "TAIL", "POLL", "PAUSE", "RESUME", "STOP", "RESTART",
 )  # fmt: skip
 
 
@@ -159,6 +160,27 @@ STARTERS = (
             "PREVIEW DATA_SOURCE cdc ON TABLE shop.orders LIMIT 5",
             PreviewSource(word="cdc", table=ORDERS, limit=5),
         ),
+        (
+            "snapshot data_source cdc on table shop.orders where token() > -5 and TOKEN() <= 7",
+            SnapshotSource(
+                word="cdc",
+                table=ORDERS,
+                where=(
+                    Condition("token()", Comparison.AFTER, (-5,)),
+                    Condition("token()", Comparison.AT_MOST, (7,)),
+                ),
+            ),
+        ),
+        (
+            "SNAPSHOT DATA_SOURCE cdc ON TABLE shop.orders WHERE id = 9223372036854775807",
+            SnapshotSource(
+                word="cdc",
+                table=ORDERS,
+                where=(Condition("id", Comparison.EQUAL, ((1 << 63) - 1,)),),
+            ),
+        ),
+        ("PAUSE SNAPSHOT 'a'", SteerSnapshot(verb=Verb.PAUSE, name="a")),
+        ("SHOW SNAPSHOTS", Show(subject=Subject.SNAPSHOTS)),
         ("PREVIEW DATA_SOURCE cdc ON TABLE shop.orders", PreviewSource(word="cdc", table=ORDERS)),
         ("SHOW LAG", Show(subject=Subject.LAG)),
         ("SHOW MODE", Show(subject=Subject.MODE)),
@@ -283,7 +305,7 @@ def test_statement(text: str, expected: Statement) -> None:
             "DROP DATA_SINK k;\n UPDATE t SET a = 1",
             """\
             SyntaxException: line 2:1 found 'UPDATE', expected CREATE, ALTER, DROP, DESCRIBE, \
-DESC, SHOW, VALIDATE, PREVIEW, SELECT, TAIL, POLL, PAUSE, RESUME, STOP or RESTART
+DESC, SHOW, VALIDATE, PREVIEW, SNAPSHOT, SELECT, TAIL, POLL, PAUSE, RESUME, STOP or RESTART
                UPDATE t SET a = *
                ^^^^^^
             hint: UPDATE is CQL: give it to cqlsh, or to headrace shell HOST""",
@@ -429,12 +451,15 @@ def test_error(text: str, expected: str) -> None:
         ("ALTER DATA_SOURCE cdc ON TABLE a.b SET POSITION =", ("quoted position",)),
         ("ALTER DATA_SOURCE cdc ON TABLE a.b SET POSITION = 'x'", ("FOR", "DRY", ";")),
         ("ALTER DATA_SOURCE cdc ON TABLE a.b SET POSITION = 'x' FOR SPLIT", ("quoted split",)),
-        ("SHOW", ("STATUS", "LAG", "SPLITS", "OFFSETS", "ERRORS", "MODE")),
+        ("SHOW", ("STATUS", "LAG", "SPLITS", "OFFSETS", "ERRORS", "MODE", "SNAPSHOTS")),
         ("SHOW MODE", ("CHANGES", "FOR", ";")),
         ("ALTER DATA_SOURCE cdc ON TABLE t SET", ("MODE", "POSITION")),
         ("ALTER DATA_SOURCE cdc ON TABLE t SET MODE = 'log'", ("FOR", "WAIT", ";")),
         ("SHOW LAG", ("FOR", ";")),
-        ("PAUSE", ("DATA_SOURCE",)),
+        ("PAUSE", ("SNAPSHOT", "DATA_SOURCE")),
+        ("RESTART", ("DATA_SOURCE",)),
+        ("STOP SNAPSHOT", ("quoted snapshot",)),
+        ("SNAPSHOT DATA_SOURCE cdc ON TABLE a.b", ("WHERE", ";")),
         ("VALIDATE", ("DATA_SINK",)),
         ("PREVIEW DATA_SOURCE cdc ON TABLE a.b", ("LIMIT", ";")),
         ("CREATE", ("DATA_SINK", "DATA_SOURCE", "CDC")),

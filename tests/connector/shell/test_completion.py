@@ -21,6 +21,7 @@ KNOWN = Known(
         TableName("other", "t"): True,
     },
     splits=("0", "1"),
+    snapshots=("snapshot-1",),
 )
 
 
@@ -61,7 +62,10 @@ def offered(before: str) -> list[str]:
         ("CREATE DATA_SOURCE flow ON TABLE shop.orders WITH k AND j", ["job"]),
         ("ALTER DATA_SOURCE flow ON TABLE a.b SET POSITION = 'e", ["earliest'"]),
         ("ALTER DATA_SOURCE flow ON TABLE a.b SET POSITION = 'x' FOR SPLIT '", ["0'", "1'"]),
-        ("SHOW ", ["STATUS", "LAG", "SPLITS", "OFFSETS", "ERRORS", "MODE", "VERSION", "HOST"]),
+        ("PAUSE SNAPSHOT 'sn", ["snapshot-1'"]),
+        ("CREATE DATA_SOURCE flow ON TABLE a.b WITH k AND snapshot = '", []),
+        ("SHOW S", ["STATUS", "SPLITS", "SNAPSHOTS"]),
+        ("SHOW M", ["MODE"]),
         ("SHOW MODE ", ["CHANGES", "FOR", ";"]),
         ("TAIL k FROM ", ["NOW", "TO_DATE", "'", "TRUE", "FALSE"]),
         ("ALTER DATA_SOURCE cdc ON TABLE a.b SET MODE = ", ["'"]),

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from headrace.connector.language.cursor import UNSAFE_CHARACTER
 from headrace.connector.language.parser import MODES, PREVIEW_MAX, SELECT_MAX
 from headrace.connector.language.statements import (
+    TOKEN_COLUMN,
     AlterCdc,
     AlterSink,
     AlterSource,
@@ -28,8 +29,10 @@ from headrace.connector.language.statements import (
     SetMode,
     SetPosition,
     Show,
+    SnapshotSource,
     SourceName,
     Statement,
+    SteerSnapshot,
     SteerSource,
     Subject,
     TableName,
@@ -118,7 +121,22 @@ of_histories: st.SearchStrategy[Statement] = st.one_of(
         since=st.none() | literals,
     ),
 )
+parts = st.one_of(
+    st.builds(
+        Condition,
+        st.just(TOKEN_COLUMN),
+        st.sampled_from(list(Comparison)[:4]),
+        st.tuples(st.integers(-(1 << 63), (1 << 63) - 1)),
+    ),
+    st.builds(Condition, names, st.just(Comparison.EQUAL), st.tuples(literals)),
+)
 statements: st.SearchStrategy[Statement] = st.one_of(
+    st.builds(
+        SnapshotSource, word=names, table=tables, where=st.lists(parts, max_size=3).map(tuple)
+    ),
+    st.builds(
+        SteerSnapshot, verb=st.sampled_from([Verb.PAUSE, Verb.RESUME, Verb.STOP]), name=names
+    ),
     st.builds(CreateSink, name=names, uri=texts, options=options, if_not_exists=st.booleans()),
     st.builds(DropSink, name=names, if_exists=st.booleans()),
     st.builds(DescribeSink, name=names, as_config=st.booleans()),
