@@ -10,14 +10,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from headrace.connector.control.connector_config import sink_options, whole_table
-from headrace.connector.control.entries import SinkEntry, SourceEntry
-from headrace.connector.control.errors import AmbiguousError, JobUndefinedError, NotFoundError
+from headrace.connector.control.entries import NEVER, ONLY, SNAPSHOT_KEY, SinkEntry, SourceEntry
+from headrace.connector.control.errors import (
+    AmbiguousError,
+    BadSnapshotError,
+    JobUndefinedError,
+    NotFoundError,
+)
 from headrace.connector.control.services import ROUTE, SERVICES, ServiceJob, service_job
+from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.states import Desired
 from headrace.connector.language.formatting import format_statement, format_table
 from headrace.connector.language.statements import SteerSource, TableName, Verb
 from headrace.connector.stores.job_forks import begin_apart
 from headrace.connector.stores.note_copy import NoteCopy
+from headrace.connector.stores.snapshots import Snapshots
 from headrace.connector.stores.target_state import FORK_MARK, SERVICE, SETTINGS, Board, Route
 from headrace.plugins import ConfigError, HeadraceError, Problem, declared_options
 from headrace.plugins.cql_text import quote_name
@@ -26,6 +33,7 @@ from headrace.plugins.discovery import load
 # Kinds of notes, by the names of what they are about.
 SINKS: Final = "sinks"
 SOURCES: Final = "sources"
+_HISTORY: Final = "history"
 CLUSTER_MARK: Final = "@"  # Between sink and cluster, in the name of the job for both.
 WAITING: Final = "tables_missing"  # The option of a source that can `wait` for some of its tables.
 
@@ -149,10 +157,27 @@ class Catalogue:
     def add_source(self, entry: SourceEntry, state: Desired = Desired.RUNNING) -> None:
         """Store a new source, and add it to the target state of its job."""
         self._notes.put_document(SOURCES, entry.name, entry)
-        job = self._job_for(entry)
-        if entry.start and self._begins_elsewhere(job, entry):
+        job, snapshot = self._job_for(entry), entry.config.get(SNAPSHOT_KEY, NEVER)
+        if snapshot == ONLY or (entry.start and self._begins_elsewhere(job, entry)):
             job = begin_apart(self._notes, job, entry.name)
+        if snapshot != NEVER:
+            self.ask_snapshot(entry)
         self.board.add_route(Route(entry.name, job, entry.sink, state))
+
+    def ask_snapshot(
+        self,
+        entry: SourceEntry,
+        *,
+        tokens: tuple[tuple[int, int], ...] = (),
+        key: Mapping[str, str | int | float | bool] | None = None,
+    ) -> str:
+        """Ask for a snapshot of the table of a source; return its name. Raises BadSnapshotError."""
+        if self.sink(entry.sink).plugin == _HISTORY:
+            hint = "CREATE CDC … WITH seed = 'snapshot', and headrace seed"
+            message = f"{entry.sink} is a history, which is seeded instead"
+            raise BadSnapshotError(SNAPSHOT_KEY, message, hint)
+        asked_ms = SystemClock().wall_ms()
+        return Snapshots(self._notes).ask(entry.name, asked_ms, tokens=tokens, key=key)
 
     def _begins_elsewhere(self, job: str, entry: SourceEntry) -> bool:
         """Say whether *job* has positions, or sources with another `start` than *entry* has."""
@@ -164,6 +189,11 @@ class Catalogue:
     def replace_source(self, entry: SourceEntry) -> None:
         """Replace the source of this name, and change its job."""
         before = self.source(entry.name)
+        kept, asked = (each.config.get(SNAPSHOT_KEY, NEVER) for each in (before, entry))
+        if kept != asked:
+            hint = "SNAPSHOT DATA_SOURCE takes one now"
+            said = f"is of a new source: expected {kept}, found {asked}"
+            raise ConfigError([Problem(SNAPSHOT_KEY, said, hint)])
         (route,) = (r for r in self.board.routes() if r.source == entry.name)
         job = route.job
         if (before.job, before.cluster) != (entry.job, entry.cluster):
@@ -189,6 +219,7 @@ class Catalogue:
     def remove_source(self, name: str) -> None:
         """Delete a source."""
         self._notes.put(SOURCES, name, None)
+        Snapshots(self._notes).forget(name)
         self.board.remove_route(name)
 
     def _job_for(self, entry: SourceEntry) -> str:

@@ -14,7 +14,12 @@ from headrace.connector.control.access.gate import Gate, needs
 from headrace.connector.control.access.permission import Guard, Role, RoleGuard, UnauthorizedError
 from headrace.connector.control.connector_config import source_entry
 from headrace.connector.control.entries import CLASS_KEY, NAME_KEY, ConnectorOptions, SourceEntry
-from headrace.connector.control.errors import AlreadyExistsError, NotFoundError, NotStoppedError
+from headrace.connector.control.errors import (
+    AlreadyExistsError,
+    BadSnapshotError,
+    NotFoundError,
+    NotStoppedError,
+)
 from headrace.connector.control.gaps import Acceptance, Gaps, JobGap
 from headrace.connector.control.job_files import source_class
 from headrace.connector.control.modes import JobModes, ModeChange, NodeMode, least_places
@@ -30,6 +35,7 @@ from headrace.connector.language.statements import DropSource, TableName
 from headrace.connector.obs.logging import set_threshold
 from headrace.connector.stores.job_forks import separate
 from headrace.connector.stores.note_copy import NoteCopy
+from headrace.connector.stores.snapshots import Progress, Snapshot, Snapshots, SnapshotState
 from headrace.connector.stores.target_state import LOG_LEVEL, WHOLE_JOB
 from headrace.plugins import ConfigError, EncodedPosition, Problem, Realtime, Source
 from headrace.plugins.config.forms import CheckedOption, check_options
@@ -241,6 +247,57 @@ class Commands(SinkCommands):
             job, split = tasks[task]
             self._catalogue.board.ask_restart(job, [split])
             self._forget_failures(name)
+
+    # Snapshots.
+
+    def snapshots(self, source: str | None = None) -> Sequence[tuple[Snapshot, Progress]]:
+        """Return all snapshots, or those of one source, the newest first, and how far they are."""
+        return Snapshots(self._notes).all(source)
+
+    @needs(Role.ADMIN)
+    def snapshot_source(
+        self,
+        config: Mapping[str, str],
+        *,
+        tokens: tuple[tuple[int, int], ...] = (),
+        key: Mapping[str, str | int | float | bool] | None = None,
+    ) -> str:
+        """Ask for a snapshot of the table of a source, or of a part of it; return its name.
+
+        Raises:
+            NotFoundError: there is no such source.
+            BadSnapshotError: its sink takes none.
+
+        """
+        with self._catalogue.changing():
+            entry = self._catalogue.source(config[NAME_KEY])
+            return self._catalogue.ask_snapshot(entry, tokens=tokens, key=key)
+
+    @needs(Role.OPERATOR)
+    def steer_snapshot(self, name: str, wanted: Desired) -> None:
+        """Pause, stop or continue a snapshot; what was delivered stays. Safe to repeat.
+
+        Raises:
+            NotFoundError: there is none of that name.
+            BadSnapshotError: it is over.
+
+        """
+        with self._catalogue.changing():
+            snapshots = Snapshots(self._notes)
+            known = snapshots.all()
+            found = next(((each, seen) for each, seen in known if each.name == name), None)
+            if found is None:
+                names = ", ".join(each.name for each, _ in known[:5]) or "none"
+                message = f"there is no snapshot {name[:48]!r}"
+                raise NotFoundError("snapshot", message, f"there are: {names}")
+            snapshot, seen = found
+            state = snapshot.state(seen)
+            if state is SnapshotState.COMPLETED or (
+                state is SnapshotState.STOPPED and wanted is not Desired.STOPPED
+            ):
+                hint = "SNAPSHOT DATA_SOURCE takes another one"
+                raise BadSnapshotError("snapshot", f"{name} is {state.value}", hint)
+            snapshots.want(snapshot, wanted)
 
     # Services, as the Sidecar has them.
 

@@ -13,6 +13,8 @@ NAME_KEY: Final = "name"
 CLASS_KEY: Final = "connector.class"
 TASKS_KEY: Final = "tasks.max"
 START_KEY: Final = "start"
+SNAPSHOT_KEY: Final = "snapshot"
+NEVER, INITIAL, ONLY = "never", "initial", "only"
 OBJECT_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,48}")
 
 
@@ -39,6 +41,39 @@ class RouteOptions:
         name=TASKS_KEY,
         default=None,
         minimum=1,
+    )
+    snapshot: str = option(
+        "What is sent of the rows that the table has when the source is created: nothing, all of "
+        "them before and beside live changes, or only them.",
+        default=NEVER,
+        choices=(NEVER, INITIAL, ONLY),
+    )
+    snapshot_ranges: int = option(
+        "Ranges of tokens of a snapshot; one that is interrupted is read again.",
+        name="snapshot.ranges",
+        default=64,
+        minimum=1,
+        maximum=4096,
+    )
+    snapshot_parallel: int = option(
+        "Ranges of a snapshot that are read at the same time.",
+        name="snapshot.parallel",
+        default=2,
+        minimum=1,
+        maximum=16,
+    )
+    snapshot_page_rows: int = option(
+        "Rows that a node returns at a time.",
+        name="snapshot.page.rows",
+        default=1_000,
+        minimum=1,
+        maximum=100_000,
+    )
+    snapshot_rate: float = option(
+        "Rows of a snapshot in a second, of all ranges together; 0: no bound.",
+        name="snapshot.rate",
+        default=0,
+        minimum=0,
     )
 
     def __post_init__(self) -> None:
@@ -100,6 +135,11 @@ class SourceEntry:
     def cluster(self) -> str:
         """Return the cluster that it reads, if it is not the worker's first one."""
         return self.options.cluster or ""
+
+    @property
+    def is_snapshot_only(self) -> bool:
+        """Return whether it delivers what its table holds, and no changes."""
+        return self.config.get(SNAPSHOT_KEY) == ONLY
 
     @property
     def word(self) -> str:

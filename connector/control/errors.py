@@ -88,6 +88,12 @@ class BadPositionError(StatementError):
     code = "bad_position"
 
 
+class BadSnapshotError(StatementError):
+    """No snapshot can be taken of such a part, or into such a sink, or this one is over."""
+
+    code = "bad_snapshot"
+
+
 class JobUndefinedError(StatementError):
     """The statements give a job no sink and tables, or more than one sink."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from headrace.connector.control.access.permission import CALLER, Caller, Guard
 from headrace.connector.control.commands import Commands
@@ -12,7 +12,9 @@ from headrace.connector.control.errors import NotFoundError
 from headrace.connector.control.offsets import Offset, OffsetsChange
 from headrace.connector.control.plugins.probing import Ask, ask
 from headrace.connector.control.running import JobLag, Running
-from headrace.connector.control.showing import show
+from headrace.connector.control.showing import show, snapshots
+from headrace.connector.control.snapshots.parts import part_of
+from headrace.connector.foundation.states import Desired
 from headrace.connector.language.rendering import STATEMENT_COLUMN, ResultTable, StatementWarning
 from headrace.connector.language.statements import (
     AlterSink,
@@ -32,7 +34,9 @@ from headrace.connector.language.statements import (
     SetMode,
     SetPosition,
     Show,
+    SnapshotSource,
     Statement,
+    SteerSnapshot,
     SteerSource,
     Subject,
     TailCdc,
@@ -41,6 +45,12 @@ from headrace.connector.language.statements import (
 )
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
+
+_WANTED: Final = {
+    Verb.PAUSE: Desired.PAUSED,
+    Verb.RESUME: Desired.RUNNING,
+    Verb.STOP: Desired.STOPPED,
+}
 
 
 def asks_plugin(statement: Statement) -> bool:
@@ -113,7 +123,7 @@ class ControlService:
                 return self._describe(statement)
             case Show():
                 return self._show(statement)
-            case ValidateSink() | PreviewSource() | SetPosition() | SetMode():
+            case ValidateSink() | PreviewSource() | SetPosition() | SetMode() | SnapshotSource():
                 return self._ask(statement)
             case _ if isinstance(statement, HistoryStatement):
                 return self._of_history(statement)
@@ -208,11 +218,20 @@ class ControlService:
                     commands.drop_source(name)
             case SteerSource():
                 self._steer(statement)
+            case SteerSnapshot(name=name):
+                commands.steer_snapshot(name, _WANTED[statement.verb])
             case _:
                 raise AssertionError(statement)
 
-    def _ask(self, statement: ValidateSink | PreviewSource | SetPosition | SetMode) -> ResultTable:
+    def _ask(
+        self, statement: ValidateSink | PreviewSource | SetPosition | SetMode | SnapshotSource
+    ) -> ResultTable:
         match statement:
+            case SnapshotSource():
+                source = self.commands.source_on(statement.word, statement.table)
+                part = part_of(statement.where)
+                name = self.commands.snapshot_source(source.config, **part)
+                return ResultTable(("snapshot",), ((name,),))
             case ValidateSink(name=name):
                 return self._running.validate(name)
             case PreviewSource():
@@ -235,6 +254,8 @@ class ControlService:
         source = self.commands.source_on(target.word, target.table) if target else None
         if statement.subject is Subject.LAG:
             return self._running.lag(source)
+        if statement.subject is Subject.SNAPSHOTS:
+            return snapshots(self.commands, source)
         return show(self._notes, self.commands, statement.subject, source)
 
     def _steer(self, statement: SteerSource) -> None:

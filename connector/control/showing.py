@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.connector_config import whole_table
@@ -15,6 +15,7 @@ from headrace.connector.language.rendering import ResultTable
 from headrace.connector.language.statements import Subject
 from headrace.connector.stores import KeptLoss
 from headrace.connector.stores.note_copy import NoteCopy
+from headrace.connector.stores.snapshots import Snapshot
 
 ERRORS_SHOWN_MAX: Final = 1000  # The newest are shown.
 CHANGE_COLUMNS: Final = (
@@ -44,7 +45,7 @@ def show(
     return errors_of(notes, chosen, ".".join(whole_table(source.table)) if source else "")
 
 
-def pairs_text(pairs: Mapping[str, str] | Mapping[str, int | str]) -> str:
+def pairs_text(pairs: Mapping[str, Any]) -> str:  # Any: a number or a string.
     """Return `segment_id=5, position=77`."""
     return ", ".join(f"{key}={value}" for key, value in pairs.items())
 
@@ -97,6 +98,26 @@ def _modes(commands: Commands, chosen: Sequence[ConnectorStatus]) -> ResultTable
     ]
     columns = ("name", "node", "mode", "asked", "splits", "since", "reason")
     return ResultTable(columns, tuple(rows))
+
+
+def snapshots(commands: Commands, source: SourceEntry | None) -> ResultTable:
+    """Return the snapshots of all sources, or of *source*, the newest first."""
+    rows = [
+        (
+            *(each.source, each.name, _part_text(each), each.wanted.value, each.state(seen).value),
+            *(f"{seen.done}/{seen.ranges}", str(seen.rows), str(seen.lost)),
+            *map(time_text, (each.asked_ms, seen.begun_ms, seen.ended_ms)),
+            seen.problem,
+        )
+        for each, seen in commands.snapshots(source.name if source else None)
+    ]
+    columns = ("name", "snapshot", "part", "wanted", "state", "ranges", "rows", "lost")
+    return ResultTable((*columns, "asked", "begun", "ended", "problem"), tuple(rows))
+
+
+def _part_text(snapshot: Snapshot) -> str:
+    tokens = [f"tokens {after}:{until}" for after, until in snapshot.tokens]
+    return ", ".join(tokens) or pairs_text(snapshot.key or {}) or "all"
 
 
 def change_row(change: ModeChange) -> tuple[str | int, ...]:

@@ -21,11 +21,19 @@ from headrace.connector.runtime.unread import UnreadPart, missing_tables_in, unr
 from headrace.connector.stores import LeaseRow, Owner, Seen
 from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
+from headrace.connector.stores.snapshots import ASKED, Progress, Snapshot, Snapshots, SnapshotState
 from headrace.connector.stores.target_state import WHOLE_JOB, Board, Failure, Route
 
 SILENT_MS_MIN: Final = 10_000
 NOT_STARTED: Final = "not_started"
 _HINT: Final = "hint: "  # Begins the line of an error's text that says what to do.
+
+
+_AS_SEEN: Final = {
+    SnapshotState.RUNNING: Observed.RUNNING,
+    SnapshotState.PAUSED: Observed.PAUSED,
+    SnapshotState.FAILED: Observed.FAILED,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +88,10 @@ def connector_statuses(
     board, catalogue = Board(notes), Catalogue(notes)
     start = cache(partial(start_command, notes, board))  # It reads the job file.
     with notes.snapshot():
-        tables = {s.name: ".".join(whole_table(s.table)) for s in catalogue.sources()}
+        sources = catalogue.sources()
+        tables = {s.name: ".".join(whole_table(s.table)) for s in sources}
+        snapshots = _newest(Snapshots(notes).all()) if notes.all(ASKED) else {}
+        only = {s.name for s in sources if snapshots and s.is_snapshot_only}
         jobs: dict[str, _JobStatus] = {}
         found = []
         for route in board.routes():
@@ -93,8 +104,33 @@ def connector_statuses(
             if route.failure is not None:
                 reason = failure_text(route.failure)
                 job = replace(job, state=Observed.FAILED, reason=reason, hint=route.failure.hint)
-            found.append(_status(route, job, start))
+            status = _status(route, job, start)
+            if (snapshot := snapshots.get(route.source)) is not None:
+                status = _with_snapshot(status, *snapshot, is_only=route.source in only)
+            found.append(status)
     return found
+
+
+def _newest(found: Sequence[tuple[Snapshot, Progress]]) -> dict[str, tuple[Snapshot, Progress]]:
+    """Return the newest snapshot of each source, by the source's name; *found* begins with it."""
+    return {each.source: (each, seen) for each, seen in reversed(found)}
+
+
+def _with_snapshot(
+    status: ConnectorStatus, snapshot: Snapshot, seen: Progress, *, is_only: bool
+) -> ConnectorStatus:
+    """Return the status of a source with its newest snapshot, which is all of it if *is_only*."""
+    state = snapshot.state(seen)
+    if is_only and status.desired is Desired.RUNNING and state is not SnapshotState.WAITING:
+        as_seen = _AS_SEEN.get(state, Observed.STOPPED)
+        status = replace(status, state=as_seen, reason="", hint="")
+    is_shown = state is SnapshotState.FAILED or not status.reason
+    if state is SnapshotState.COMPLETED or not is_shown:
+        return status
+    first, hint = _reason_and_hint(seen.problem)
+    said = f"{snapshot.name}: {state.value}, {seen.done} of {seen.ranges} ranges, {seen.rows} rows"
+    said = "; ".join(filter(None, (status.reason, f"{said}: {first}" if first else said)))
+    return replace(status, reason=said, hint=status.hint or hint)
 
 
 def file_job_status(

@@ -23,6 +23,7 @@ from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.processes import is_dead
 from headrace.connector.foundation.states import Desired
 from headrace.connector.hosting.opened_job import OpenedJob
+from headrace.connector.hosting.snapshotting import Snapshotting, is_only
 from headrace.connector.replay.stream.checkpoint import checkpoint_of
 from headrace.connector.runtime.books.report import Outcome, Report
 from headrace.connector.runtime.failures.retry import Retry
@@ -35,7 +36,8 @@ from headrace.connector.stores import StateLockedError
 from headrace.connector.stores.job import Job, state_of
 from headrace.connector.stores.job_forks import forks_of, separate
 from headrace.connector.stores.keyed.store import Store
-from headrace.connector.stores.target_state import Board, Wanted
+from headrace.connector.stores.note_copy import NoteCopy
+from headrace.connector.stores.target_state import FORK_MARK, Board, Wanted
 from headrace.plugins import ConfigError, Context, HeadraceError, JobTraces, Problem
 from headrace.plugins.metrics import Measure
 
@@ -69,14 +71,16 @@ class Host:
         self._wait = wait
         self._stopped = threading.Event()
         self._worker: Worker | None = None
+        self._snapshotting: Snapshotting | None = None
         self._configured = ConfiguredSplits()
         self._next_catch_up = 0.0
 
     def stop(self) -> None:
         """Ask for a clean stop. Any thread, and a signal handler, may call it at any time."""
         self._stopped.set()
-        if self._worker is not None:
-            self._worker.stop()
+        for running in (self._snapshotting, self._worker):
+            if running is not None:
+                running.stop()
 
     @property
     def name(self) -> str:
@@ -85,7 +89,8 @@ class Host:
 
     def measures(self) -> Iterable[Measure]:
         """Return the metrics of the current run. Any thread may ask."""
-        return () if self._worker is None else self._worker.measures()
+        running = (self._worker, self._snapshotting)
+        return [measure for each in running if each for measure in each.measures()]
 
     def run(self, *, until_idle: bool) -> tuple[str, Report | None]:
         """Run until stopped or, with *until_idle*, until all there is was taken.
@@ -144,6 +149,11 @@ class Host:
         for fork in forks_of(Board(notes), job.name):
             self._log.info("forked_job", job=job.name, source=fork.source, forked=fork.job)
             self._reserve(job, fork.job, notes.store(fork.job))
+        self._snapshotting = snapshotting = Snapshotting(job, self._log)
+        if self._stopped.is_set():
+            snapshotting.stop()
+        if FORK_MARK in job.name and is_only(notes, job.name):
+            return self._take_only(notes, job.name, wanted, until_idle=until_idle)
         self._worker = Worker(
             job,
             log=self._log,
@@ -154,7 +164,26 @@ class Host:
         )
         if self._stopped.is_set():
             self._worker.stop()
-        return self._worker.run(notes, until_idle=until_idle)
+        if not until_idle:
+            with snapshotting.beside():
+                return self._worker.run(notes, until_idle=False)
+        report = self._worker.run(notes, until_idle=True)
+        if report.outcome is not Outcome.ENDED or report.failures:
+            return report
+        return replace(report, failures=snapshotting.finish(notes))
+
+    def _take_only(self, notes: NoteCopy, job: str, wanted: Wanted, *, until_idle: bool) -> Report:
+        """Take the snapshots of a job without live changes, until something else is wanted."""
+        report, snapshotting = Report([], [], 0, 0, 0, 0, 0.0, 0.0, 0), self._snapshotting
+        assert snapshotting is not None  # noqa: S101 (made before)
+        if until_idle:
+            return replace(report, failures=snapshotting.finish(notes))
+        board = Board(notes)
+        with snapshotting.beside():
+            while not self._stopped.is_set() and board.wanted(job) == wanted:
+                self._wait(self._stopped, LOOK_EVERY_SECONDS)
+        is_over = self._stopped.is_set()
+        return replace(report, outcome=Outcome.ENDED if is_over else Outcome.CHANGED)
 
     def _reserve(self, job: Job, fork: str, store: Store) -> None:
         """Keep what a forked job needs before this one, which has read it, disposes of it."""

@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 _OF_TABLES: Final = (
     "create_source", "preview_source", "put_source", "read_history", "replace_source",
+    "snapshot_source",
 )  # fmt: skip
 
 

@@ -24,6 +24,14 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
         "connector.control.entries:RouteOptions": "cluster",
         "connector.foundation.job_file:JobFile": "clusters",
     },
+    "connector/hosting/test_snapshotting.py::test_initial": {
+        "connector.control.entries:RouteOptions": "snapshot",
+    },
+    "connector/hosting/test_snapshotting.py::test_options_of_reading": {
+        "connector.control.entries:RouteOptions": (
+            "snapshot_page_rows snapshot_parallel snapshot_ranges snapshot_rate"
+        ),
+    },
     "connector/control/test_catalogue.py::test_parts": {
         "connector.control.entries:RouteOptions": "job",
     },
@@ -433,7 +441,7 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     },
     "sources/cassandra/test_table_source.py::test_a_node_is_asked": {
         "sources.cassandra.table_source:TableConfig": (
-            "contact_points password read_consistency tls_ca username"
+            "contact_points page_rows password read_consistency tls_ca username"
         ),
     },
     "sources/cassandra/test_table_source.py::test_ranges_cover_the_ring": {

@@ -1,0 +1,173 @@
+"""Takes the snapshots of a job: reads tables by ranges of tokens, in this process.
+
+Each is a run of bulk work, of the snapshot's name: a range that the sink accepted is not read
+again, and one process at a time takes it. Live changes flow meanwhile.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from headrace.connector.control.catalogue import Catalogue
+from headrace.connector.foundation.clock import SystemClock
+from headrace.connector.foundation.states import Desired
+from headrace.connector.replay.errors import RunBusyError, RunHaltedError, ShardFailedError
+from headrace.connector.runtime.splits.watch import RestartPolicy, Restarts
+from headrace.connector.stores import StoreUnavailableError
+from headrace.connector.stores.job import Job
+from headrace.connector.stores.note_copy import NoteCopy
+from headrace.connector.stores.open_control_store import open_notes
+from headrace.connector.stores.snapshots import (
+    Progress,
+    Snapshot,
+    Snapshots,
+    SnapshotState,
+    not_followed,
+)
+from headrace.connector.stores.target_state import Board
+from headrace.plugins import HeadraceError
+from headrace.plugins.metrics import Measure
+
+if TYPE_CHECKING:
+    from headrace.connector.hosting.snapshot_taking import Taking
+
+LOOK_EVERY_SECONDS: Final = 1.0
+END_SECONDS_MAX: Final = 30.0  # A sink that does not answer may hold a range for longer.
+_DUE: Final = (SnapshotState.WAITING, SnapshotState.RUNNING)
+
+
+class Snapshotting:
+    """See the module. `stop` may be called at any time, on any thread."""
+
+    def __init__(self, job: Job, log: structlog.stdlib.BoundLogger) -> None:
+        """Read nothing yet."""
+        self._job = job
+        self._log = log.bind(job=job.name)
+        self._stopped = threading.Event()
+        self._taking: Taking | None = None
+        policy = RestartPolicy(
+            restarts_max=job.runtime.restarts_max,
+            pause_ms=round(job.runtime.restart_pause_seconds * 1000),
+        )
+        self._restarts = Restarts(policy)
+        self._not_before_ms: dict[str, int | None] = {}
+
+    def stop(self) -> None:
+        """Let what is read end after its page."""
+        self._stopped.set()
+
+    def measures(self) -> Iterable[Measure]:
+        """Return the metrics of the snapshot that is being taken. Any thread may ask."""
+        return () if (taking := self._taking) is None else taking.measures()
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        """Take snapshots on a thread of its own while the block runs."""
+        thread = threading.Thread(target=self._follow, name="snapshots", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self.stop()
+            thread.join(END_SECONDS_MAX)
+
+    def finish(self, notes: NoteCopy) -> Sequence[HeadraceError]:
+        """Take all snapshots that are due, each once; return why some are not complete."""
+        failures: list[HeadraceError] = []
+        for snapshot, seen in self._due(notes):
+            try:
+                self._take(notes, snapshot, seen)
+            except RunHaltedError:
+                break
+            except HeadraceError as error:
+                failures.append(error)
+        return failures
+
+    def _follow(self) -> None:
+        with contextlib.closing(open_notes(self._job.notes)) as notes:
+            while not self._stopped.wait(LOOK_EVERY_SECONDS):
+                with contextlib.suppress(StoreUnavailableError):  # It may answer the next time.
+                    self._look(notes)
+
+    def _look(self, notes: NoteCopy) -> None:
+        """Take what is due, the oldest first; one that failed again after a pause."""
+        due = self._due(notes)
+        if not due or not self._may_read(notes):
+            return
+        for snapshot, seen in due:
+            now_ms = SystemClock().monotonic_ms()
+            if (self._not_before_ms.get(snapshot.name) or 0) > now_ms:
+                continue
+            with contextlib.suppress(RunHaltedError, RunBusyError):
+                try:
+                    self._take(notes, snapshot, seen)
+                except (StoreUnavailableError, RunBusyError):
+                    raise
+                except HeadraceError as error:
+                    self._failed(notes, snapshot, error)
+
+    def _may_read(self, notes: NoteCopy) -> bool:
+        """Say whether the job runs and follows the logs, or needs none."""
+        name = self._job.name
+        if Board(notes).wanted(name).state is not Desired.RUNNING:
+            return False
+        return is_only(notes, name) or not_followed(notes.store(name)) == []
+
+    def _due(self, notes: NoteCopy) -> Sequence[tuple[Snapshot, Progress]]:
+        mine = {route.source for route in Board(notes).routes(self._job.name)}
+        return [
+            (each, seen)
+            for each, seen in reversed(Snapshots(notes).all())
+            if each.source in mine and each.wanted is Desired.RUNNING and each.state(seen) in _DUE
+        ]
+
+    def _failed(self, notes: NoteCopy, snapshot: Snapshot, error: HeadraceError) -> None:
+        """Try again after a pause, or show the error and wait until a user resumes it."""
+        # What a range failed from may have any cause; its error is only a text.
+        cause = None if isinstance(error, ShardFailedError) else error
+        name = snapshot.name
+        again_ms = self._restarts.failed(name, SystemClock().monotonic_ms(), cause)
+        self._not_before_ms[name] = again_ms
+        self._log.error(
+            "snapshot_failed", snapshot=name, again=again_ms is not None, error=str(error)
+        )
+        if again_ms is not None:
+            seen = dict(_by_name(notes)).get(name, Progress())
+            Snapshots(notes).report(name, replace(seen, state=SnapshotState.WAITING))
+
+    def _take(self, notes: NoteCopy, snapshot: Snapshot, seen: Progress) -> None:
+        """Read what is left of the table.
+
+        Raises:
+            RunHaltedError: it is to be stopped.
+            RunBusyError: another process takes it.
+            HeadraceError: some of it could not be read, or delivered; the rest is done.
+
+        """
+        if seen.attempt != snapshot.attempt:
+            self._restarts.forget(snapshot.name)
+        # Here because it takes long to import, and is seldom needed.
+        from headrace.connector.hosting.snapshot_taking import Taking  # noqa: PLC0415
+
+        self._taking = taking = Taking(notes, snapshot, seen, self._job, self._stopped)
+        try:
+            taking.take()
+        finally:
+            self._taking = None
+        self._log.info("snapshot_completed", snapshot=snapshot.name, rows=taking.progress.rows)
+
+
+def is_only(notes: NoteCopy, job: str) -> bool:
+    """Say whether *job* delivers what a table holds, and no changes."""
+    catalogue = Catalogue(notes)
+    names = [route.source for route in catalogue.board.routes(job)]
+    found = [source for source in catalogue.sources() if source.name in names]
+    return bool(found) and all(source.is_snapshot_only for source in found)
+
+
+def _by_name(notes: NoteCopy) -> Iterator[tuple[str, Progress]]:
+    return ((each.name, seen) for each, seen in Snapshots(notes).all())
