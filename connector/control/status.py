@@ -127,7 +127,8 @@ def _with_snapshot(
     is_shown = state is SnapshotState.FAILED or not status.reason
     if state is SnapshotState.COMPLETED or not is_shown:
         return status
-    first, hint = _reason_and_hint(seen.problem)
+    first, _ = _reason_and_hint(seen.problem)
+    hint = f"RESUME SNAPSHOT '{snapshot.name}'" if state is SnapshotState.FAILED else ""
     said = f"{snapshot.name}: {state.value}, {seen.done} of {seen.ranges} ranges, {seen.rows} rows"
     said = "; ".join(filter(None, (status.reason, f"{said}: {first}" if first else said)))
     return replace(status, reason=said, hint=status.hint or hint)

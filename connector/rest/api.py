@@ -21,6 +21,7 @@ from headrace.connector.rest.exchange import RefusedError, answer, warning_heade
 from headrace.connector.rest.operations import BODY, Operation, document, served
 from headrace.connector.rest.schema import an, array, mapping, text
 from headrace.connector.rest.services import ServiceDoor
+from headrace.connector.rest.snapshots import SnapshotDoor
 from headrace.connector.rest.statements import StatementDoor
 from headrace.plugins.config.forms import json_schema
 from headrace.plugins.stores.kept_modes import ALL_LOGS, ModeOutcome
@@ -140,7 +141,8 @@ class ApiDoor:
     def __init__(self, doorway: Doorway) -> None:
         """Make the table of operations."""
         self._doorway = doorway
-        others = [*ServiceDoor(doorway).operations, *StatementDoor(doorway).operations]
+        doors = (ServiceDoor(doorway), StatementDoor(doorway), SnapshotDoor(doorway))
+        others = [operation for door in doors for operation in door.operations]
         self.operations = [*self._sinks(), *self._sources(), *self._others(), *others]
 
     def routes(self) -> Sequence[tuple[str, str, Any]]:

@@ -16,6 +16,7 @@ from headrace.connector.language.formatting import format_statement
 from headrace.connector.language.rendering import ResultTable
 from headrace.connector.language.statements import SteerSource, Verb
 from headrace.connector.stores.note_copy import NoteCopy
+from headrace.connector.stores.snapshots import SnapshotState
 from headrace.plugins import Problem
 
 WELL: Final = (Observed.RUNNING, Observed.PAUSED, Observed.STOPPED)
@@ -41,13 +42,15 @@ class Line:
 class Overview:
     """See the module. `lags` are by job: how far it is behind, or why that is not known.
 
-    `missing` are what has to be defined, each with the statement that does.
+    `missing` are what has to be defined, each with the statement that does. `failed_snapshots` are
+    the names of those that wait for a user.
     """
 
     lines: Sequence[Line]
     lags: Mapping[str, JobLag | str]
     errors: ResultTable
     missing: Sequence[Problem] = ()
+    failed_snapshots: Sequence[str] = ()
 
     @property
     def troubles(self) -> Sequence[str]:
@@ -76,6 +79,7 @@ class Overview:
         for line in self.lines:
             if line.status.state not in WELL:
                 yield f"{line.status.name} is {line.status.state.value}"
+        yield from (f"snapshot {name} is FAILED" for name in self.failed_snapshots)
         for job, lag in self.lags.items():
             if isinstance(lag, str):
                 continue
@@ -110,6 +114,11 @@ def overview_of(notes: NoteCopy, service: ControlService, job: Line | None = Non
         lags=lags,
         errors=errors_of(notes, [line.status for line in lines]),
         missing=undefined,
+        failed_snapshots=[
+            snapshot.name
+            for snapshot, seen in commands.snapshots()
+            if snapshot.state(seen) is SnapshotState.FAILED
+        ],
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from headrace.connector.commands.cli import main
 from headrace.connector.control.access.permission import CALLER, Caller, Role, UnauthorizedError
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.errors import BadSnapshotError, NotFoundError
@@ -193,6 +194,8 @@ def test_a_failure(made: Snapped, capsys: pytest.CaptureFixture[str]) -> None:
     assert "table_query" in shown["problem"]
     reason = made.execute("SHOW STATUS").rows[0][-1]
     assert f"{shown['snapshot']}: FAILED, 2 of 3 ranges, 3 rows: shard_failed" in reason
+    assert 1 == main(["status", str(made.job.folder / "state.db")])
+    assert f"snapshot {shown['snapshot']} is FAILED" in capsys.readouterr().out
     made.hold(T, ROWS)
     made.asked()
     assert 0 == made.job.run()  # It waits for a user.
