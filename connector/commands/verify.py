@@ -35,7 +35,10 @@ from headrace.connector.serde.decoding import Decoder
 from headrace.connector.serde.transforms.chain import Chain
 from headrace.connector.stores import StateFileError
 from headrace.connector.stores.job import Job
+from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
+from headrace.connector.stores.snapshots import Snapshots
+from headrace.connector.stores.target_state import Board
 from headrace.plugins import NO_ORIGIN, ConfigError, Problem, Sink, SinkOptions
 
 BOOKS_DIFFER_STATUS: Final = 4
@@ -70,12 +73,13 @@ def verify_main(arguments: Sequence[str]) -> int:
     books, failed = _committed(job)
     content, lost = _compared(job, books, given.processes) if given.sink else (None, ())
     with contextlib.closing(open_notes(job.notes, create=False)) as notes:
-        sources = failed_sources(notes, job.name)
+        sources, snapshots = failed_sources(notes, job.name), _snapshots(notes, job.name)
     wrong = books_differences(books)
     if given.json:
         summary = dict(books_summary(job.name, books, failed, sources))
         if content is not None:
             summary |= {"sink": content.json(), "sink_differences": list(lost)}
+        summary["snapshots"] = snapshots
         sys.stdout.write(json.dumps(summary, indent=1) + "\n")
     else:
         sys.stdout.writelines(f"{error}\n" for error in sources)
@@ -83,6 +87,10 @@ def verify_main(arguments: Sequence[str]) -> int:
         sys.stdout.write(figures_text(figures_of(books), called(given)))
         if given.books or given.by_split:
             _print_books(books, by_split=given.by_split)
+        sys.stdout.writelines(
+            f"{name}: {rows:,} rows of {source}, which are in no book\n"
+            for name, (source, rows) in snapshots.items()
+        )
         sys.stdout.write("" if content is None else content.text())
         said = "the books differ" if wrong else "the books balance"
         sys.stdout.write(f"{said}{' for what was read before that' if failed else ''}\n")
@@ -108,6 +116,13 @@ def _committed(job: Job) -> tuple[Sequence[SplitBooks], Mapping[str, str]]:
                 return books_of(stream_states(checkpoint, source), source, thorough=True), {}
             failed = failed_splits(store.seen(), [row.split for row in store.leases()])
             return committed_books(store, source, thorough=True), failed
+
+
+def _snapshots(notes: NoteCopy, job: str) -> Mapping[str, tuple[str, int]]:
+    """Return the snapshots of a job: the source of each, and the rows that were delivered."""
+    mine = {route.source for route in Board(notes).routes(job)}
+    found = Snapshots(notes).all()
+    return {each.name: (each.source, seen.rows) for each, seen in found if each.source in mine}
 
 
 def _compared(
@@ -142,7 +157,7 @@ def _opened(path: Path, name: str) -> tuple[Sink, ChangeNames]:
     # Without a schema store: it is asked for nothing, and nothing is published.
     encoder = Encoder(sink.encoding(), NO_ORIGIN, chain=chain, topic_of=sink.topic_of)
     decoder = Decoder.of(sink, {}, job.directory)
-    return sink, ChangeNames(sink.encoding(), encoder, schemas, decoder)
+    return sink, ChangeNames(sink.encoding(), encoder, schemas, decoder, origin=job.source.origin)
 
 
 def _print_books(books: Sequence[SplitBooks], *, by_split: bool) -> None:

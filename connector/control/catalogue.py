@@ -157,7 +157,7 @@ class Catalogue:
     def add_source(self, entry: SourceEntry, state: Desired = Desired.RUNNING) -> None:
         """Store a new source, and add it to the target state of its job."""
         self._notes.put_document(SOURCES, entry.name, entry)
-        job, snapshot = self._job_for(entry), entry.config.get(SNAPSHOT_KEY, NEVER)
+        job, snapshot = self._job_for(entry), entry.snapshot
         if snapshot == ONLY or (entry.start and self._begins_elsewhere(job, entry)):
             job = begin_apart(self._notes, job, entry.name)
         if snapshot != NEVER:
@@ -189,7 +189,7 @@ class Catalogue:
     def replace_source(self, entry: SourceEntry) -> None:
         """Replace the source of this name, and change its job."""
         before = self.source(entry.name)
-        kept, asked = (each.config.get(SNAPSHOT_KEY, NEVER) for each in (before, entry))
+        kept, asked = before.snapshot, entry.snapshot
         if kept != asked:
             hint = "SNAPSHOT DATA_SOURCE takes one now"
             said = f"is of a new source: expected {kept}, found {asked}"

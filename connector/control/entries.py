@@ -137,9 +137,9 @@ class SourceEntry:
         return self.options.cluster or ""
 
     @property
-    def is_snapshot_only(self) -> bool:
-        """Return whether it delivers what its table holds, and no changes."""
-        return self.config.get(SNAPSHOT_KEY) == ONLY
+    def snapshot(self) -> str:
+        """Return what it sends of the rows that its table has."""
+        return self.options.snapshot if SNAPSHOT_KEY in self.config else NEVER
 
     @property
     def word(self) -> str:

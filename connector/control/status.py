@@ -8,6 +8,7 @@ from typing import Final
 
 from headrace.connector.control.catalogue import Catalogue
 from headrace.connector.control.connector_config import whole_table
+from headrace.connector.control.entries import ONLY
 from headrace.connector.control.job_files import start_command
 from headrace.connector.foundation.processes import is_dead
 from headrace.connector.foundation.states import (
@@ -91,7 +92,7 @@ def connector_statuses(
         sources = catalogue.sources()
         tables = {s.name: ".".join(whole_table(s.table)) for s in sources}
         snapshots = _newest(Snapshots(notes).all()) if notes.all(ASKED) else {}
-        only = {s.name for s in sources if snapshots and s.is_snapshot_only}
+        only = {s.name for s in sources if snapshots and s.snapshot == ONLY}
         jobs: dict[str, _JobStatus] = {}
         found = []
         for route in board.routes():

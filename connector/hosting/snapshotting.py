@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from headrace.connector.control.catalogue import Catalogue
+from headrace.connector.control.entries import ONLY
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.states import Desired
 from headrace.connector.replay.errors import RunBusyError, RunHaltedError, ShardFailedError
@@ -166,7 +167,7 @@ def is_only(notes: NoteCopy, job: str) -> bool:
     catalogue = Catalogue(notes)
     names = [route.source for route in catalogue.board.routes(job)]
     found = [source for source in catalogue.sources() if source.name in names]
-    return bool(found) and all(source.is_snapshot_only for source in found)
+    return bool(found) and all(source.snapshot == ONLY for source in found)
 
 
 def _by_name(notes: NoteCopy) -> Iterator[tuple[str, Progress]]:

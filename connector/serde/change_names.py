@@ -15,10 +15,12 @@ from headrace.connector.serde.decoding import Decoder, UndecodableError
 from headrace.connector.serde.encoder import Encoder
 from headrace.connector.serde.transcode.names import NameReader
 from headrace.plugins import (
+    NO_ORIGIN,
     BadRecordError,
     ConfigError,
     Encoding,
     Headers,
+    Origin,
     Problem,
     RecordSchema,
     Stored,
@@ -83,9 +85,17 @@ class ChangeNames:
     """Reads the names of the changes that one job sent. For one thread."""
 
     def __init__(
-        self, wanted: Encoding, encoder: Encoder, schemas: Iterable[RecordSchema], decoder: Decoder
+        self,
+        wanted: Encoding,
+        encoder: Encoder,
+        schemas: Iterable[RecordSchema],
+        decoder: Decoder,
+        *,
+        origin: Origin = NO_ORIGIN,
     ) -> None:
         """*schemas* are those that the job knows; *encoder* and *decoder* are of its sink.
+
+        *origin* is that of its source.
 
         Raises:
             ConfigError: the job's messages do not say which changes they are.
@@ -118,6 +128,9 @@ class ChangeNames:
                 pieces = piece_of(shaped.value).parts
                 reader = NameReader(pieces, mutation=mutation, index=index)
                 self._readers[schema.schema_id] = schema.table, reader
+        # Where messages have no headers, these fields show that a row was read from a table.
+        prefix = "__" if wanted.envelope == _FLAT else ""
+        self._of_table = {f"{prefix}{name}": each for name, each in origin.of_table.items()}
         kind = _Row if wanted.envelope == _FLAT else _Document
         self._json: msgspec.json.Decoder[_Row | _Document] | None = None
         if not is_avro:
@@ -126,7 +139,7 @@ class ChangeNames:
     def of(self, stored: Stored) -> ChangeName | None:
         """Return which change a message is.
 
-        None: a tombstone, a control record, or the message of a replay.
+        None: a tombstone, a control record, or the message of a replay or a snapshot.
 
         Raises:
             BadRecordError: this job cannot have sent it.
@@ -145,6 +158,8 @@ class ChangeNames:
         content = self._decoder.content(stored, value, headers)
         schema_id = headers.get(SCHEMA_ID_HEADER, b"")
         if self._json is not None:
+            if not headers and self._is_of_table(content):
+                return None
             return self._of_json(content, stored, self._tables.get(schema_id, ""))
         found = self._readers.get(schema_id)
         if found is None:
@@ -156,6 +171,17 @@ class ChangeNames:
             self._whole[stored.headers] = found
         table, reader = found
         return table, reader.of(content, 0)
+
+    def _is_of_table(self, content: bytes) -> bool:
+        """Say whether a change in JSON was read from a table; what is no JSON was not."""
+        told = self._of_table
+        try:
+            document: object = msgspec.json.decode(content) if told else None
+        except msgspec.DecodeError:
+            return False
+        if not isinstance(document, dict):
+            return False
+        return all(document.get(name) == each for name, each in told.items())
 
     def _of_json(self, content: bytes, stored: Stored, table: str) -> ChangeName:
         assert self._json is not None  # noqa: S101 (asked for JSON only)

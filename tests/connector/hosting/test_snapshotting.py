@@ -105,7 +105,9 @@ def test_initial(made: Snapped) -> None:
     assert ("COMPLETED", "3/3", "5", "0") == tuple(
         shown[name] for name in ("state", "ranges", "rows", "lost")
     )
-    assert made.job.books()
+    verified = made.job.verified("--sink")
+    assert {shown["snapshot"]: [f"cdc.{T}", ROWS]} == verified["snapshots"]
+    assert (3, 0) == tuple(verified["sink"]["tables"][T][n] for n in ("found", "unknown"))
 
 
 def test_never(made: Snapped) -> None:
