@@ -173,7 +173,7 @@ class ChangeNames:
         return table, reader.of(content, 0)
 
     def _is_of_table(self, content: bytes) -> bool:
-        """Say whether a change in JSON was read from a table; what is no JSON was not."""
+        """Say whether a change in JSON was read from a table; other bytes were not."""
         told = self._of_table
         try:
             document: object = msgspec.json.decode(content) if told else None
