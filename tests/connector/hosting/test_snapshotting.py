@@ -380,6 +380,10 @@ def test_a_failure_is_tried_again(made: Snapped) -> None:
 
         until(looked, "it was never tried again")
         assert "FAILED" == made.only()["state"]
+        made.execute(f"RESUME SNAPSHOT '{made.only()['snapshot']}'")
+        taken._look(notes)  # noqa: SLF001 (the thread calls it each second)
+        assert "WAITING" == made.only()["state"]  # It has all attempts again.
+        until(looked, "it was never tried again")
         made.hold(T, ROWS)
         taken._look(notes)  # noqa: SLF001 (the thread calls it each second)
         assert "FAILED" == made.only()["state"]
@@ -523,7 +527,10 @@ def test_rows_and_changes_fold_to_the_table(made: Snapped, seed: int) -> None:
     assert 0 == made.job.run()
     sent = made.job.documents()
     assert {"table", *NODES} >= {each["node"] for each in sent} > {"table"}
-    expected = {f"0x{(b'k%d' % n).hex()}": f"0x{v.hex()}" for n, (v, _, _) in model.shown().items()}
+    expected = {
+        f"0x{(b'k%d' % number).hex()}": (f"0x{value.hex()}", end_s is not None)
+        for number, (value, _, end_s) in model.shown().items()
+    }
     for order in (sent, sent[::-1], dice.sample(sent, len(sent))):
         assert expected == folded(order)
 
@@ -541,8 +548,8 @@ def _selected(
     return [token.to_bytes(8, "big", signed=True), key, value, at_us.to_bytes(8, "big"), left]
 
 
-def folded(documents: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Fold change JSON by write time, in any order, as the page for consumers says."""
+def folded(documents: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, bool]]:
+    """Fold change JSON by write time: each value that lives, and whether it expires."""
     deleted: dict[str, int] = {}
     cells: dict[str, tuple[int, str, float]] = {}
     for each in documents:
@@ -550,13 +557,13 @@ def folded(documents: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         if each["op"] == "DELETE":
             deleted[key] = max(deleted.get(key, 0), each["timestamp"])
         for column in each.get("columns", {}).values():
-            end_s = column.get("expires", each.get("expires", float("inf")))
-            cell = column["ts"], column["value"], end_s or float("inf")
+            of_cell = column if "ttl" in column else each  # A cell may differ from its row.
+            cell = column["ts"], column["value"], of_cell.get("expires", float("inf"))
             if key not in cells or cell[:2] > cells[key][:2]:
                 cells[key] = cell
     now_s = time.time()
     return {
-        key: value
+        key: (value, end_s < float("inf"))
         for key, (at_us, value, end_s) in cells.items()
         if at_us > deleted.get(key, 0) and end_s > now_s
     }

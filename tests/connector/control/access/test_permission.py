@@ -199,6 +199,20 @@ def test_a_preview_needs_select(commands: Commands, connection: NoteCopy, cluste
         shown()
 
 
+def test_a_snapshot_needs_select(
+    commands: Commands, connection: NoteCopy, cluster: Cluster
+) -> None:
+    """A user without SELECT on a table cannot have its rows sent."""
+    config = {**CONFIG, "name": "y", "table": "u"}
+    commands.create_source(config)
+
+    with pytest.raises(UnauthorizedError, match=r"no SELECT permission on <table s\.u>"):
+        guarded(connection, cluster, "operator").snapshot_source(config)
+    cluster.readers.add(("operator", "s.u"))
+    name = guarded(connection, cluster, "operator").snapshot_source(config)
+    assert [name] == [snapshot.name for snapshot, _ in commands.snapshots()]
+
+
 def no_plugin(question: Mapping[str, object]) -> NoReturn:
     """Fail: no plugin may be asked."""
     raise AssertionError(question)
