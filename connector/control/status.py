@@ -122,6 +122,8 @@ def _with_snapshot(
 ) -> ConnectorStatus:
     """Return the status of a source with its newest snapshot, which is all of it if *is_only*."""
     state = snapshot.state(seen)
+    if is_only and status.desired is Desired.PAUSED:
+        return replace(status, state=Observed.PAUSED)
     if is_only and status.desired is Desired.RUNNING and state is not SnapshotState.WAITING:
         as_seen = _AS_SEEN.get(state, Observed.STOPPED)
         status = replace(status, state=as_seen, reason="", hint="")

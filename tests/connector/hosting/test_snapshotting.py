@@ -133,6 +133,26 @@ def test_only(made: Snapped) -> None:
     assert (ONLY_JOB, "STOPPED", "") == (row["job"], row["state"], row["reason"])
 
 
+def test_only_in_a_worker(made: Snapped) -> None:
+    """The job waits for other snapshots, and for its source when it is paused."""
+    made.execute(f"{SOURCE} AND snapshot = 'only' AND {OPTIONS};")
+    made.hold(T, ROWS)
+    host = Host(made.job.path, log=context().log, job=ONLY_JOB)
+    thread = threading.Thread(target=lambda: host.run(until_idle=False))
+    thread.start()
+    try:
+        until(lambda: made.only()["state"] == "COMPLETED", "it never ended")
+        made.execute(f"PAUSE DATA_SOURCE cdc ON TABLE {T}; {ASK}")
+        assert ["PAUSED"] * 2 == list(made.execute("SHOW STATUS").rows[0][3:5])
+        made.execute(f"RESUME DATA_SOURCE cdc ON TABLE {T}")
+        until(lambda: made.shown()[0]["state"] == "COMPLETED", "it never ended")
+    finally:
+        host.stop()
+        thread.join()
+
+    assert sorted(keys(T) * 2) == made.sent()
+
+
 def test_options_of_reading(made: Snapped, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages, ranges at a time, ranges and the rate are those of the source's options."""
     found: list[tuple[object, ...]] = []
@@ -287,6 +307,10 @@ def test_pause_stop_and_resume(made: Snapped) -> None:
     thread.start()
     try:
         until(lambda: made.node.slow in made.node.levels, "it never read")
+        shards = next(m for m in host.measures() if m.name == "headrace_run_shards")
+        assert {"PASS": 1, "STARTED": 1, "NOT_STARTED": 1} == {
+            labels["state"]: count for labels, count in shards.samples if count
+        }
         made.execute(f"PAUSE SNAPSHOT '{name}'")
         assert "PAUSED" == made.only()["state"]
         until(lambda: _seen(made) is SnapshotState.WAITING, "it never halted")
@@ -325,7 +349,7 @@ def test_what_is_stopped_is_over(made: Snapped) -> None:
 
 
 def test_not_before_the_logs_are_followed(made: Snapped) -> None:
-    """A table is not read before each split has a position: a change between would be lost."""
+    """A table is not read before each split has a position, nor while the source is paused."""
     made.execute(INITIAL)
     made.hold(T, ROWS)
     taken = Snapshotting(read_job(made.job.path), context().log)
@@ -335,6 +359,10 @@ def test_not_before_the_logs_are_followed(made: Snapped) -> None:
         taken._look(notes)  # noqa: SLF001 (the thread calls it each second)
         assert ("WAITING", {}) == (made.only()["state"], made.asked())
         followed(notes)
+        made.execute(f"PAUSE DATA_SOURCE cdc ON TABLE {T}")
+        taken._look(notes)  # noqa: SLF001 (the thread calls it each second)
+        assert ("WAITING", {}) == (made.only()["state"], made.asked())
+        made.execute(f"RESUME DATA_SOURCE cdc ON TABLE {T}")
         taken._look(notes)  # noqa: SLF001 (the thread calls it each second)
 
     assert ("COMPLETED", {T: RANGES}) == (made.only()["state"], made.asked())
