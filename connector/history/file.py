@@ -2,6 +2,7 @@
 
 All writers of a history commit through its lock, one after the other. Each gives its changes their
 arrivals within its transaction, so what a reader has seen is never preceded by what comes later.
+What the sink and the readers need of a store of changes is this class; they have no SQL.
 """
 
 import contextlib
@@ -9,9 +10,9 @@ import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -29,6 +30,7 @@ APPLICATION_ID: Final = 0x68646869  # "hdhi"
 VERSION: Final = 3
 BUSY_TIMEOUT_MS: Final = 5_000
 SETTLE_TIMEOUT_MS: Final = 250
+LOOK_UP_MAX: Final = 500  # States that one statement reads.
 CACHE_KIB: Final = 16_384
 PAGE_BYTES: Final = 8_192  # More make a change cheaper, and a small commit larger.
 _PRIMARY: Final = 0xFF  # Of an extended error code.
@@ -70,6 +72,10 @@ CREATE TABLE entries (
 """
 
 
+Blob = bytes | bytearray
+"""What is written as a blob; of bytes, Python's sqlite3 looks up how to adapt them: a µs each."""
+
+
 class Epoch(NamedTuple):
     """What is kept of changes from the arrival `since` on.
 
@@ -79,6 +85,54 @@ class Epoch(NamedTuple):
     since: int
     scopes: frozenset[str]
     states_since_us: int | None
+
+
+class Seed(NamedTuple):
+    """A snapshot that `run` reads. The logs have all that was written since `begun_us`.
+
+    All rows are known from the arrival `done` on; None as long as some were not read.
+    """
+
+    run: str
+    begun_us: int
+    done: int | None
+    rows: int
+
+
+class Change(NamedTuple):
+    """A change as it is kept: `row` is the name of its row, `before` what `images.packed` packs.
+
+    `schema` and `operation` are numbers.
+    """
+
+    arrival: int
+    bucket: int
+    schema: int
+    operation: int
+    written_us: int
+    key: bytes
+    row: bytes
+    change: bytes
+    before: bytes | None
+
+
+class Range(NamedTuple):
+    """Which changes are wanted: by arrival from `begin` on and before `end`, and by what they have.
+
+    Empty sets, and None, want all.
+    """
+
+    begin: int
+    end: int
+    buckets: frozenset[int] = frozenset()
+    operations: frozenset[int] = frozenset()
+    written_from_us: int | None = None
+    written_to_us: int | None = None
+    key: bytes | None = None
+
+
+_COLUMNS: Final = ", ".join(Change._fields)
+_MARKS: Final = ", ".join("?" * len(Change._fields))
 
 
 class HistoryFile:
@@ -272,6 +326,98 @@ class HistoryFile:
                 self.run("DELETE FROM states")
                 self.run("UPDATE about SET has_partitions = 0")
 
+    def seed(self, states_since_us: int | None) -> Seed | None:
+        """Return the seed of the states that are kept since then; None where no run was named."""
+        found = self.run(
+            "SELECT run, begun_us, done, row_count FROM seeds WHERE states_since_us = ?",
+            (states_since_us,),
+        )
+        return next((Seed(*row) for row in found), None)
+
+    def keep_seed(self, states_since_us: int | None, seed: Seed) -> None:
+        """Keep what a seed has reached. Within `writing`."""
+        self.run("INSERT OR REPLACE INTO seeds VALUES (?, ?, ?, ?, ?)", (states_since_us, *seed))
+
+    def writer(self, split: str) -> int:
+        """Return the epoch of a split's last writer; 0, if there was none."""
+        found = self.run("SELECT epoch FROM writers WHERE split = ?", (split,))
+        return next((int(epoch) for (epoch,) in found), 0)
+
+    def set_writer(self, split: str, epoch: int) -> None:
+        """Refuse what earlier writers of the split commit from now on. Within `writing`."""
+        self.run("INSERT OR REPLACE INTO writers VALUES (?, ?)", (split, epoch))
+
+    def entries(self, split: str) -> dict[str, bytes]:
+        """Return what is kept of a split besides its changes."""
+        found = self.run("SELECT name, value FROM entries WHERE split = ?", (split,))
+        return dict(found.fetchall())
+
+    def keep_entries(self, split: str, entries: Mapping[str, bytes | None]) -> None:
+        """Replace some of a split's entries; None removes one. Within `writing`."""
+        gone = [(split, name) for name, value in entries.items() if value is None]
+        new = [(split, name, value) for name, value in entries.items() if value is not None]
+        self.run_many("DELETE FROM entries WHERE split = ? AND name = ?", gone)
+        self.run_many("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", new)
+
+    def append(self, changes: Iterable[Sequence[Any]]) -> None:
+        """Append changes, each the fields of a `Change`. Within `writing`."""
+        self.run_many(f"INSERT INTO changes VALUES ({_MARKS})", changes)  # noqa: S608 (marks)
+
+    def append_plain(self, changes: Iterable[Sequence[Any]]) -> None:
+        """Append changes without `row` and `before`; for `bucket`, each has a hash. As `append`."""
+        self.run_many(
+            f"INSERT INTO changes VALUES (?, ? % {self.buckets}, ?, ?, ?, ?, x'', ?, NULL)",  # noqa: S608 (a number)
+            changes,
+        )
+
+    def changes(
+        self, wanted: Range, *, descending: bool = False, count_max: int = -1
+    ) -> Iterator[Change]:
+        """Yield changes in the order of their arrival, up to *count_max* if that is not negative.
+
+        Within `reading`.
+        """
+        which, values = _conditions(wanted)
+        order = "DESC" if descending else "ASC"
+        text = f"SELECT {_COLUMNS} FROM {which} ORDER BY arrival {order} LIMIT ?"  # noqa: S608 (all parts are ours)
+        return map(Change._make, self.run(text, (*values, count_max)))
+
+    def count(self, wanted: Range) -> int:
+        """Return how many changes there are."""
+        which, values = _conditions(wanted)
+        return int(self.run(f"SELECT count(*) FROM {which}", values).fetchone()[0])  # noqa: S608 (likewise)
+
+    def cuts(self, wanted: Range, size: int) -> list[int]:
+        """Return the arrivals at which parts of *size* changes begin, without the first one."""
+        which, values = _conditions(wanted)
+        numbered = f"SELECT arrival, row_number() OVER (ORDER BY arrival) AS number FROM {which}"  # noqa: S608 (likewise)
+        text = f"SELECT arrival FROM ({numbered}) WHERE number > 1 AND number % ? = 1 % ?"  # noqa: S608 (likewise)
+        return [cut for (cut,) in self.run(text, (*values, size, size))]
+
+    def states(
+        self, names: Sequence[tuple[bytes, bytes]]
+    ) -> Iterator[tuple[int, bytes, bytes, bytes]]:
+        """Yield the number, key, row and state of each row of *names* that has a state."""
+        for begin in range(0, len(names), LOOK_UP_MAX):
+            part = names[begin : begin + LOOK_UP_MAX]
+            marks = ", ".join(["(?, ?)"] * len(part))
+            yield from self.run(
+                f"WITH wanted (of, name) AS (VALUES {marks}) SELECT number, key, row, state "  # noqa: S608 (marks)
+                "FROM wanted CROSS JOIN states ON key = of AND row = name",
+                [bytearray(each) for name in part for each in name],
+            )
+
+    def states_of(self, key: bytes) -> list[tuple[bytes, bytes]]:
+        """Return the names and the states of all rows of a partition."""
+        return self.run("SELECT row, state FROM states WHERE key = ?", (key,)).fetchall()
+
+    def keep_states(
+        self, known: Iterable[tuple[Blob, int]], new: Iterable[tuple[Blob, Blob, Blob]]
+    ) -> None:
+        """Replace states by their numbers, and add new ones, each of a row. Within `writing`."""
+        self.run_many("UPDATE states SET state = ? WHERE number = ?", known)
+        self.run_many("INSERT INTO states (key, row, state) VALUES (?, ?, ?)", new)
+
     def schemas(self) -> dict[int, RecordSchema]:
         """Return the schemas of all changes, by their numbers."""
         rows = self.run("SELECT number, table_name, text, schema_id, key, value FROM schemas")
@@ -310,6 +456,26 @@ class HistoryFile:
         (last,) = found[-1]
         self.run("UPDATE about SET floor = max(floor, ?), removed = ?", (first, last))
         self.run("DELETE FROM changes WHERE arrival <= ?", (last,))
+
+
+def _conditions(wanted: Range) -> tuple[str, list[int | bytes]]:
+    """Return which rows of the file are wanted, and the values of conditions."""
+    conditions = ["arrival >= ?", "arrival < ?"]
+    values: list[int | bytes] = [wanted.begin, wanted.end]
+    for column, numbers in (("bucket", wanted.buckets), ("operation", wanted.operations)):
+        if numbers:
+            conditions.append(f"{column} IN ({', '.join('?' * len(numbers))})")
+            values += sorted(numbers)
+    for sign, bound in ((">=", wanted.written_from_us), ("<", wanted.written_to_us)):
+        if bound is not None:
+            conditions.append(f"written_us {sign} ?")
+            values.append(bound)
+    by_key = ""
+    if wanted.key is not None:
+        by_key = " INDEXED BY changes_of_key"
+        conditions.append("key = ?")
+        values.append(wanted.key)
+    return f"changes{by_key} WHERE {' AND '.join(conditions)}", values
 
 
 def _make(path: Path, table: str, buckets: int) -> None:

@@ -20,7 +20,6 @@ WIDE: Final = frozenset((Operation.DELETE_RANGE, Operation.DELETE_PARTITION))
 """What removes rows that it does not name."""
 PARTITION: Final = b""  # The row that a partition's own state has.
 GC_SECONDS: Final = 864_000  # Cassandra's default of gc_grace_seconds.
-LOOK_UP_MAX: Final = 500  # States that one statement reads.
 RANGES_MAX: Final = 64  # More are looked through for those that no late write can meet any more.
 
 _PACK: Final = msgspec.msgpack.Encoder()
@@ -87,17 +86,9 @@ class States:
         """Read the states of these rows, which `apply` and `partition` need."""
         unknown = sorted({*names}.difference(self._known))  # In the order of the file.
         self._known.update(dict.fromkeys(unknown))
-        for begin in range(0, len(unknown), LOOK_UP_MAX):
-            part = unknown[begin : begin + LOOK_UP_MAX]
-            values = ", ".join(["(?, ?)"] * len(part))
-            found = self._file.run(
-                f"WITH wanted (of, name) AS (VALUES {values}) SELECT number, key, row, state "  # noqa: S608 (marks)
-                "FROM wanted CROSS JOIN states ON key = of AND row = name",
-                [bytearray(each) for name in part for each in name],
-            )
-            for number, key, row, state in found:
-                self._known[key, row] = state
-                self._numbers[key, row] = number
+        for number, key, row, state in self._file.states(unknown):
+            self._known[key, row] = state
+            self._numbers[key, row] = number
 
     def apply(self, name: Name, fold: ByteFold) -> Before:
         """Fold the change that *fold* has read into the state of its row, or partition.
@@ -117,24 +108,19 @@ class States:
 
     def rows(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the rows of a partition that have a state, and these, by name."""
-        stored = self._file.run("SELECT row, state FROM states WHERE key = ?", (key,)).fetchall()
         mine = {row: state for (of, row), state in self._changed.items() if of == key}
-        for row, state in sorted((dict(stored) | mine).items()):
+        for row, state in sorted((dict(self._file.states_of(key)) | mine).items()):
             if row != PARTITION:
                 yield row, state
 
     def save(self) -> None:
         """Write what was changed."""
         numbers = self._numbers
-        self._file.run_many(
-            "UPDATE states SET state = ? WHERE number = ?",
-            ((bytearray(self._changed[n]), numbers[n]) for n in numbers if n in self._changed),
-        )
         new = sorted(self._changed.keys() - numbers.keys())  # In the order of the index.
         if any(row == PARTITION for _, row in new):
             self._file.note_partitions()
-        self._file.run_many(
-            "INSERT INTO states (key, row, state) VALUES (?, ?, ?)",
+        self._file.keep_states(
+            ((bytearray(self._changed[n]), numbers[n]) for n in numbers if n in self._changed),
             ((bytearray(n[0]), bytearray(n[1]), bytearray(self._changed[n])) for n in new),
         )
 

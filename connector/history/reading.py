@@ -18,7 +18,7 @@ from headrace.connector.history.errors import (
     ImageNotKeptError,
     QueryError,
 )
-from headrace.connector.history.file import Epoch, HistoryFile
+from headrace.connector.history.file import Change, Epoch, HistoryFile, Range, Seed
 from headrace.connector.history.images import (
     PARTITION,
     WIDE,
@@ -29,14 +29,12 @@ from headrace.connector.history.images import (
 )
 from headrace.connector.history.query import Event, Page, Place, Query
 from headrace.connector.history.rendering import EMPTY, Shape, newest_us
-from headrace.connector.history.seeding import Seed, seed_of
 from headrace.connector.rows.folding import NEVER, State
 from headrace.connector.rows.snapshots import MARK, is_doubtful
 from headrace.connector.serde.image_fields import POST, PRE
 from headrace.plugins import Clock, Document, Operation, Problem, RecordSchema
 from headrace.plugins.records.record import OPERATIONS
 
-_COLUMNS: Final = "arrival, bucket, schema, operation, written_us, key, row, change, before"
 _LATER: Final = 1 << 62
 _IMAGES: Final = frozenset((PRE, POST, LATEST))
 _LATEST: Final = frozenset((LATEST,))
@@ -128,9 +126,9 @@ class History:
 
     def count(self, query: Query) -> int:
         """Return how many changes a `fixed` query has, with those of `divided`."""
-        which, values = self._conditions(query, *_range(query, 0), self._key(query.key))
+        wanted = _wanted(query, *_range(query, 0), self._key(query.key))
         with self.file.reading():
-            return int(self.file.run(f"SELECT count(*) FROM {which}", values).fetchone()[0])  # noqa: S608 (likewise)
+            return self.file.count(wanted)
 
     def divided(self, query: Query, size: int) -> list[Query]:
         """Return queries of the parts of a `fixed` one, in its order: each of *size* changes.
@@ -142,12 +140,7 @@ class History:
         with self.file.reading():
             self._look_up_epochs()
             self._check(begin, end, self.scopes_of(query))
-            which, values = self._conditions(query, begin, end, self._key(query.key))
-            numbered = (
-                f"SELECT arrival, row_number() OVER (ORDER BY arrival) AS number FROM {which}"  # noqa: S608 (all parts are ours)
-            )
-            text = f"SELECT arrival FROM ({numbered}) WHERE number > 1 AND number % ? = 1 % ?"  # noqa: S608 (likewise)
-            cuts = [cut for (cut,) in self.file.run(text, (*values, size, size))]
+            cuts = self.file.cuts(_wanted(query, begin, end, self._key(query.key)), size)
         tokens = [query.after, *(Place(cut - 1, descending=False).token() for cut in cuts)]
         return [
             replace(query, after=token, until=until)
@@ -160,7 +153,7 @@ class History:
 
     def _look_up_epochs(self) -> None:
         epochs = self.file.epochs()
-        self._seeds = [(each, seed_of(self.file, each.states_since_us)) for each in epochs]
+        self._seeds = [(each, self.file.seed(each.states_since_us)) for each in epochs]
 
     def _settled(self, query: Query) -> int:
         """Return the first arrival that may still come, if possible none in the query's past."""
@@ -193,13 +186,10 @@ class History:
     ) -> tuple[list[Event], bool]:
         """Return up to `limit` events, and whether there are more."""
         wanted = self._key(query.key)
-        which, values = self._conditions(query, begin, end, wanted)
-        order = "DESC" if query.descending else "ASC"
-        text = f"SELECT {_COLUMNS} FROM {which} ORDER BY arrival {order}"  # noqa: S608 (all parts are ours)
         now_s = self.clock.wall_ms() // 1_000
         found: list[Event] = []
-        for stored in self.file.run(text, values):
-            change = Change(*stored)
+        asked = _wanted(query, begin, end, wanted)
+        for change in self.file.changes(asked, descending=query.descending):
             value = self.shape(change.schema).read(change.change)
             row = self.row_of(change, value)
             if wanted.values and not row.has(wanted.values):
@@ -208,30 +198,6 @@ class History:
                 return found, True
             found.append(self._event(change, row, value, scopes, now_s))
         return found, False
-
-    def _conditions(
-        self, query: Query, begin: int, end: int, wanted: "_Key"
-    ) -> tuple[str, list[int | bytes]]:
-        """Return which rows of the file may be events of *query*, and the values of conditions."""
-        conditions = ["arrival >= ?", "arrival < ?"]
-        values: list[int | bytes] = [begin, end]
-        for column, numbers in (
-            ("bucket", query.partitions),
-            ("operation", {OPERATIONS.index(each) for each in query.operations}),
-        ):
-            if numbers:
-                conditions.append(f"{column} IN ({', '.join('?' * len(numbers))})")
-                values += sorted(numbers)
-        for sign, bound in ((">=", query.written_from_us), ("<", query.written_to_us)):
-            if bound is not None:
-                conditions.append(f"written_us {sign} ?")
-                values.append(bound)
-        by_key = ""
-        if wanted.content is not None:
-            by_key = " INDEXED BY changes_of_key"
-            conditions.append("key = ?")
-            values.append(wanted.content)
-        return f"changes{by_key} WHERE {' AND '.join(conditions)}", values
 
     def _key(self, values: Document) -> "_Key":
         """Return what changes of this key have. Raises QueryError."""
@@ -254,11 +220,10 @@ class History:
             HistoryBusyError: another process kept the file locked.
 
         """
-        text = f"SELECT {_COLUMNS} FROM changes WHERE arrival > ? ORDER BY arrival LIMIT ?"  # noqa: S608 (all parts are ours)
         with self.file.reading():
             if behind < self.file.removed():
                 raise _truncated("position", self.file.floor())
-            found = [Change(*row) for row in self.file.run(text, (behind, count_max))]
+            found = list(self.file.changes(Range(behind + 1, _LATER), count_max=count_max))
             if found:
                 self._look_up_epochs()
                 self._check_kept(found[0].arrival, found[-1].arrival + 1, scopes)
@@ -345,11 +310,8 @@ class History:
         }
 
     def _with_latest(self, event: Event, stored: "Change", row: "Row", now_s: int) -> Event:
-        found = self.file.run(
-            "SELECT row, state FROM states WHERE key = ? AND row IN (?, ?)",
-            (stored.key, stored.row, PARTITION),
-        )
-        states = {name: state_of(content) for name, content in found}
+        names = sorted({(stored.key, stored.row), (stored.key, PARTITION)})
+        states = {row: state_of(content) for _, _, row, content in self.file.states(names)}
         partition = None if stored.row == PARTITION else states.get(PARTITION)
         found_now, coverage = states.get(stored.row), self._coverage(_LATER)
         latest, is_whole = row.image(found_now, partition, now_s, coverage)
@@ -376,6 +338,19 @@ def _range(query: Query, may_come: int) -> tuple[int, int]:
     return begin, end
 
 
+def _wanted(query: Query, begin: int, end: int, key: "_Key") -> Range:
+    """Return which changes may be events of *query*."""
+    return Range(
+        begin,
+        end,
+        buckets=query.partitions,
+        operations=frozenset(OPERATIONS.index(each) for each in query.operations),
+        written_from_us=query.written_from_us,
+        written_to_us=query.written_to_us,
+        key=key.content,
+    )
+
+
 def _truncated(key: str, floor: int) -> HistoryTruncatedError:
     first = arrival.time_text(arrival.ms_of(floor))
     hint = f"begin at {first} or later; ALTER CDC … WITH retention = keeps more from now on"
@@ -392,20 +367,6 @@ def _not_kept(scope: str, since: int, until: int) -> Problem:
         f"the {scope} image was not kept from {begin} to {end}",
         "ask for another time; or for the change alone: SELECT /*+ CDC_INCLUDE(CHANGE) */",
     )
-
-
-class Change(NamedTuple):
-    """A row of the table `changes`."""
-
-    arrival: int
-    bucket: int
-    schema: int
-    operation: int
-    written_us: int
-    key: bytes
-    row: bytes
-    change: bytes
-    before: bytes | None
 
 
 class Coverage(NamedTuple):

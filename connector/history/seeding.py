@@ -4,14 +4,14 @@ Bulk work reads the snapshot, as for a backfill, and writes it through `RowWrite
 which run does, and from which arrival on all rows of the table are known.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from headrace import plugins
 from headrace.connector.history import arrival
 from headrace.connector.history.errors import HistorySeedError
-from headrace.connector.history.file import HistoryFile
+from headrace.connector.history.file import HistoryFile, Seed
 from headrace.connector.history.images import PARTITION, row_name, state_of
 from headrace.connector.rows.folding import TableView
 from headrace.connector.rows.snapshots import seeded
@@ -21,48 +21,27 @@ from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
 _PACK: Final = msgspec.msgpack.Encoder()
 
 
-class Seed(NamedTuple):
-    """A snapshot that `run` reads. The logs have all that was written since `begun_us`.
-
-    All rows are known from the arrival `done` on; None as long as some were not read.
-    """
-
-    run: str
-    begun_us: int
-    done: int | None
-    rows: int
-
-
-def seed_of(file: HistoryFile, states_since_us: int | None) -> Seed | None:
-    """Return the seed of the states that are kept since then; None where no run was named."""
-    found = file.run(
-        "SELECT run, begun_us, done, row_count FROM seeds WHERE states_since_us = ?",
-        (states_since_us,),
-    )
-    return next((Seed(*row) for row in found), None)
-
-
 def seed_now(file: HistoryFile) -> Seed | None:
     """Return the seed of the states that are kept now."""
     epochs = file.epochs()
-    return seed_of(file, epochs[-1].states_since_us) if epochs else None
+    return file.seed(epochs[-1].states_since_us) if epochs else None
 
 
 def begin_seed(file: HistoryFile, run: str, now_us: int) -> None:
     """Let *run* write rows from now on, and no other. Raises as `HistoryFile.writing`."""
     with file.writing():
         since_us = file.epochs()[-1].states_since_us
-        known = seed_of(file, since_us)
-        begun_us = now_us if known is None else known.begun_us
-        row = since_us, run, begun_us, 0 if known is None else known.rows
-        file.run("INSERT OR REPLACE INTO seeds VALUES (?, ?, ?, NULL, ?)", row)
+        known = file.seed(since_us) or Seed(run, now_us, None, 0)
+        file.keep_seed(since_us, known._replace(run=run, done=None))
 
 
 def end_seed(file: HistoryFile, now_ms: int) -> None:
     """Note that all rows were read. Raises as `HistoryFile.writing`."""
     with file.writing():
-        row = arrival.next_after(file.last(), now_ms), file.epochs()[-1].states_since_us
-        file.run("UPDATE seeds SET done = ? WHERE states_since_us = ? AND done IS NULL", row)
+        since_us, seed = file.epochs()[-1].states_since_us, seed_now(file)
+        if seed is not None and seed.done is None:
+            done = arrival.next_after(file.last(), now_ms)
+            file.keep_seed(since_us, seed._replace(done=done))
 
 
 class RowWriter(plugins.Writer):
@@ -99,8 +78,8 @@ class RowWriter(plugins.Writer):
             for key, content, headers in parts:
                 shape = self._shapes[dict(headers)[SCHEMA_ID_HEADER]]
                 self._fold(key or b"", shape, shape.read(content), seed.begun_us, read_us)
-            count = seed.rows + len(encoded)
-            self._file.run("UPDATE seeds SET row_count = ? WHERE run = ?", (count, self._run))
+            since_us = self._file.epochs()[-1].states_since_us
+            self._file.keep_seed(since_us, seed._replace(rows=seed.rows + len(encoded)))
         settle(range(len(encoded)))
 
     def drain(self, deadline_ms: int) -> bool:  # noqa: ARG002 (nothing is ever unsettled)
@@ -115,17 +94,13 @@ class RowWriter(plugins.Writer):
         self, key: bytes, shape: "_Shape", value: plugins.Document, begun_us: int, read_us: int
     ) -> None:
         row = row_name(value, shape.view)
-        stored = self._file.run("SELECT state FROM states WHERE key = ? AND row = ?", (key, row))
-        found = stored.fetchone()
-        state = seeded(state_of(found and found[0]), value, shape.view, begun_us, read_us)
+        found = next(self._file.states([(key, row)]), None)
+        state = seeded(state_of(found and found[3]), value, shape.view, begun_us, read_us)
         if row == PARTITION:
             self._file.note_partitions()
-        made = key, row, _PACK.encode(state)
-        self._file.run(
-            "INSERT INTO states (key, row, state) VALUES (?, ?, ?) "
-            "ON CONFLICT DO UPDATE SET state = excluded.state",
-            made,
-        )
+        content = _PACK.encode(state)
+        known, new = ([], [(key, row, content)]) if found is None else ([(content, found[0])], [])
+        self._file.keep_states(known, new)
 
 
 class _Shape:

@@ -167,17 +167,12 @@ class HistoryWriter(plugins.TransactionalWriter):
         self._submitted = []
         try:
             with self._file.writing():
-                found = self._file.run("SELECT epoch FROM writers WHERE split = ?", (self._split,))
-                epoch = next((one for (one,) in found), 0)
+                epoch = self._file.writer(self._split)
                 if epoch > self._epoch > 0:
                     raise self._fenced()
                 self._epoch = epoch + 1
-                row = self._split, self._epoch
-                self._file.run("INSERT OR REPLACE INTO writers VALUES (?, ?)", row)
-                entries = self._file.run(
-                    "SELECT name, value FROM entries WHERE split = ?", (self._split,)
-                )
-                return dict(entries.fetchall())
+                self._file.set_writer(self._split, self._epoch)
+                return self._file.entries(self._split)
         except HistoryBusyError:
             return None
 
@@ -210,12 +205,11 @@ class HistoryWriter(plugins.TransactionalWriter):
         del deadline_ms
         try:
             with self._file.writing():
-                found = self._file.run("SELECT epoch FROM writers WHERE split = ?", (self._split,))
-                if found.fetchone() != (self._epoch,):
+                if self._file.writer(self._split) != self._epoch:
                     raise self._fenced()
                 self._check_scopes()
                 self._append()
-                self._keep(entries)
+                self._file.keep_entries(self._split, entries)
         except HistoryBusyError as error:
             self._submitted = []
             self._shapes = {}  # Numbers that this transaction gave are not kept.
@@ -238,12 +232,6 @@ class HistoryWriter(plugins.TransactionalWriter):
             what = "another worker keeps other images: this one has not seen ALTER CDC yet"
             raise HistoryBusyError(what, place=self.place)
 
-    def _keep(self, entries: Mapping[str, bytes | None]) -> None:
-        gone = [(self._split, name) for name, value in entries.items() if value is None]
-        new = [(self._split, name, value) for name, value in entries.items() if value is not None]
-        self._file.run_many("DELETE FROM entries WHERE split = ? AND name = ?", gone)
-        self._file.run_many("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", new)
-
     def _append(self) -> None:
         now_ms = self._clock.wall_ms()
         first = end = arrival.next_after(self._file.last(), now_ms)
@@ -265,13 +253,9 @@ class HistoryWriter(plugins.TransactionalWriter):
         states.look_up(chain.from_iterable(names))
         if self._file.has_partitions():
             states.look_up((key, PARTITION) for each in names for key, _ in each)
-        before = "?" if self._keeps_before else "NULL"
         numbers = count(first)
         for encoded, mine in zip(self._submitted, names, strict=True):
-            self._file.run_many(
-                f"INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?, ?, {before})",  # noqa: S608 (a mark)
-                self._with_states(encoded, mine, states, numbers),
-            )
+            self._file.append(self._with_states(encoded, mine, states, numbers))
         states.save()
         return next(numbers) - first
 
@@ -304,14 +288,11 @@ class HistoryWriter(plugins.TransactionalWriter):
             numbers,
             map(shape.operations.__getitem__, operations),  # Those of all schemas of a table.
             times,
-            map(bytearray, whole),  # Of bytes, Python's sqlite3 looks up how to adapt them: a µs.
+            map(bytearray, whole),
             map(bytearray, encoded.values),
             strict=False,
         )
-        self._file.run_many(
-            f"INSERT INTO changes VALUES (?, ? % {self._file.buckets}, ?, ?, ?, ?, x'', ?, NULL)",  # noqa: S608 (a number)
-            rows,
-        )
+        self._file.append_plain(rows)
 
     def _with_states(
         self,
@@ -332,12 +313,12 @@ class HistoryWriter(plugins.TransactionalWriter):
             found = states.apply(name, fold)
             head = crc32(key) % buckets, shape.number, operation, fold.written_us
             made = next(numbers), *head, bytearray(key), bytearray(row), bytearray(content)
-            yield (*made, bytearray(packed(found))) if keeps else made
+            yield *made, bytearray(packed(found)) if keeps else None
             if expands and operation in _WIDE:
                 for removed, state in _removed(shape, states, key, found[0], content):
                     parts = map(bytearray, (key, removed, content))
                     made = next(numbers), *head[:2], _DELETE, head[3], *parts
-                    yield (*made, bytearray(packed((state, found[0])))) if keeps else made
+                    yield *made, bytearray(packed((state, found[0]))) if keeps else None
 
     def _shape(self, headers: plugins.Headers) -> _Shape:
         known = self._shapes.get(headers)

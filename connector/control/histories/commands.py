@@ -25,11 +25,11 @@ from headrace.connector.history.arrival import ms_of, time_text
 from headrace.connector.history.config import LATEST, SNAPSHOT, HistoryConfig
 from headrace.connector.history.durations import duration_ms
 from headrace.connector.history.errors import HistoryFileError, HistoryMissingError
-from headrace.connector.history.file import HistoryFile
+from headrace.connector.history.file import HistoryFile, Seed
 from headrace.connector.history.following import poll, tail
 from headrace.connector.history.query import Query
 from headrace.connector.history.reading import History
-from headrace.connector.history.seeding import Seed, seed_now
+from headrace.connector.history.seeding import seed_now
 from headrace.connector.language.formatting import format_statement
 from headrace.connector.language.rendering import STATEMENT_COLUMN, ResultTable, StatementWarning
 from headrace.connector.language.statements import (
