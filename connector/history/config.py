@@ -12,6 +12,7 @@ from headrace.connector.serde.image_fields import POST, PRE
 CHANGE: Final = "change"
 LATEST: Final = "latest"
 SNAPSHOT: Final = "snapshot"
+TTL_EVENTS: Final = "ttl_events"  # Among the scopes that are kept.
 SCOPES: Final = (CHANGE, PRE, POST, LATEST)
 BUCKETS_MAX: Final = 1024
 
@@ -49,6 +50,11 @@ class HistoryConfig(plugins.SinkOptions):
         "Besides the deletion of a range or a partition, keep a DELETE of each row it removes.",
         default=False,
     )
+    ttl_events: bool = plugins.option(
+        "Also keep an event, with its images, for each row that loses values because their time to "
+        "live ended.",
+        default=False,
+    )
 
     def __post_init__(self) -> None:
         """Refuse what cannot be kept."""
@@ -62,6 +68,10 @@ class HistoryConfig(plugins.SinkOptions):
             problems.append(plugins.Problem("table", "expected keyspace.table"))
         if not self.path.strip("/") or self.path.endswith("/"):
             problems.append(plugins.Problem("path", f"{self.path!r} names no file"))
+        if self.ttl_events and LATEST not in self.scopes:
+            hint = "INCLUDE one of pre, post and latest"
+            what = "needs the states of rows, which are kept for images"
+            problems.append(plugins.Problem(TTL_EVENTS, what, hint))
         if self.transforms:
             what = "a history keeps changes as they are, without transforms"
             problems.append(plugins.Problem("transforms", what))
@@ -77,9 +87,8 @@ class HistoryConfig(plugins.SinkOptions):
     @property
     def scopes(self) -> frozenset[str]:
         """Return what is kept: each change, and for a pre or a post image all that makes both."""
-        if not {PRE, POST}.isdisjoint(self.include):
-            return frozenset(SCOPES)
-        return frozenset((CHANGE, *self.include))
+        kept = SCOPES if not {PRE, POST}.isdisjoint(self.include) else (CHANGE, *self.include)
+        return frozenset((*kept, TTL_EVENTS) if self.ttl_events else kept)
 
     @property
     def retention_ms(self) -> int:

@@ -27,7 +27,7 @@ from headrace.connector.stores.sqlite.place import remote_file_system
 from headrace.plugins import HeadraceError, Origin, RecordSchema
 
 APPLICATION_ID: Final = 0x68646869  # "hdhi"
-VERSION: Final = 3
+VERSION: Final = 4
 BUSY_TIMEOUT_MS: Final = 5_000
 SETTLE_TIMEOUT_MS: Final = 250
 LOOK_UP_MAX: Final = 500  # States that one statement reads.
@@ -37,7 +37,8 @@ _PRIMARY: Final = 0xFF  # Of an extended error code.
 _BUSY: Final = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
 
 # A partition's own state has the row x''. New states are appended, and only their index is in the
-# order of keys: one commit writes fewer pages. `before` is what `images.packed` packs.
+# order of keys: one commit writes fewer pages. `before` is what `images.packed` packs. `expires` is
+# when a state loses a value next, in seconds, for `images.Expiries`.
 _TABLES: Final = """
 CREATE TABLE about (
     one INTEGER PRIMARY KEY CHECK (one = 1), table_name TEXT NOT NULL, buckets INTEGER NOT NULL,
@@ -58,9 +59,11 @@ CREATE TABLE changes (
 ) STRICT;
 CREATE INDEX changes_of_key ON changes (key);
 CREATE TABLE states (
-    number INTEGER PRIMARY KEY, key BLOB NOT NULL, row BLOB NOT NULL, state BLOB NOT NULL
+    number INTEGER PRIMARY KEY, key BLOB NOT NULL, row BLOB NOT NULL, state BLOB NOT NULL,
+    expires INTEGER
 ) STRICT;
 CREATE UNIQUE INDEX states_of_row ON states (key, row);
+CREATE INDEX states_by_expiry ON states (expires) WHERE expires IS NOT NULL;
 CREATE TABLE seeds (
     states_since_us INTEGER PRIMARY KEY, run TEXT NOT NULL, begun_us INTEGER NOT NULL,
     done INTEGER, row_count INTEGER NOT NULL
@@ -102,7 +105,7 @@ class Seed(NamedTuple):
 class Change(NamedTuple):
     """A change as it is kept: `row` is the name of its row, `before` what `images.packed` packs.
 
-    `schema` and `operation` are numbers.
+    `schema` is a number, and so is `operation`, of `images.KEPT`.
     """
 
     arrival: int
@@ -284,12 +287,21 @@ class HistoryFile:
 
         """
         promised = arrival.first_of(until_ms) - 1
-        if self.last() >= promised or not os.access(self.path, os.W_OK):
-            return
+        if self.last() < promised and self.can_write():
+            with self.settling():
+                self.run("UPDATE about SET last = max(last, ?)", (promised,))
+
+    def can_write(self) -> bool:
+        """Say whether this process may write the file."""
+        return os.access(self.path, os.W_OK)
+
+    @contextlib.contextmanager
+    def settling(self) -> Iterator[None]:
+        """Be as `writing`, for a reader, which waits less for a commit that is under way."""
         self.run(f"PRAGMA busy_timeout = {SETTLE_TIMEOUT_MS}")
         try:
             with self.writing():
-                self.run("UPDATE about SET last = max(last, ?)", (promised,))
+                yield
         finally:
             self.run(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
 
@@ -412,11 +424,32 @@ class HistoryFile:
         return self.run("SELECT row, state FROM states WHERE key = ?", (key,)).fetchall()
 
     def keep_states(
-        self, known: Iterable[tuple[Blob, int]], new: Iterable[tuple[Blob, Blob, Blob]]
+        self,
+        known: Iterable[tuple[Blob, int | None, int]],
+        new: Iterable[tuple[Blob, Blob, Blob, int | None]],
     ) -> None:
-        """Replace states by their numbers, and add new ones, each of a row. Within `writing`."""
-        self.run_many("UPDATE states SET state = ? WHERE number = ?", known)
-        self.run_many("INSERT INTO states (key, row, state) VALUES (?, ?, ?)", new)
+        """Replace states by their numbers, and add new ones, each of a row. Within `writing`.
+
+        Each has the second at which `due` returns it.
+        """
+        self.run_many("UPDATE states SET state = ?, expires = ? WHERE number = ?", known)
+        self.run_many("INSERT INTO states (key, row, state, expires) VALUES (?, ?, ?, ?)", new)
+
+    def due(self, until_s: int, count_max: int) -> list[tuple[int, bytes, bytes, bytes, int]]:
+        """Return states that expire by then, the first first, with numbers, names and seconds."""
+        text = (
+            "SELECT number, key, row, state, expires FROM states WHERE expires <= ? "
+            "ORDER BY expires, number LIMIT ?"
+        )
+        return self.run(text, (until_s, count_max)).fetchall()
+
+    def set_expiries(self, expiries: Iterable[tuple[int | None, int]]) -> None:
+        """Set when states are due again, by their numbers. Within `writing`."""
+        self.run_many("UPDATE states SET expires = ? WHERE number = ?", expiries)
+
+    def newest_schema(self) -> int:
+        """Return the number of the schema that came last; 0, as long as there is no change."""
+        return int(self.run("SELECT ifnull(max(number), 0) FROM schemas").fetchone()[0])
 
     def schemas(self) -> dict[int, RecordSchema]:
         """Return the schemas of all changes, by their numbers."""

@@ -3,22 +3,35 @@
 A row's state has every value with its write time, so the fold is exact whatever the order of
 arrival. The state of a partition has its deletions, ranges, and static columns. What a change found
 (`before`) is both states as they were; nothing is rendered before someone asks.
+
+What expires changes no state. Where events of it are kept, those that are due arrive before the
+next commit folds anything: so images of a row follow each other without a step in between.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
+from zlib import crc32
 
 import msgspec
 
+from headrace.connector.history import arrival
+from headrace.connector.history.config import TTL_EVENTS
 from headrace.connector.history.file import HistoryFile
 from headrace.connector.rows.byte_folding import ByteFold
-from headrace.connector.rows.folding import State, TableView
+from headrace.connector.rows.folding import State, TableView, columns_of, shown_columns
 from headrace.connector.rows.message_pack import BadStateError
+from headrace.connector.serde.image_fields import PRE
 from headrace.plugins import Document, Operation
+from headrace.plugins.records.record import OPERATIONS
 
 WIDE: Final = frozenset((Operation.DELETE_RANGE, Operation.DELETE_PARTITION))
 """What removes rows that it does not name."""
+GONE: Final = len(OPERATIONS)  # The number of the event of a row whose last value expired,
+LESS: Final = GONE + 1  # and of one that lost values; of static columns always this.
+KEPT: Final = (*OPERATIONS, Operation.DELETE, Operation.UPDATE)
+"""What a change does, by the number that the file has; those from GONE on expired."""
 PARTITION: Final = b""  # The row that a partition's own state has.
+EXPIRED_MAX: Final = 1_000  # States of which one transaction keeps what expired.
 GC_SECONDS: Final = 864_000  # Cassandra's default of gc_grace_seconds.
 RANGES_MAX: Final = 64  # More are looked through for those that no late write can meet any more.
 
@@ -75,9 +88,10 @@ def state_of(content: bytes | None) -> State | None:
 class States:
     """The states of rows within one transaction: read in groups, written at its end by `save`."""
 
-    def __init__(self, file: HistoryFile) -> None:
-        """Use *file*, within `writing`."""
+    def __init__(self, file: HistoryFile, settled_s: int | None) -> None:
+        """Use *file*, within `writing`; *settled_s* is what `Expiries.settle` returned."""
         self._file = file
+        self._settled_s = settled_s
         self._known: dict[Name, bytes | None] = {}
         self._numbers: dict[Name, int] = {}  # Of those in the file.
         self._changed: dict[Name, bytes] = {}
@@ -120,9 +134,110 @@ class States:
         if any(row == PARTITION for _, row in new):
             self._file.note_partitions()
         self._file.keep_states(
-            ((bytearray(self._changed[n]), numbers[n]) for n in numbers if n in self._changed),
-            ((bytearray(n[0]), bytearray(n[1]), bytearray(self._changed[n])) for n in new),
+            ((*self._state(name), numbers[name]) for name in numbers if name in self._changed),
+            ((bytearray(n[0]), bytearray(n[1]), *self._state(n)) for n in new),
         )
+
+    def _state(self, name: Name) -> tuple[bytearray, int | None]:
+        state = self._changed[name]
+        return bytearray(state), next_expiry(state, self._settled_s)
+
+
+class Expiries:
+    """Appends what expired: for each row and second an event, if the row then shows less."""
+
+    def __init__(self, file: HistoryFile) -> None:
+        """Use *file*."""
+        self._file = file
+        self._views: dict[int, TableView] = {}
+
+    def is_due(self, now_ms: int) -> bool:
+        """Say whether `append` has something to do. Raises as `HistoryFile.reading`."""
+        with self._file.reading():
+            epochs = self._file.epochs()
+            is_kept = bool(epochs) and TTL_EVENTS in epochs[-1].scopes
+            return is_kept and bool(self._file.due(self._second(now_ms), 1))
+
+    def settle(self, now_ms: int) -> int | None:
+        """Append all that is due, within `writing`; return the second up to which it is.
+
+        None, if such events are not kept.
+        """
+        if TTL_EVENTS not in self._file.epochs()[-1].scopes:
+            return None
+        while self.append(now_ms):
+            pass
+        return self._second(now_ms)
+
+    def append(self, now_ms: int) -> bool:
+        """Append events of up to EXPIRED_MAX states, within `writing`; say if any were due."""
+        file = self._file
+        due = file.due(self._second(now_ms), EXPIRED_MAX)
+        if not due:
+            return False
+        schema = file.newest_schema()
+        view = self._view(schema)
+        keeps = PRE in file.epochs()[-1].scopes
+        partitions = {key: state for _, key, _, state in file.states(_partitions(due))}
+        first = arrival.next_after(file.last(), now_ms)
+        made: list[tuple[object, ...]] = []
+        next_ones: list[tuple[int | None, int]] = []
+        for number, key, row, content, at_s in due:
+            around = None if row == PARTITION else partitions.get(key)
+            before, after = (_shown(view, row, (content, around), s) for s in (at_s - 1, at_s))
+            if before != after:
+                operation = GONE if after is None else LESS
+                head = first + len(made), crc32(key) % file.buckets, schema, operation
+                name = bytearray(key), bytearray(row), b""
+                found = bytearray(packed((content, around))) if keeps else None
+                made.append((*head, at_s * 1_000_000, *name, found))
+            next_ones.append((next_expiry(content, at_s), number))
+        file.append(made)
+        file.set_expiries(next_ones)
+        if made:
+            file.set_last(first + len(made) - 1)
+        return True
+
+    def _second(self, now_ms: int) -> int:
+        """Return the second in which the next change arrives: its images are as of then."""
+        return arrival.ms_of(arrival.next_after(self._file.last(), now_ms)) // 1_000
+
+    def _view(self, number: int) -> TableView:
+        if number not in self._views:
+            self._views[number] = TableView(self._file.schemas()[number])
+        return self._views[number]
+
+
+def _partitions(due: Iterable[tuple[int, bytes, bytes, bytes, int]]) -> list[Name]:
+    return sorted({(key, PARTITION) for _, key, row, _, _ in due if row != PARTITION})
+
+
+def _shown(view: TableView, row: bytes, states: Before, at_s: int) -> Document | None:
+    """Return what is shown of a row, or of static columns, at *at_s*; None if there is no row."""
+    state, around = state_of(states[0]), state_of(states[1])
+    assert state is not None  # noqa: S101 (it has one)
+    if row == PARTITION:
+        found: Document | None = shown_columns(state["columns"], state["deleted"], at_s)
+    else:
+        found = columns_of(view, clustering_of(row), state, around, at_s)
+    return found and {name: value for name, value in found.items() if name in view.types}
+
+
+def next_expiry(content: bytes, after_s: int | None) -> int | None:
+    """Return the second behind *after_s* at which a state loses a value; None if it loses none.
+
+    None also without *after_s*.
+    """
+    if after_s is None:
+        return None
+    state = state_of(content)
+    assert state is not None  # noqa: S101 (it has one)
+    _, has_expiry, expires = state.get("live", (0, False, 0))
+    times = [expires] if has_expiry else []
+    for column in state["columns"].values():
+        cells = column["cells"].values() if isinstance(column, Mapping) else (column,)
+        times += [cell[1] for cell in cells if cell[1] is not None]
+    return min((at_s for at_s in times if at_s > after_s), default=None)
 
 
 def _without_old_ranges(state: bytes) -> bytes:

@@ -22,6 +22,12 @@ EVENT_TYPES: Final[Mapping[Operation, str]] = {
     Operation.DELETE_PARTITION: "partition_delete",
 }
 
+# What of these expired.
+_TTL_TYPES: Final[Mapping[Operation, str]] = {
+    Operation.UPDATE: "ttl_update",
+    Operation.DELETE: "ttl_delete",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
@@ -57,7 +63,8 @@ class Event:
     is None, and so is the post image of a deletion. `partial` says that columns of the images may
     be missing, because the history did not see all of the row's past: a column that is unknown is
     absent, one that is null is None. `derived` is a row that the deletion of a range or a partition
-    removed. A change that is not `effective` lost against newer ones, whole.
+    removed. A change that is not `effective` lost against newer ones, whole. What `expired` no
+    client wrote: a row is gone, or lost values, at the time `written_us`.
     """
 
     arrival: int
@@ -73,6 +80,7 @@ class Event:
     derived: bool = False
     static: bool = False
     effective: bool = True
+    expired: bool = False
 
     @property
     def time_ms(self) -> int:
@@ -98,7 +106,8 @@ class Event:
             "latest_image": self.latest,
         }
         made = {name: image for name, image in images.items() if image is not None}
-        return {"event_type": EVENT_TYPES[self.operation], **made}
+        types = _TTL_TYPES if self.expired else EVENT_TYPES
+        return {"event_type": types[self.operation], **made}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

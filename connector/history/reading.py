@@ -20,8 +20,11 @@ from headrace.connector.history.errors import (
 )
 from headrace.connector.history.file import Change, Epoch, HistoryFile, Range, Seed
 from headrace.connector.history.images import (
+    GONE,
+    KEPT,
     PARTITION,
     WIDE,
+    Expiries,
     clustering_of,
     operation_of,
     state_of,
@@ -39,6 +42,7 @@ _LATER: Final = 1 << 62
 _IMAGES: Final = frozenset((PRE, POST, LATEST))
 _LATEST: Final = frozenset((LATEST,))
 _NO_IMAGES: Final = frozenset[str]()
+_WRITTEN: Final = frozenset(range(GONE))
 
 
 class History:
@@ -59,6 +63,7 @@ class History:
         self.include = include
         self.clock = clock
         self._shape_of = shape_of
+        self._expiries = Expiries(file)
         self._shapes: dict[int, Shape] = {}
         # What the last change left: mostly its row's next change finds the same.
         self._state: tuple[bytes | None, State | None] = (None, None)
@@ -159,6 +164,9 @@ class History:
         """Return the first arrival that may still come, if possible none in the query's past."""
         now_ms = self.clock.wall_ms()
         with contextlib.suppress(HistoryBusyError):  # What it commits is not final yet.
+            while self.file.can_write() and self._expiries.is_due(now_ms):
+                with self.file.settling():
+                    self._expiries.append(now_ms)
             self.file.settle(now_ms if query.to_ms is None else min(query.to_ms, now_ms))
         return self.file.last() + 1
 
@@ -190,7 +198,9 @@ class History:
         found: list[Event] = []
         asked = _wanted(query, begin, end, wanted)
         for change in self.file.changes(asked, descending=query.descending):
-            value = self.shape(change.schema).read(change.change)
+            value = None
+            if change.operation < GONE:
+                value = self.shape(change.schema).read(change.change)
             row = self.row_of(change, value)
             if wanted.values and not row.has(wanted.values):
                 continue
@@ -214,6 +224,8 @@ class History:
     def changes(self, behind: int, scopes: frozenset[str], count_max: int) -> "list[Change]":
         """Return the next changes that arrived later than *behind*, in their order.
 
+        They are those that were written, without what expired.
+
         Raises:
             HistoryTruncatedError: changes in between were removed.
             ImageNotKeptError: *scopes* has an image that was not kept for all of them.
@@ -223,7 +235,8 @@ class History:
         with self.file.reading():
             if behind < self.file.removed():
                 raise _truncated("position", self.file.floor())
-            found = list(self.file.changes(Range(behind + 1, _LATER), count_max=count_max))
+            wanted = Range(behind + 1, _LATER, operations=_WRITTEN)
+            found = list(self.file.changes(wanted, count_max=count_max))
             if found:
                 self._look_up_epochs()
                 self._check_kept(found[0].arrival, found[-1].arrival + 1, scopes)
@@ -235,9 +248,12 @@ class History:
             self._shapes |= {n: self._shape_of(schema) for n, schema in self.file.schemas().items()}
         return self._shapes[number]
 
-    def row_of(self, change: "Change", value: Document) -> "Row":
-        """Return what a change with this *value* is about."""
+    def row_of(self, change: "Change", value: Document | None) -> "Row":
+        """Return what a change with this *value* is about; what expired has none."""
         shape = self.shape(change.schema)
+        if value is None:
+            of_row = None if change.row == PARTITION else clustering_of(change.row)
+            return Row(shape, shape.partition(change.key), of_row, change.row, is_derived=False)
         payload, operation = value["payload"], OPERATIONS[change.operation]
         is_derived = operation is not operation_of(value, shape.view)
         clustering: list[Any] | None = None
@@ -254,7 +270,9 @@ class History:
         content, state = self._state
         if content != before:
             state = state_of(before)
-        made = None if row.is_derived else row.shape.folded(before, change.change)
+        made = before
+        if change.operation < GONE:
+            made = None if row.is_derived else row.shape.folded(before, change.change)
         self._state = made, state_of(made)
         return Past(
             before=state,
@@ -264,9 +282,14 @@ class History:
         )
 
     def _event(
-        self, stored: "Change", row: "Row", value: Document, scopes: frozenset[str], now_s: int
+        self,
+        stored: "Change",
+        row: "Row",
+        value: Document | None,
+        scopes: frozenset[str],
+        now_s: int,
     ) -> Event:
-        operation = OPERATIONS[stored.operation]
+        operation = KEPT[stored.operation]
         # What a deletion of many rows removed are events of their own.
         images = _NO_IMAGES if operation in WIDE else scopes & _IMAGES
         past = self._past_images(stored, row, value, images) if images - _LATEST else {}
@@ -276,9 +299,12 @@ class History:
             key=row.shape.key(row.partition, row.clustering or []),
             operation=operation,
             written_us=stored.written_us,
-            change=row.shape.change(value) if CHANGE in scopes and not row.is_derived else None,
+            change=row.shape.change(value)
+            if value is not None and CHANGE in scopes and not row.is_derived
+            else None,
             derived=row.is_derived,
-            static=value["isStatic"],
+            static=stored.row == PARTITION if value is None else value["isStatic"],
+            expired=value is None,
             **past,
         )
         if LATEST in images:
@@ -286,26 +312,29 @@ class History:
         return event
 
     def _past_images(
-        self, stored: "Change", row: "Row", value: Document, images: frozenset[str]
+        self, stored: "Change", row: "Row", value: Document | None, images: frozenset[str]
     ) -> dict[str, Any]:
         """Return what an event has of the images before and behind it; *value* is what it wrote."""
         past = self.past_of(stored, row)
-        at_s = arrival.ms_of(stored.arrival) // 1_000
-        of = stored.schema, stored.key, stored.row, at_s, past.partition, past.coverage
+        before_s = at_s = arrival.ms_of(stored.arrival) // 1_000
+        if value is None:
+            at_s = stored.written_us // 1_000_000
+            before_s = at_s - 1
+        of = stored.schema, stored.key, stored.row, past.partition, past.coverage
         known, pre, is_whole = self._image
-        if known == (past.before, *of):
+        if known == (past.before, before_s, *of):
             pre = dict(pre)
         else:
-            pre, is_whole = row.image(past.before, past.partition, at_s, past.coverage)
+            pre, is_whole = row.image(past.before, past.partition, before_s, past.coverage)
         post = None
-        if OPERATIONS[stored.operation] is not Operation.DELETE:
+        if KEPT[stored.operation] is not Operation.DELETE:
             post, is_known = row.image(past.after, past.partition, at_s, past.coverage)
-            self._image = (past.after, *of), post, is_known
+            self._image = (past.after, at_s, *of), post, is_known
             is_whole = is_whole and is_known
         return {
             "pre": pre if PRE in images else None,
             "post": post if POST in images else None,
-            "effective": row.is_derived or row.wins(value, past),
+            "effective": row.is_derived or value is None or row.wins(value, past),
             "partial": not is_whole,
         }
 
@@ -344,7 +373,7 @@ def _wanted(query: Query, begin: int, end: int, key: "_Key") -> Range:
         begin,
         end,
         buckets=query.partitions,
-        operations=frozenset(OPERATIONS.index(each) for each in query.operations),
+        operations=frozenset(n for n, each in enumerate(KEPT) if each in query.operations),
         written_from_us=query.written_from_us,
         written_to_us=query.written_to_us,
         key=key.content,

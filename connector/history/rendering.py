@@ -17,7 +17,7 @@ from headrace.connector.rows.folding import (
     shown_columns,
 )
 from headrace.connector.serde.avro_types import AvroType, field_of, is_complex, without_null
-from headrace.connector.serde.codecs.records import writer_of
+from headrace.connector.serde.codecs.records import reader_of, writer_of
 from headrace.plugins import Document, RecordSchema
 
 Values = list[Any]  # Any: as Avro has them.
@@ -69,6 +69,11 @@ class Shape:
         if not all(_is_exact(kinds[name], value) for name, value in given.items()):
             return None
         return writer_of(self.schema.key)(given)
+
+    def partition(self, key: bytes) -> Values:
+        """Return the values of the partition key that the key of a message has."""
+        found = reader_of(self.schema.key)(key)
+        return [found[name] for name in self.view.key]
 
     def change(self, value: Document) -> Document | None:
         """Return what was written, by CQL names; None for a deletion without more."""

@@ -12,7 +12,7 @@ from headrace import plugins
 from headrace.connector.history import arrival
 from headrace.connector.history.errors import HistorySeedError
 from headrace.connector.history.file import HistoryFile, Seed
-from headrace.connector.history.images import PARTITION, row_name, state_of
+from headrace.connector.history.images import PARTITION, Expiries, next_expiry, row_name, state_of
 from headrace.connector.rows.folding import TableView
 from headrace.connector.rows.snapshots import seeded
 from headrace.connector.serde.codecs.records import reader_of
@@ -52,6 +52,8 @@ class RowWriter(plugins.Writer):
         self._clock = clock
         self._file = file
         self._run = run
+        self._expiries = Expiries(file)
+        self._settled_s: int | None = None
         self._shapes: dict[bytes, _Shape] = {}
 
     def submit(self, delivery: plugins.Delivery, settle: plugins.Settle) -> None:
@@ -73,6 +75,10 @@ class RowWriter(plugins.Writer):
                     place=str(self._file.path),
                     hint="another run does, or ALTER CDC removed the images: see DESCRIBE CDC",
                 )
+            self._settled_s = self._expiries.settle(self._clock.wall_ms())
+            if self._settled_s is not None:  # A row can expire before there is any change.
+                for schema in delivery.schemas.values():
+                    self._file.schema_number(schema)
             read_us = (self._clock.wall_ms() + 1) * 1_000
             parts = zip(encoded.keys, encoded.values, encoded.headers, strict=True)
             for key, content, headers in parts:
@@ -99,8 +105,11 @@ class RowWriter(plugins.Writer):
         if row == PARTITION:
             self._file.note_partitions()
         content = _PACK.encode(state)
-        known, new = ([], [(key, row, content)]) if found is None else ([(content, found[0])], [])
-        self._file.keep_states(known, new)
+        made = content, next_expiry(content, self._settled_s)
+        if found is None:
+            self._file.keep_states([], [(key, row, *made)])
+        else:
+            self._file.keep_states([(*made, found[0])], [])
 
 
 class _Shape:

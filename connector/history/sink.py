@@ -11,12 +11,13 @@ from zlib import crc32
 
 from headrace import plugins
 from headrace.connector.history import arrival
-from headrace.connector.history.config import LATEST, HistoryConfig
+from headrace.connector.history.config import LATEST, TTL_EVENTS, HistoryConfig
 from headrace.connector.history.errors import HistoryBusyError, HistoryTableError
 from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.images import (
     PARTITION,
     WIDE,
+    Expiries,
     Name,
     States,
     clustering_of,
@@ -156,6 +157,8 @@ class HistoryWriter(plugins.TransactionalWriter):
         self._keeps_states = LATEST in config.scopes
         self._keeps_before = PRE in config.scopes
         self._expands = config.expand_deletes
+        self._expires = TTL_EVENTS in config.scopes
+        self._expiries = Expiries(file)
         self._epoch = 0
         self._submitted: list[plugins.EncodedRecords] = []
         self._schemas: Mapping[bytes, plugins.RecordSchema] = {}
@@ -202,8 +205,13 @@ class HistoryWriter(plugins.TransactionalWriter):
 
     def commit(self, entries: Mapping[str, bytes | None], deadline_ms: int) -> bool:
         """See `TransactionalWriter.commit`."""
-        del deadline_ms
         try:
+            # After a pause, perhaps many.
+            while self._expires and self._expiries.is_due(self._clock.wall_ms()):
+                with self._file.writing():
+                    self._expiries.append(self._clock.wall_ms())
+                if self._clock.monotonic_ms() >= deadline_ms:
+                    return False
             with self._file.writing():
                 if self._file.writer(self._split) != self._epoch:
                     raise self._fenced()
@@ -234,9 +242,10 @@ class HistoryWriter(plugins.TransactionalWriter):
 
     def _append(self) -> None:
         now_ms = self._clock.wall_ms()
+        settled_s = self._expiries.settle(now_ms)
         first = end = arrival.next_after(self._file.last(), now_ms)
         if self._keeps_states:
-            end += self._append_with_states(first)
+            end += self._append_with_states(first, settled_s)
         else:
             for encoded in self._submitted:
                 self._append_plain(encoded, end)
@@ -246,9 +255,9 @@ class HistoryWriter(plugins.TransactionalWriter):
         oldest = arrival.first_of(max(0, now_ms - self._retention_ms))
         self._file.remove_before(oldest, max(REMOVED_MIN, REMOVED_PER_CHANGE * (end - first)))
 
-    def _append_with_states(self, first: int) -> int:
+    def _append_with_states(self, first: int, settled_s: int | None) -> int:
         """Append all changes, from the arrival *first* on, with the states that they find."""
-        states = States(self._file)
+        states = States(self._file, settled_s)
         names = [self._names(encoded) for encoded in self._submitted]
         states.look_up(chain.from_iterable(names))
         if self._file.has_partitions():

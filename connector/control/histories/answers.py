@@ -27,6 +27,7 @@ def _flags(event: Event) -> str:
         "derived": event.derived,
         "static": event.static,
         "ineffective": not event.effective,
+        "expired": event.expired,
     }
     return " ".join(name for name, is_set in named.items() if is_set)
 

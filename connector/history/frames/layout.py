@@ -25,7 +25,7 @@ _TEXTS: Final = pa.list_(pa.field("element", pa.string()))
 _TIME: Final = pa.timestamp("us", "UTC")
 _FIRST: Final = (("cdc_time", _TIME), ("seq", pa.int32()), ("partition_id", pa.int32()))
 _SECOND: Final = (("op", pa.string()), ("write_time", _TIME))
-_FLAGS: Final = ("partial", "derived", "static", "effective")
+_FLAGS: Final = ("partial", "derived", "static", "effective", "expired")
 _US_PER_MS: Final = 1_000
 
 

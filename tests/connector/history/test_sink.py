@@ -25,6 +25,7 @@ from headrace.plugins import AbortedError, Batch, ConfigError, Delivery, Transac
 from headrace.plugins.records.encoded import FactColumns
 from headrace.plugins.testing import TransactionalDriver, TransactionalSuite
 from headrace.plugins.testing.doubles import DrivenClock
+from helpers.histories.failing import Failing, committed
 from helpers.histories.kept import FOREVER_MS, Kept, beside, of_table, settled
 from helpers.histories.oracle import changes
 from helpers.histories.rows import TABLE, change, delivery
@@ -80,43 +81,6 @@ class TestHistorySink(TransactionalSuite):
     def driver(self, tmp_path: Path) -> TransactionalDriver:
         """Return a history of its own."""
         return Driver(tmp_path)
-
-
-class Failing:
-    """Fails at the statement of a number, as SQLite does when the disk is full."""
-
-    def __init__(self, file: HistoryFile, at: int) -> None:
-        """Stand before *file*'s connection."""
-        self._run, self._run_many = file.run, file.run_many
-        self.left = at
-        file.run, file.run_many = self.run, self.run_many
-
-    def run(self, *given: Any) -> Any:  # noqa: ANN401 (as sqlite3 has it)
-        """Run a statement, or fail."""
-        self._count(given[0])
-        return self._run(*given)
-
-    def run_many(self, *given: Any) -> Any:  # noqa: ANN401 (as sqlite3 has it)
-        """Run a statement, or fail."""
-        self._count(given[0])
-        return self._run_many(*given)
-
-    def _count(self, statement: str) -> None:
-        if statement == "ROLLBACK":
-            return
-        self.left -= 1
-        if not self.left:
-            error = sqlite3.OperationalError("database or disk is full")
-            error.sqlite_errorcode = sqlite3.SQLITE_FULL
-            raise error
-
-
-def committed(writer: TransactionalWriter) -> bool:
-    """Commit; return False if it was aborted."""
-    try:
-        return writer.commit({"head": b"1"}, FOREVER_MS)
-    except AbortedError:
-        return False
 
 
 def test_a_commit_that_fails_anywhere_leaves_nothing(tmp_path: Path) -> None:
@@ -390,6 +354,7 @@ def test_a_change_of_another_table_is_refused(tmp_path: Path) -> None:
         ({"include": "pre,past"}, "include: expected some of change, pre, post, latest"),
         ({"table": "orders"}, r"table: expected keyspace\.table"),
         ({"transforms": "m"}, "transforms: a history keeps changes as they are"),
+        ({"include": "change", "ttl_events": "true"}, "ttl_events: needs the states of rows"),
         ({"path": "x/"}, "path: 'x/' names no file"),
     ],
 )

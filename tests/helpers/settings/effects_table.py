@@ -242,6 +242,9 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "connector/history/test_reading.py::test_rows_that_a_range_removed_are_events_on_request": {
         "connector.history.config:HistoryConfig": "expand_deletes",
     },
+    "connector/history/test_images.py::test_a_value_that_expires_is_an_update": {
+        "connector.history.config:HistoryConfig": "ttl_events",
+    },
     "sinks/files/test_files.py::test_cuts_off_a_torn_line": {
         "sinks.files:FileSinkConfig": "path",
     },

@@ -1,0 +1,341 @@
+"""What expires is an event where a history keeps such events: once, and in its place."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.connector.history.config import SCOPES
+from headrace.connector.history.following import tail
+from headrace.connector.history.images import EXPIRED_MAX
+from headrace.connector.history.query import Event, Query
+from headrace.connector.history.reading import History
+from headrace.connector.history.seeding import begin_seed
+from headrace.connector.history.sink import HistorySink, HistoryWriter
+from headrace.plugins import Operation
+from headrace.plugins.testing.doubles import DrivenClock, context
+from headrace.sources.cassandra.mutation.changes import Change
+from helpers.histories.failing import Failing, committed
+from helpers.histories.kept import FOREVER_MS, Kept, beside, of_table, settled
+from helpers.histories.oracle import Oracle, changes
+from helpers.histories.rows import TABLE, change, delivery
+from helpers.recordings.batches import recorded_batches
+
+NOW_US = 1_700_000_000_000_000
+NOW_S = NOW_US // 1_000_000 + 1  # As the driven clock begins.
+RECORDINGS = ("4.1-ops", "5.0-random", "6.0-v9-random")
+PER_COMMIT = 3
+WIDE = (Operation.DELETE_RANGE, Operation.DELETE_PARTITION)
+ALL = Query(from_ms=0, limit=1_000)
+
+
+def made(folder: Path, **options: str) -> Kept:
+    """Return an empty history that keeps what expires."""
+    given = {"table": TABLE, "seed": "empty", "ttl_events": "true"} | options
+    return Kept(DrivenClock(), **beside(folder, **given))
+
+
+def commit(writer: HistoryWriter, *given: Mapping[str, Any]) -> None:
+    """Commit changes."""
+    writer.submit(delivery(*given), settled)
+    assert writer.commit({}, FOREVER_MS)
+
+
+def seen(history: History, query: Query = ALL) -> list[Event]:
+    """Return the events of all pages."""
+    return [event for page in history.pages(query) for event in page.events]
+
+
+def test_a_row_that_expires_is_a_deletion(tmp_path: Path) -> None:
+    """With the row as it was, at the time of its expiry; to Phoenix's users it is `ttl_delete`."""
+    kept = made(tmp_path)
+    writer, history = kept.writer(), kept.history()
+    commit(writer, change(written_us=NOW_US, expires=NOW_S + 60, note="brief", total=1))
+    kept.clock.advance(59_999)
+    assert 1 == len(seen(history))
+    kept.clock.advance(1)
+    _, gone = seen(history)
+    writer.close()
+    history.close()
+    row = {"note": "brief", "total": 1}
+    assert (Operation.DELETE, True, True) == (gone.operation, gone.expired, gone.effective)
+    assert (row, None, None, {}) == (gone.pre, gone.change, gone.post, gone.latest)
+    assert ({"id": 1, "at": 1}, (NOW_S + 60) * 1_000_000) == (gone.key, gone.written_us)
+    document = {"event_type": "ttl_delete", "pre_image": row, "latest_image": {}}
+    assert document == gone.json_document()
+
+
+def test_a_value_that_expires_is_an_update(tmp_path: Path) -> None:
+    """Of a row that stays; one that was overwritten or deleted before is none."""
+    kept = made(tmp_path)
+    writer, history = kept.writer(), kept.history()
+    for number in (1, 2, 3):
+        of = (number, 1)
+        commit(writer, change(written_us=NOW_US, of=of, total=number))
+        given = change("UPDATE", written_us=NOW_US + 1, of=of, expires=NOW_S + 60, note="brief")
+        commit(writer, given)
+    commit(writer, change("UPDATE", written_us=NOW_US + 2, of=(2, 1), note="lasting"))
+    commit(writer, change("DELETE_RANGE", written_us=NOW_US + 2, of=(3,), between=(0, 9)))
+    kept.clock.advance(60_000)
+    *_, last = seen(history)
+    assert 9 == len(seen(history))
+    writer.close()
+    history.close()
+    assert (Operation.UPDATE, True, {"id": 1, "at": 1}) == (last.operation, last.expired, last.key)
+    before, after = {"note": "brief", "total": 1}, {"note": None, "total": 1}
+    assert (before, after, after) == (last.pre, last.post, last.latest)
+    assert "ttl_update" == last.json_document()["event_type"]
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_images_around_expiries_are_what_select_shows(name: str, tmp_path: Path) -> None:
+    """By the source's own fold; and each image begins as the last one of its row ended (HQ-5)."""
+    expired = 0
+    for number, (table, mine) in enumerate(changes(name).items()):
+        times = sorted(expiries(mine))
+        if not times:
+            continue
+        options = {"table": table, "expand_deletes": "true", "retention": "9000d"}
+        (tmp_path / str(number)).mkdir()
+        kept = made(tmp_path / str(number), **options)
+        kept.clock.advance((times[0] - 5) * 1_000 - kept.clock.wall_ms())
+        writer, history = kept.writer(), kept.history()
+        step_ms = (times[-1] - times[0]) * 1_000 // (len(mine) // PER_COMMIT + 1)
+        for batch in recorded_batches(name):
+            sent = of_table(batch, table)
+            for begin in range(0, len(sent.encoded), PER_COMMIT):
+                part = range(begin, min(len(sent.encoded), begin + PER_COMMIT))
+                writer.submit(replace(sent, encoded=sent.encoded.chosen(part)), settled)
+                assert writer.commit({}, FOREVER_MS)
+                kept.clock.advance(step_ms)
+        kept.clock.advance((times[-1] + 1) * 1_000 - kept.clock.wall_ms())
+        events = seen(history)
+        writer.close()
+        history.close()
+        expired += compared(events, mine)
+    assert expired > 20
+
+
+def expiries(mine: Sequence[Change]) -> set[int]:
+    """Return the seconds at which something in *mine* expires."""
+    cells = {cell.expires_s for each in mine for c in each.columns for cell in c.cells}
+    return {at_s for at_s in cells | {each.expires_s for each in mine} if at_s is not None}
+
+
+def compared(events: Sequence[Event], mine: Sequence[Change]) -> int:
+    """Compare images with those of the oracle; return how many events expired."""
+    oracle, written = Oracle(mine[0].table), iter(mine)
+    of_key: dict[str, Change] = {}
+    keys = [column.name for column in mine[0].table.partition_key]
+    last: dict[str, Any] = {}
+    expired = 0
+    for event in events:
+        partition = json.dumps([event.key[each] for each in keys])
+        row = json.dumps([event.key, event.static])
+        at_s = before_s = event.time_ms // 1_000
+        if event.expired:
+            at_s = event.written_us // 1_000_000
+            before_s = at_s - 1
+            expired += 1
+        elif not event.derived:
+            of_key[partition] = next(written)
+        of = of_key[partition]
+        if event.operation in WIDE or event.derived:
+            if not event.derived:
+                oracle.add(of)
+                last.pop(json.dumps([event.key, True]), None)
+            last.pop(row, None)
+            continue
+        assert oracle.image(of, event, before_s) == event.pre == last.get(row, event.pre)
+        if not event.expired:
+            oracle.add(of)
+        post = oracle.image(of, event, at_s)
+        assert (None if event.operation is Operation.DELETE else post) == event.post
+        assert post == (event.post or {})
+        last[row] = post
+    assert next(written, None) is None
+    for event in events:
+        row = json.dumps([event.key, event.static])
+        assert last.get(row, event.latest) == event.latest, row
+    return expired
+
+
+def test_a_range_that_was_read_stays_the_same(tmp_path: Path) -> None:
+    """What expires later arrives behind all that was final, by any process (HQ-2, HQ-3)."""
+    kept = made(tmp_path)
+    writer, history = kept.writer(), kept.history()
+    commit(writer, change(written_us=NOW_US, expires=NOW_S + 5, note="a"))
+    kept.clock.advance(4_999)
+    page = history.select(ALL)
+    closed = replace(ALL, to_ms=page.safe_until_ms)
+    before = seen(history, closed)
+    kept.clock.advance(10_000)
+    commit(writer, change(written_us=NOW_US + 1, of=(2, 1), note="b"))
+    _, gone, other = seen(history)
+    assert gone.expired
+    assert page.may_come <= gone.arrival < other.arrival
+    without_latest = frozenset(SCOPES[:3])
+    assert [replace(e, latest=None) for e in before] == seen(
+        history, replace(closed, scopes=without_latest)
+    )
+    writer.close()
+    history.close()
+
+
+def test_an_event_of_expiry_comes_once(tmp_path: Path) -> None:
+    """Wherever its transaction fails, and though writers and readers both look for what is due."""
+    kept = made(tmp_path)
+    writer, history = kept.writer(), kept.history()
+    commit(writer, change(written_us=NOW_US, expires=NOW_S + 5, note="a"))
+    kept.clock.advance(6_000)
+    for statement in range(1, 100):
+        writer.submit(delivery(change("UPDATE", written_us=NOW_US + 9, total=1)), settled)
+        failing = Failing(writer._file, statement)  # noqa: SLF001 (its disk)
+        if committed(writer):
+            break
+        failing.left = -1
+        writer.begin(FOREVER_MS)
+    assert 10 < statement < 99
+    _, gone, late = seen(history)
+    writer.close()
+    history.close()
+    assert (True, False) == (gone.expired, late.expired)
+    assert ({}, {"note": None, "total": 1}) == (late.pre, late.post)
+
+
+@pytest.mark.parametrize("by_reader", [False, True])
+def test_many_expiries_are_taken_in_parts(tmp_path: Path, *, by_reader: bool) -> None:
+    """All of them come, each once, in the order of their times."""
+    kept = made(tmp_path)
+    writer, history = kept.writer(), kept.history()
+    count = EXPIRED_MAX * 2 + 1
+    commit(
+        writer,
+        *(change(written_us=NOW_US, of=(n, 1), expires=NOW_S + 5 + n % 9) for n in range(count)),
+    )
+    kept.clock.advance(60_000)
+    if not by_reader:
+        commit(writer)
+    events = [event for event in seen(history) if event.expired]
+    writer.close()
+    history.close()
+    assert sorted(range(count)) == sorted(event.key["id"] for event in events)
+    times = [event.written_us for event in events]
+    assert sorted(times) == times
+
+
+def test_a_commit_that_expiries_delay_can_be_called_again(tmp_path: Path) -> None:
+    """Behind its deadline it says that nothing is decided yet; nothing is lost or doubled."""
+    kept = made(tmp_path)
+    writer, history = kept.writer(), kept.history()
+    count = EXPIRED_MAX + 1
+    commit(writer, *(change(written_us=NOW_US, of=(n, 1), expires=NOW_S + 5) for n in range(count)))
+    kept.clock.advance(60_000)
+    writer.submit(delivery(change(written_us=NOW_US + 1, of=(count, 1))), settled)
+    outcomes = [writer.commit({}, kept.clock.monotonic_ms()) for _ in range(3)]
+    assert [False, False, True] == outcomes
+    events = seen(history)
+    writer.close()
+    history.close()
+    assert count == sum(event.expired for event in events)
+    assert 2 * count + 1 == len(events)
+
+
+def test_events_of_expiry_can_be_switched_on(tmp_path: Path) -> None:
+    """They come for rows that are written from then on."""
+    kept = made(tmp_path, ttl_events="false")
+    writer, history = kept.writer(), kept.history()
+    for number in (1, 2):
+        commit(writer, change(written_us=NOW_US, of=(number, 1), expires=NOW_S + 600, note="old"))
+    writer.close()
+    kept.sink = HistorySink(replace(kept.sink.config, ttl_events=True), kept.sink.context)
+    kept.sink.open().close()
+    writer = kept.writer()
+    commit(writer, change("UPDATE", written_us=NOW_US + 1, of=(2, 1), expires=NOW_S + 9, total=1))
+    kept.clock.advance(601_000)
+    gone = [event for event in seen(history) if event.expired]
+    writer.close()
+    history.close()
+    assert [2, 2] == [event.key["id"] for event in gone]
+    assert [Operation.UPDATE, Operation.DELETE] == [event.operation for event in gone]
+
+
+def test_an_idle_history_shows_what_expired_to_who_waits(tmp_path: Path) -> None:
+    """TAIL returns it at the end of its wait, though no client writes."""
+    kept = made(tmp_path)
+    writer, history = kept.writer(), kept.history()
+    commit(writer, change(written_us=NOW_US, expires=NOW_S + 5, note="a"))
+    writer.close()
+    since = Query(from_ms=kept.clock.wall_ms() + 1)
+    page = tail(history, since, wait_ms=10_000, pause=lambda s: kept.clock.advance(int(s * 1_000)))
+    history.close()
+    assert [True] == [event.expired for event in page.events]
+
+
+def test_a_reader_that_may_not_write_appends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sees what is there; the next commit appends."""
+    kept = made(tmp_path)
+    writer, history = kept.writer(), kept.history()
+    commit(writer, change(written_us=NOW_US, expires=NOW_S + 5, note="a"))
+    kept.clock.advance(6_000)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "access", lambda *_: False)
+        assert [False] == [event.expired for event in seen(history)]
+    commit(writer)
+    assert [False, True] == [event.expired for event in seen(history)]
+    writer.close()
+    history.close()
+
+
+def test_a_clock_that_is_set_back_keeps_images_in_a_chain(tmp_path: Path) -> None:
+    """Arrivals count on, so what expires by them is due, whatever the clock says."""
+    kept = made(tmp_path)
+    writer, history = kept.writer(), kept.history()
+    commit(writer, change(written_us=NOW_US, expires=NOW_S + 20, note="a"))
+    kept.clock.advance(19_999)
+    commit(writer, change(written_us=NOW_US, of=(2, 1)))
+    kept.clock.advance(1)
+    history.select(ALL)
+    kept.clock.advance(-15_000)
+    commit(writer, change("UPDATE", written_us=NOW_US + 1, total=1))
+    first, _, gone, last = seen(history)
+    writer.close()
+    history.close()
+    assert (first.post, gone.post, {}) == (gone.pre, None, last.pre)
+
+
+def test_rows_of_a_seed_expire(tmp_path: Path) -> None:
+    """As if the logs had them."""
+    kept = made(tmp_path, seed="snapshot")
+    history = kept.history()
+    begin_seed(history.file, "seed-1", kept.clock.wall_ms() * 1_000)
+    sink = HistorySink(kept.sink.config, context(kept.clock, job="seed-1"))
+    rows = sink.open()
+    for _ in range(2):  # A range that is read again.
+        read = change(written_us=NOW_US, expires=NOW_S + 5, note="seeded", total=1)
+        rows.submit(delivery(read), settled)
+    rows.close()
+    kept.clock.advance(6_000)
+    (gone,) = seen(history)
+    history.close()
+    assert (True, {"note": "seeded", "total": 1}) == (gone.expired, gone.pre)
+
+
+def test_the_source_leaves_out_what_expired(tmp_path: Path) -> None:
+    """As a deletion with a write time, it would hide writes that are older and arrive later."""
+    kept = made(tmp_path)
+    writer, history = kept.writer(), kept.history()
+    commit(writer, change(written_us=NOW_US, expires=NOW_S + 5, note="a"))
+    kept.clock.advance(6_000)
+    commit(writer, change(written_us=NOW_US - 1, note="late"))
+    writer.close()
+    assert [False, True, False] == [event.expired for event in seen(history)]
+    read = history.changes(0, frozenset({"pre"}), 9)
+    history.close()
+    assert [NOW_US, NOW_US - 1] == [each.written_us for each in read]
