@@ -11,7 +11,7 @@ import pytest
 
 from headrace.connector.history.config import SCOPES
 from headrace.connector.history.following import tail
-from headrace.connector.history.images import EXPIRED_MAX
+from headrace.connector.history.images import EXPIRED_MAX, Expiries
 from headrace.connector.history.query import Event, Query
 from headrace.connector.history.reading import History
 from headrace.connector.history.seeding import begin_seed
@@ -293,21 +293,47 @@ def test_a_reader_that_may_not_write_appends_nothing(
     history.close()
 
 
-def test_a_clock_that_is_set_back_keeps_images_in_a_chain(tmp_path: Path) -> None:
-    """Arrivals count on, so what expires by them is due, whatever the clock says."""
+def test_what_expired_by_its_arrival_has_no_event(tmp_path: Path) -> None:
+    """No image showed it: arrivals count on when the clock is set back, images are as of them."""
     kept = made(tmp_path)
     writer, history = kept.writer(), kept.history()
-    commit(writer, change(written_us=NOW_US, expires=NOW_S + 20, note="a"))
-    kept.clock.advance(19_999)
+    kept.clock.advance(20_000)
     commit(writer, change(written_us=NOW_US, of=(2, 1)))
-    kept.clock.advance(1)
-    history.select(ALL)
     kept.clock.advance(-15_000)
+    commit(writer, change(written_us=NOW_US, expires=NOW_S + 10, note="a"))
+    kept.clock.advance(60_000)
     commit(writer, change("UPDATE", written_us=NOW_US + 1, total=1))
-    first, _, gone, last = seen(history)
+    events = seen(history)
     writer.close()
     history.close()
-    assert (first.post, gone.post, {}) == (gone.pre, None, last.pre)
+    assert [{}, {}] == [event.pre for event in events[1:]]
+    assert 3 == len(events)
+
+
+def test_what_becomes_due_meanwhile_comes_before_the_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit, and a seed, look again within their transactions."""
+    kept = made(tmp_path, seed="snapshot")
+    writer, history = kept.writer(), kept.history()
+    begin_seed(history.file, "seed-1", kept.clock.wall_ms() * 1_000)
+    for number in (1, 2):
+        commit(writer, change(written_us=NOW_US, of=(number, 1), expires=NOW_S + 5, note="a"))
+    with monkeypatch.context() as patched:
+        patched.setattr(Expiries, "is_due", lambda *_: False)  # A moment before.
+        kept.clock.advance(6_000)
+        commit(writer, change("UPDATE", written_us=NOW_US + 1, total=1))
+    kinds = [(event.key["id"], event.expired) for event in seen(history)]
+    assert [(1, False), (2, False), (1, True), (2, True), (1, False)] == kinds
+    commit(writer, change(written_us=NOW_US + 2, expires=NOW_S + 9, note="b"))
+    kept.clock.advance(6_000)
+    rows = HistorySink(kept.sink.config, context(kept.clock, job="seed-1")).open()
+    rows.submit(delivery(change(written_us=NOW_US + 3, note="c")), settled)
+    rows.close()
+    last = seen(history)[-1]
+    writer.close()
+    history.close()
+    assert (True, {"note": "b", "total": 1}) == (last.expired, last.pre)
 
 
 def test_rows_of_a_seed_expire(tmp_path: Path) -> None:
