@@ -82,7 +82,12 @@ def state_of(content: bytes | None) -> State | None:
     try:
         return None if content is None else _UNPACK.decode(content)
     except ValueError as error:
-        raise BadStateError(f"the state of a row is damaged: {error}") from error
+        raise _damaged(f"the state of a row is damaged: {error}") from error
+
+
+def _damaged(message: str, place: str = "") -> BadStateError:
+    hint = "exclude the images and include them again: ALTER CDC … INCLUDE (CHANGE)"
+    return BadStateError(message, place=place, hint=hint)
 
 
 class States:
@@ -110,7 +115,10 @@ class States:
         Return what it found.
         """
         found = self._known[name]
-        state = fold.fold(found)
+        try:
+            state = fold.fold(found)
+        except BadStateError as error:
+            raise _damaged(error.message, error.place) from error
         if fold.ranges > RANGES_MAX:
             state = _without_old_ranges(state)
         self._known[name] = self._changed[name] = state

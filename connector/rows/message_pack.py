@@ -360,5 +360,5 @@ class Packer(Walk):
         raise BadStateError(
             "the state of a row is damaged",
             place=f"byte {self.place} of {self.limit}",
-            hint="exclude the images and include them again: ALTER CDC … INCLUDE (CHANGE)",
+            hint="restore what keeps the states, or fold all changes again",
         )

@@ -16,6 +16,7 @@ from headrace.connector.history.query import Event, Query
 from headrace.connector.history.reading import History
 from headrace.connector.history.seeding import begin_seed
 from headrace.connector.history.sink import HistorySink, HistoryWriter
+from headrace.connector.rows.message_pack import BadStateError
 from headrace.plugins import Operation
 from headrace.plugins.testing.doubles import DrivenClock, context
 from headrace.sources.cassandra.mutation.changes import Change
@@ -365,3 +366,18 @@ def test_the_source_leaves_out_what_expired(tmp_path: Path) -> None:
     read = history.changes(0, frozenset({"pre"}), 9)
     history.close()
     assert [NOW_US, NOW_US - 1] == [each.written_us for each in read]
+
+
+def test_a_damaged_state_says_what_helps(tmp_path: Path) -> None:
+    """A commit folds it, a query renders it."""
+    kept = made(tmp_path)
+    writer, history = kept.writer(), kept.history()
+    commit(writer, change(written_us=NOW_US, note="a"))
+    history.file.run("UPDATE states SET state = ?", (b"\x82\xa7deleted",))
+    writer.submit(delivery(change("UPDATE", written_us=NOW_US + 1, total=1)), settled)
+    with pytest.raises(BadStateError, match=r"hint: .* ALTER CDC"):
+        writer.commit({}, FOREVER_MS)
+    with pytest.raises(BadStateError, match=r"hint: .* ALTER CDC"):
+        seen(history)
+    writer.close()
+    history.close()
