@@ -38,7 +38,7 @@ _BUSY: Final = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQ
 
 # A partition's own state has the row x''. New states are appended, and only their index is in the
 # order of keys: one commit writes fewer pages. `before` is what `images.packed` packs. `expires` is
-# when a state loses a value next, in seconds, for `images.Expiries`.
+# when a state loses a value next, in seconds, for `images.Expiries`; or 0.
 _TABLES: Final = """
 CREATE TABLE about (
     one INTEGER PRIMARY KEY CHECK (one = 1), table_name TEXT NOT NULL, buckets INTEGER NOT NULL,
@@ -60,10 +60,10 @@ CREATE TABLE changes (
 CREATE INDEX changes_of_key ON changes (key);
 CREATE TABLE states (
     number INTEGER PRIMARY KEY, key BLOB NOT NULL, row BLOB NOT NULL, state BLOB NOT NULL,
-    expires INTEGER
+    expires INTEGER NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX states_of_row ON states (key, row);
-CREATE INDEX states_by_expiry ON states (expires) WHERE expires IS NOT NULL;
+CREATE INDEX states_by_expiry ON states (expires) WHERE expires > 0;
 CREATE TABLE seeds (
     states_since_us INTEGER PRIMARY KEY, run TEXT NOT NULL, begun_us INTEGER NOT NULL,
     done INTEGER, row_count INTEGER NOT NULL
@@ -135,7 +135,7 @@ class Range(NamedTuple):
 
 
 _COLUMNS: Final = ", ".join(Change._fields)
-_MARKS: Final = ", ".join("?" * len(Change._fields))
+_MARKS: Final = ", ".join("?" * (len(Change._fields) - 1))
 
 
 class HistoryFile:
@@ -371,9 +371,10 @@ class HistoryFile:
         self.run_many("DELETE FROM entries WHERE split = ? AND name = ?", gone)
         self.run_many("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", new)
 
-    def append(self, changes: Iterable[Sequence[Any]]) -> None:
-        """Append changes, each the fields of a `Change`. Within `writing`."""
-        self.run_many(f"INSERT INTO changes VALUES ({_MARKS})", changes)  # noqa: S608 (marks)
+    def append(self, changes: Iterable[Sequence[Any]], *, has_before: bool) -> None:
+        """Append changes, each the fields of a `Change`, perhaps without `before`, in `writing`."""
+        before = "?" if has_before else "NULL"  # To bind None takes a µs, too.
+        self.run_many(f"INSERT INTO changes VALUES ({_MARKS}, {before})", changes)  # noqa: S608 (marks)
 
     def append_plain(self, changes: Iterable[Sequence[Any]]) -> None:
         """Append changes without `row` and `before`; for `bucket`, each has a hash. As `append`."""
@@ -425,12 +426,12 @@ class HistoryFile:
 
     def keep_states(
         self,
-        known: Iterable[tuple[Blob, int | None, int]],
-        new: Iterable[tuple[Blob, Blob, Blob, int | None]],
+        known: Iterable[tuple[Blob, int, int]],
+        new: Iterable[tuple[Blob, Blob, Blob, int]],
     ) -> None:
         """Replace states by their numbers, and add new ones, each of a row. Within `writing`.
 
-        Each has the second at which `due` returns it.
+        Each has the second at which `due` returns it, or 0.
         """
         self.run_many("UPDATE states SET state = ?, expires = ? WHERE number = ?", known)
         self.run_many("INSERT INTO states (key, row, state, expires) VALUES (?, ?, ?, ?)", new)
@@ -438,12 +439,12 @@ class HistoryFile:
     def due(self, until_s: int, count_max: int) -> list[tuple[int, bytes, bytes, bytes, int]]:
         """Return states that expire by then, the first first, with numbers, names and seconds."""
         text = (
-            "SELECT number, key, row, state, expires FROM states WHERE expires <= ? "
-            "ORDER BY expires, number LIMIT ?"
+            "SELECT number, key, row, state, expires FROM states WHERE 0 < expires "
+            "AND expires <= ? ORDER BY expires, number LIMIT ?"
         )
         return self.run(text, (until_s, count_max)).fetchall()
 
-    def set_expiries(self, expiries: Iterable[tuple[int | None, int]]) -> None:
+    def set_expiries(self, expiries: Iterable[tuple[int, int]]) -> None:
         """Set when states are due again, by their numbers. Within `writing`."""
         self.run_many("UPDATE states SET expires = ? WHERE number = ?", expiries)
 

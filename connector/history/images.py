@@ -141,14 +141,20 @@ class States:
         new = sorted(self._changed.keys() - numbers.keys())  # In the order of the index.
         if any(row == PARTITION for _, row in new):
             self._file.note_partitions()
+        expiries: dict[Name, int] = {}
+        if self._settled_s is not None:
+            expiries = {n: next_expiry(s, self._settled_s) for n, s in self._changed.items()}
         self._file.keep_states(
-            ((*self._state(name), numbers[name]) for name in numbers if name in self._changed),
-            ((bytearray(n[0]), bytearray(n[1]), *self._state(n)) for n in new),
+            (
+                (bytearray(self._changed[n]), expiries.get(n, 0), numbers[n])
+                for n in numbers
+                if n in self._changed
+            ),
+            (
+                (bytearray(n[0]), bytearray(n[1]), bytearray(self._changed[n]), expiries.get(n, 0))
+                for n in new
+            ),
         )
-
-    def _state(self, name: Name) -> tuple[bytearray, int | None]:
-        state = self._changed[name]
-        return bytearray(state), next_expiry(state, self._settled_s)
 
 
 class Expiries:
@@ -189,7 +195,7 @@ class Expiries:
         partitions = {key: state for _, key, _, state in file.states(_partitions(due))}
         first = arrival.next_after(file.last(), now_ms)
         made: list[tuple[object, ...]] = []
-        next_ones: list[tuple[int | None, int]] = []
+        next_ones: list[tuple[int, int]] = []
         for number, key, row, content, at_s in due:
             around = None if row == PARTITION else partitions.get(key)
             before, after = (_shown(view, row, (content, around), s) for s in (at_s - 1, at_s))
@@ -197,10 +203,10 @@ class Expiries:
                 operation = GONE if after is None else LESS
                 head = first + len(made), crc32(key) % file.buckets, schema, operation
                 name = bytearray(key), bytearray(row), b""
-                found = bytearray(packed((content, around))) if keeps else None
-                made.append((*head, at_s * 1_000_000, *name, found))
+                found = (bytearray(packed((content, around))),) if keeps else ()
+                made.append((*head, at_s * 1_000_000, *name, *found))
             next_ones.append((next_expiry(content, at_s), number))
-        file.append(made)
+        file.append(made, has_before=keeps)
         file.set_expiries(next_ones)
         if made:
             file.set_last(first + len(made) - 1)
@@ -231,13 +237,8 @@ def _shown(view: TableView, row: bytes, states: Before, at_s: int) -> Document |
     return found and {name: value for name, value in found.items() if name in view.types}
 
 
-def next_expiry(content: bytes, after_s: int | None) -> int | None:
-    """Return the second behind *after_s* at which a state loses a value; None if it loses none.
-
-    None also without *after_s*.
-    """
-    if after_s is None:
-        return None
+def next_expiry(content: bytes, after_s: int) -> int:
+    """Return the second behind *after_s* at which a state loses a value; 0 if it loses none."""
     state = state_of(content)
     assert state is not None  # noqa: S101 (it has one)
     _, has_expiry, expires = state.get("live", (0, False, 0))
@@ -245,7 +246,7 @@ def next_expiry(content: bytes, after_s: int | None) -> int | None:
     for column in state["columns"].values():
         cells = column["cells"].values() if isinstance(column, Mapping) else (column,)
         times += [cell[1] for cell in cells if cell[1] is not None]
-    return min((at_s for at_s in times if at_s > after_s), default=None)
+    return min((at_s for at_s in times if at_s > after_s), default=0)
 
 
 def _without_old_ranges(state: bytes) -> bytes:

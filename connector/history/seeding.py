@@ -105,11 +105,11 @@ class RowWriter(plugins.Writer):
         if row == PARTITION:
             self._file.note_partitions()
         content = _PACK.encode(state)
-        made = content, next_expiry(content, self._settled_s)
+        expires = 0 if self._settled_s is None else next_expiry(content, self._settled_s)
         if found is None:
-            self._file.keep_states([], [(key, row, *made)])
+            self._file.keep_states([], [(key, row, content, expires)])
         else:
-            self._file.keep_states([(*made, found[0])], [])
+            self._file.keep_states([(content, expires, found[0])], [])
 
 
 class _Shape:

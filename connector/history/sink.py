@@ -264,7 +264,8 @@ class HistoryWriter(plugins.TransactionalWriter):
             states.look_up((key, PARTITION) for each in names for key, _ in each)
         numbers = count(first)
         for encoded, mine in zip(self._submitted, names, strict=True):
-            self._file.append(self._with_states(encoded, mine, states, numbers))
+            rows = self._with_states(encoded, mine, states, numbers)
+            self._file.append(rows, has_before=self._keeps_before)
         states.save()
         return next(numbers) - first
 
@@ -322,12 +323,12 @@ class HistoryWriter(plugins.TransactionalWriter):
             found = states.apply(name, fold)
             head = crc32(key) % buckets, shape.number, operation, fold.written_us
             made = next(numbers), *head, bytearray(key), bytearray(row), bytearray(content)
-            yield *made, bytearray(packed(found)) if keeps else None
+            yield (*made, bytearray(packed(found))) if keeps else made
             if expands and operation in _WIDE:
                 for removed, state in _removed(shape, states, key, found[0], content):
                     parts = map(bytearray, (key, removed, content))
                     made = next(numbers), *head[:2], _DELETE, head[3], *parts
-                    yield *made, bytearray(packed((state, found[0]))) if keeps else None
+                    yield (*made, bytearray(packed((state, found[0])))) if keeps else made
 
     def _shape(self, headers: plugins.Headers) -> _Shape:
         known = self._shapes.get(headers)
