@@ -25,11 +25,14 @@ from headrace.connector.history.errors import (
 from headrace.connector.rows.folding import NEVER
 from headrace.connector.stores.sqlite.place import remote_file_system
 from headrace.plugins import HeadraceError, Origin, RecordSchema
+from headrace.plugins.records.record import OPERATIONS
 
 APPLICATION_ID: Final = 0x68646869  # "hdhi"
 VERSION: Final = 4
 BUSY_TIMEOUT_MS: Final = 5_000
 SETTLE_TIMEOUT_MS: Final = 250
+GONE: Final = len(OPERATIONS)  # The number of the event of a row whose last value expired,
+LESS: Final = GONE + 1  # and of one that lost values; of static columns always this.
 LOOK_UP_MAX: Final = 500  # States that one statement reads.
 CACHE_KIB: Final = 16_384
 PAGE_BYTES: Final = 8_192  # More make a change cheaper, and a small commit larger.
@@ -239,7 +242,7 @@ class HistoryFile:
         return int(self.run("SELECT floor FROM about").fetchone()[0])
 
     def removed(self) -> int:
-        """Return the last arrival of a change that was removed; 0, if none was."""
+        """Return the last arrival of a change that was written, and removed; 0, if none was."""
         return int(self.run("SELECT removed FROM about").fetchone()[0])
 
     def origin(self) -> Origin:
@@ -484,12 +487,15 @@ class HistoryFile:
         if oldest is None or oldest >= first:
             return
         found = self.run(
-            "SELECT arrival FROM changes WHERE arrival < ? ORDER BY arrival LIMIT ?",
+            "SELECT arrival, operation FROM changes WHERE arrival < ? ORDER BY arrival LIMIT ?",
             (first, count_max),
         ).fetchall()
-        (last,) = found[-1]
-        self.run("UPDATE about SET floor = max(floor, ?), removed = ?", (first, last))
-        self.run("DELETE FROM changes WHERE arrival <= ?", (last,))
+        # A source, which leaves out what expired, has not passed such an event.
+        written = max((each for each, operation in found if operation < GONE), default=0)
+        self.run(
+            "UPDATE about SET floor = max(floor, ?), removed = max(removed, ?)", (first, written)
+        )
+        self.run("DELETE FROM changes WHERE arrival <= ?", (found[-1][0],))
 
 
 def _conditions(wanted: Range) -> tuple[str, list[int | bytes]]:

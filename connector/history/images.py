@@ -16,7 +16,7 @@ import msgspec
 
 from headrace.connector.history import arrival
 from headrace.connector.history.config import TTL_EVENTS
-from headrace.connector.history.file import HistoryFile
+from headrace.connector.history.file import GONE, LESS, HistoryFile
 from headrace.connector.rows.byte_folding import ByteFold
 from headrace.connector.rows.folding import State, TableView, columns_of, shown_columns
 from headrace.connector.rows.message_pack import BadStateError
@@ -26,8 +26,6 @@ from headrace.plugins.records.record import OPERATIONS
 
 WIDE: Final = frozenset((Operation.DELETE_RANGE, Operation.DELETE_PARTITION))
 """What removes rows that it does not name."""
-GONE: Final = len(OPERATIONS)  # The number of the event of a row whose last value expired,
-LESS: Final = GONE + 1  # and of one that lost values; of static columns always this.
 KEPT: Final = (*OPERATIONS, Operation.DELETE, Operation.UPDATE)
 """What a change does, by the number that the file has; those from GONE on expired."""
 PARTITION: Final = b""  # The row that a partition's own state has.

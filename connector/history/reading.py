@@ -18,9 +18,8 @@ from headrace.connector.history.errors import (
     ImageNotKeptError,
     QueryError,
 )
-from headrace.connector.history.file import Change, Epoch, HistoryFile, Range, Seed
+from headrace.connector.history.file import GONE, Change, Epoch, HistoryFile, Range, Seed
 from headrace.connector.history.images import (
-    GONE,
     KEPT,
     PARTITION,
     WIDE,

@@ -381,3 +381,19 @@ def test_a_damaged_state_says_what_helps(tmp_path: Path) -> None:
         seen(history)
     writer.close()
     history.close()
+
+
+def test_retention_of_what_expired_truncates_no_source(tmp_path: Path) -> None:
+    """A source that has read all changes continues, though an event behind them was removed."""
+    kept = made(tmp_path, retention="1h")
+    writer, history = kept.writer(), kept.history()
+    commit(writer, change(written_us=NOW_US, expires=NOW_S + 5, note="a"))
+    kept.clock.advance(6_000)
+    first, gone = seen(history)
+    kept.clock.advance(3_600_001)
+    commit(writer, change(written_us=NOW_US + 1, of=(2, 1)))
+    assert first.arrival == history.file.removed() < gone.arrival
+    read = history.changes(first.arrival, frozenset({"pre"}), 9)
+    writer.close()
+    history.close()
+    assert [NOW_US + 1] == [each.written_us for each in read]
