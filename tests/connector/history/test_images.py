@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headrace.connector.history.client import connect
 from headrace.connector.history.config import SCOPES
 from headrace.connector.history.following import tail
 from headrace.connector.history.images import EXPIRED_MAX, Expiries
@@ -397,3 +398,16 @@ def test_retention_of_what_expired_truncates_no_source(tmp_path: Path) -> None:
     writer.close()
     history.close()
     assert [NOW_US + 1] == [each.written_us for each in read]
+
+
+def test_a_frame_has_what_expired(tmp_path: Path) -> None:
+    """With its images as structs, and nothing that was written; a read looks for what is due."""
+    kept = made(tmp_path)
+    writer = kept.writer()
+    commit(writer, change(written_us=NOW_US, expires=NOW_S + 5, note="a"))
+    writer.close()
+    with connect(kept.sink.config.file) as opened:  # By the clock of the machine.
+        rows = opened.select(0, include=SCOPES[:3]).arrow().to_pylist()
+    shown = [(row["expired"], row["change"] is None, row["post"] is None) for row in rows]
+    assert [(False, False, False), (True, True, True)] == shown
+    assert {"id": 1, "at": 1, "note": "a", "total": None} == rows[1]["pre"]
