@@ -112,7 +112,7 @@ def test_packages_have_owners() -> None:
 
 
 def test_what_is_built_has_its_data(tmp_path: Path) -> None:
-    """What is installed has the recording, templates, pages and what C needs, beside the modules."""
+    """What is installed has recording, templates, pages and what C needs, beside the modules."""
     built = tmp_path / "built"
     command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(built)]
     environment = os.environ | {"HEADRACE_NATIVE": "off"}
