@@ -226,14 +226,20 @@ def text_of(page: Page) -> str:
 
 
 def test_it_stays_fresh(browser: Browser, address: str, state: Path) -> None:
-    """What changes is shown soon, and what was opened and focused stays so."""
+    """What changes is shown and said soon, and what was opened and focused stays so."""
+    overview = browser.page(768)
+    overview.open(f"{address}/")
     page = browser.page(768)
     page.open(f"{address}/console/sources")
     page.run("document.querySelectorAll('details')[1].open = true")
     page.run("document.querySelector('dd a').focus()")
     focused = page.run("document.activeElement.getAttribute('href')")
     with contextlib.closing(open_notes(state)) as notes:
-        Commands(notes).stop("cdc.shop.customers")
-    until(page, "document.querySelector('.card').textContent.includes('Resume')")
-    assert page.run("document.querySelectorAll('details')[1].open")
-    assert focused == page.run("document.activeElement.getAttribute('href')")
+        commands = Commands(notes)
+        commands.stop("cdc.shop.customers")
+        until(page, "document.querySelector('.card').textContent.includes('Resume')")
+        assert page.run("document.querySelectorAll('details')[1].open")
+        assert focused == page.run("document.activeElement.getAttribute('href')")
+        commands.drop_source("cdc.shop.customers")
+    overview.call("Page.bringToFront")  # What is not visible is not kept fresh.
+    until(overview, "document.querySelector('#news').textContent.startsWith('2 to look at')")

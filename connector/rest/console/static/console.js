@@ -3,6 +3,7 @@
 
 const live = document.getElementById("live");
 const fresh = document.getElementById("fresh");
+const news = document.getElementById("news");  // What a screen reader says when it changes.
 const updates = document.getElementById("updates");
 const seconds = Number(live.dataset.seconds || 0);
 let paused = false;
@@ -27,7 +28,10 @@ function replaceWith(page) {
   const key = (element) => element.id || element.getAttribute("href") || element.getAttribute("aria-label");
   const focused = live.contains(document.activeElement) && key(document.activeElement);
   const across = [...live.querySelectorAll(".wide")].map((part) => part.scrollLeft);
+  const summary = () => live.querySelector(".said")?.textContent || "";
+  const before = summary();
   live.replaceChildren(...found.childNodes);
+  if (summary() !== before) news.textContent = summary();
   live.querySelectorAll(".wide").forEach((part, number) => { part.scrollLeft = across[number] || 0; });
   if (focused) {
     const same = [...live.querySelectorAll("[id], a, [tabindex]")].find((each) => key(each) === focused);
@@ -38,7 +42,7 @@ function replaceWith(page) {
 async function refresh() {
   if (paused || document.hidden) return;
   try {
-    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+    const answer = await fetch(location.href, { headers: { Accept: "text/html,application/xhtml+xml" } });
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     replaceWith(new DOMParser().parseFromString(await answer.text(), "text/html"));
     last = new Date();
