@@ -98,12 +98,16 @@ class Browser:
         self._stack = ExitStack()
         folder = chromium()
         profile = self._stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
-        libraries = os.pathsep.join(map(str, [folder / "lib", folder / "al2023" / "lib"]))
         self._process = subprocess.Popen(  # noqa: S603 (what was fetched)
             [str(folder / "chromium"), *_ARGUMENTS, f"--user-data-dir={profile}", "about:blank"],
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, **_LANGUAGE, "LD_LIBRARY_PATH": libraries, "HOME": profile},
+            env={
+                **os.environ,
+                **_LANGUAGE,
+                "LD_LIBRARY_PATH": str(folder / "lib"),
+                "HOME": profile,
+            },
         )
         self._stack.callback(self._end)
         self._loop = asyncio.new_event_loop()
