@@ -184,7 +184,10 @@ class Taking:
 
     def _goes_on(self) -> bool:
         """Say whether the snapshot is still wanted; halt it if it is not."""
-        if self._stopped.is_set() or not self._is_wanted():
+        with contextlib.suppress(StoreUnavailableError):  # It may answer the next time.
+            if not self._is_wanted():
+                self._halt.set()
+        if self._stopped.is_set():
             self._halt.set()
         return not self._halt.is_set()
 
@@ -194,16 +197,17 @@ class Taking:
             raise RunHaltedError("the snapshot was halted")
 
     def _report(self) -> None:
-        """Store how far it is."""
+        """Store how far it is; if the store does not answer, the next report does so."""
         if self._measures is None:
             return
         fates, (_, rows, lost) = self._measures.fates, self._before
         states = self._measures.states
-        self._tell(
-            done=states.get(ShardState.PASS, 0) if states else self._before[0],
-            rows=rows + fates["delivered"],
-            lost=lost + fates["rejected"] + fates["quarantined"],
-        )
+        with contextlib.suppress(StoreUnavailableError):
+            self._tell(
+                done=states.get(ShardState.PASS, 0) if states else self._before[0],
+                rows=rows + fates["delivered"],
+                lost=lost + fates["rejected"] + fates["quarantined"],
+            )
 
     def _tell(self, **fields: Any) -> None:  # noqa: ANN401 (of Progress)
         """Store changed *fields*."""
