@@ -1,4 +1,4 @@
-"""Our own paths: one resource each for sinks, sources, positions, plugins and services."""
+"""Our own paths: one resource each for sinks, sources, positions, snapshots and plugins."""
 
 from typing import Any
 
@@ -14,6 +14,9 @@ CONFIG = {
     "table": "t",
     "sink": "k",
 }
+
+
+SNAPSHOTS = "/api/v1/sources/o/snapshots"
 
 
 def make(worker: RestWorker, **more: object) -> Answer:
@@ -182,3 +185,53 @@ def test_description(shared: RestWorker) -> None:
 
     assert "/api/v1/sources/{name}/offsets" in described["paths"]
     assert described == shared.client("GET", "/api/v1/openapi.json").json
+
+
+def test_life_of_a_snapshot(served: RestWorker) -> None:
+    """It is asked for, waits, is paused, continues and ends; lists show it, the newest first."""
+    config = {"snapshot": "initial", **CONFIG}
+    assert 201 == served.client("POST", "/api/v1/sources", {"config": config}).status
+    (first,) = served.client("GET", SNAPSHOTS).json["snapshots"]
+    made = served.client("POST", SNAPSHOTS, {"after": -5, "until": 1 << 62})
+
+    assert (202, "WAITING", [[-5, 1 << 62]], None) == (
+        made.status,
+        *(made.json[name] for name in ("state", "tokens", "key")),
+    )
+    name = made.json["name"]
+    steered = []
+    for verb in ("pause", "resume", "stop"):
+        found = served.client("POST", f"/api/v1/snapshots/{name}/{verb}")
+        steered.append((found.status, found.json["wanted"], found.json["state"]))
+    assert [
+        (202, "PAUSED", "PAUSED"),
+        (202, "RUNNING", "WAITING"),
+        (202, "STOPPED", "STOPPED"),
+    ] == steered
+    listed = served.client("GET", "/api/v1/snapshots").json["snapshots"]
+    assert {name: "STOPPED", first["name"]: "WAITING"} == {e["name"]: e["state"] for e in listed}
+    assert 400 == served.client("POST", f"/api/v1/snapshots/{name}/resume").status
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "message"),
+    [
+        ("GET", "/api/v1/sources/x/snapshots", None, 404, "there is no data source x"),
+        ("POST", "/api/v1/sources/x/snapshots", {}, 404, "there is no data source x"),
+        ("POST", "/api/v1/snapshots/x/stop", None, 404, "there is no snapshot 'x'"),
+        ("POST", SNAPSHOTS, {"after": "5"}, 400, "expected integer"),
+        ("POST", SNAPSHOTS, {"after": 5, "until": 5}, 400, "no token is after 5"),
+        ("POST", SNAPSHOTS, {"after": 5, "key": {"k": 1}}, 400, "do not go together"),
+        ("POST", SNAPSHOTS, {"where": "k"}, 400, "Unrecognized field"),
+    ],
+)
+def test_refused_snapshots(  # noqa: PLR0913, PLR0917 (a request, and its answer)
+    served: RestWorker, method: str, path: str, body: object, status: int, message: str
+) -> None:
+    """A request that is wrong is refused with what is wrong, and asks for nothing."""
+    assert 201 == make(served).status
+
+    found = served.client(method, path, body)
+    assert status == found.status
+    assert message in found.json["message"]
+    assert [] == served.client("GET", "/api/v1/snapshots").json["snapshots"]
