@@ -29,6 +29,7 @@ RACED = (
 )
 WRITES_MAX: Final = 4_000
 SECONDS_MAX: Final = 600
+TTL_SECONDS: Final = 4
 JITTER_US: Final = 100_000  # Writes have times that are so far from their order.
 STATEMENTS = (
     (
@@ -144,17 +145,60 @@ def test_backfill_command(node: Cassandra, session: Session, tmp_path: Path) -> 
     assert 0 == main(["replay", "status", path])
 
 
+def test_snapshots_by_statements(
+    node: Cassandra,
+    session: Session,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A new source sends all rows of its table, and on demand those of one partition again."""
+    monkeypatch.chdir(tmp_path)
+    source = {
+        "plugin": "cassandra",
+        "nodes": {"node1": str(node.cdc_raw)},
+        "contact_points": [f"{node.host}:{node.port}"],
+        "consistency": "ONE",
+        "disposal": "keep",
+        "streamed": "publish",
+        "gaps": "expire",
+    }
+    job = {"job": "snapped", "state": "s.db", "source": source}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    table = "cdc ON TABLE filled.t"
+    new = f"CREATE DATA_SOURCE {table} WITH k AND job = 'snapped' AND snapshot = 'initial'"
+    rows = [(row.k, row.c) for row in session.execute("SELECT k, c FROM filled.t")]
+    partition = [row for row in rows if row[0] == 7]
+    for statement, expected in (
+        (f"CREATE DATA_SINK k WITH 'file://out.jsonl'; {new} AND snapshot.page.rows = 7", rows),
+        (f"SNAPSHOT DATA_SOURCE {table} WHERE k = 7", partition),
+    ):
+        (tmp_path / "out.jsonl").unlink(missing_ok=True)
+        assert 0 == main(["exec", "--state", "s.db", "-e", statement])
+        assert 0 == main(["run", "job.yaml", "--until-idle"])
+        lines = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
+        read = [line for line in lines if line.get("node") == "table" and line["clustering"]]
+        assert sorted(expected) == sorted((e["key"]["k"], e["clustering"]["c"]) for e in read)
+    assert 5 < len(partition) < len(rows)
+    capsys.readouterr()
+    assert 0 == main(["verify", "job.yaml", "--json"])
+    assert 2 == len(json.loads(capsys.readouterr().out)["snapshots"])
+
+
 def statements(chance: random.Random) -> Iterator[str]:
     """Yield writes, each of one change, without end; their times are not in order."""
     while True:
         where = f"k = {chance.randrange(40)} AND c = {chance.randrange(7)}"
         at = f"USING TIMESTAMP {time.time_ns() // 1_000 - chance.randrange(JITTER_US)}"
         number = chance.randrange(100)
+        expiring = f"UPDATE raced.t {at} AND TTL"
         update, delete = f"UPDATE raced.t {at} SET", f"FROM raced.t {at} WHERE {where}"
         yield chance.choice(
             (
                 f"{update} v = 'v{number}', n = {number} WHERE {where}",
                 f"{update} n = {number} WHERE {where}",
+                f"{expiring} {TTL_SECONDS} SET n = {-number} WHERE {where}",
+                f"{expiring} 86400 SET v = 'kept {number}' WHERE {where}",
                 f"{update} tags = tags + {{'{number % 7}'}} WHERE {where}",
                 f"{update} tags = tags - {{'{number % 7}'}} WHERE {where}",
                 f"{update} tags = {{'{number % 7}', 'all'}} WHERE {where}",
@@ -173,7 +217,7 @@ def with_values(rows: Sequence[str]) -> list[str]:
 
 
 def test_backfill_while_written(node: Cassandra, session: Session, tmp_path: Path) -> None:
-    """N07: what is read while others write, and what the log has since, fold to the table."""
+    """N07: what is read amid writes, deletions and TTLs, and the log since, fold to the table."""
     session.execute(STATEMENTS[0].replace("filled", "raced"))
     session.execute(RACED)
     for number in range(ROWS):
@@ -199,11 +243,13 @@ def test_backfill_while_written(node: Cassandra, session: Session, tmp_path: Pat
     finally:
         over.set()
         writer.join()
+    ended_s = time.time()
     live = logged(node, "raced.t", tmp_path, written, since_us=begun_us)
 
     assert len(live) == written
     cells = [cell for r in read for column in r.change.columns for cell in column.cells]
     assert any(cell.timestamp_us >= begun_us for cell in cells)
+    until_after(ended_s + TTL_SECONDS + 2)  # What expires has expired, also by whole seconds.
     expected = with_values(table_rows(session, "raced.t"))
     chance = random.Random(8)  # noqa: S311 (no secret)
     mixed = [*read, *live]
