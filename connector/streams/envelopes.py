@@ -130,7 +130,7 @@ class _Debezium:
     def of(self, document: Document) -> Facts:
         """Return the facts of a change."""
         row, source = self._row(document["after"]) or {}, document["source"]
-        is_read = source["snapshot"] == "true"  # A deleted range has the same `op`.
+        is_read = source.get("snapshot") == "true"  # A deleted range has the same `op`.
         operation = Operation.INSERT if is_read else _DEBEZIUM[document["op"]]
         return operation, source["ts_us"], row, row
 
