@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Message, Producer
 
+from headrace.connector.streams.audit.books import JobBooks
+from headrace.connector.streams.audit.comparing import audited
+from headrace.connector.streams.changes import ChangeReader
+from helpers.jobs.committed import committed
 from helpers.jobs.deliveries import consume
 from helpers.servers.pages import page_of
 from helpers.servers.ports import free_ports
@@ -98,8 +103,22 @@ def test_it_follows_a_topic(tmp_path: Path, bootstrap_servers: str) -> None:
         process.stop()
 
 
+def abort(servers: str, topic: str, messages: Sequence[Message]) -> None:
+    """Send messages in a transaction that is aborted."""
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": f"abort-{topic}"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for each in messages:
+        producer.produce(topic, each.value(), each.key(), 0, headers=each.headers())
+    assert 0 == producer.flush(60)
+    producer.abort_transaction(60)
+
+
 def test_transactions_have_ends(tmp_path: Path, bootstrap_servers: str) -> None:
-    """Of a job that writes exactly once all is read, though marks are the last; and it is kept."""
+    """Of a job that writes exactly once all is read, though marks are the last; and it is kept.
+
+    Faust sees what was aborted, too: to the app it is a repeat, as it is sent again.
+    """
     once = {"exactly.once": "true"}
     job = published(tmp_path / "job", bootstrap_servers, "audit-once", **once)
     app = App(tmp_path / "app", [str(job)])
@@ -111,8 +130,13 @@ def test_transactions_have_ends(tmp_path: Path, bootstrap_servers: str) -> None:
         process = app.start()
         process.wait_until(lambda: bool(app.figures()))
         assert (len(records()), 0, 0, 0) == app.figures()
+        abort(bootstrap_servers, "audit-once", committed(bootstrap_servers, "audit-once")[:3])
+        process.wait_until(lambda: app.figures() == (len(records()), 0, 3, 0))
+        assert "audit_differs" not in app.log()
     finally:
         process.stop()
+    once_read = audited(ChangeReader.of_job(job), JobBooks.of_job(job).read)
+    assert 0 == sum(table.repeated for table in once_read.tables.values())
 
 
 def test_what_was_fetched_and_not_processed_is_behind(
