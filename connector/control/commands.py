@@ -284,10 +284,9 @@ class Commands(SinkCommands):
         """
         with self._catalogue.changing():
             snapshots = Snapshots(self._notes)
-            known = snapshots.all()
-            found = next(((each, seen) for each, seen in known if each.name == name), None)
+            found = snapshots.get(name)
             if found is None:
-                names = ", ".join(each.name for each, _ in known[:5]) or "none"
+                names = ", ".join(each.name for each, _ in snapshots.all()[:5]) or "none"
                 message = f"there is no snapshot {name[:48]!r}"
                 raise NotFoundError("snapshot", message, f"there are: {names}")
             snapshot, seen = found

@@ -215,8 +215,7 @@ class Taking:
         Snapshots(self._notes).report(self._snapshot.name, self.progress)
 
     def _is_wanted(self) -> bool:
-        source = self._snapshot.source
-        known = (each for each, _ in Snapshots(self._notes).all(source))
-        mine = next((each for each in known if each.name == self._snapshot.name), None)
-        job = Board(self._notes).wanted(self._job.name).state
-        return mine is not None and mine.wanted is Desired.RUNNING and job is Desired.RUNNING
+        found = Snapshots(self._notes).get(self._snapshot.name)
+        if found is None or found[0].wanted is not Desired.RUNNING:
+            return False
+        return Board(self._notes).wanted(self._job.name).state is Desired.RUNNING

@@ -136,9 +136,9 @@ class Snapshotting:
         self._log.error(
             "snapshot_failed", snapshot=name, again=again_ms is not None, error=str(error)
         )
-        if again_ms is not None:
-            seen = dict(_by_name(notes)).get(name, Progress())
-            Snapshots(notes).report(name, replace(seen, state=SnapshotState.WAITING))
+        snapshots = Snapshots(notes)
+        if again_ms is not None and (found := snapshots.get(name)) is not None:
+            snapshots.report(name, replace(found[1], state=SnapshotState.WAITING))
 
     def _take(self, notes: NoteCopy, snapshot: Snapshot, seen: Progress) -> None:
         """Read what is left of the table.
@@ -168,7 +168,3 @@ def is_only(notes: NoteCopy, job: str) -> bool:
     names = [route.source for route in catalogue.board.routes(job)]
     found = [source for source in catalogue.sources() if source.name in names]
     return bool(found) and all(source.snapshot == ONLY for source in found)
-
-
-def _by_name(notes: NoteCopy) -> Iterator[tuple[str, Progress]]:
-    return ((each.name, seen) for each, seen in Snapshots(notes).all())

@@ -133,6 +133,13 @@ class Snapshots:
 
     # For all.
 
+    def get(self, name: str) -> tuple[Snapshot, Progress] | None:
+        """Return the snapshot of that name, and how far it is; None if there is none."""
+        with self._notes.snapshot():
+            found = self._notes.document(ASKED, name, Snapshot)
+            seen = self._notes.document(SEEN, name, Progress)
+        return None if found is None else (found, seen or Progress())
+
     def all(self, source: str | None = None) -> Sequence[tuple[Snapshot, Progress]]:
         """Return all snapshots, or those of *source*, the newest first, and how far they are."""
         with self._notes.snapshot():
