@@ -101,8 +101,9 @@ def test_each_is_well_formed(workshop: Workshop) -> None:
     rules = ("--isolated", *lines, "--select", "ALL", "--ignore")
     of_tests = "ANN,ARG002,COM812,CPY,D1,D203,D213,EM,I001,INP001,PLR2004,S101,SIM300,TRY003"
 
-    workshop.run([ruff, "check", *rules, of_tests, *PACKAGES, GUIDE])
-    workshop.run([ruff, "format", "--isolated", *lines, "--check", *PACKAGES, GUIDE])
+    assert "All checks passed!" in workshop.run([ruff, "check", *rules, of_tests, *PACKAGES, GUIDE])
+    said = workshop.run([ruff, "format", "--isolated", *lines, "--check", *PACKAGES, GUIDE])
+    assert re.fullmatch(r"\d+ files already formatted\n", said)
 
 
 def test_each_is_listed(plugged: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
