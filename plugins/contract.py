@@ -303,6 +303,56 @@ class Sink(ABC):
         raise ConfigError([Problem("uri", said, hint)])
 
 
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A message that asks a job for something.
+
+    `origin` is unique and stays the same when the message is read again.
+    """
+
+    origin: str
+    key: bytes | None
+    value: bytes | None
+
+
+class Signals(ABC):
+    """Reads the messages that ask a job for something. One thread uses it."""
+
+    @abstractmethod
+    def take(self, seconds: float) -> Sequence[Signal]:
+        """Return what is there, in order; wait for the first one, so long at most.
+
+        Raises:
+            MissingRequirementError: nothing can be read now. Call it again.
+
+        """
+
+    @abstractmethod
+    def done(self, signal: Signal) -> None:
+        """Note that *signal* was followed: a later process does not get it again.
+
+        A process that dies before, or loses its part of the messages meanwhile, leaves it to be
+        read again.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what it has open. Safe to repeat."""
+
+
+class SignalChannel(ABC):
+    """A sink where users can also send signals to a job inherits this."""
+
+    @abstractmethod
+    def signals(self) -> Signals | None:
+        """Return what reads them; None if the options name no place for signals.
+
+        Raises:
+            ConfigError: an option has a value that its client refuses.
+
+        """
+
+
 # What the entry-point group `headrace.commands` holds: takes the arguments after the command's
 # name, returns the exit status. `headrace --help` shows the first line of its docstring.
 CommandMain = Callable[[Sequence[str]], int]

@@ -170,6 +170,7 @@ class Catalogue:
         *,
         tokens: tuple[tuple[int, int], ...] = (),
         key: Mapping[str, str | int | float | bool] | None = None,
+        name: str | None = None,
     ) -> str:
         """Ask for a snapshot of the table of a source; return its name. Raises BadSnapshotError."""
         if self.sink(entry.sink).plugin == _HISTORY:
@@ -177,7 +178,7 @@ class Catalogue:
             message = f"{entry.sink} is a history, which is seeded instead"
             raise BadSnapshotError(SNAPSHOT_KEY, message, hint)
         asked_ms = SystemClock().wall_ms()
-        return Snapshots(self._notes).ask(entry.name, asked_ms, tokens=tokens, key=key)
+        return Snapshots(self._notes).ask(entry.name, asked_ms, tokens=tokens, key=key, name=name)
 
     def _begins_elsewhere(self, job: str, entry: SourceEntry) -> bool:
         """Say whether *job* has positions, or sources with another `start` than *entry* has."""

@@ -261,8 +261,11 @@ class Commands(SinkCommands):
         *,
         tokens: tuple[tuple[int, int], ...] = (),
         key: Mapping[str, str | int | float | bool] | None = None,
+        name: str | None = None,
     ) -> str:
         """Ask for a snapshot of the table of a source, or of a part of it; return its name.
+
+        One with this *name*, if that is given, is asked for only once.
 
         Raises:
             NotFoundError: there is no such source.
@@ -271,7 +274,7 @@ class Commands(SinkCommands):
         """
         with self._catalogue.changing():
             entry = self._catalogue.source(config[NAME_KEY])
-            return self._catalogue.ask_snapshot(entry, tokens=tokens, key=key)
+            return self._catalogue.ask_snapshot(entry, tokens=tokens, key=key, name=name)
 
     @needs(Role.OPERATOR)
     def steer_snapshot(self, name: str, wanted: Desired) -> None:

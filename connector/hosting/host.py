@@ -23,6 +23,7 @@ from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.processes import is_dead
 from headrace.connector.foundation.states import Desired
 from headrace.connector.hosting.opened_job import OpenedJob
+from headrace.connector.hosting.signalling import Signalling
 from headrace.connector.hosting.snapshotting import Snapshotting, is_only
 from headrace.connector.replay.stream.checkpoint import checkpoint_of
 from headrace.connector.runtime.books.report import Outcome, Report
@@ -72,13 +73,14 @@ class Host:
         self._stopped = threading.Event()
         self._worker: Worker | None = None
         self._snapshotting: Snapshotting | None = None
+        self._signalling: Signalling | None = None
         self._configured = ConfiguredSplits()
         self._next_catch_up = 0.0
 
     def stop(self) -> None:
         """Ask for a clean stop. Any thread, and a signal handler, may call it at any time."""
         self._stopped.set()
-        for running in (self._snapshotting, self._worker):
+        for running in (self._signalling, self._snapshotting, self._worker):
             if running is not None:
                 running.stop()
 
@@ -89,7 +91,7 @@ class Host:
 
     def measures(self) -> Iterable[Measure]:
         """Return the metrics of the current run. Any thread may ask."""
-        running = (self._worker, self._snapshotting)
+        running = (self._worker, self._snapshotting, self._signalling)
         return [measure for each in running if each for measure in each.measures()]
 
     def run(self, *, until_idle: bool) -> tuple[str, Report | None]:
@@ -165,7 +167,8 @@ class Host:
         if self._stopped.is_set():
             self._worker.stop()
         if not until_idle:
-            with snapshotting.beside():
+            self._signalling = signalling = Signalling(job, self._log)
+            with snapshotting.beside(), signalling.beside(notes.store(job.name).job_key()):
                 return self._worker.run(notes, until_idle=False)
         report = self._worker.run(notes, until_idle=True)
         if report.outcome is not Outcome.ENDED or report.failures:

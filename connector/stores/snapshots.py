@@ -97,10 +97,13 @@ class Snapshots:
         *,
         tokens: tuple[tuple[int, int], ...] = (),
         key: Mapping[str, str | int | float | bool] | None = None,
+        name: str | None = None,
     ) -> str:
-        """Ask for a snapshot, and return its name."""
+        """Ask for a snapshot, and return its name; one of that *name* is left as it is."""
         at = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
-        name = f"snapshot-{at:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
+        name = name or f"snapshot-{at:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
+        if self._notes.get(ASKED, name) is not None:
+            return name
         over = [each.name for each, seen in self.all(source) if each.state(seen) in OVER]
         for old in over[NAMES_MAX - 1 :]:
             self._forget(old)

@@ -187,6 +187,16 @@ class KafkaConfig(SinkOptions):
         name="transactional.id.prefix",
         default="headrace",
     )
+    signal_topic: str | None = option(
+        "The topic of messages that ask the job for snapshots, in the form of Debezium's signals.",
+        name="signal.topic",
+        default=None,
+    )
+    signal_group: str | None = option(
+        "The consumer group that reads them; default: `headrace-signals-` and the job.",
+        name="signal.group.id",
+        default=None,
+    )
     connect_timeout_ms: int = option(
         "How long to wait for a broker and the topic before giving up.",
         name="connect.timeout.ms",
@@ -232,11 +242,13 @@ class KafkaConfig(SinkOptions):
             *(_topic_problem(key, topic) for key, topic in self.topic_map.items()),
             _topic_problem("offsets.storage.topic", self.offsets_topic),
             _topic_problem("errors.deadletterqueue.topic.name", self.errors_topic or "x"),
+            _topic_problem("signal.topic", self.signal_topic or "x"),
             _codec_problem("format", self.format),
             _codec_problem("key.format", self.key_format or "avro"),
             _key_problem(self.key),
             self._size_problem(),
             self._offsets_problem(),
+            self._signals_problem(),
             _policy_problem(self.envelope, {self.large_policy, *self.large_policies.values()}),
             *header_problems(self.headers),
             *stated_problems(self.stated),
@@ -296,6 +308,13 @@ class KafkaConfig(SinkOptions):
             return None
         what = f"{self.offsets_topic} is a topic of records, whose consumers would get positions"
         return Problem("offsets.storage.topic", what, "keep the positions in a topic of their own")
+
+    def _signals_problem(self) -> Problem | None:
+        taken = {self.topic, *self.topic_map.values(), self.errors_topic}
+        if self.signal_topic is None or self.signal_topic not in taken:
+            return None
+        what = f"{self.signal_topic} is a topic of records, which would be read as signals"
+        return Problem("signal.topic", what, "send signals to a topic of their own")
 
     @property
     def hosts(self) -> Sequence[str]:

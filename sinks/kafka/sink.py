@@ -5,7 +5,17 @@ from functools import cached_property, partial
 
 from confluent_kafka import KafkaException
 
-from headrace.plugins import CheckResult, ConfigError, Encoding, Finding, Problem, Sink, Stored
+from headrace.plugins import (
+    CheckResult,
+    ConfigError,
+    Encoding,
+    Finding,
+    Problem,
+    SignalChannel,
+    Signals,
+    Sink,
+    Stored,
+)
 from headrace.plugins.diagnosis import Check, Diagnosis, Examined
 from headrace.sinks.kafka.bounds import TopicBounds
 from headrace.sinks.kafka.clients import why_not_direct
@@ -17,7 +27,7 @@ from headrace.sinks.kafka.watch import TopicWatch
 from headrace.sinks.kafka.writer import KafkaWriter
 
 
-class KafkaSink(Sink, Diagnosis):
+class KafkaSink(Sink, Diagnosis, SignalChannel):
     """`kafka://host:port?topic=name`: one message per record, keyed by the partition key."""
 
     schemes = ("kafka",)
@@ -46,6 +56,16 @@ class KafkaSink(Sink, Diagnosis):
         from headrace.sinks.kafka.reading import messages  # noqa: PLC0415 (seldom needed)
 
         return messages(self.config, part)
+
+    def signals(self) -> Signals | None:
+        """Return the consumer of `signal.topic`. Raises ConfigError, EgressError."""
+        from headrace.sinks.kafka.signals import KafkaSignals  # noqa: PLC0415 (seldom needed)
+
+        topic = self.config.signal_topic
+        if topic is None:
+            return None
+        check_hosts(self.config.hosts)
+        return KafkaSignals(self.config, topic, self.context)
 
     def check(self) -> Sequence[Finding]:
         """Ask the brokers: are they there, do they know us, the topics, rights and sizes."""

@@ -20,13 +20,10 @@ from headrace.connector.control.access.permission import CALLER, Caller, Role, U
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.errors import BadSnapshotError, NotFoundError
 from headrace.connector.control.jobs import read_job
-from headrace.connector.control.service import ControlService
 from headrace.connector.foundation.processes import this_process
 from headrace.connector.foundation.states import Desired
 from headrace.connector.hosting.host import Host
 from headrace.connector.hosting.snapshotting import Snapshotting
-from headrace.connector.language.parser import parse_script
-from headrace.connector.language.rendering import ResultTable
 from headrace.connector.replay import delivery, execution
 from headrace.connector.replay.delivery import ShardReport, Target, Work
 from headrace.connector.replay.shards import Shard
@@ -40,7 +37,7 @@ from headrace.sources.cassandra.forge.mutations import encode_mutation
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 from headrace.sources.cassandra.schema.ddl import parse_schema
 from helpers.jobs.children import until
-from helpers.jobs.filled_tables import KILLED, RANGES, ROWS, TOKENS, Filled, T, answering, keys
+from helpers.jobs.filled_tables import KILLED, RANGES, ROWS, TOKENS, Snapped, T, answering, keys
 from helpers.logs.forged import NOW_US, SCHEMA, TABLE
 from helpers.logs.gap_jobs import NODES, WHOLE
 from helpers.servers.cql_node import rows as result
@@ -52,30 +49,6 @@ OPTIONS = f"snapshot.ranges = {RANGES} AND snapshot.parallel = 1"
 INITIAL = f"{SOURCE} AND snapshot = 'initial' AND {OPTIONS};"
 ASK = f"SNAPSHOT DATA_SOURCE cdc ON TABLE {T}"
 ONLY_JOB = f"orders~cdc.{T}"
-
-
-class Snapped(Filled):
-    """A job of statements, and its snapshots."""
-
-    def execute(self, text: str) -> ResultTable:
-        """Execute statements; return the last answer."""
-        with closing(open_notes(self.job.folder / "state.db")) as notes:
-            service = ControlService(notes)
-            return [service.execute(parsed.statement) for parsed in parse_script(text)][-1]
-
-    def shown(self) -> list[dict[str, str]]:
-        """Return the rows of SHOW SNAPSHOTS."""
-        found = self.execute("SHOW SNAPSHOTS")
-        return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
-
-    def only(self) -> dict[str, str]:
-        """Return the only row of SHOW SNAPSHOTS."""
-        (found,) = self.shown()
-        return found
-
-    def host(self) -> Host:
-        """Return the job, to be run."""
-        return Host(self.job.path, log=context().log)
 
 
 @pytest.fixture

@@ -9,7 +9,13 @@ from typing import Final
 
 import pytest
 
+from headrace.connector.control.service import ControlService
+from headrace.connector.hosting.host import Host
+from headrace.connector.language.parser import parse_script
+from headrace.connector.language.rendering import ResultTable
 from headrace.connector.replay.runs import RunTable, ShardState
+from headrace.connector.stores.open_control_store import open_notes
+from headrace.plugins.testing.doubles import context
 from headrace.sources.cassandra import table_source
 from headrace.sources.cassandra.mutation.snapshot import Selected
 from headrace.sources.cassandra.schema.ddl import parse_schema
@@ -110,6 +116,30 @@ class Filled:
         if not (self.job.folder / "out.jsonl").exists():
             return []
         return sorted((each["table"], each["key"]["k"]) for each in self.job.documents())
+
+
+class Snapped(Filled):
+    """A job of statements, and its snapshots."""
+
+    def execute(self, text: str) -> ResultTable:
+        """Execute statements; return the last answer."""
+        with closing(open_notes(self.job.folder / "state.db")) as notes:
+            service = ControlService(notes)
+            return [service.execute(parsed.statement) for parsed in parse_script(text)][-1]
+
+    def shown(self) -> list[dict[str, str]]:
+        """Return the rows of SHOW SNAPSHOTS."""
+        found = self.execute("SHOW SNAPSHOTS")
+        return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+
+    def only(self) -> dict[str, str]:
+        """Return the only row of SHOW SNAPSHOTS."""
+        (found,) = self.shown()
+        return found
+
+    def host(self) -> Host:
+        """Return the job, to be run."""
+        return Host(self.job.path, log=context().log)
 
 
 def _row(after: int, number: int) -> list[bytes | None]:

@@ -272,6 +272,9 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "sinks/kafka/test_schema_topic.py::test_the_store_logs_in": {
         "sinks.kafka.schema_topic:SchemaTopicConfig": "bootstrap_servers sasl_password",
     },
+    "sinks/kafka/test_signals.py::test_what_was_followed_is_not_read_again": {
+        "sinks.kafka.config:KafkaConfig": "signal_topic signal_group",
+    },
     "sinks/kafka/test_topics.py::test_a_topic_is_made_of_the_tables_name": {
         "sinks.kafka.config:KafkaConfig": "topic_map",
     },
