@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ from real.servers.process import EndedError, ServerProcess
 pytestmark = pytest.mark.real
 
 CHANGE = re.compile(r"(?:INSERT|UPDATE|DELETE|DELETE_RANGE|DELETE_PARTITION)\b")
+QUIX = "quixstreams==3.28.1"
 USER, PASSWORD = "reader", "reader-secret"
 # Writes a line for each change.
 PROGRAM = """
@@ -147,7 +149,7 @@ def test_the_programs_of_the_page(
     tmp_path: Path, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page's app prints each change; its plain consumer yields, commits and audits each."""
-    with_faust, plain, audit, _ = blocks()
+    with_faust, plain, audit, *_ = blocks()
     sink = {"large.policy": "chunk", "large.bytes": "1000"}
     published(tmp_path, bootstrap_servers, "page", **sink)
     (tmp_path / "orders.py").write_text(with_faust)
@@ -181,6 +183,29 @@ def test_the_programs_of_the_page(
     ends = [group.get_watermark_offsets(place, timeout=30) for place in places]
     group.close()
     assert [end for _, end in ends] == [place.offset for place in places]
+
+
+def test_the_program_for_quix_streams(tmp_path: Path, bootstrap_servers: str) -> None:
+    """In an environment without headrace, it prints each change of a job with a registry."""
+    venv, uv = tmp_path / "venv", Path(sys.executable).with_name("uv")
+    commands = (["venv", "-p", sys.executable, venv], ["pip", "install", "-p", str(venv), QUIX])
+    for command in commands:
+        subprocess.run([uv, *map(str, command), "-q"], check=True, timeout=300)  # noqa: S603 (ours)
+    sink = {"schema.framing": "confluent", "schema.store": "registry"}
+    with registry(tmp_path / "registry.db") as url:
+        sink |= {"schema.store.url": url}
+        published(tmp_path / "job", bootstrap_servers, "cdc.shop.orders", **sink)
+        program = blocks()[-1].replace("http://registry:8081", url)
+        program = program.replace("broker1:9092", bootstrap_servers)
+        (tmp_path / "orders.py").write_text(program)
+        log, expected = tmp_path / "output.log", [name for _, name, _, _ in facts_of_records()]
+        process = ServerProcess([str(venv / "bin" / "python"), "-u", "orders.py"], tmp_path)
+        try:
+            process.wait_until(lambda: len(CHANGE.findall(log.read_text())) >= len(expected))
+        finally:
+            process.stop()
+
+    assert sorted(expected) == sorted(CHANGE.findall(log.read_text()))
 
 
 def where(servers: str, topic: str) -> dict[str, str]:
