@@ -104,7 +104,7 @@ def test_images_say_what_select_says(tmp_path: Path, name: str) -> None:
     """
     batches = recorded_batches(name)
     seen = 0
-    for number, table in enumerate(sorted({r.schema.table for b in batches for r in b.records()})):
+    for number, table in enumerate(sorted({each.table for b in batches for each in b.schemas()})):
         options = beside(tmp_path, table=table, seed="empty", retention="9d")
         kept = Kept(DrivenClock(), **options | {"path": str(tmp_path / f"{number}.db")})
         deliveries = [of_table(batch, table) for batch in batches]

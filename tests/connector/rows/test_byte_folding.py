@@ -80,9 +80,10 @@ def same(state: State, packed: bytes) -> bool:
 def recorded(name: str) -> tuple[tuple[RecordSchema, bytes], ...]:
     """Return each change of a recording behind its schema."""
     found = []
+    schemas: dict[bytes, RecordSchema] = {}
     for batch in recorded_batches(name):
         encoded = Encoder(Encoding(codec="avro", envelope="cep44")).encode(batch, token=1)
-        schemas = {record.schema.schema_id: record.schema for record in batch.records()}
+        schemas |= {each.schema_id: each for each in batch.schemas()}
         for content, headers in zip(encoded.values, encoded.headers, strict=True):
             found.append((schemas[dict(headers)["schemaId"]], content))
     return tuple(found)

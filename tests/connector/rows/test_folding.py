@@ -33,7 +33,7 @@ class Known:
     def __init__(self, name: str) -> None:
         """Take them from its records."""
         batches = recorded_batches(name)
-        self._found = {r.schema.schema_id: r.schema for b in batches for r in b.records()}
+        self._found = {each.schema_id: each for b in batches for each in b.schemas()}
 
     def get(self, schema_id: bytes) -> RecordSchema:
         """Return one."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from headrace.connector.history.config import SCOPES
@@ -62,12 +63,18 @@ def recorded_history(folder: Path) -> Kept:
     return made
 
 
-def of_table(batch: Batch, table: str) -> Delivery:
-    """Return what a sink gets of one table's changes in *batch*."""
+@lru_cache
+def whole(batch: Batch) -> Delivery:
+    """Return what a sink gets of a recorded batch."""
     encoded = Encoder(Encoding(codec="avro", envelope="cep44")).encode(batch, token=1)
-    mine = [number for number, name in enumerate(encoded.tables) if name == table]
-    schemas = {record.schema.schema_id: record.schema for record in batch.records()}
-    return Delivery(batch, encoded.chosen(mine), schemas)
+    return Delivery(batch, encoded, {each.schema_id: each for each in batch.schemas()})
+
+
+def of_table(batch: Batch, table: str) -> Delivery:
+    """Return what a sink gets of one table's changes in a recorded batch."""
+    made = whole(batch)
+    mine = [number for number, name in enumerate(made.encoded.tables) if name == table]
+    return replace(made, encoded=made.encoded.chosen(mine))
 
 
 def fill(kept: Kept, deliveries: Sequence[Delivery], *, per_commit: int, step_ms: int) -> None:

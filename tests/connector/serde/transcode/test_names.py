@@ -1,6 +1,7 @@
 """The name of a change is read from its bytes as a decoder of Avro reads it."""
 
 from io import BytesIO
+from typing import Any
 
 import fastavro
 import pytest
@@ -25,17 +26,22 @@ def test_names_are_those_of_the_decoded_values(recording: str, envelope: str) ->
     encoder = Encoder(Encoding(codec="avro", envelope=envelope), ORIGIN)
     mutation, index = FIELDS[envelope]
     schemas: dict[bytes, RecordSchema] = {}
+    parsed: dict[bytes, Any] = {}  # Any: fastavro's form of a schema.
     count = 0
     for batch in recorded_batches(recording):
         schemas |= {schema.schema_id: encoder.schema(schema) for schema in batch.schemas()}
+        parsed |= {
+            each: fastavro.parse_schema(dict(schema.value), named_schemas={})
+            for each, schema in schemas.items()
+        }
         encoded = encoder.encode(batch, token=1)
         for value, headers in zip(encoded.values, encoded.headers, strict=True):
             schema = schemas[headers[0][1]].value
             names = [field["name"] for field in schema["fields"]]
             places = {"mutation": names.index(mutation), "index": names.index(index)}
             reader = NameReader(piece_of(schema).parts, **places)
-            parsed = fastavro.parse_schema(dict(schema), named_schemas={})
-            document = fastavro.schemaless_reader(BytesIO(value), parsed, None)
+            known = parsed[headers[0][1]]
+            document = fastavro.schemaless_reader(BytesIO(value), known, None)
             assert isinstance(document, dict)
             expected = document[mutation] + document[index].to_bytes(4, "big")
             assert expected == reader.of(value, 0) == reader.of(b"framing" + value, 7)
