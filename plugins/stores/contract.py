@@ -175,10 +175,14 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class KeptLoss:
-    """A loss as kept: its number, since when (ms since 1970), and whether a topic has it too."""
+    """A loss as kept: its number, since when (ms since 1970), and whether a topic has it too.
+
+    *name* is that of its row in the store.
+    """
 
     number: int
     split: str
+    name: str
     lost_ms: int
     sent: bool
     loss: Loss

@@ -15,7 +15,7 @@ from headrace.connector.stores import (
     StoreUnavailableError,
 )
 from headrace.connector.stores.keyed.rows import NUMBERS, JobRows, LossRow, named, pack, unpack
-from headrace.plugins.stores.key_values import Change, Key
+from headrace.plugins.stores.key_values import Change, Entry, Key, Partition
 
 PIECE_BYTES: Final = 256 * 1024  # Of a loss's bytes in one row.
 UNSENT_MAX: Final = 500
@@ -126,9 +126,11 @@ class Losses:
             }
         )
 
-    def remove(self, committed: Mapping[str, int], numbers: Sequence[int]) -> None:
-        """Forget them."""
-        self._remove(self._seen(committed, numbers))
+    def remove(self, losses: Sequence[KeptLoss]) -> None:
+        """Forget them; the others are not read, because many leave one by one."""
+        partitions = {self._rows.losses(loss.split): loss.split for loss in losses}
+        keys = [Key(self._rows.losses(loss.split), loss.name) for loss in losses]
+        self._remove(self._unpacked(partitions, self._values.read(keys)))
 
     def _number(self, commit: Commit) -> int:
         """Return the first of as many numbers as the commit has losses; of one, the same again."""
@@ -159,15 +161,21 @@ class Losses:
         return sorted(found, key=lambda kept: kept.row.number)
 
     def _kept(self, splits: Sequence[str]) -> Sequence[_Kept]:
-        of = {self._rows.losses(split): split for split in splits}
+        partitions = {self._rows.losses(split): split for split in splits}
+        return self._unpacked(partitions, self._values.scan(list(partitions)))
+
+    def _unpacked(
+        self, partitions: Mapping[Partition, str], entries: Mapping[Key, Entry]
+    ) -> Sequence[_Kept]:
+        """Return what *entries* say; *partitions* have the split of each."""
         return [
             _Kept(
-                of[key.partition],
+                partitions[key.partition],
                 key.name,
                 self._rows.unpack(LossRow, key, entry),
                 *named(key, _parsed, self._values),
             )
-            for key, entry in self._values.scan(list(of)).items()
+            for key, entry in entries.items()
         ]
 
     def _loss(self, kept: _Kept) -> KeptLoss | None:
@@ -176,7 +184,7 @@ class Losses:
         if pieces is None:
             return None
         loss = replace(row.loss, content=b"".join(pieces))
-        return KeptLoss(row.number, kept.split, row.lost_ms, row.sent, loss)
+        return KeptLoss(row.number, kept.split, kept.name, row.lost_ms, row.sent, loss)
 
     def _pieces(self, kept: _Kept) -> Sequence[bytes] | None:
         """Return the content of a loss; None if the loss is gone."""

@@ -794,9 +794,9 @@ class Store:
         """Note that they are in the topic for dead letters."""
         self._losses.mark_sent(self._committed(), numbers)
 
-    def remove_losses(self, numbers: Sequence[int]) -> None:
+    def remove_losses(self, losses: Sequence[KeptLoss]) -> None:
         """Forget them: they were delivered after all, or are not wanted."""
-        self._losses.remove(self._committed(), numbers)
+        self._losses.remove(losses)
 
     def _committed(self) -> dict[str, int]:
         """Return the number of each split's head, also of those of plans that ended."""

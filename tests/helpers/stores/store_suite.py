@@ -388,7 +388,7 @@ class StoreSuite(PlanSuite, NoteSuite, ModeSuite):
             store.mark_losses_sent([first.number])
             assert [last] == list(store.unsent_losses(["a"], bytes_max=100))
             assert [True, False] == [kept.sent for kept in store.losses()]
-            store.remove_losses([last.number])
+            store.remove_losses([last])
             assert [first.number] == [kept.number for kept in store.losses()]
 
     def test_quarantine_is_bounded(self, driver: StoreDriver) -> None:

@@ -19,7 +19,7 @@ from headrace.plugins.stores.key_values import Change, Entry, Key, Partition
 from headrace.plugins.testing.memory_values import Memory, MemoryConfig, MemoryValues
 from helpers.jobs import toys
 from helpers.stores.drivers import KeyedDriver
-from helpers.stores.store_driver import LEASE_MS, claim, commit, commit_of, owner
+from helpers.stores.store_driver import LEASE_MS, LOSS, claim, commit, commit_of, owner
 from helpers.stores.store_suite import StoreSuite
 
 if TYPE_CHECKING:
@@ -143,6 +143,20 @@ def test_how_often_the_backend_is_asked() -> None:
             asked.append(values.asked - before)
 
     assert [3, 2, 0] == asked
+
+
+def test_a_loss_is_removed_without_a_look_at_the_others() -> None:
+    """One question for its row, however many losses there are."""
+    values = CountedValues(Memory())
+    with closing(store_over(CountedValues)(values, "job")) as store:
+        store.register(["a"])
+        commit(store, replace(commit_of(claim(store)), losses=[LOSS] * 3))
+        first, *others = store.losses()
+        before = values.asked
+        store.remove_losses([first])
+
+        assert 1 == values.asked - before
+        assert others == list(store.losses())
 
 
 class OvertakenValues(MemoryValues):
