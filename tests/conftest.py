@@ -20,7 +20,7 @@ from helpers.settings.native_modules import (
 )
 from helpers.settings.scratch import prefer_memory
 
-GARBAGE_OBJECTS: Final = 10_000  # Instead of 700: tests that forge and judge logs make many.
+GARBAGE_OBJECTS: Final = 100_000  # Instead of 700: tests that forge and judge logs make many.
 
 prefer_memory()
 obey_native()

@@ -21,10 +21,11 @@ from headrace.plugins.records.record import OPERATIONS
 from helpers.histories.plain_fold import add
 from helpers.histories.whole_changes import schema_of, whole
 from helpers.recordings.batches import recorded_batches
+from helpers.settings.native_modules import long
 
 pytestmark = pytest.mark.hot
 
-RECORDINGS = ("4.1-ops", "4.1-schema", "5.0-random", "5.0-types", "6.0-v9-random")
+RECORDINGS = ("4.1-schema", "5.0-types", *map(long, ("4.1-ops", "5.0-random", "6.0-v9-random")))
 PACK = msgspec.msgpack.Encoder()
 UNPACK = msgspec.msgpack.Decoder()
 DDL = """

@@ -33,6 +33,8 @@ RECORDINGS = (
 )
 # Their mutations are large: fastavro alone takes long.
 LARGE = ("5.0-sizes", "5.0-v8-sizes")
+# What the interpreter encodes: each kind of workload, each major version.
+FEW = ("4.0-ops", "4.1-random", "5.0-types", "6.0-v9-types")
 
 
 def recording(name: str) -> Path:

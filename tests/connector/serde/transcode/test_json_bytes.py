@@ -19,6 +19,7 @@ from headrace.connector.serde.transcode.walk import BadAvroError
 from headrace.plugins import Encoding
 from headrace.sources.cassandra.encode.origin import ORIGIN
 from helpers.recordings.batches import recorded_batches
+from helpers.settings.native_modules import long
 
 pytestmark = pytest.mark.hot
 
@@ -116,7 +117,7 @@ def test_an_enum_has_no_such_number() -> None:
 
 @pytest.mark.parametrize("envelope", ["cep44", "debezium", "flat"])
 @pytest.mark.parametrize("name", ["5.0-ops", "5.0-types"])
-@pytest.mark.parametrize("key_codec", ["", "avro"])
+@pytest.mark.parametrize("key_codec", ["avro", long("")])
 def test_a_batch_is_written_as_its_records_are(name: str, envelope: str, key_codec: str) -> None:
     """O05: a whole batch has the same bytes as its records one by one."""
     wanted = Encoding(codec="json", key_codec=key_codec, envelope=envelope, headers=("op",))

@@ -19,6 +19,7 @@ from headrace.plugins import (
 from headrace.sources.cassandra.encode.origin import ORIGIN
 from helpers.logs.node_logs import everything
 from helpers.recordings.corpora import recording
+from helpers.settings.native_modules import long
 
 RECORDINGS = ("4.0-ops", "5.0-types", "6.0-v9-random")
 # The names of an envelope's fields that are a column's: without a column, one that no record has.
@@ -157,7 +158,7 @@ def test_casts(envelope: str, target: str) -> None:
 
 
 @pytest.mark.hot
-@pytest.mark.parametrize("codec", ["avro", "json"])
+@pytest.mark.parametrize("codec", ["avro", long("json")])
 @pytest.mark.parametrize(
     "transforms",
     [

@@ -45,6 +45,7 @@ from helpers.logs.forged import OTHER, SCHEMA, insert, mutation, update
 from helpers.logs.node_logs import batches, forged_nodes, open_all, source
 from helpers.recordings.corpora import recording
 from helpers.settings.native_modules import is_compiled
+from helpers.settings.native_modules import long as long_running
 
 pytestmark = pytest.mark.hot
 
@@ -98,7 +99,7 @@ def test_messages_are_those_of_the_table() -> None:
     assert seen
 
 
-@pytest.mark.parametrize("name", ["5.0-ops", "4.1-random"])
+@pytest.mark.parametrize("name", ["5.0-ops", long_running("4.1-random")])
 def test_joined_messages_are_those_that_are_made_one_by_one(name: str) -> None:
     """Keys and values that lie side by side are what the batch encodes, with the same facts."""
     made = 0

@@ -14,7 +14,7 @@ from headrace.sources.cassandra.native import constants
 from helpers.logs.forged import OTHER, SCHEMA, UNKNOWN, insert, mutation, update
 from helpers.logs.node_logs import everything, forged_nodes
 from helpers.logs.rich_rows import AT_US, PLAIN, UDT, UDT_VALUES, plain_row, udt_row
-from helpers.recordings.corpora import LARGE, RECORDINGS, recording
+from helpers.recordings.corpora import FEW, LARGE, RECORDINGS, recording
 from helpers.settings.native_modules import is_compiled
 
 pytestmark = pytest.mark.hot
@@ -70,7 +70,7 @@ def single(batch: Batch) -> Iterator[Batch]:
         yield one
 
 
-@pytest.mark.parametrize("name", RECORDINGS + LARGE if COMPILED else RECORDINGS)
+@pytest.mark.parametrize("name", RECORDINGS + LARGE if COMPILED else FEW)
 def test_recorded_changes_are_written_as_their_documents_are(name: str) -> None:
     """Every change in a node's log, of all types and operations; none of them needs documents."""
     folder = recording(name)

@@ -20,7 +20,7 @@ from headrace.sources.cassandra.mutation.parser import Cutter
 from helpers.logs.forged import SCHEMA, UNKNOWN, insert, mutation, update
 from helpers.logs.node_logs import everything, forged_nodes
 from helpers.logs.rich_rows import AT_US, PLAIN, PLAIN_KEY, UDT, UDT_VALUES, plain_row, udt_row
-from helpers.recordings.corpora import LARGE, RECORDINGS, recording
+from helpers.recordings.corpora import FEW, LARGE, RECORDINGS, recording
 from helpers.settings.filled import filled
 from helpers.settings.native_modules import is_compiled
 
@@ -69,7 +69,7 @@ def test_facts_take_32_bytes_for_a_change_and_48_for_a_mutation(tmp_path: Path) 
     assert 300 * (32 + 48) == sum(kept.values()) + len(facts.ids)
 
 
-@pytest.mark.parametrize("name", RECORDINGS + LARGE if COMPILED else RECORDINGS)
+@pytest.mark.parametrize("name", RECORDINGS + LARGE if COMPILED else FEW)
 def test_recorded_mutations_are_encoded_as_their_records_are(name: str) -> None:
     """Keys, values, headers and tables of every change in a node's log are the same."""
     folder = recording(name)

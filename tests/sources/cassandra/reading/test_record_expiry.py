@@ -130,6 +130,7 @@ def test_pending_mutations_without_room_leave_with_their_bytes(tmp_path: Path) -
     assert list(again.records())
 
 
+@pytest.mark.long
 def test_a_lower_level_publishes_what_was_pending_at_a_higher_one() -> None:
     """Line 18: after a load every pending record is judged again, and its bytes are read again."""
     strict = Job(ring(), consistency="ALL")
