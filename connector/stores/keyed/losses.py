@@ -7,19 +7,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from headrace.connector.stores import (
-    Commit,
-    KeptLoss,
-    Loss,
-    QuarantineFullError,
-    StoreUnavailableError,
-)
-from headrace.connector.stores.keyed.rows import NUMBERS, JobRows, LossRow, named, pack, unpack
-from headrace.plugins.stores.key_values import Change, Entry, Key, Partition
+from headrace.connector.stores import Commit, KeptLoss, Loss, QuarantineFullError
+from headrace.connector.stores.keyed.rows import NUMBERS, JobRows, LossRow, named, pack
+from headrace.plugins.stores.key_values import Entry, Key, Partition
 
 PIECE_BYTES: Final = 256 * 1024  # Of a loss's bytes in one row.
 UNSENT_MAX: Final = 500
-TRIES_MAX: Final = 20  # Of a number that others take at the same time.
 _NUMBER: Final = "losses"
 _DIGITS: Final = 19  # Of a number in a name, so that names have the order of numbers.
 
@@ -137,19 +130,11 @@ class Losses:
         split, mine = commit.split, (commit.seq, commit.token)
         if self._numbers.get(split, (0, 0, 0))[:2] == mine:
             return self._numbers[split][2]
-        key = Key(NUMBERS, _NUMBER)
-        for _ in range(TRIES_MAX):
-            entry = self._values.row(key)
-            last = unpack(int, key, entry, self._values) if entry else 0
-            change = Change(
-                partition=NUMBERS,
-                expected={_NUMBER: entry.stamp if entry else None},
-                rows={_NUMBER: pack(last + len(commit.losses))},
-            )
-            if self._values.change([change])[0]:
-                self._numbers[split] = (*mine, last + 1)
-                return last + 1
-        raise StoreUnavailableError("others number their losses all the time", place=split)
+        count = len(commit.losses)
+        key, taken = Key(NUMBERS, _NUMBER), lambda last: (last or 0) + count
+        last = self._rows.replace(key, int, taken, "the number of losses") or 0
+        self._numbers[split] = (*mine, last - count + 1)
+        return self._numbers[split][2]
 
     def _seen(self, committed: Mapping[str, int], numbers: Sequence[int] | None) -> Sequence[_Kept]:
         wanted = None if numbers is None else set(numbers)

@@ -4,13 +4,11 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from headrace.connector.stores import StoreUnavailableError
-from headrace.connector.stores.keyed.rows import JobRows, pack
+from headrace.connector.stores.keyed.rows import JobRows
 from headrace.plugins.stores.kept_modes import ModeRequest
-from headrace.plugins.stores.key_values import Change, Key, Partition
+from headrace.plugins.stores.key_values import Key, Partition
 
 KEPT_MAX: Final = 100
-TRIES_MAX: Final = 10  # Of requests that come at the same time.
 _LAST: Final = "last"
 
 Requests = Sequence[ModeRequest]
@@ -26,23 +24,13 @@ class ModeRequests:
 
     def all(self) -> Requests:
         """Return all that are kept."""
-        return self._read()[1]
+        entry = self._rows.values.row(self._key)
+        return () if entry is None else self._rows.unpack(list[ModeRequest], self._key, entry)
 
     def update(self, updated: Callable[[Requests], Requests]) -> None:
         """Replace them by what *updated* makes of them; the oldest are dropped."""
-        for _ in range(TRIES_MAX):
-            stamp, found = self._read()
-            change = Change(
-                partition=self._key.partition,
-                expected={_LAST: stamp},
-                rows={_LAST: pack(list(updated(found))[-KEPT_MAX:])},
-            )
-            if self._rows.values.change([change])[0]:
-                return
-        raise StoreUnavailableError("others ask for modes all the time", place=self._rows.name)
 
-    def _read(self) -> tuple[int | None, Requests]:
-        entry = self._rows.values.row(self._key)
-        if entry is None:
-            return None, ()
-        return entry.stamp, self._rows.unpack(list[ModeRequest], self._key, entry)
+        def last(found: Requests | None) -> list[ModeRequest]:
+            return list(updated(found or ()))[-KEPT_MAX:]
+
+        self._rows.replace(self._key, list[ModeRequest], last, "the requests for modes")

@@ -131,7 +131,7 @@ class Publications:
         """Queue those that are not known yet, or with another text; what was of that is void."""
         now_us = time.time_ns() // 1_000
         for number, each in enumerate(publications):
-            self._replace(self._key(each), partial(_queued, each, now_us + number))
+            self._replace(each, partial(_queued, each, now_us + number))
 
     def settle(self, publication: Publication) -> None:
         """Replace what is known of a publication, unless its text is another by now."""
@@ -141,7 +141,7 @@ class Publications:
                 return None
             return PublicationRow(publication, row.queued_us)
 
-        self._replace(self._key(publication), settled)
+        self._replace(publication, settled)
 
     def all(self) -> Sequence[Publication]:
         """Return all, in the order in which they were queued."""
@@ -151,26 +151,12 @@ class Publications:
         ]
         return [row.publication for row in sorted(found, key=lambda row: row.queued_us)]
 
-    def _key(self, each: Publication) -> Key:
-        name = json.dumps([each.subject, each.schema_id.hex(), each.part])
-        return Key(self._rows.publications, name)
-
     def _replace(
-        self, key: Key, replaced: Callable[[PublicationRow | None], PublicationRow | None]
+        self, each: Publication, row: Callable[[PublicationRow | None], PublicationRow | None]
     ) -> None:
-        for _ in range(TRIES_MAX):
-            entry = self._values.row(key)
-            row = replaced(entry and self._rows.unpack(PublicationRow, key, entry))
-            if row is None:
-                return
-            change = Change(
-                partition=key.partition,
-                expected={key.name: entry and entry.stamp},
-                rows={key.name: pack(row)},
-            )
-            if self._values.change([change])[0]:
-                return
-        raise StoreUnavailableError("a publication is replaced all the time", place=key.name)
+        name = json.dumps([each.subject, each.schema_id.hex(), each.part])
+        key = Key(self._rows.publications, name)
+        self._rows.replace(key, PublicationRow, row, f"publication {name}")
 
 
 def _queued(each: Publication, now_us: int, row: PublicationRow | None) -> PublicationRow | None:

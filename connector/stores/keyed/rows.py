@@ -16,15 +16,17 @@ from headrace.connector.stores import (
     Loss,
     Publication,
     StateLostError,
+    StoreUnavailableError,
     TableCounts,
     WorkerRow,
 )
 from headrace.connector.stores.stored import restore_hint
 from headrace.plugins.stores.kept_modes import KeptModes
-from headrace.plugins.stores.key_values import Entry, Key, KeyValues, Partition
+from headrace.plugins.stores.key_values import Change, Entry, Key, KeyValues, Partition
 
 T = TypeVar("T")
 
+TRIES_MAX: Final = 20  # Of a row that another process replaces meanwhile.
 BUCKETS: Final = 16  # Partitions of a job's leases: few to read, and seldom two writers in one.
 JOB: Final = "job"  # The name of the job's own row; those of its plans are numbers.
 HEAD: Final = "head"
@@ -148,6 +150,32 @@ class JobRows:
     def unpack(self, kind: type[T], key: Key, entry: Entry) -> T:
         """Return the document in a row. Raises StateLostError."""
         return unpack(kind, key, entry, self.values)
+
+    def replace(
+        self, key: Key, kind: type[T], changed: Callable[[T | None], T | None], what: str
+    ) -> T | None:
+        """Replace the document in a row by what *changed* makes of it, and return that.
+
+        *changed* gets None where there is no row, and is asked again when another process was
+        faster; where it returns None the row stays. *what* is in the row, for errors.
+
+        Raises:
+            StoreUnavailableError: others replaced it each time.
+
+        """
+        for _ in range(TRIES_MAX):
+            entry = self.values.row(key)
+            made = changed(None if entry is None else self.unpack(kind, key, entry))
+            if made is None:
+                return None
+            change = Change(
+                partition=key.partition,
+                expected={key.name: None if entry is None else entry.stamp},
+                rows={key.name: pack(made)},
+            )
+            if self.values.change([change])[0]:
+                return made
+        raise StoreUnavailableError(f"others replace {what} all the time", place=self.name)
 
 
 def _decided(*names: str) -> Partition:

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from headrace.connector.commands.cli import main
-from headrace.connector.stores import Successor
-from headrace.connector.stores.keyed.rows import JobRows
+from headrace.connector.stores import StoreUnavailableError, Successor
+from headrace.connector.stores.keyed.rows import TRIES_MAX, JobRows
 from headrace.connector.stores.keyed.store import Store, store_over
 from headrace.plugins import EncodedPosition, LeaseLostError
 from headrace.plugins.stores.key_values import Change, Entry, Key, Partition
@@ -143,6 +143,31 @@ def test_how_often_the_backend_is_asked() -> None:
             asked.append(values.asked - before)
 
     assert [3, 2, 0] == asked
+
+
+class BusyValues(MemoryValues):
+    """Another process is always faster."""
+
+    def change(
+        self, changes: Sequence[Change], before: Mapping[Key, bytes] | None = None
+    ) -> Sequence[bool | None]:
+        """See `KeyValues.change`."""
+        del before
+        return [False] * len(changes)
+
+
+def test_a_row_that_others_replace_each_time_is_given_up() -> None:
+    """It is read and made again a bounded number of times, and the error says what is in it."""
+    rows, seen = JobRows(BusyValues(Memory()), "job"), list[int | None]()
+
+    def changed(before: int | None) -> int:
+        seen.append(before)
+        return 1
+
+    with pytest.raises(StoreUnavailableError, match="others replace the number all the time"):
+        rows.replace(Key(rows.seen, "n"), int, changed, "the number")
+
+    assert [None] * TRIES_MAX == seen
 
 
 def test_a_loss_is_removed_without_a_look_at_the_others() -> None:
