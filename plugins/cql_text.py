@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 # CQL's reserved words: as names they need double quotes.
 RESERVED_WORDS: Final = frozenset({
@@ -147,6 +147,47 @@ class Cursor:
         for _ in keywords:
             self.advance()
         return True
+
+    def expect(self, *keywords: str) -> None:
+        """Step over these words or symbols, which must be next."""
+        for keyword in keywords:
+            if not self.accept(keyword):
+                self.fail(f"expected {keyword.upper()!r}")
+
+    def name(self, what: str) -> str:
+        """Step over *what*, an identifier, quoted or not, and return it as Cassandra stores it."""
+        if self.token.kind not in (TokenKind.WORD, TokenKind.NAME):
+            self.fail(f"expected {what}")
+        return self.advance().folded
+
+    def names(self, what: str) -> list[str]:
+        """Step over identifiers with commas between them, and return them."""
+        names = [self.name(what)]
+        while self.accept(","):
+            names.append(self.name(what))
+        return names
+
+    def value(self) -> str | dict[str, str]:
+        """Step over a constant, or a map of constants, and return it as text."""
+        if not self.accept("{"):
+            return self._constant()
+        entries = {}
+        while not self.accept("}"):
+            key = self._constant()
+            self.expect(":")
+            entries[key] = self._constant()
+            if self.token.keyword != "}":
+                self.expect(",")
+        return entries
+
+    def _constant(self) -> str:
+        if self.token.kind in (TokenKind.SYMBOL, TokenKind.END):
+            self.fail("expected a value")
+        return self.advance().folded
+
+    def fail(self, message: str) -> NoReturn:
+        """Raise the error of those who read here: *message* names what was expected."""
+        raise ValueError(f"{message}, found {self.token.value!r}")
 
 
 def quote_name(name: str) -> str:

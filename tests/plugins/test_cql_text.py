@@ -119,3 +119,19 @@ def test_a_text_is_taken_apart_as_far_as_it_is_read() -> None:
     assert cursor.at("A", "b")
     assert "a" == cursor.advance().value
     assert ["c", "d", ""] == [token.value for token in coming]
+
+
+def test_what_must_be_next_is_stepped_over() -> None:
+    """Words, names and constants; what is found instead is an error."""
+    cursor = Cursor("WITH Speed = {'a': 1, 'b': 'c'} AND \"X\", y")
+
+    cursor.expect("with")
+    assert "speed" == cursor.name("an option")
+    cursor.expect("=")
+    assert {"a": "1", "b": "c"} == cursor.value()
+    with pytest.raises(ValueError, match="expected 'OR', found 'AND'"):
+        cursor.expect("or")
+    cursor.expect("and")
+    assert ["X", "y"] == cursor.names("a name")
+    with pytest.raises(ValueError, match="expected a value, found ''"):
+        cursor.value()

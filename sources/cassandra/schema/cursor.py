@@ -32,43 +32,6 @@ class Cursor(cql_text.Cursor):
                 message, hint = NEVER_CLOSED[token.value[0]]
                 raise SchemaTextError(message, place=self._place_of(token), hint=hint)
 
-    def expect(self, *keywords: str) -> None:
-        """Step over these words or symbols, or raise SchemaTextError."""
-        for keyword in keywords:
-            if not self.accept(keyword):
-                self.fail(f"expected {keyword.upper()!r}")
-
-    def name(self, what: str) -> str:
-        """Step over *what*, an identifier, quoted or not, and return it as Cassandra stores it."""
-        if self.token.kind not in (TokenKind.WORD, TokenKind.NAME):
-            self.fail(f"expected {what}")
-        return self.advance().folded
-
-    def names(self, what: str) -> list[str]:
-        """Step over identifiers with commas between them, and return them."""
-        names = [self.name(what)]
-        while self.accept(","):
-            names.append(self.name(what))
-        return names
-
-    def value(self) -> str | dict[str, str]:
-        """Step over a constant, or a map of constants, and return it as text."""
-        if not self.accept("{"):
-            return self._constant()
-        entries = {}
-        while not self.accept("}"):
-            key = self._constant()
-            self.expect(":")
-            entries[key] = self._constant()
-            if self.token.keyword != "}":
-                self.expect(",")
-        return entries
-
-    def _constant(self) -> str:
-        if self.token.kind in (TokenKind.SYMBOL, TokenKind.END):
-            self.fail("expected a value")
-        return self.advance().folded
-
     def fail(self, message: str, *, at: Token | None = None, hint: str = "") -> NoReturn:
         """Raise SchemaTextError with the place and the text of *at*, or of the token here."""
         token = at or self.token
