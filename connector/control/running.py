@@ -4,7 +4,7 @@ import base64
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +22,8 @@ from headrace.connector.control.offsets import AT_KEY, SPLIT_KEY, Offset, Offset
 from headrace.connector.control.plugins.probing import Answer, Ask, ask
 from headrace.connector.control.plugins.search import source_of_word
 from headrace.connector.control.showing import mode_changes, pairs_text
-from headrace.connector.control.status import time_text
+from headrace.connector.control.status import file_job_status, time_text
+from headrace.connector.foundation.catch_up import MOMENT_SECONDS, Looks, catch_up_seconds
 from headrace.connector.history.durations import duration_ms
 from headrace.connector.language.rendering import ResultTable, StatementWarning
 from headrace.connector.language.statements import PreviewSource, SetMode, SetPosition
@@ -31,6 +32,7 @@ from headrace.plugins import Document, EncodedPosition, LogSpace, TableChecks
 from headrace.plugins.stores.kept_modes import ModeOutcome
 
 PREVIEW_ROWS: Final = 10
+UNKNOWN: Final = "unknown"
 WAIT_MS_MAX: Final = 30_000
 LOOK_SECONDS: Final = 0.1  # Between two looks at what became of a request.
 
@@ -43,20 +45,32 @@ class JobLag:
     """How far a job is behind, by the parts of its source: of each the slowest split.
 
     `left` are bytes and files, `problems` say why other parts cannot be read, `oldest_us` is the
-    time of the oldest unpublished change, and `spaces` are the disks of the logs.
+    time of the oldest unpublished change, and `spaces` are the disks of the logs. By `pace` bytes
+    a second the lag shrank in the last minutes; None after one look.
     """
 
     left: Mapping[str, tuple[int, int]]
     problems: Mapping[str, str]
     oldest_us: int | None
     spaces: Mapping[str, LogSpace]
+    pace: float | None = None
+
+    @property
+    def left_bytes(self) -> int:
+        """What is left to read, of all parts."""
+        return sum(size_bytes for size_bytes, _ in self.left.values())
+
+    @property
+    def catch_up_seconds(self) -> float | None:
+        """How long the lag lasts at this pace; None if that is not known, or it does not shrink."""
+        return catch_up_seconds(self.left_bytes, self.pace)
 
     @property
     def age_seconds(self) -> float | None:
         """How old the oldest unpublished change is; None if that is not known."""
         if self.oldest_us is not None:
             return max(0.0, time.time() - self.oldest_us / _US)
-        return None if any(size_bytes for size_bytes, _ in self.left.values()) else 0.0
+        return None if self.left_bytes else 0.0
 
 
 class Running:
@@ -69,9 +83,11 @@ class Running:
         *,
         ask: Ask = ask,
         file: Path | None = None,
+        looks: Looks | None = None,
     ) -> None:
         """Ask nothing yet. *file* is the file of jobs that have not run yet, if known."""
         self._ask = ask
+        self._looks = looks or Looks()
         self._file = file
         self._notes = notes
         self._commands = commands
@@ -83,21 +99,21 @@ class Running:
             NotAvailableError: *source* does not know its lag.
 
         """
-        facts = ("behind_bytes", "behind_files", "oldest", "age_seconds")
+        facts = ("behind_bytes", "behind_files", "oldest", "age_seconds", "catch_up_seconds")
         columns = ("name", "partition", *facts, "problem")
-        if source is not None:
-            job = self._commands.status(source.name).job
-            return ResultTable(columns, tuple(self._lag_rows(job, [source.name])))
-        rows: list[tuple[str, ...]] = []
+        statuses = [self._commands.status(source.name)] if source else None
         jobs: dict[str, list[str]] = {}
-        for status in self._commands.statuses().values():
+        for status in statuses or self._commands.statuses().values():
             jobs.setdefault(status.job, []).append(status.name)
-        for job, names in jobs.items():
-            try:
-                rows += self._lag_rows(job, names)
-            except StatementError as error:
-                why = error.problems[0].message
-                rows += [(name, "", "", "", "", "", why) for name in names]
+        rows: list[tuple[str, ...]] = []
+        for job, lag in self.lags(list(jobs)).items():
+            if isinstance(lag, JobLag):
+                rows += [(name, *row) for name in jobs[job] for row in _lag_rows(lag)]
+            elif source is not None:
+                raise lag
+            else:
+                blank = ("",) * (len(columns) - 2)
+                rows += [(name, *blank, lag.problems[0].message) for name in jobs[job]]
         return ResultTable(columns, tuple(sorted(rows)))
 
     def preview(self, statement: PreviewSource) -> ResultTable:
@@ -260,14 +276,30 @@ class Running:
         positions = {split: _position(made) for split, made, _ in found}
         return self._commands.move(name, positions, dry_run=dry_run)
 
-    def job_lag(self, job: str) -> JobLag:
-        """Return how far *job* is behind.
+    def lags(self, jobs: Sequence[str]) -> Mapping[str, JobLag | StatementError]:
+        """Return how far each of *jobs* is behind, or why that is not known.
 
-        Raises:
-            NotAvailableError: its source does not know.
-
+        Of jobs that read and that are behind it takes two looks to say how fast: if there was none
+        lately, this waits `MOMENT_SECONDS` and looks again.
         """
-        found = self._ask({"verb": "lag", **self._file_of(job)})
+        found = {job: self._lag_or_error(job) for job in jobs}
+        again = [
+            job
+            for job, lag in found.items()
+            if isinstance(lag, JobLag) and lag.left_bytes and lag.pace is None and self._reads(job)
+        ]
+        if again:
+            time.sleep(MOMENT_SECONDS)
+        return found | {job: self._lag_or_error(job) for job in again}
+
+    def _reads(self, job: str) -> bool:
+        return any(split.rate for split in file_job_status(self._notes, job).splits)
+
+    def _lag_or_error(self, job: str) -> JobLag | StatementError:
+        try:
+            found = self._ask({"verb": "lag", **self._file_of(job)})
+        except StatementError as error:
+            return error
         left: dict[str, tuple[int, int]] = {}
         problems: dict[str, str] = {}
         for partition, size_bytes, files, problem in found["parts"]:
@@ -277,23 +309,13 @@ class Running:
             else:
                 left[key] = max(left.get(key, (0, 0)), (size_bytes, files))
         spaces = [LogSpace(**each) for each in found["spaces"]]
-        return JobLag(
+        lag = JobLag(
             left=left,
             problems=problems,
             oldest_us=found["oldest_us"],
             spaces={pairs_text(each.partition): each for each in spaces},
         )
-
-    def _lag_rows(self, job: str, names: Sequence[str]) -> list[tuple[str, ...]]:
-        lag = self.job_lag(job)
-        oldest = "" if lag.oldest_us is None else time_text(lag.oldest_us // _MS)
-        age = "" if lag.age_seconds is None else f"{lag.age_seconds:.1f}"
-        rows = [
-            (partition, str(size_bytes), str(files), oldest, age, "")
-            for partition, (size_bytes, files) in lag.left.items()
-        ]
-        rows += [(partition, "", "", "", "", why) for partition, why in lag.problems.items()]
-        return [(name, *row) for name in names for row in rows]
+        return replace(lag, pace=self._looks.add(job, lag.left_bytes))
 
     def _file_for(self, sink: str) -> Path | None:
         """Return the file that the jobs of a sink run with, or None if it is not known."""
@@ -325,6 +347,19 @@ class Running:
                 raise
             path = self._file.absolute()
         return {"job": job, "job_file": str(path)}
+
+
+def _lag_rows(lag: JobLag) -> list[tuple[str, ...]]:
+    oldest = "" if lag.oldest_us is None else time_text(lag.oldest_us // _MS)
+    age = "" if lag.age_seconds is None else f"{lag.age_seconds:.1f}"
+    left = lag.catch_up_seconds
+    until = UNKNOWN if left is None else f"{left:.1f}"
+    rows: list[tuple[str, ...]] = [
+        (partition, str(size_bytes), str(files), oldest, age, until, "")
+        for partition, (size_bytes, files) in lag.left.items()
+    ]
+    blank = ("",) * 5
+    return rows + [(partition, *blank, why) for partition, why in lag.problems.items()]
 
 
 def wait_for_outcome(commands: Commands, job: str, request: int, *, seconds: float) -> None:

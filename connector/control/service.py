@@ -1,6 +1,6 @@
 """Executes statements: each calls the command service once, and returns a table."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -8,12 +8,13 @@ from headrace.connector.control.access.permission import CALLER, Caller, Guard
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.connector_config import compile_source
 from headrace.connector.control.entries import NAME_KEY, SinkEntry, SourceEntry
-from headrace.connector.control.errors import NotFoundError
+from headrace.connector.control.errors import NotFoundError, StatementError
 from headrace.connector.control.offsets import Offset, OffsetsChange
 from headrace.connector.control.plugins.probing import Ask, ask
 from headrace.connector.control.running import JobLag, Running
 from headrace.connector.control.showing import show, snapshots
 from headrace.connector.control.snapshots.parts import part_of
+from headrace.connector.foundation.catch_up import Looks
 from headrace.connector.foundation.states import Desired
 from headrace.connector.language.rendering import STATEMENT_COLUMN, ResultTable, StatementWarning
 from headrace.connector.language.statements import (
@@ -73,17 +74,26 @@ class ControlService:
         ask: Ask = ask,
         guard: Guard | None = None,
         file: Path | None = None,
+        looks: Looks | None = None,
     ) -> None:
         """Use *notes*, which the caller closes, from its own thread only.
 
-        *ask* puts a question to a plugin. *file* is the worker's, if known.
+        *ask* puts a question to a plugin. *file* is the worker's, if known. *looks* has the lags
+        that others saw.
         """
         self._notes = notes
         self.commands = Commands(notes, guard=guard)
-        self._running = Running(notes, self.commands, ask=ask, file=file)
+        self._running = Running(notes, self.commands, ask=ask, file=file, looks=looks)
 
     @classmethod
-    def open(cls, state: Path, *, guard: Guard | None = None, file: Path | None = None) -> Self:
+    def open(
+        cls,
+        state: Path,
+        *,
+        guard: Guard | None = None,
+        file: Path | None = None,
+        looks: Looks | None = None,
+    ) -> Self:
         """Return the service on the store that *state* names (see `open_notes`).
 
         Close it after use; another thread may do that.
@@ -92,7 +102,7 @@ class ControlService:
             StateFileError: the file cannot be used.
 
         """
-        return cls(open_notes(state), guard=guard, file=file)
+        return cls(open_notes(state), guard=guard, file=file, looks=looks)
 
     @property
     def notes(self) -> NoteCopy:
@@ -175,9 +185,9 @@ class ControlService:
             self.commands.note_warnings(source.name, [warning.code for warning in warnings])
         return tuple(warnings)
 
-    def job_lag(self, job: str) -> JobLag:
-        """Return how far a job is behind, as SHOW LAG has it. Raises NotAvailableError."""
-        return self._running.job_lag(job)
+    def lags(self, jobs: Sequence[str]) -> Mapping[str, JobLag | StatementError]:
+        """Return how far *jobs* are behind, as SHOW LAG has it, or why that is not known."""
+        return self._running.lags(jobs)
 
     def alter_offsets(
         self, name: str, wanted: Sequence[Offset], *, dry_run: bool = False

@@ -18,6 +18,7 @@ from headrace.connector.control.connector_config import whole_table
 from headrace.connector.control.entries import SinkEntry, SourceEntry
 from headrace.connector.control.running import unchecked
 from headrace.connector.control.service import ControlService, asks_plugin
+from headrace.connector.foundation.catch_up import Looks
 from headrace.connector.language.rendering import ResultTable, StatementWarning
 from headrace.connector.language.statements import AlterSource, CreateSource, Statement
 from headrace.connector.rest.exchange import RefusedError
@@ -39,6 +40,7 @@ class Doorway:
         self.state = state
         self._file = file
         self._guard = guard
+        self._looks = Looks()  # The threads' services share them.
         self._here = threading.local()
         self._close: list[Callable[[], None]] = []
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="command")
@@ -107,7 +109,9 @@ class Doorway:
     def _service(self) -> ControlService:
         made: ControlService | None = getattr(self._here, "service", None)
         if made is None:
-            made = ControlService.open(self.state, guard=self._guard, file=self._file)
+            made = ControlService.open(
+                self.state, guard=self._guard, file=self._file, looks=self._looks
+            )
             self._here.service = made
             self._close.append(made.close)
         return made

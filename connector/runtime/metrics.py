@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Final
 
+from headrace.connector.foundation.catch_up import Looks, catch_up_seconds
 from headrace.connector.foundation.job_file import PER_SPLIT, RuntimeConfig
 from headrace.connector.runtime.books.equations import (
     REPEATS,
@@ -64,6 +65,8 @@ class JobMeasures:
         self._clock = clock
         self._backlogs: Sequence[tuple[str, Backlog]] = ()
         self._backlogs_ms = -BACKLOG_EVERY_MS
+        self._looks = Looks(lambda: clock.monotonic_ms() / 1000)
+        self._catch_up_seconds: float | None = None
 
     def all(self) -> Iterator[Measure]:
         """Return all metrics as they are now."""
@@ -111,6 +114,12 @@ class JobMeasures:
         with self._asking:
             self._look(runs)
         yield from backlog_measures(self._backlogs)
+        left = self._catch_up_seconds
+        yield gauge(
+            "headrace_catch_up_seconds",
+            "How long the backlog lasts at the pace of the last minutes; none if that is unknown.",
+            [] if left is None else [({}, left)],
+        )
 
     def _look(self, runs: Sequence[SplitRun]) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -127,6 +136,15 @@ class JobMeasures:
             ]
         except (HeadraceError, OSError):
             self._backlogs = ()  # The reader reports why.
+            self._catch_up_seconds = None
+            return
+        parts: dict[tuple[tuple[str, str], ...], int] = {}
+        for _, part in self._backlogs:
+            key = tuple(part.partition.items())
+            parts[key] = max(parts.get(key, 0), part.size_bytes)
+        left_bytes = sum(parts.values())
+        pace = self._looks.add("", left_bytes)
+        self._catch_up_seconds = catch_up_seconds(left_bytes, pace)
 
 
 def _flow(pipeline: Pipeline, runs: Sequence[SplitRun], clock: Clock) -> Iterator[Measure]:

@@ -5,7 +5,7 @@ from typing import Final
 
 from headrace.connector.commands.health.columns import columns_text
 from headrace.connector.control.health.overview import Line, Overview
-from headrace.connector.control.running import JobLag
+from headrace.connector.control.running import UNKNOWN, JobLag
 from headrace.connector.control.status import time_text
 from headrace.connector.foundation.states import Observed
 from headrace.connector.language.rendering import printable
@@ -13,7 +13,10 @@ from headrace.plugins import LogSpace
 from headrace.plugins.amounts import size_text, span_text
 
 ERRORS_SHOWN_MAX: Final = 5
-_SOURCES: Final = ("SOURCE", "SINK", "JOB", "STATE", "SPLITS", "LAG", "BEHIND", "RATE", "WORKER")
+_SOURCES: Final = (
+    *("SOURCE", "SINK", "JOB", "STATE", "SPLITS"),
+    *("LAG", "BEHIND", "CAUGHT UP IN", "RATE", "WORKER"),
+)
 _LOGS: Final = ("LOG", "JOB", "BEHIND", "ON DISK", "FULL IN")
 _ERRORS: Final = ("JOB", "SPLIT", "KIND", "TABLE", "ERROR")
 
@@ -34,13 +37,15 @@ def screen_of(overview: Overview, place: str) -> str:
 def _source_row(overview: Overview, line: Line) -> list[str]:
     status, lag = line.status, overview.lags.get(line.status.job)
     running = sum(split.state is Observed.RUNNING for split in status.splits)
-    age = behind = ""
+    age = behind = until = ""
     if isinstance(lag, JobLag):
         age = "" if lag.age_seconds is None else span_text(lag.age_seconds)
         behind = _behind_text(*map(sum, zip(*lag.left.values(), strict=True))) if lag.left else ""
+        left = lag.catch_up_seconds
+        until = UNKNOWN if left is None else span_text(left)
     return [
         *(status.name, line.sink, status.job, status.state.value),
-        *(f"{running}/{len(status.splits)}", age, behind, f"{size_text(line.rate)}/s"),
+        *(f"{running}/{len(status.splits)}", age, behind, until, f"{size_text(line.rate)}/s"),
         status.worker,
     ]
 

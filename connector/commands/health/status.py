@@ -14,6 +14,7 @@ from headrace.connector.control.health.document import document_of
 from headrace.connector.control.health.overview import Line, Overview, overview_of
 from headrace.connector.control.service import ControlService
 from headrace.connector.control.status import file_job_status
+from headrace.connector.foundation.catch_up import Looks
 from headrace.connector.foundation.job_file import FILE_SUFFIXES, read_job_file, state_given
 from headrace.connector.shell.terminal import clear
 from headrace.connector.stores.job import place_and_name
@@ -28,19 +29,20 @@ def main(arguments: Sequence[str]) -> int:
     """Print the screen; return 1 if something needs a hand."""
     given = _parser().parse_args(arguments)
     place = state_given(given.state)
+    looks = Looks()
     if not given.watch:
-        return _printed(place, as_json=given.json)
+        return _printed(place, looks, as_json=given.json)
     try:
         while True:
             clear()
-            _printed(place, as_json=given.json)
+            _printed(place, looks, as_json=given.json)
             time.sleep(WATCH_SECONDS)
     except KeyboardInterrupt:
         return 0
 
 
-def _printed(place: Path, *, as_json: bool) -> int:
-    overview = look(place)
+def _printed(place: Path, looks: Looks, *, as_json: bool) -> int:
+    overview = look(place, looks)
     if as_json:
         sys.stdout.write(json.dumps(document_of(overview)) + "\n")
     else:
@@ -49,8 +51,10 @@ def _printed(place: Path, *, as_json: bool) -> int:
     return TROUBLED_STATUS if overview.troubles else 0
 
 
-def look(place: Path) -> Overview:
+def look(place: Path, looks: Looks) -> Overview:
     """Return the overview of a state file, or of a worker's or a job's file.
+
+    *looks* has the lags of earlier calls.
 
     Raises:
         ConfigError: the file is not one of these.
@@ -59,7 +63,7 @@ def look(place: Path) -> Overview:
     """
     written = read_job_file(place) if place.suffix in FILE_SUFFIXES else None
     with contextlib.closing(open_notes(place, create=False)) as notes:
-        service = ControlService(notes, file=place if written else None)
+        service = ControlService(notes, file=place if written else None, looks=looks)
         job = None
         if written is not None and written.sink is not None:
             _, name = place_and_name(place, written, None)

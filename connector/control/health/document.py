@@ -39,7 +39,8 @@ def _source_document(overview: Overview, line: Line) -> Mapping[str, Any]:
         "running": sum(split.state is Observed.RUNNING for split in status.splits),
         "rate_bytes": line.rate,
         "lag_seconds": lag.age_seconds if isinstance(lag, JobLag) else None,
-        "lag_bytes": sum(b for b, _ in lag.left.values()) if isinstance(lag, JobLag) else None,
+        "lag_bytes": lag.left_bytes if isinstance(lag, JobLag) else None,
+        "catch_up_seconds": lag.catch_up_seconds if isinstance(lag, JobLag) else None,
         "lag_problem": None if is_known else lag,
     }
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.connector.control.entries import SourceEntry
-from headrace.connector.control.errors import StatementError
 from headrace.connector.control.health.missing import missing
 from headrace.connector.control.running import JobLag
 from headrace.connector.control.service import ControlService
@@ -103,15 +102,13 @@ def overview_of(notes: NoteCopy, service: ControlService, job: Line | None = Non
         undefined = missing(len(commands.sinks()), len(lines))
     else:
         lines.append(job)
-    lags: dict[str, JobLag | str] = {}
-    for name in dict.fromkeys(line.status.job for line in lines):
-        try:
-            lags[name] = service.job_lag(name)
-        except StatementError as error:
-            lags[name] = error.problems[0].message
+    seen = service.lags(list(dict.fromkeys(line.status.job for line in lines)))
     return Overview(
         lines=lines,
-        lags=lags,
+        lags={
+            job: lag if isinstance(lag, JobLag) else lag.problems[0].message
+            for job, lag in seen.items()
+        },
         errors=errors_of(notes, [line.status for line in lines]),
         missing=undefined,
         failed_snapshots=[

@@ -27,6 +27,8 @@ from headrace.connector.control.plugins import probing
 from headrace.connector.control.plugins.probe import answer_to
 from headrace.connector.control.plugins.probing import Answer, ask, unpacked
 from headrace.connector.control.service import ControlService
+from headrace.connector.foundation.catch_up import Looks
+from headrace.connector.foundation.processes import this_process
 from headrace.connector.hosting.host import Host
 from headrace.connector.language.parser import parse_script
 from headrace.connector.language.rendering import ResultTable, StatementWarning
@@ -109,15 +111,44 @@ def test_before_the_first_run(service: ControlService, folder: Path, connection:
 
 
 def test_lag(service: ControlService, folder: Path) -> None:
-    """LAG is what is still to be read now."""
+    """LAG is what is still to be read now, and how long that takes if it is known."""
     run_job(folder)
-    assert ("brook.s.t", "", "0", "0", "", "0.0", "") == run(service, "SHOW LAG").rows[0]
+    assert ("brook.s.t", "", "0", "0", "", "0.0", "0.0", "") == run(service, "SHOW LAG").rows[0]
 
     with (folder / "in.jsonl").open("ab") as file:
         file.write(LINE * 2)
     left = str(2 * len(LINE))
     row = run(service, f"SHOW LAG FOR DATA_SOURCE {TABLE}").rows[0]
-    assert ("brook.s.t", "", left, "1", "", "", "") == row
+    assert ("brook.s.t", "", left, "1", "", "", "unknown", "") == row
+
+
+def test_how_long_it_takes_to_catch_up(
+    service: ControlService, folder: Path, connection: NoteCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a job that reads it takes two looks: without an earlier one SHOW LAG waits for another."""
+    del service
+    run_job(folder)
+    file = folder / "in.jsonl"
+    file.write_bytes(LINE * (LINES + 30))
+    store, owner = connection.store("j"), this_process()
+    store.enroll(owner)
+    store.renew(owner.worker, store.claim(owner.worker, store.leases(), 10_000), {"in.jsonl": 9})
+    now, waited = [0.0], []
+
+    def wait(seconds: float) -> None:
+        """Let ten of the lines go while SHOW LAG waits."""
+        waited.append(seconds)
+        now[0] += seconds
+        file.write_bytes(LINE * (LINES + 20))
+
+    monkeypatch.setattr("headrace.connector.control.running.time.sleep", wait)
+    asked = ControlService(connection, ask=ask_here, looks=Looks(lambda: now[0]))
+    for more in (0.0, 2.0):  # Four seconds after the first look it is half as fast.
+        now[0] += more
+        found = run(asked, "SHOW LAG")
+        row = dict(zip(found.columns, found.rows[0], strict=True))
+        assert str(20 / 10 * (2.0 + more)) == row["catch_up_seconds"]
+    assert [2.0] == waited
 
 
 def test_another_process(service: ControlService, folder: Path) -> None:

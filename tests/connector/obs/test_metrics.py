@@ -74,6 +74,7 @@ def test_o07_metrics_come_with_a_run_and_go_with_it(job: Path) -> None:
     with running(job) as metrics:
         until(lambda: delivered(metrics.port) > 0, "nothing was delivered")
         until(lambda: one(asked(metrics.port), "headrace_backlog_bytes") == 0, "it lags")
+        assert 0 == one(asked(metrics.port), "headrace_catch_up_seconds")
         first = asked(metrics.port)
     with running(job) as again:
         count = one(first, changes)

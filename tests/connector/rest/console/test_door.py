@@ -13,6 +13,7 @@ from headrace.connector.commands.health.screen import screen_of
 from headrace.connector.commands.health.status import look
 from headrace.connector.control.access.permission import Role
 from headrace.connector.control.health.document import document_of
+from headrace.connector.foundation.catch_up import Looks
 from headrace.connector.rest.auth import Authenticator, hash_password
 from headrace.connector.rest.console.pages import TITLES, static_files
 from headrace.connector.rest.server import RestServer
@@ -166,7 +167,7 @@ def test_the_overview_says_what_status_says(
 ) -> None:
     """The console and `headrace status` have the same sources, logs, errors and words."""
     answers_here(monkeypatch, ask)
-    overview = look(a_ring(tmp_path))
+    overview = look(a_ring(tmp_path), Looks())
     expected = document_of(overview)
     found = broken("GET", "/console/overview.json").json
 

@@ -1,0 +1,45 @@
+"""How fast a lag shrinks: from what was left at looks of the last minutes."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+LATELY_SECONDS: Final = 300.0
+MOMENT_SECONDS: Final = 2.0  # Commits come about each second: in less, nothing can be said.
+_STEP_SECONDS: Final = 5.0  # Between two looks that are kept.
+
+
+class Looks:
+    """What was left of each job at earlier looks. Any thread may call."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        """Know of no look; *now_s* is a clock that never goes back."""
+        self._now_s = now_s
+        self._lock = threading.Lock()
+        self._seen: dict[str, deque[tuple[float, int]]] = {}
+
+    def add(self, job: str, left_bytes: int) -> float | None:
+        """Note a look, and return by how many bytes a second the lag shrank lately.
+
+        Less than 0 if it grew; None without a look that is old enough.
+        """
+        at_s = self._now_s()
+        with self._lock:
+            seen = self._seen.setdefault(job, deque())
+            while seen and at_s - seen[0][0] > LATELY_SECONDS:
+                seen.popleft()
+            if not seen or at_s - seen[-1][0] >= _STEP_SECONDS:
+                seen.append((at_s, left_bytes))
+            first_s, first_bytes = seen[0]
+            if at_s - first_s < MOMENT_SECONDS:
+                return None
+            return (first_bytes - left_bytes) / (at_s - first_s)
+
+
+def catch_up_seconds(left_bytes: int, pace: float | None) -> float | None:
+    """Return how long a lag lasts that shrinks by *pace* bytes a second; None if unknown."""
+    if not left_bytes:
+        return 0.0
+    return left_bytes / pace if pace is not None and pace > 0 else None
