@@ -4,50 +4,25 @@ import argparse
 import json
 import sys
 from codecs import getincrementaldecoder
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from headrace.connector.commands.job_parser import add_job
 from headrace.connector.commands.run import enter
+from headrace.connector.control.commands import Commands
 from headrace.connector.control.console.records import loss_facts
+from headrace.connector.control.plugins.redriving import Redriving
 from headrace.connector.control.status import time_text
-from headrace.connector.foundation.clock import SystemClock, ThreadWake
-from headrace.connector.runtime.failures.retry import Retry, call_with_retries
-from headrace.connector.runtime.making import made_sink, made_source
-from headrace.connector.runtime.schemas import encoder_of
-from headrace.connector.runtime.splits.ledger import miscount_of
-from headrace.connector.runtime.starting import in_ms
-from headrace.connector.serde.codecs.records import KeptBatch
-from headrace.connector.stores import KeptLoss, Loss
+from headrace.connector.runtime.failures.redrive import Redrive
+from headrace.connector.stores import KeptLoss
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.keyed.store import Store
-from headrace.plugins import (
-    Batch,
-    ConfigError,
-    Context,
-    Delivery,
-    EncodedRecords,
-    Failure,
-    FatalError,
-    HeadraceError,
-    NumberPosition,
-    Problem,
-    Quarantined,
-    RecordBatch,
-    Recovery,
-    Sink,
-    Source,
-    Writer,
-)
+from headrace.connector.stores.open_control_store import open_notes
+from headrace.plugins import ConfigError, FatalError, Problem
 from headrace.plugins.config.arguments import CommandParser
 
-DELIVERY_MS_MAX: Final = 60_000
-SOURCE_STAGE: Final = "TASK_POLL"
 _SHOWN_MAX: Final = 4_096
 _LINE_ENDS: Final = str.maketrans("", "", "\n\r\t")
 
@@ -69,8 +44,21 @@ def main(arguments: Sequence[str]) -> int:
         elif given.verb == "show":
             _show(chosen[0], given.content)
         else:
-            _Redrive(job, store).run(chosen, dry=given.dry_run)
+            _redrive(job, store, chosen, dry=given.dry_run)
     return 0
+
+
+def _redrive(job: Job, store: Store, chosen: Sequence[KeptLoss], *, dry: bool) -> None:
+    """Send them again, and print what became of each. Raises NotRedrivenError."""
+    if not dry:
+        with closing(open_notes(job.notes, create=False)) as notes:
+            Commands(notes).redrive(Redriving(job.name, [kept.number for kept in chosen]))
+    failed = 0
+    for number, problem in Redrive(job, store).each(chosen, dry=dry):
+        failed += bool(problem)
+        sys.stdout.write(f"{number}\t{problem or ('ready' if dry else 'delivered')}\n")
+    if failed:
+        raise NotRedrivenError(f"{failed} of {len(chosen)} were not delivered")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -163,110 +151,3 @@ def _readable(content: bytes) -> str:
         return text + more
     plain = text.translate(_LINE_ENDS).isprintable()
     return (json.dumps(text, ensure_ascii=False) if plain else f"0x{shown.hex()}") + more
-
-
-class _Redrive:
-    """Sends dead letters again, in their order."""
-
-    def __init__(self, job: Job, store: Store) -> None:
-        self._store = store
-        self._context = Context(
-            job=job.name,
-            clock=SystemClock(),
-            job_key=store.job_key(),
-            log=structlog.stdlib.get_logger(),
-            resumes=True,  # A run that had opened the sink read them.
-        )
-        self._source: Source = made_source(job, self._context)
-        self._sink: Sink = made_sink(job, self._context)
-        self._encoder = encoder_of(job, self._context, self._sink, self._source.origin)
-        self._retry = Retry(in_ms(job.runtime.retry_seconds_max))
-        self._wake = ThreadWake()
-
-    def run(self, chosen: Sequence[KeptLoss], *, dry: bool) -> None:
-        """Deliver each, one by one, and forget what arrived.
-
-        Raises:
-            NotRedrivenError: something was not delivered.
-
-        """
-        failed = 0
-        writer = None if dry else self._sink.open()
-        try:
-            for kept in chosen:
-                problem = self._redrive(kept, writer)
-                failed += bool(problem)
-                sys.stdout.write(f"{kept.number}\t{problem or ('ready' if dry else 'delivered')}\n")
-        finally:
-            if writer:
-                writer.close()
-            self._encoder.close()
-            self._source.close()
-        if failed:
-            raise NotRedrivenError(f"{failed} of {len(chosen)} were not delivered")
-
-    def _redrive(self, kept: KeptLoss, writer: Writer | None) -> str:
-        """Return why it was not delivered, or nothing."""
-        try:
-            encoded = self._encoded(kept)
-        except HeadraceError as error:
-            return f"{error.code}: {error.message}"
-        if encoded is None:
-            return "its bytes cannot be made into records again"
-        if encoded.quarantined:
-            lost = encoded.quarantined[0]
-            return f"{lost.code}: {lost.message}"
-        if writer is None:
-            return ""
-        problem = _delivered(writer, encoded, self._context)
-        if not problem:
-            self._store.remove_losses([kept])
-        return problem
-
-    def _encoded(self, kept: KeptLoss) -> EncodedRecords | None:
-        loss = kept.loss
-        if loss.kind == "dead_letter":
-            topic = loss.origin.get("topic")  # Where a transform had it go.
-            return EncodedRecords(
-                [loss.key],
-                [loss.content],
-                [loss.headers],
-                [loss.table],
-                topics=None if topic is None else [topic],
-            )
-        batch = self._batch(loss)
-        if batch is None:
-            return None
-        self._encoder.announce(batch.schemas())
-        encode = partial(self._encoder.encode, batch, token=0)  # Its schema may have no number.
-        return call_with_retries(encode, self._retry, self._context.clock, self._wake)
-
-    def _batch(self, loss: Loss) -> Batch | None:
-        """Return what is to be encoded again: from the source's bytes, or from a change in Avro."""
-        if loss.stage == SOURCE_STAGE:
-            if not isinstance(self._source, Recovery):
-                return None
-            return self._source.recover(
-                Quarantined(
-                    loss.place, loss.code, loss.message, loss.content, loss.stage, loss.origin
-                )
-            )
-        named = loss.origin.get("schema")  # None for a record that has no envelope.
-        schema = None if named is None else self._store.schema(bytes.fromhex(named))
-        return None if schema is None else KeptBatch(loss.content, loss.origin, schema)
-
-
-def _delivered(writer: Writer, encoded: EncodedRecords, context: Context) -> str:
-    """Deliver; return why not, or nothing."""
-    results: list[str] = []
-
-    def settle(delivered: Collection[int], failures: Sequence[Failure] = ()) -> None:
-        told = [f"{failure.code}: {failure.message}" for failure in failures]
-        results.append("; ".join(told) or miscount_of(len(encoded), delivered, failures))
-
-    batch = RecordBatch("redrive", NumberPosition(0), 0, made=())
-    writer.submit(Delivery(batch, encoded), settle)
-    writer.drain(context.clock.monotonic_ms() + DELIVERY_MS_MAX)
-    if not results:
-        return f"no result within {DELIVERY_MS_MAX // 1000} s"
-    return results[0]

@@ -24,6 +24,7 @@ from headrace.connector.control.gaps import Acceptance, Gaps, JobGap
 from headrace.connector.control.job_files import source_class
 from headrace.connector.control.modes import JobModes, ModeChange, NodeMode, least_places
 from headrace.connector.control.offsets import SPLIT_KEY, Offset, Offsets, OffsetsChange
+from headrace.connector.control.plugins.redriving import Redriving
 from headrace.connector.control.plugins.search import source_of_class
 from headrace.connector.control.services import ROUTE, check_service
 from headrace.connector.control.sink_commands import SinkCommands
@@ -469,7 +470,14 @@ class Commands(SinkCommands):
         found = self._modes.changes(job)
         return [each for each in found if request in (None, each.request)]
 
-    # Gaps.
+    # Gaps and dead letters.
+
+    def check_job(self, job: str) -> None:
+        """Raise NotFoundError if no source has this job."""
+        jobs = {status.job for status in self.statuses().values()}
+        if job not in jobs:
+            known = ", ".join(sorted(jobs)) or "none"
+            raise NotFoundError("job", f"there is no job {job[:48]!r}", f"there are: {known}")
 
     def gaps(self, job: str, source: type[Source]) -> Sequence[JobGap]:
         """Return the gaps that the splits of *job* met, in the order of their time."""
@@ -479,6 +487,10 @@ class Commands(SinkCommands):
     def accept_gaps(self, acceptance: Acceptance, source: type[Source]) -> Sequence[JobGap]:
         """Let splits continue behind gaps, and return these gaps; see `Gaps.accept`."""
         return self._gaps.accept(acceptance, source)
+
+    @needs(Role.OPERATOR)
+    def redrive(self, redriving: Redriving) -> None:
+        """Return if the caller may have dead letters sent again."""
 
     def _plugin(self, name: str) -> type[Source]:
         return source_of_class(self._catalogue.source(name).config[CLASS_KEY])[1]

@@ -20,6 +20,7 @@ from headrace.connector.control.errors import (
 from headrace.connector.control.job_files import job_file
 from headrace.connector.control.offsets import AT_KEY, SPLIT_KEY, Offset, OffsetsChange
 from headrace.connector.control.plugins.probing import Answer, Ask, ask
+from headrace.connector.control.plugins.redriving import Redriving, redriven
 from headrace.connector.control.plugins.search import source_of_word
 from headrace.connector.control.showing import mode_changes, pairs_text
 from headrace.connector.control.status import file_job_status, time_text
@@ -151,6 +152,17 @@ class Running:
             "level": level,
         })  # fmt: skip
 
+    def redrive(self, redriving: Redriving) -> ResultTable:
+        """Have dead letters of a job sent again; return what became of each.
+
+        Raises:
+            UnauthorizedError: the caller may not.
+            NotAvailableError: with the reason.
+
+        """
+        self._commands.redrive(redriving)
+        return redriven(self._ask, redriving, self._file_of(redriving.job))
+
     def validate(self, name: str) -> ResultTable:
         """Return the results of the sink's own checks.
 
@@ -276,11 +288,13 @@ class Running:
         positions = {split: _position(made) for split, made, _ in found}
         return self._commands.move(name, positions, dry_run=dry_run)
 
-    def lags(self, jobs: Sequence[str]) -> Mapping[str, JobLag | StatementError]:
+    def lags(
+        self, jobs: Sequence[str], *, may_wait: bool = True
+    ) -> Mapping[str, JobLag | StatementError]:
         """Return how far each of *jobs* is behind, or why that is not known.
 
         Of jobs that read and that are behind it takes two looks to say how fast: if there was none
-        lately, this waits `MOMENT_SECONDS` and looks again.
+        lately, this waits `MOMENT_SECONDS` and looks again, unless it may not.
         """
         found = {job: self._lag_or_error(job) for job in jobs}
         again = [
@@ -288,8 +302,9 @@ class Running:
             for job, lag in found.items()
             if isinstance(lag, JobLag) and lag.left_bytes and lag.pace is None and self._reads(job)
         ]
-        if again:
-            time.sleep(MOMENT_SECONDS)
+        if not again or not may_wait:
+            return found
+        time.sleep(MOMENT_SECONDS)
         return found | {job: self._lag_or_error(job) for job in again}
 
     def _reads(self, job: str) -> bool:

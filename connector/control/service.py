@@ -9,8 +9,11 @@ from headrace.connector.control.commands import Commands
 from headrace.connector.control.connector_config import compile_source
 from headrace.connector.control.entries import NAME_KEY, SinkEntry, SourceEntry
 from headrace.connector.control.errors import NotFoundError, StatementError
+from headrace.connector.control.gaps import Acceptance
+from headrace.connector.control.job_files import source_class
 from headrace.connector.control.offsets import Offset, OffsetsChange
 from headrace.connector.control.plugins.probing import Ask, ask
+from headrace.connector.control.plugins.redriving import Redriving
 from headrace.connector.control.running import JobLag, Running
 from headrace.connector.control.showing import show, snapshots
 from headrace.connector.control.snapshots.parts import part_of
@@ -18,6 +21,7 @@ from headrace.connector.foundation.catch_up import Looks
 from headrace.connector.foundation.states import Desired
 from headrace.connector.language.rendering import STATEMENT_COLUMN, ResultTable, StatementWarning
 from headrace.connector.language.statements import (
+    AcceptGap,
     AlterSink,
     AlterSource,
     CreateSink,
@@ -31,6 +35,7 @@ from headrace.connector.language.statements import (
     HistoryStatement,
     PollCdc,
     PreviewSource,
+    RedriveLetters,
     SelectCdc,
     SetMode,
     SetPosition,
@@ -60,7 +65,7 @@ def asks_plugin(statement: Statement) -> bool:
         return statement.subject is Subject.LAG
     if isinstance(statement, SetMode):
         return bool(statement.wait)
-    waits = SelectCdc | TailCdc | PollCdc
+    waits = SelectCdc | TailCdc | PollCdc | RedriveLetters
     return isinstance(statement, ValidateSink | PreviewSource | SetPosition | waits)
 
 
@@ -129,10 +134,10 @@ class ControlService:
 
         """
         match statement:
-            case DescribeSinks() | DescribeSources() | DescribeSink() | DescribeSource():
+            case DescribeSinks() | DescribeSources() | DescribeSink() | DescribeSource() | Show():
                 return self._describe(statement)
-            case Show():
-                return self._show(statement)
+            case AcceptGap() | RedriveLetters():
+                return self._mend(statement)
             case ValidateSink() | PreviewSource() | SetPosition() | SetMode() | SnapshotSource():
                 return self._ask(statement)
             case _ if isinstance(statement, HistoryStatement):
@@ -140,8 +145,9 @@ class ControlService:
             case CreateSource() | AlterSource():
                 source = self.change_source(statement)
                 return ResultTable(warnings=self.table_warnings(source) if source else ())
-        self._change(statement)
-        return ResultTable()
+            case _:
+                self._change(statement)
+                return ResultTable()
 
     def _of_history(self, statement: HistoryStatement) -> ResultTable:
         # It decodes records, and what that needs takes long to import.
@@ -185,9 +191,9 @@ class ControlService:
             self.commands.note_warnings(source.name, [warning.code for warning in warnings])
         return tuple(warnings)
 
-    def lags(self, jobs: Sequence[str]) -> Mapping[str, JobLag | StatementError]:
-        """Return how far *jobs* are behind, as SHOW LAG has it, or why that is not known."""
-        return self._running.lags(jobs)
+    def lags(self, jobs: Sequence[str], *, may_wait: bool) -> Mapping[str, JobLag | StatementError]:
+        """Return how far *jobs* are behind, or why that is not known; see `Running.lags`."""
+        return self._running.lags(jobs, may_wait=may_wait)
 
     def alter_offsets(
         self, name: str, wanted: Sequence[Offset], *, dry_run: bool = False
@@ -199,10 +205,12 @@ class ControlService:
         return self._running.alter_offsets(name, wanted, dry_run=dry_run)
 
     def _describe(
-        self, statement: DescribeSinks | DescribeSources | DescribeSink | DescribeSource
+        self, statement: DescribeSinks | DescribeSources | DescribeSink | DescribeSource | Show
     ) -> ResultTable:
         commands = self.commands
         match statement:
+            case Show():
+                return self._show(statement)
             case DescribeSinks():
                 rows = tuple((s.name, s.plugin, s.statement) for s in commands.sinks())
                 return ResultTable(("name", "plugin", STATEMENT_COLUMN), rows)
@@ -250,6 +258,18 @@ class ControlService:
                 return self._running.set_position(statement)
             case SetMode():
                 return self._running.set_mode(statement)
+
+    def _mend(self, statement: AcceptGap | RedriveLetters) -> ResultTable:
+        job = statement.job
+        self.commands.check_job(job)
+        if isinstance(statement, RedriveLetters):
+            numbers = () if statement.number is None else (statement.number,)
+            return self._running.redrive(Redriving(job, numbers))
+        policy = statement.policy.lower()
+        acceptance = Acceptance(job=job, names=[statement.gap], policy=policy)
+        found = self.commands.accept_gaps(acceptance, source_class(self._notes, job))
+        rows = tuple((each.gap.name, policy, ", ".join(each.splits)) for each in found)
+        return ResultTable(("gap", "policy", "splits"), rows)
 
     def _sources(self) -> ResultTable:
         statuses = self.commands.statuses()

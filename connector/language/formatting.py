@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from headrace.connector.language.statements import (
+    POLICIES,
+    AcceptGap,
     AlterCdc,
     AlterSink,
     AlterSource,
@@ -26,6 +28,7 @@ from headrace.connector.language.statements import (
     Moment,
     PollCdc,
     PreviewSource,
+    RedriveLetters,
     SelectCdc,
     SetMode,
     SetPosition,
@@ -46,7 +49,7 @@ _BARE_OPTION: Final = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*")
 
 def format_statement(statement: Statement) -> str:
     """Return the text of *statement* on one line, with its semicolon."""
-    of_source = _of_source(statement) or _of_running(statement)
+    of_source = _of_source(statement) or _of_running(statement) or _of_job(statement)
     return f"{_of_sink(statement) or of_source or _of_history(statement)};"
 
 
@@ -120,6 +123,23 @@ def _of_running(statement: Statement) -> str:
         case Show(source=SourceName() as source):
             text = f"SHOW {statement.subject} FOR DATA_SOURCE {_target(source)}"
     return text
+
+
+def _of_job(statement: Statement) -> str:
+    text = ""
+    match statement:
+        case AcceptGap():
+            policy = "" if statement.policy == POLICIES[0] else f" {statement.policy}"
+            text = f"ACCEPT GAP {quoted_string(statement.gap)}{_for_job(statement)}{policy}"
+        case RedriveLetters(number=None):
+            text = f"REDRIVE DEAD_LETTERS{_for_job(statement)}"
+        case RedriveLetters():
+            text = f"REDRIVE DEAD_LETTER {statement.number}{_for_job(statement)}"
+    return text
+
+
+def _for_job(statement: AcceptGap | RedriveLetters) -> str:
+    return f" FOR JOB {quoted_string(statement.job)}"
 
 
 def _of_history(statement: Statement) -> str:

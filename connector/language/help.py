@@ -112,6 +112,19 @@ STATEMENT_TOPICS: Final[Mapping[str, str]] = {
         partition. The answer is its name. SHOW SNAPSHOTS shows how far it is.
 
           SNAPSHOT DATA_SOURCE cdc ON TABLE shop.orders WHERE id = 7;""",
+    "ACCEPT": """\
+        ACCEPT GAP 'name' FOR JOB 'job' [EXPIRE | ASSUME];
+
+        Lets a job continue behind a part of a log that was lost. EXPIRE: mutations that need the
+        lost copies expire. ASSUME: they are published as if the log had one.
+
+          ACCEPT GAP 'node2:12' FOR JOB 'orders';""",
+    "REDRIVE": """\
+        REDRIVE DEAD_LETTERS FOR JOB 'job';
+        REDRIVE DEAD_LETTER number FOR JOB 'job';
+
+        Sends records again that could not be processed or delivered, the oldest first. What is
+        delivered leaves the quarantine; of the others the answer says why not.""",
     "PAUSE": f"""\
         PAUSE DATA_SOURCE {_TARGET};
         PAUSE SNAPSHOT 'name';

@@ -12,7 +12,9 @@ from headrace.connector.language.cursor import Cursor
 from headrace.connector.language.errors import StatementSyntaxError
 from headrace.connector.language.places import Place, place_of
 from headrace.connector.language.statements import (
+    POLICIES,
     TOKEN_COLUMN,
+    AcceptGap,
     AlterCdc,
     AlterSink,
     AlterSource,
@@ -35,6 +37,7 @@ from headrace.connector.language.statements import (
     Options,
     PollCdc,
     PreviewSource,
+    RedriveLetters,
     SelectCdc,
     SetMode,
     SetPosition,
@@ -88,7 +91,7 @@ class ParsedStatement:
     """A statement and where it stood; `spans` bounds its parts by the key errors name them by.
 
     The keys are `sink`, `uri`, `source`, `table`, `position`, `split`, `mode`, `node`, `wait`,
-    `limit`, `snapshot`, those of columns, and the names of the options.
+    `limit`, `snapshot`, `gap`, `job`, those of columns, and the names of the options.
     """
 
     statement: Statement
@@ -289,9 +292,7 @@ class _Parser:
         node = ""
         if at.accept("FOR"):
             at.expect("NODE")
-            at.spans["node"] = (at.token.start, at.token.end)
-            node = at.string("quoted node", hint="in single quotes, as SHOW MODE shows it")
-            at.check_name(node, at.spans["node"])
+            node = self._quoted("node", "in single quotes, as SHOW MODE shows it")
         wait = self._duration("wait") if at.accept("WAIT") else ""
         return SetMode(word=word, table=table, mode=mode, node=node, wait=wait)
 
@@ -341,10 +342,7 @@ class _Parser:
     def _steer(self, verb: Verb) -> SteerSource | SteerSnapshot:
         at = self._at
         if verb is not Verb.RESTART and at.accept("SNAPSHOT"):
-            at.spans["snapshot"] = (at.token.start, at.token.end)
-            name = at.string("quoted snapshot", hint=_SNAPSHOT_HINT)
-            at.check_name(name, at.spans["snapshot"])
-            return SteerSnapshot(verb=verb, name=name)
+            return SteerSnapshot(verb=verb, name=self._quoted("snapshot", _SNAPSHOT_HINT))
         at.expect("DATA_SOURCE")
         word, table = self._target()
         return SteerSource(verb=verb, word=word, table=table)
@@ -381,6 +379,36 @@ class _Parser:
         if token.kind is TokenKind.NUMBER and _WHOLE.fullmatch(token.value):
             return int(self._at.advance().value)
         return self._literal()
+
+    def accept(self) -> AcceptGap:
+        self._at.expect("GAP")
+        gap = self._quoted("gap", "the console and `headrace gaps` show it")
+        job = self._of_job()
+        policy = next((each for each in POLICIES if self._at.accept(each)), POLICIES[0])
+        return AcceptGap(gap=gap, job=job, policy=policy)
+
+    def redrive(self) -> RedriveLetters:
+        at = self._at
+        if at.accept("DEAD_LETTERS"):
+            return RedriveLetters(job=self._of_job())
+        at.expect("DEAD_LETTER")
+        token = at.accept_kind("number", TokenKind.NUMBER)
+        if token is None:
+            raise at.unexpected()
+        if not _INTEGER.fullmatch(token.value):
+            raise at.error(f"{token.value} is not a whole number", (token.start, token.end))
+        return RedriveLetters(job=self._of_job(), number=int(token.value))
+
+    def _of_job(self) -> str:
+        self._at.expect("FOR", "JOB")
+        return self._quoted("job", "in single quotes, as SHOW STATUS shows it")
+
+    def _quoted(self, what: str, hint: str) -> str:
+        at = self._at
+        at.spans[what] = (at.token.start, at.token.end)
+        found = at.string(f"quoted {what}", hint=hint)
+        at.check_name(found, at.spans[what])
+        return found
 
     def preview(self) -> PreviewSource:
         at = self._at
@@ -760,6 +788,8 @@ _RULES: Final[Sequence[tuple[str, Callable[[_Parser], Statement]]]] = (
     ("VALIDATE", _Parser.validate),
     ("PREVIEW", _Parser.preview),
     ("SNAPSHOT", _Parser.snapshot),
+    ("ACCEPT", _Parser.accept),
+    ("REDRIVE", _Parser.redrive),
     ("SELECT", _Parser.select),
     ("TAIL", _Parser.tail),
     ("POLL", _Parser.poll),

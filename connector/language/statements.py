@@ -154,6 +154,9 @@ class SteerSource(SourceName):
     verb: Verb
 
 
+POLICIES: Final = ("EXPIRE", "ASSUME")
+"""What becomes of mutations that need the copies of a gap; the first is the default."""
+
 TOKEN_COLUMN: Final = "token()"  # noqa: S105 (of the ring)
 """What a condition of SNAPSHOT calls the token of the partition key."""
 
@@ -171,6 +174,23 @@ class SteerSnapshot:
 
     verb: Verb
     name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptGap:
+    """`ACCEPT GAP`: a job continues behind it; *policy* is one of `POLICIES`."""
+
+    gap: str
+    job: str
+    policy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveLetters:
+    """`REDRIVE DEAD_LETTERS`, or only the one with *number*."""
+
+    job: str
+    number: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,6 +360,8 @@ Statement = (
     | SteerSource
     | SnapshotSource
     | SteerSnapshot
+    | AcceptGap
+    | RedriveLetters
     | PreviewSource
     | Show
     | HistoryStatement

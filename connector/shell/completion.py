@@ -55,6 +55,7 @@ class Known:
     tables: Mapping[TableName, bool] = field(default_factory=dict)
     splits: Sequence[str] = ()
     snapshots: Sequence[str] = ()
+    jobs: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +221,8 @@ def _in_quotes(head: str, typed: str, known: Known) -> Iterator[Suggestion]:
         offered = [f"{split}'" for split in known.splits]
     elif "quoted snapshot" in expected:
         offered = [f"{snapshot}'" for snapshot in known.snapshots]
+    elif "quoted job" in expected:
+        offered = [f"{job}'" for job in known.jobs]
     elif "quoted URI" in expected:
         yield from _in_uri(typed)
     for text in offered:

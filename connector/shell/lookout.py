@@ -90,8 +90,10 @@ class Lookout:
         return f"{lag}, {unread}" if unread else lag
 
     def _ask(self) -> Known:
-        shown = (Show(subject=Subject.SPLITS), Show(subject=Subject.SNAPSHOTS))
-        sinks, sources, splits, snapshots = self._rows(DescribeSinks(), DescribeSources(), *shown)
+        subjects = (Subject.SPLITS, Subject.SNAPSHOTS, Subject.STATUS)
+        shown = [Show(subject=subject) for subject in subjects]
+        found = self._rows(DescribeSinks(), DescribeSources(), *shown)
+        sinks, sources, splits, snapshots, statuses = found
         made = [parse_statement(row[STATEMENT_COLUMN]) for row in (*sinks, *sources)]
         return Known(
             sinks={s.name: s.uri for s in made if isinstance(s, CreateSink)},
@@ -99,6 +101,7 @@ class Lookout:
             tables=self.cassandra(),
             splits=sorted({row["split"] for row in splits}),
             snapshots=[row["snapshot"] for row in snapshots],
+            jobs=sorted({row["job"] for row in statuses}),
         )
 
     def _rows(self, *statements: Statement) -> list[Sequence[Mapping[str, str]]]:

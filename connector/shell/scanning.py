@@ -23,7 +23,8 @@ COMMANDS: Final = (
 )  # fmt: skip
 SHORTCUT: Final = "\\"  # With it begin commands like those of psql; see `commands.SHORTCUTS`.
 _OUR_VERBS: Final = frozenset({
-    "PAUSE", "POLL", "PREVIEW", "RESTART", "RESUME", "SHOW", "SNAPSHOT", "STOP", "TAIL", "VALIDATE",
+    "ACCEPT", "PAUSE", "POLL", "PREVIEW", "REDRIVE", "RESTART", "RESUME", "SHOW", "SNAPSHOT",
+    "STOP", "TAIL", "VALIDATE",
 })  # fmt: skip
 _SHARED_VERBS: Final = frozenset({"CREATE", "ALTER", "DROP", "DESCRIBE", "DESC"})
 _HISTORY_TIMES: Final = ("CDC_TIME", "PHOENIX_ROW_TIME")  # As far as words are looked at.

@@ -31,19 +31,19 @@ def main(arguments: Sequence[str]) -> int:
     place = state_given(given.state)
     looks = Looks()
     if not given.watch:
-        return _printed(place, looks, as_json=given.json)
+        return _printed(place, looks, given)
     try:
         while True:
             clear()
-            _printed(place, looks, as_json=given.json)
+            _printed(place, looks, given)
             time.sleep(WATCH_SECONDS)
     except KeyboardInterrupt:
         return 0
 
 
-def _printed(place: Path, looks: Looks, *, as_json: bool) -> int:
-    overview = look(place, looks)
-    if as_json:
+def _printed(place: Path, looks: Looks, given: argparse.Namespace) -> int:
+    overview = look(place, looks, may_wait=not given.watch)
+    if given.json:
         sys.stdout.write(json.dumps(document_of(overview)) + "\n")
     else:
         sys.stdout.write(screen_of(overview, str(place)))
@@ -51,10 +51,10 @@ def _printed(place: Path, looks: Looks, *, as_json: bool) -> int:
     return TROUBLED_STATUS if overview.troubles else 0
 
 
-def look(place: Path, looks: Looks) -> Overview:
+def look(place: Path, looks: Looks, *, may_wait: bool = True) -> Overview:
     """Return the overview of a state file, or of a worker's or a job's file.
 
-    *looks* has the lags of earlier calls.
+    *looks* has the lags of earlier calls; see `overview_of`.
 
     Raises:
         ConfigError: the file is not one of these.
@@ -69,7 +69,7 @@ def look(place: Path, looks: Looks) -> Overview:
             _, name = place_and_name(place, written, None)
             status = file_job_status(notes, name)
             job = Line(status=status, sink=str(written.sink.get("plugin", "")), next=status.hint)
-        return overview_of(notes, service, job)
+        return overview_of(notes, service, job, may_wait=may_wait)
 
 
 def _parser() -> argparse.ArgumentParser:

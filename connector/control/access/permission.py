@@ -20,9 +20,9 @@ class Role(IntEnum):
     NONE = 0
     VIEWER = 1
     OPERATOR = 2
-    """May also pause, resume, stop and restart, and ask for modes."""
+    """May also pause, resume, stop and restart, ask for modes, and send dead letters again."""
     ADMIN = 3
-    """May also create, change and drop, and move positions."""
+    """May also create, change and drop, move positions, and accept gaps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,8 @@ from headrace.connector.control.gaps import gap_facts
 from headrace.connector.control.health.overview import WELL
 from headrace.connector.control.job_files import source_class
 from headrace.connector.control.status import ConnectorStatus, time_text
+from headrace.connector.language.formatting import format_statement
+from headrace.connector.language.statements import POLICIES, AcceptGap, RedriveLetters
 from headrace.connector.stores import KeptLoss
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.plugins import HeadraceError, Source
@@ -37,7 +39,7 @@ def splits_of(notes: NoteCopy, job: str, status: ConnectorStatus) -> list[Docume
 
 
 def gaps_of(notes: NoteCopy, commands: Commands, job: str) -> list[Document]:
-    """Return the gaps that the splits of a job met, each with the command that accepts it."""
+    """Return the gaps that the splits of a job met, each with the statements that accept it."""
     source = _source(notes, job)
     if source is None:
         return []
@@ -46,9 +48,10 @@ def gaps_of(notes: NoteCopy, commands: Commands, job: str) -> list[Document]:
             "job": job,
             **gap_facts(each),
             "splits": len(each.splits),
-            "next": f"headrace accept {command_name(notes, job)} {each.gap.name}"
-            if each.gap.is_open
-            else "",
+            "accept": {
+                policy: format_statement(AcceptGap(gap=each.gap.name, job=job, policy=policy))
+                for policy in (POLICIES if each.gap.is_open else ())
+            },
         }
         for each in commands.gaps(job, source)
     ]
@@ -56,15 +59,23 @@ def gaps_of(notes: NoteCopy, commands: Commands, job: str) -> list[Document]:
 
 def letters_of(notes: NoteCopy, job: str) -> list[Document]:
     """Return the dead letters of a job without what is in them, the newest first."""
-    return [{"job": job, **loss_facts(kept)} for kept in notes.store(job).losses()][::-1]
+    return [
+        {"job": job, **loss_facts(kept), "redrive": redrive_statement(job, kept.number)}
+        for kept in notes.store(job).losses()
+    ][::-1]
 
 
-def letters_command(notes: NoteCopy, job: str) -> str:
-    """Return the command about dead letters of a job, with {} in place of its verb."""
+def redrive_statement(job: str, number: int | None = None) -> str:
+    """Return the statement that sends dead letters of *job* again: one, or all."""
+    return format_statement(RedriveLetters(job=job, number=number))
+
+
+def show_command(notes: NoteCopy, job: str) -> str:
+    """Return the command that shows a dead letter of a job."""
     try:
-        return f"headrace dlq {{}} {command_name(notes, job)}"
+        return f"headrace dlq show {command_name(notes, job)}"
     except HeadraceError:
-        return "headrace dlq {} JOB.yaml"
+        return "headrace dlq show JOB.yaml"
 
 
 def loss_facts(kept: KeptLoss) -> dict[str, object]:

@@ -31,7 +31,7 @@ USERS_MAX: Final = 10
 def state_of(service: ControlService) -> Document:
     """Return the state; asks the sources how far they are behind, which may take seconds."""
     commands = service.commands
-    overview = overview_of(service.notes, service)
+    overview = overview_of(service.notes, service, may_wait=False)
     entries = {entry.name: entry for entry in commands.sources()}
     found = dict(document_of(overview))
     sources = [{**each, **_steering(entries, each)} for each in found.pop("sources")]

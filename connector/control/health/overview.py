@@ -89,10 +89,13 @@ class Overview:
                     yield f"the disk of {part} is almost full"
 
 
-def overview_of(notes: NoteCopy, service: ControlService, job: Line | None = None) -> Overview:
+def overview_of(
+    notes: NoteCopy, service: ControlService, job: Line | None = None, *, may_wait: bool = True
+) -> Overview:
     """Return the overview of what *service* has on *notes*, and of the *job* of a file.
 
-    It asks the sources how far they are behind, which may take seconds.
+    It asks the sources how far they are behind, which may take seconds. A caller that looks again
+    soon need not wait for a second look: see `Running.lags`.
     """
     commands = service.commands
     sources = {source.name: source for source in commands.sources()}
@@ -102,7 +105,7 @@ def overview_of(notes: NoteCopy, service: ControlService, job: Line | None = Non
         undefined = missing(len(commands.sinks()), len(lines))
     else:
         lines.append(job)
-    seen = service.lags(list(dict.fromkeys(line.status.job for line in lines)))
+    seen = service.lags(list(dict.fromkeys(line.status.job for line in lines)), may_wait=may_wait)
     return Overview(
         lines=lines,
         lags={

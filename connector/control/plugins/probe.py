@@ -1,8 +1,8 @@
 """The process that `probing.ask` starts: it asks one plugin one question, and ends.
 
 It reads the question as JSON from standard input, and writes the answer as JSON to standard output.
-What the plugin prints is not part of the answer. The process claims, commits, releases and writes
-nothing.
+What the plugin prints is not part of the answer. The process claims, commits and releases
+nothing; only `redrive` writes.
 """
 
 import base64
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.connector.control.jobs import bounds_of, job_text, read_job, read_source, table_source
+from headrace.connector.control.plugins.redriving import LETTERS_MAX
 from headrace.connector.foundation.configured import configured
 from headrace.connector.foundation.offered import located
 from headrace.connector.foundation.references import resolved
@@ -52,6 +53,7 @@ from headrace.plugins.discovery import load
 from headrace.plugins.records.record import readable
 
 PREVIEW_SECONDS_MAX: Final = 20.0
+REDRIVE_SECONDS_MAX: Final = 15.0
 CHANGE_CHARS_MAX: Final = 64 * 1024  # The rest of a change is not shown.
 
 Question = Mapping[str, Any]  # Any: JSON.
@@ -214,11 +216,34 @@ def diagnosis(question: Question) -> Json:
     return [[group, f.check, f.result.value, f.message, f.hint] for group, f in results]
 
 
+def redrive(question: Question) -> Json:
+    """Send dead letters of a job again, the oldest first; this alone delivers and writes.
+
+    `sent` has number and problem of each, `left` is how many more there are.
+    """
+    # Only here: no other question encodes what a source reads.
+    from headrace.connector.runtime.failures.redrive import Redrive  # noqa: PLC0415
+
+    job = read_job(Path(question["job_file"]), question["job"])
+    os.chdir(job.directory)
+    with contextlib.closing(job.open_store(create=False)) as store:
+        chosen = list(store.losses(question["numbers"] or None))
+        until, sent = time.monotonic() + REDRIVE_SECONDS_MAX, []
+        sending = Redrive(job, store).each(chosen[:LETTERS_MAX], dry=False)
+        with contextlib.closing(sending):
+            for each in sending:
+                sent.append(each)
+                if time.monotonic() > until:
+                    break
+    return {"sent": sent, "left": len(chosen) - len(sent)}
+
+
 ANSWERS: Final[Mapping[str, Callable[[Question], Json]]] = {
     "diagnosis": diagnosis,
     "lag": lag,
     "locate": locate,
     "preview": preview,
+    "redrive": redrive,
     "rows": rows,
     "tables": tables,
     "validate": validate,

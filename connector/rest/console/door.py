@@ -24,8 +24,9 @@ from headrace.connector.control.console.paging import ROWS_MAX, Document, part_o
 from headrace.connector.control.console.records import (
     gaps_of,
     jobs_of,
-    letters_command,
     letters_of,
+    redrive_statement,
+    show_command,
     splits_of,
 )
 from headrace.connector.control.console.state import state_of
@@ -232,12 +233,13 @@ class ConsoleDoor:
             jobs = jobs_of(service.commands)
             job = _chosen(query, jobs)
             found = letters_of(service.notes, job) if job else []
-            command = letters_command(service.notes, job) if found else ""
+            command = show_command(service.notes, job) if found else ""
             letters = part_of(found, _page(query))
             return {
                 "jobs": list(jobs)[:ROWS_MAX],
                 "job": job,
                 "command": command,
+                "redrive": redrive_statement(job) if found else "",
                 "letters": letters,
             }
 
@@ -304,6 +306,7 @@ class ConsoleDoor:
             "token": self._mark(""),
             "caller": caller.name,
             "may_steer": caller.role >= Role.OPERATOR or caller.door == DOOR,
+            "may_change": caller.role >= Role.ADMIN or caller.door == DOOR,
         }
         body = rendered(name, document, **more)
         return web.Response(

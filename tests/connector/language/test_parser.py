@@ -19,6 +19,7 @@ from headrace.connector.language.parser import (
     parse_statement,
 )
 from headrace.connector.language.statements import (
+    AcceptGap,
     AlterCdc,
     AlterSink,
     AlterSource,
@@ -38,6 +39,7 @@ from headrace.connector.language.statements import (
     Moment,
     PollCdc,
     PreviewSource,
+    RedriveLetters,
     SelectCdc,
     SetMode,
     SetPosition,
@@ -60,7 +62,7 @@ NO_A = (("a", None),)
 ORDERS = TableName("shop", "orders")
 STARTERS = (
     "CREATE", "ALTER", "DROP", "DESCRIBE", "DESC", "SHOW", "VALIDATE", "PREVIEW", "SNAPSHOT",
-    "SELECT", "TAIL", "POLL", "PAUSE", "RESUME", "STOP", "RESTART",
+    "ACCEPT", "REDRIVE", "SELECT", "TAIL", "POLL", "PAUSE", "RESUME", "STOP", "RESTART",
 )  # fmt: skip
 
 
@@ -181,6 +183,10 @@ STARTERS = (
         ),
         ("PAUSE SNAPSHOT 'a'", SteerSnapshot(verb=Verb.PAUSE, name="a")),
         ("SHOW SNAPSHOTS", Show(subject=Subject.SNAPSHOTS)),
+        ("accept gap 'n:1' for job 'j'", AcceptGap(gap="n:1", job="j", policy="EXPIRE")),
+        ("ACCEPT GAP 'n:1' FOR JOB 'j' ASSUME", AcceptGap(gap="n:1", job="j", policy="ASSUME")),
+        ("redrive dead_letters for job 'j'", RedriveLetters(job="j")),
+        ("REDRIVE DEAD_LETTER 7 FOR JOB 'j'", RedriveLetters(job="j", number=7)),
         ("PREVIEW DATA_SOURCE cdc ON TABLE shop.orders", PreviewSource(word="cdc", table=ORDERS)),
         ("SHOW LAG", Show(subject=Subject.LAG)),
         ("SHOW MODE", Show(subject=Subject.MODE)),
@@ -305,7 +311,8 @@ def test_statement(text: str, expected: Statement) -> None:
             "DROP DATA_SINK k;\n UPDATE t SET a = 1",
             """\
             SyntaxException: line 2:1 found 'UPDATE', expected CREATE, ALTER, DROP, DESCRIBE, \
-DESC, SHOW, VALIDATE, PREVIEW, SNAPSHOT, SELECT, TAIL, POLL, PAUSE, RESUME, STOP or RESTART
+DESC, SHOW, VALIDATE, PREVIEW, SNAPSHOT, ACCEPT, REDRIVE, SELECT, TAIL, POLL, PAUSE, RESUME, \
+STOP or RESTART
                UPDATE t SET a = *
                ^^^^^^
             hint: UPDATE is CQL: give it to cqlsh, or to headrace shell HOST""",
@@ -459,6 +466,10 @@ def test_error(text: str, expected: str) -> None:
         ("PAUSE", ("SNAPSHOT", "DATA_SOURCE")),
         ("RESTART", ("DATA_SOURCE",)),
         ("STOP SNAPSHOT", ("quoted snapshot",)),
+        ("ACCEPT GAP", ("quoted gap",)),
+        ("ACCEPT GAP 'a' FOR JOB 'j'", ("EXPIRE", "ASSUME", ";")),
+        ("REDRIVE", ("DEAD_LETTERS", "DEAD_LETTER")),
+        ("REDRIVE DEAD_LETTER 7 FOR JOB", ("quoted job",)),
         ("SNAPSHOT DATA_SOURCE cdc ON TABLE a.b", ("WHERE", ";")),
         ("VALIDATE", ("DATA_SINK",)),
         ("PREVIEW DATA_SOURCE cdc ON TABLE a.b", ("LIMIT", ";")),

@@ -63,6 +63,7 @@ def offered(before: str) -> list[str]:
         ("ALTER DATA_SOURCE flow ON TABLE a.b SET POSITION = 'e", ["earliest'"]),
         ("ALTER DATA_SOURCE flow ON TABLE a.b SET POSITION = 'x' FOR SPLIT '", ["0'", "1'"]),
         ("PAUSE SNAPSHOT 'sn", ["snapshot-1'"]),
+        ("REDRIVE DEAD_LETTERS FOR JOB 'or", ["orders'"]),
         ("CREATE DATA_SOURCE flow ON TABLE a.b WITH k AND snapshot = '", []),
         ("SHOW S", ["STATUS", "SPLITS", "SNAPSHOTS"]),
         ("SHOW M", ["MODE"]),

@@ -5,7 +5,9 @@ from hypothesis import strategies as st
 from headrace.connector.language.cursor import UNSAFE_CHARACTER
 from headrace.connector.language.parser import MODES, PREVIEW_MAX, SELECT_MAX
 from headrace.connector.language.statements import (
+    POLICIES,
     TOKEN_COLUMN,
+    AcceptGap,
     AlterCdc,
     AlterSink,
     AlterSource,
@@ -25,6 +27,7 @@ from headrace.connector.language.statements import (
     Moment,
     PollCdc,
     PreviewSource,
+    RedriveLetters,
     SelectCdc,
     SetMode,
     SetPosition,
@@ -137,6 +140,8 @@ statements: st.SearchStrategy[Statement] = st.one_of(
     st.builds(
         SteerSnapshot, verb=st.sampled_from([Verb.PAUSE, Verb.RESUME, Verb.STOP]), name=names
     ),
+    st.builds(AcceptGap, gap=names, job=names, policy=st.sampled_from(POLICIES)),
+    st.builds(RedriveLetters, job=names, number=st.none() | st.integers(0, 10**17)),
     st.builds(CreateSink, name=names, uri=texts, options=options, if_not_exists=st.booleans()),
     st.builds(DropSink, name=names, if_exists=st.booleans()),
     st.builds(DescribeSink, name=names, as_config=st.booleans()),

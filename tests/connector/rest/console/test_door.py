@@ -167,7 +167,7 @@ def test_the_overview_says_what_status_says(
 ) -> None:
     """The console and `headrace status` have the same sources, logs, errors and words."""
     answers_here(monkeypatch, ask)
-    overview = look(a_ring(tmp_path), Looks())
+    overview = look(a_ring(tmp_path), Looks(), may_wait=False)
     expected = document_of(overview)
     found = broken("GET", "/console/overview.json").json
 
@@ -227,12 +227,13 @@ def test_nodes_have_their_limit_and_time_to_full(broken: Client) -> None:
     assert "node_unreachable: cdc_raw cannot be listed" in body
 
 
-def test_dead_letters_have_the_command_that_sends_them_again(broken: Client) -> None:
-    """The commands name the file and the job."""
-    body = page(broken, "/console/dead-letters").body.decode()
+def test_dead_letters_are_sent_again_by_a_statement(broken: Client) -> None:
+    """There is a button for all and one for each; the command that shows one names the job."""
+    found = page(broken, "/console/dead-letters").body.decode()
 
-    for command in (r"redrive \S+worker.yaml --job orders --all", r"show \S+ --job orders NUMBER"):
-        assert re.search(f"headrace dlq {command}", body)
+    assert re.search(r"headrace dlq show \S+worker.yaml --job orders NUMBER", found)
+    for which in ("DEAD_LETTERS", f"DEAD_LETTER {LOST}"):
+        assert f'value="REDRIVE {which} FOR JOB &#39;orders&#39;;"' in found
 
 
 def test_runs_have_a_cell_for_each_shard(broken: Client) -> None:
@@ -331,8 +332,20 @@ def test_forms_of_other_sites_are_refused(broken: Client) -> None:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """Return a client of a worker with users."""
+    with _guarding(a_ring(tmp_path_factory.mktemp("guarded"), splits=8, broken=False)) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def harmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """Return a client of such a worker, whose ring has a gap and dead letters."""
+    with _guarding(a_ring(tmp_path_factory.mktemp("harmed"))) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def _guarding(state: Path) -> Iterator[Client]:
     users = {r: User(hash_password(r), Role[r.upper()]) for r in ("viewer", "operator", "admin")}
-    state = a_ring(tmp_path_factory.mktemp("guarded"), splits=8, broken=False)
     with pytest.MonkeyPatch.context() as monkeypatch:
         answers_here(monkeypatch, ask)
         server = RestServer(state, log=context().log, authenticator=Authenticator(users=users))
@@ -367,6 +380,42 @@ def test_roles(guarded: Client, role: str, *, is_steered: bool, audit: int) -> N
     assert is_steered == (b">Pause<" in sources.body)
     assert (200 if is_steered else 403) == done.status
     assert audit == page(guarded, "/console/audit", **login).status
+
+
+@pytest.mark.parametrize(
+    ("path", "role", "buttons"),
+    [
+        ("gaps", "operator", []),
+        ("gaps", "admin", ["Expire", "Assume"]),
+        ("dead-letters", "viewer", []),
+        ("dead-letters", "operator", ["Send all again", *["Send again"] * 50]),
+    ],
+)
+def test_who_may_mend(harmed: Client, path: str, role: str, buttons: list[str]) -> None:
+    """Gaps are accepted by admins, dead letters sent again by operators too."""
+    body = page(harmed, f"/console/{path}", **basic(role, role)).body.decode()
+
+    assert buttons == re.findall(r"<button>([^<]+)<", body)
+
+
+def test_a_gap_is_accepted(harmed: Client) -> None:
+    """After its form was confirmed the gap is accepted, and the audit says by whom."""
+    login = basic("admin", "admin")
+    (gap,) = page(harmed, "/console/gaps.json", **login).json["gaps"]["rows"]
+    statement = gap["accept"]["ASSUME"]
+    harmed.headers = login
+    try:
+        token = field(page(harmed, "/console/gaps"), "token")
+        asked = post(harmed, statement=statement, token=token)
+        assert "open" == harmed("GET", "/console/gaps.json").json["gaps"]["rows"][0]["state"]
+        post(harmed, statement=statement, token=token, confirmed=field(asked, "confirmed"))
+        (after,) = harmed("GET", "/console/gaps.json").json["gaps"]["rows"]
+        line = harmed("GET", "/console/audit.json").json["lines"]["rows"][0]
+    finally:
+        harmed.headers = {}
+
+    assert ("accepted", "assume", {}) == (after["state"], after["policy"], after["accept"])
+    assert ("accept_gaps", "admin") == (line["verb"], line["actor"])
 
 
 def test_a_token_is_of_one_user(guarded: Client) -> None:
