@@ -22,6 +22,7 @@ KNOWN = Known(
     },
     splits=("0", "1"),
     snapshots=("snapshot-1",),
+    jobs=("orders",),
 )
 
 
