@@ -9,19 +9,28 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from headrace.connector.control.connector_config import sink_options, whole_table
-from headrace.connector.control.entries import NEVER, ONLY, SNAPSHOT_KEY, SinkEntry, SourceEntry
+from headrace.connector.control.connector_config import sink_options
+from headrace.connector.control.entries import (
+    CLASS_KEY,
+    NEVER,
+    ONLY,
+    SNAPSHOT_KEY,
+    SinkEntry,
+    SourceEntry,
+    own_options,
+)
 from headrace.connector.control.errors import (
     AmbiguousError,
     BadSnapshotError,
     JobUndefinedError,
     NotFoundError,
 )
+from headrace.connector.control.plugins.search import source_of_class
 from headrace.connector.control.services import ROUTE, SERVICES, ServiceJob, service_job
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.states import Desired
 from headrace.connector.language.formatting import format_statement, format_table
-from headrace.connector.language.statements import SteerSource, TableName, Verb
+from headrace.connector.language.statements import NO_TABLE, SteerSource, TableName, Verb
 from headrace.connector.stores.job_forks import begin_apart
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.snapshots import Snapshots
@@ -131,6 +140,8 @@ class Catalogue:
             AmbiguousError: there are several, and none of them has the default name.
 
         """
+        if table == NO_TABLE:
+            return self.source(word)
         name = f"{word}.{table.keyspace}.{table.name}"
         sources = self.sources()
         found = {s.name: s for s in sources if s.table == table and s.word == word}
@@ -173,6 +184,8 @@ class Catalogue:
         name: str | None = None,
     ) -> str:
         """Ask for a snapshot of the table of a source; return its name. Raises BadSnapshotError."""
+        if not entry.table_text:
+            raise BadSnapshotError(SNAPSHOT_KEY, f"{entry.name} has no table")
         if self.sink(entry.sink).plugin == _HISTORY:
             hint = "CREATE CDC … WITH seed = 'snapshot', and headrace seed"
             message = f"{entry.sink} is a history, which is seeded instead"
@@ -240,7 +253,7 @@ class JobParts(NamedTuple):
 
     `sink` has the sink's options and its `plugin`. Where `tables` is None, the job reads all tables
     with CDC. `start` is where the job starts, if a source says so. `cluster` is the cluster to
-    read, if it is not the worker's first.
+    read, if it is not the worker's first. `source` is a source without tables, and its `plugin`.
     """
 
     sink: dict[str, str]
@@ -248,6 +261,7 @@ class JobParts(NamedTuple):
     start: str | None = None
     cluster: str = ""
     service: ServiceJob | None = None
+    source: Mapping[str, str] | None = None
 
     def name_tables(self, source: dict[str, Any]) -> None:
         """Add the tables to the options of a *source* if it names none.
@@ -298,6 +312,14 @@ def _parts(catalogue: Catalogue, job: str) -> JobParts:
             f"the data sources of job {job} write into {len(names)} sinks: {', '.join(names)}",
             f"a job has one sink: create those it runs WITH … AND job = '{job}'",
         )
+    own = [source for source in mine if not source.table_text]
+    if own and len(mine) > 1:
+        raise JobUndefinedError(
+            "",
+            f"job {job} has {own[0].name}, which has no table, and {len(mine) - 1} other sources",
+            f"a source without a table has a job of its own: DROP DATA_SOURCE {own[0].name}, and "
+            "create it with another `job`",
+        )
     options = [source.options for source in mine]
     clusters = sorted({each.cluster or "" for each in options})
     if len(clusters) > 1:
@@ -309,10 +331,16 @@ def _parts(catalogue: Catalogue, job: str) -> JobParts:
     sink = catalogue.sink(names[0])
     return JobParts(
         {"plugin": sink.plugin} | sink_options(sink.config),
-        [f"{each.keyspace}.{each.table}" for each in options],
+        None if own else [source.table_text for source in mine],
         next((each.start for each in options if each.start), None),
         cluster=clusters[0],
+        source=_own_source(own[0]) if own else None,
     )
+
+
+def _own_source(entry: SourceEntry) -> Mapping[str, str]:
+    plugin, _ = source_of_class(entry.config[CLASS_KEY])
+    return {"plugin": plugin} | own_options(entry.config)
 
 
 def adopt_sources(notes: NoteCopy, job: str) -> None:
@@ -354,7 +382,7 @@ def _near(name: str, known: list[str]) -> str:
 def resumes_of(notes: NoteCopy, table: str) -> dict[str, str]:
     """Return the statement that resumes each source of *table* (`ks.t`), by the source's name."""
     sources = Catalogue(notes).sources()
-    return {s.name: _resume(s) for s in sources if ".".join(whole_table(s.table)) == table}
+    return {s.name: _resume(s) for s in sources if s.table_text == table}
 
 
 def _resume(source: SourceEntry) -> str:

@@ -12,8 +12,15 @@ from typing import Any, Final
 from headrace.connector.control.access.audit import newest_lines
 from headrace.connector.control.access.gate import Gate, needs
 from headrace.connector.control.access.permission import Guard, Role, RoleGuard, UnauthorizedError
-from headrace.connector.control.connector_config import source_entry
-from headrace.connector.control.entries import CLASS_KEY, NAME_KEY, ConnectorOptions, SourceEntry
+from headrace.connector.control.connector_config import is_own, own_class, source_entry
+from headrace.connector.control.entries import (
+    CLASS_KEY,
+    NAME_KEY,
+    ConnectorOptions,
+    OwnOptions,
+    SourceEntry,
+    own_options,
+)
 from headrace.connector.control.errors import (
     AlreadyExistsError,
     BadSnapshotError,
@@ -122,7 +129,7 @@ class Commands(SinkCommands):
             return False
         drop = format_statement(DropSource(word=known.word, table=known.table))
         hint = f"use IF NOT EXISTS, or first {drop}"
-        if known.table != entry.table:
+        if known.table != entry.table and known.table_text:
             hint = f"it is on table {format_table(known.table)}: give this one another `name`"
         raise AlreadyExistsError("table", f"data source {entry.name} already exists", hint)
 
@@ -167,7 +174,14 @@ class Commands(SinkCommands):
             self._catalogue.sink(source_entry(config).sink)
         except ConfigError as error:
             problems += error.problems
-        return check_options(ConnectorOptions, config, group="Connector", problems=problems)
+        if not is_own(config):
+            return check_options(ConnectorOptions, config, group="Connector", problems=problems)
+        own = own_options(config)
+        given = {key: value for key, value in config.items() if key not in own}
+        return [
+            *check_options(OwnOptions, given, group="Connector", problems=problems),
+            *check_options(own_class(config), own, group="Source"),
+        ]
 
     def source_to_ask_about(self, config: Mapping[str, str]) -> SourceEntry | None:
         """Return the source that a config would create, if the caller may have a plugin asked.
@@ -178,7 +192,8 @@ class Commands(SinkCommands):
             source = source_entry(config)
         except ConfigError:
             return None
-        return source if self._gate.allows(Role.OPERATOR, source.table) else None
+        table = source.table if source.table_text else None
+        return source if self._gate.allows(Role.OPERATOR, table) else None
 
     def note_warnings(self, name: str, codes: Sequence[str]) -> None:
         """Record in the audit that the caller was warned about the table of a source.

@@ -15,16 +15,21 @@ from headrace.connector.control.entries import (
     CLASS_KEY,
     NAME_KEY,
     OBJECT_NAME,
+    SNAPSHOT_KEY,
     START_KEY,
+    TABLE_KEY,
     TASKS_KEY,
     ConnectorOptions,
+    OwnOptions,
     RouteOptions,
     SinkEntry,
     SourceEntry,
+    own_options,
 )
 from headrace.connector.control.errors import BadNameError, SystemKeyspaceError, UnknownPluginError
 from headrace.connector.control.plugins.search import (
     connector_class,
+    reads_tables,
     sink_of_class,
     sink_of_scheme,
     source_of_class,
@@ -35,13 +40,14 @@ from headrace.connector.foundation.offered import check_place
 from headrace.connector.foundation.secrets import secret_problems
 from headrace.connector.language.cursor import UNSAFE_CHARACTER
 from headrace.connector.language.formatting import format_statement
-from headrace.connector.language.statements import CreateSink, CreateSource, TableName
+from headrace.connector.language.statements import NO_TABLE, CreateSink, CreateSource, TableName
 from headrace.connector.runtime.failures.tolerance import topic_problems
 from headrace.connector.stores.cassandra.cdc_state import job_of
 from headrace.plugins import ConfigError, Problem, Sink, SinkOptions, parse_config
 from headrace.plugins.config.sink_options import DEAD_LETTERS_KEY
 
 CONNECTOR_NAME_CHARS_MAX: Final = 320
+PLUGIN_KEY: Final = "plugin"
 
 _KEYSPACE: Final = re.compile(r"[A-Za-z0-9_]{1,48}")
 _TABLE: Final = re.compile(r"[A-Za-z0-9_]{1,222}")
@@ -125,6 +131,8 @@ def compile_source(statement: CreateSource) -> dict[str, str]:
         ConfigError: with every option that is wrong.
 
     """
+    if statement.table == NO_TABLE:
+        return _compile_own(statement)
     plugin, _ = source_of_word(statement.word)
     keyspace, table = whole_table(statement.table)
     _check_keyspace(keyspace)
@@ -141,6 +149,79 @@ def compile_source(statement: CreateSource) -> dict[str, str]:
     } | options
 
 
+def _compile_own(statement: CreateSource) -> dict[str, str]:
+    """Return the connector config of a source without a table: its plugin has its own options."""
+    made = (NAME_KEY, CLASS_KEY, "sink")
+    options, problems = _joined((statement.options,), made)
+    plugin = options.pop(PLUGIN_KEY, "")
+    if not plugin:
+        hint = f"AND plugin = 'files', or DATA_SOURCE {statement.word} ON TABLE keyspace.table"
+        problems.append(Problem(PLUGIN_KEY, "is required for a source without a table", hint))
+    if problems:
+        raise ConfigError(problems)
+    try:
+        name, found = source_of_class(plugin)
+    except UnknownPluginError as error:
+        raise ConfigError([replace(p, key=PLUGIN_KEY) for p in error.problems]) from error
+    if reads_tables(found):
+        hint = f"DATA_SOURCE {found.word or 'cdc'} ON TABLE keyspace.table"
+        raise ConfigError([Problem(PLUGIN_KEY, f"{name} is a source of tables", hint)])
+    fixed = {NAME_KEY: statement.word, CLASS_KEY: connector_class(name, "Source")}
+    return fixed | {"sink": statement.sink} | options
+
+
+def is_own(config: Mapping[str, str]) -> bool:
+    """Say whether a connector config is that of a source without a table."""
+    if "keyspace" in config or TABLE_KEY in config:
+        return False
+    try:
+        _, plugin = source_of_class(config.get(CLASS_KEY, ""))
+    except UnknownPluginError:
+        return False
+    return not reads_tables(plugin)
+
+
+def own_class(config: Mapping[str, str]) -> type:
+    """Return the class of the options of the plugin of a source without a table."""
+    found: type = source_of_class(config[CLASS_KEY])[1].config_class
+    return found
+
+
+def _own_entry(config: Mapping[str, str], problems: list[Problem]) -> SourceEntry:
+    plugin, _ = source_of_class(config[CLASS_KEY])
+    options, kind = own_options(config), own_class(config)
+    problems += secret_problems(kind, options)
+    for key in config:
+        if key == "cluster" or key.partition(".")[0] == SNAPSHOT_KEY:
+            problems.append(Problem(key, "is of sources with tables"))
+    for check in (
+        lambda: check_name("source", config.get(NAME_KEY, "")),
+        lambda: parse_config(OwnOptions, {k: v for k, v in config.items() if k not in options}),
+        lambda: parse_config(kind, options, name=plugin),
+        lambda: _check_source(config[CLASS_KEY], config),
+    ):
+        try:
+            check()
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    given = {k: v for k, v in config.items() if k not in (NAME_KEY, CLASS_KEY, "sink")}
+    statement = CreateSource(
+        word=config[NAME_KEY],
+        table=NO_TABLE,
+        sink=config["sink"],
+        options=((PLUGIN_KEY, plugin), *given.items()),
+    )
+    return SourceEntry(
+        name=config[NAME_KEY],
+        sink=config["sink"],
+        job=config.get("job") or config[NAME_KEY],
+        statement=format_statement(statement),
+        config=config,
+    )
+
+
 def source_entry(config: Mapping[str, str]) -> SourceEntry:
     """Return the source that a connector config describes; the config is kept as it is.
 
@@ -153,6 +234,8 @@ def source_entry(config: Mapping[str, str]) -> SourceEntry:
         for key, value in config.items()
         if UNSAFE_CHARACTER.search(key + value)
     ]
+    if is_own(config):
+        return _own_entry(config, problems)
     problems += _connector_name_problems(config.get(NAME_KEY, "x"))
     for check in (
         lambda: parse_config(ConnectorOptions, config),

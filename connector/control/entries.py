@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.connector.language.parser import parse_statement
-from headrace.connector.language.statements import CreateSource, TableName
-from headrace.plugins import ConfigError, Problem, option, parse_config
+from headrace.connector.language.statements import NO_TABLE, CreateSource, TableName
+from headrace.plugins import ConfigError, Problem, declared_options, option, parse_config
 
 NAME_KEY: Final = "name"
 CLASS_KEY: Final = "connector.class"
 TASKS_KEY: Final = "tasks.max"
 START_KEY: Final = "start"
+TABLE_KEY: Final = "table"
 SNAPSHOT_KEY: Final = "snapshot"
 NEVER, INITIAL, ONLY = "never", "initial", "only"
 OBJECT_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,48}")
@@ -88,14 +89,20 @@ class RouteOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectorOptions(RouteOptions):
-    """All keys of a source's connector config."""
+class OwnOptions(RouteOptions):
+    """The keys of every source's connector config; one without a table has its plugin's, too."""
 
     name: str = option("The connector's name.")
     connector_class: str = option("The class of the source.", name=CLASS_KEY)
+    sink: str = option("The data sink for the changes.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorOptions(OwnOptions):
+    """All keys of the connector config of a source of a table."""
+
     keyspace: str = option("The table's keyspace.")
     table: str = option("The table whose changes are captured.")
-    sink: str = option("The data sink for the changes.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,9 +129,9 @@ class SourceEntry:
     config: Mapping[str, str] = field(repr=False)
 
     @property
-    def options(self) -> ConnectorOptions:
-        """Return what is in its config."""
-        return parse_config(ConnectorOptions, self.config)
+    def options(self) -> RouteOptions:
+        """Return what is in its config of what every source has."""
+        return parse_config(RouteOptions, route_options(self.config))
 
     @property
     def start(self) -> str:
@@ -150,5 +157,25 @@ class SourceEntry:
 
     @property
     def table(self) -> TableName:
-        """Return the table."""
-        return TableName(self.config["keyspace"], self.config["table"])
+        """Return the table, or `NO_TABLE`."""
+        if TABLE_KEY not in self.config:
+            return NO_TABLE
+        return TableName(self.config["keyspace"], self.config[TABLE_KEY])
+
+    @property
+    def table_text(self) -> str:
+        """Return `keyspace.table`, or nothing for a source without a table."""
+        table = self.table
+        return "" if table == NO_TABLE else f"{table.keyspace}.{table.name}"
+
+
+def route_options(config: Mapping[str, str]) -> dict[str, str]:
+    """Return of a connector config what every source can have."""
+    known = declared_options(RouteOptions)
+    return {key: value for key, value in config.items() if key in known}
+
+
+def own_options(config: Mapping[str, str]) -> dict[str, str]:
+    """Return of the connector config of a source without a table what its plugin gets."""
+    known = declared_options(OwnOptions)
+    return {key: value for key, value in config.items() if key not in known}

@@ -72,6 +72,8 @@ class JobText:
     start: str
     bounds: Bounds | None
     """The bounds of a sink that a statement created; None for a sink of the job file itself."""
+    source_bounds: Bounds | None
+    """The same of the source."""
 
 
 def job_text(
@@ -94,22 +96,28 @@ def job_text(
 
     """
     written = written or read_job_file(path)
-    if not written.source and path.suffix not in FILE_SUFFIXES:
-        hint = "start it with a file: state: …, source: {plugin: …, its options}"
-        problem = Problem("source", "a state file alone does not say what to read", hint)
-        raise ConfigError([problem], place=str(path))
     place, name = place_and_name(path, written, job)
     source, sink, runtime_given = dict(written.source), written.sink, dict(written.runtime)
-    start = written.start
+    start, own = written.start, False
     if sink is None:
         parts = _from_statements(notes, place, name)
         sink, start = parts.sink, start or parts.start
-        source = _source_of(path, written, parts.cluster)
+        own = parts.source is not None
+        if parts.source is not None:
+            source = dict(parts.source)
+            check_references(source, section="source")
+        else:
+            source = _source_of(path, written, parts.cluster)
         parts.name_tables(source)
         check_references(sink, section="sink")
         if parts.service:
             source = _of_service(source, parts.service.settings)
             runtime_given |= parts.service.runtime
+    if not (own or written.source) and path.suffix not in FILE_SUFFIXES:
+        hint = "start it with a file: state: …, source: {plugin: …, its options}"
+        problem = Problem("source", "a state file alone does not say what to read", hint)
+        raise ConfigError([problem], place=str(path))
+    bounds = _bounds_of(path, written) if written.sink is None else None
     return JobText(
         name=name,
         directory=path.absolute().parent,
@@ -120,7 +128,8 @@ def job_text(
         runtime=runtime_given,
         store=written.store,
         start=start or EARLIEST,
-        bounds=_bounds_of(path, written) if written.sink is None else None,
+        bounds=bounds,
+        source_bounds=bounds if own else None,
     )
 
 
@@ -146,7 +155,8 @@ def read_job(
     except ConfigError as error:
         raise all_mistakes(path, error) from error
     text = job_text(path, job, written=written, notes=notes)
-    parts = _checked_parts(text.source, text.sink, text.runtime, text.store, text.bounds)
+    bounds = (text.source_bounds, text.bounds)
+    parts = _checked_parts(text.source, text.sink, text.runtime, text.store, bounds)
     if parts.problems or parts.runtime is None or parts.store is None:
         raise ConfigError(parts.problems, place=str(path))
     source_class, source_config = parts.source
@@ -202,11 +212,12 @@ def _checked_parts(
     sink: Mapping[str, Any],
     runtime: Mapping[str, Any],
     store: Mapping[str, Any] | None = None,
-    bounds: Bounds | None = None,
+    bounds: tuple[Bounds | None, Bounds | None] = (None, None),
 ) -> _Parts:
+    """Return the parts; *bounds* are those of the source and of the sink."""
     problems: list[Problem] = []
-    the_source = plugin_part("source", source, problems)
-    the_sink = plugin_part("sink", sink, problems, bounds)
+    the_source = plugin_part("source", source, problems, bounds[0])
+    the_sink = plugin_part("sink", sink, problems, bounds[1])
     the_runtime = checked_config("runtime", RuntimeConfig, runtime, problems, "runtime")
     the_store: tuple[type[Store], Any] | None = (SqliteStore, None)
     if store is not None:
@@ -230,10 +241,12 @@ def read_source(
     if alone:
         written = read_job_file(path)
         source: Mapping[str, Any] = _source_of(path, written, cluster)
+        bounds = None
     else:
-        source = job_text(path, job).source
+        text = job_text(path, job)
+        source, bounds = text.source, text.source_bounds
     problems: list[Problem] = []
-    source_class, source_config = plugin_part("source", source, problems)
+    source_class, source_config = plugin_part("source", source, problems, bounds)
     if problems:
         raise ConfigError(problems, place=str(path))
     return source_class, source_config

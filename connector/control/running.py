@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.connector.control.commands import Commands
-from headrace.connector.control.connector_config import sink_options, whole_table
-from headrace.connector.control.entries import SourceEntry
+from headrace.connector.control.connector_config import sink_options
+from headrace.connector.control.entries import CLASS_KEY, SourceEntry
 from headrace.connector.control.errors import (
     BadPositionError,
     NotAvailableError,
@@ -21,7 +21,7 @@ from headrace.connector.control.job_files import job_file
 from headrace.connector.control.offsets import AT_KEY, SPLIT_KEY, Offset, OffsetsChange
 from headrace.connector.control.plugins.probing import Answer, Ask, ask
 from headrace.connector.control.plugins.redriving import Redriving, redriven
-from headrace.connector.control.plugins.search import source_of_word
+from headrace.connector.control.plugins.search import source_of_class
 from headrace.connector.control.showing import mode_changes, pairs_text
 from headrace.connector.control.status import file_job_status, time_text
 from headrace.connector.foundation.catch_up import MOMENT_SECONDS, Looks, catch_up_seconds
@@ -130,7 +130,7 @@ class Running:
         changes = self._ask({
             "verb": "preview",
             **self._file_of(job),
-            "table": ".".join(whole_table(source.table)),
+            "table": source.table_text,
             "limit": statement.limit or PREVIEW_ROWS,
         })  # fmt: skip
         rows = [(what, time_text(time_us // _MS), text) for what, time_us, text in changes]
@@ -192,7 +192,7 @@ class Running:
         *source* need not exist yet. If its plugin cannot be asked, the warning says so. If no file
         is known from which to make the source, there is no warning.
         """
-        file, table = self._file_to_ask_with(source), ".".join(whole_table(source.table))
+        file, table = self._file_to_ask_with(source), source.table_text
         if file is None:
             return ()
         try:
@@ -345,7 +345,7 @@ class Running:
 
         Returns None if the file is not known, or if the plugin cannot check tables.
         """
-        _, plugin = source_of_word(source.word)
+        _, plugin = source_of_class(source.config[CLASS_KEY])
         if not issubclass(plugin, TableChecks):
             return None
         status = self._commands.statuses().get(source.name)

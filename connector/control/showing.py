@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from headrace.connector.control.commands import Commands
-from headrace.connector.control.connector_config import whole_table
 from headrace.connector.control.entries import SourceEntry
 from headrace.connector.control.modes import ModeChange
 from headrace.connector.control.offsets import SPLIT_KEY
@@ -42,7 +41,7 @@ def show(
         return _modes(commands, chosen)
     if subject is Subject.MODE_CHANGES:
         return mode_changes(commands, chosen)
-    return errors_of(notes, chosen, ".".join(whole_table(source.table)) if source else "")
+    return errors_of(notes, chosen, source.table_text if source else "")
 
 
 def pairs_text(pairs: Mapping[str, Any]) -> str:  # Any: a number or a string.

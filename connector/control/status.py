@@ -7,7 +7,6 @@ from functools import cache, partial
 from typing import Final
 
 from headrace.connector.control.catalogue import Catalogue
-from headrace.connector.control.connector_config import whole_table
 from headrace.connector.control.entries import ONLY
 from headrace.connector.control.job_files import start_command
 from headrace.connector.foundation.processes import is_dead
@@ -90,7 +89,7 @@ def connector_statuses(
     start = cache(partial(start_command, notes, board))  # It reads the job file.
     with notes.snapshot():
         sources = catalogue.sources()
-        tables = {s.name: ".".join(whole_table(s.table)) for s in sources}
+        tables = {s.name: s.table_text for s in sources}
         snapshots = _newest(Snapshots(notes).all()) if notes.all(ASKED) else {}
         only = {s.name for s in sources if snapshots and s.snapshot == ONLY}
         jobs: dict[str, _JobStatus] = {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headrace.connector.foundation.sink_stores import written_paths
+from headrace.connector.foundation.sink_stores import confined_paths
 from headrace.plugins import Problem
 
 ROOTS_KEY: Final = "sink.files.roots"
@@ -24,8 +24,8 @@ class Bounds:
     roots: Sequence[str]
 
     def problems(self, config: object) -> list[Problem]:
-        """Return what a sink's *config* would write where it may not."""
-        found = ((key, self._problem(path)) for key, path in written_paths(config))
+        """Return what a *config* of a statement would write or read where it may not."""
+        found = ((key, self._problem(path)) for key, path in confined_paths(config))
         return [Problem(key, *problem) for key, problem in found if problem]
 
     def _problem(self, path: str) -> tuple[str, str] | None:

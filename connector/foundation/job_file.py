@@ -130,7 +130,9 @@ class JobFile:
         "place in the source's notation.",
         default=None,
     )
-    source: Mapping[str, Any] = option("The source: `plugin` and its options.")
+    source: Mapping[str, Any] = option(
+        "The source: `plugin` and its options. Only a worker's file can be without.", default={}
+    )
     clusters: Mapping[str, Any] = option(
         "More sources, by names that statements give as `cluster`. Only in a worker's file.",
         default={},
@@ -138,7 +140,8 @@ class JobFile:
     sink: Mapping[str, Any] | None = option("The sink: `plugin` and its options.", default=None)
     runtime: Mapping[str, Any] = option("Bounds and times of the runtime.", default={})
     sink_files_roots: tuple[str, ...] = option(
-        "Folders in which sinks of statements may write files; by default the folder of this file.",
+        "Folders in which sinks of statements may write files, and sources of statements read "
+        "them; by default the folder of this file.",
         name=ROOTS_KEY,
         default=(".",),
     )

@@ -21,11 +21,11 @@ CLAIM_STORE_KEY: Final = "large.store"
 _DEFAULT_STORE: Final = "directory"
 
 
-def written_paths(config: object) -> Iterator[tuple[str, str]]:
-    """Yield key and path of each option of a sink's *config*, and of its stores, that writes."""
+def confined_paths(config: object) -> Iterator[tuple[str, str]]:
+    """Yield key and path of each option of a *config*, and of its stores, that writes or reads."""
     for key, (field, declared) in declared_options(type(config)).items():
         path = getattr(config, field.name)
-        if declared.writes and isinstance(path, str):
+        if (declared.writes or declared.reads) and isinstance(path, str):
             yield key, path
     if isinstance(config, SinkOptions):
         for prefix, store in (
@@ -33,7 +33,7 @@ def written_paths(config: object) -> Iterator[tuple[str, str]]:
             (SCHEMA_STORE_KEY, schema_store_of(config)),
         ):
             if store is not None:
-                yield from ((f"{prefix}.{key}", path) for key, path in written_paths(store[1]))
+                yield from ((f"{prefix}.{key}", path) for key, path in confined_paths(store[1]))
 
 
 def claim_store_of(options: SinkOptions) -> tuple[type[ClaimStore], object] | None:

@@ -34,7 +34,7 @@ _AVRO: Final = "avro"
 class HistorySourceConfig:
     """Options of the history source."""
 
-    path: str = plugins.option("The file of the history, which DESCRIBE CDC shows.")
+    path: str = plugins.option("The file of the history, which DESCRIBE CDC shows.", reads=True)
     images: str = plugins.option(
         "The images of its row that each change has: `pre`, before it; `post`, after it; or both.",
         default=BOTH,

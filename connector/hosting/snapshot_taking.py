@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Final
 
 from headrace.connector.control.catalogue import Catalogue
-from headrace.connector.control.connector_config import whole_table
 from headrace.connector.control.jobs import job_text, table_source
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.states import Desired
@@ -117,7 +116,7 @@ class Taking:
         with runs.executing(f"plan-{name}"):  # Two that plan at once would both read it.
             known = next((run for run in runs.runs() if run.run == name), None)
             if known is None:
-                table = ".".join(whole_table(entry.table))
+                table = entry.table_text
                 given = table_source(text, table, page_rows=options.snapshot_page_rows)
                 spec = SourceSpec(given=given, directory=str(text.directory), job=text.name)
                 shards = self._shards(spec, options.snapshot_ranges)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from headrace.connector.language.statements import (
+    NO_TABLE,
     POLICIES,
     AcceptGap,
     AlterCdc,
@@ -237,7 +238,8 @@ def format_table(table: TableName) -> str:
 
 
 def _target(statement: SourceName) -> str:
-    return f"{quote_name(statement.word)} ON TABLE {format_table(statement.table)}"
+    table = "" if statement.table == NO_TABLE else f" ON TABLE {format_table(statement.table)}"
+    return f"{quote_name(statement.word)}{table}"
 
 
 def _if_not_exists(statement: CreateSink | CreateSource | CreateCdc) -> str:

@@ -34,9 +34,14 @@ STATEMENT_TOPICS: Final[Mapping[str, str]] = {
     "CREATE_DATA_SOURCE": f"""\
         CREATE DATA_SOURCE [IF NOT EXISTS] {_TARGET} WITH sink [AND option = value ...];
 
-        A source takes the changes of one table, and a job publishes them in the sink.
+        CREATE DATA_SOURCE [IF NOT EXISTS] name WITH sink AND plugin = 'files' [AND option = ...];
 
-          CREATE DATA_SOURCE cdc ON TABLE shop.orders WITH k;""",
+        A source takes the changes of one table, and a job publishes them in the sink. Without a
+        table it has a name, and a plugin whose options it is given; other statements then name it
+        without ON TABLE.
+
+          CREATE DATA_SOURCE cdc ON TABLE shop.orders WITH k;
+          CREATE DATA_SOURCE lines WITH k AND plugin = 'files' AND path = 'in/*.jsonl';""",
     "ALTER_DATA_SOURCE": f"""\
         ALTER DATA_SOURCE [IF EXISTS] {_TARGET} WITH [sink] [AND] option = value [AND ...];
         ALTER DATA_SOURCE {_TARGET} SET POSITION = 'where' [FOR SPLIT 'name'] [DRY RUN];

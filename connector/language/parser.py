@@ -12,6 +12,7 @@ from headrace.connector.language.cursor import Cursor
 from headrace.connector.language.errors import StatementSyntaxError
 from headrace.connector.language.places import Place, place_of
 from headrace.connector.language.statements import (
+    NO_TABLE,
     POLICIES,
     TOKEN_COLUMN,
     AcceptGap,
@@ -702,7 +703,9 @@ class _Parser:
     def _target(self) -> tuple[str, TableName]:
         at = self._at
         word = at.name("source")
-        at.expect("ON", "TABLE")
+        if not at.accept("ON"):
+            return word, NO_TABLE
+        at.expect("TABLE")
         return word, self._table()
 
     def _table(self) -> TableName:

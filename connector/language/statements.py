@@ -21,9 +21,16 @@ class TableName:
     name: str
 
 
+NO_TABLE: Final = TableName(None, "")
+"""What a source reads that has no table."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceName:
-    """One source, as statements name it: *word* is its kind, `cdc`."""
+    """One source, as statements name it: *word* is its kind, `cdc`.
+
+    Without a table *word* is the name of the source itself.
+    """
 
     word: str
     table: TableName

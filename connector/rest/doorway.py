@@ -14,7 +14,6 @@ from typing import Final, TypeVar
 
 from headrace.connector.control.access.permission import Guard
 from headrace.connector.control.commands import Commands
-from headrace.connector.control.connector_config import whole_table
 from headrace.connector.control.entries import SinkEntry, SourceEntry
 from headrace.connector.control.running import unchecked
 from headrace.connector.control.service import ControlService, asks_plugin
@@ -76,7 +75,7 @@ class Doorway:
         try:
             return await self.ask(lambda service: service.table_warnings(source))
         except RefusedError as error:
-            found = [unchecked(".".join(whole_table(source.table)), error.message)]
+            found = [unchecked(source.table_text, error.message)]
             return await self._on(self._pool, lambda: self._service().warn(source, found))
 
     async def ask(self, verb: Callable[[ControlService], T]) -> T:

@@ -3,6 +3,7 @@
 Pure but for the plugins that it asks for their schemes and options.
 """
 
+import contextlib
 import dataclasses
 import re
 from collections import deque
@@ -10,14 +11,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace.connector.control.plugins.search import sink_of_scheme, sink_schemes, source_words
+from headrace.connector.control.plugins.search import (
+    reads_tables,
+    sink_of_scheme,
+    sink_schemes,
+    source_words,
+)
 from headrace.connector.language.formatting import format_table
 from headrace.connector.language.help import COMMAND_TOPICS, STATEMENT_TOPICS
 from headrace.connector.language.parser import MODES, Outlook, outlook
 from headrace.connector.language.rendering import FORMATS
 from headrace.connector.language.statements import TableName
 from headrace.connector.shell.scanning import COMMANDS, Kind, Unit, units
-from headrace.plugins import ConfigError, Option, declared_options
+from headrace.plugins import ConfigError, HeadraceError, Option, declared_options, discovery
 from headrace.plugins.cql_text import TokenKind, pieces, quote_name
 
 _WORD: Final = re.compile(r'[A-Za-z_?][A-Za-z0-9_]*\Z|"[^"]*\Z')
@@ -28,6 +34,8 @@ _LEVELS: Final = (
     "ALL", "ANY", "EACH_QUORUM", "LOCAL_ONE", "LOCAL_QUORUM", "LOCAL_SERIAL", "ONE", "QUORUM",
     "SERIAL", "THREE", "TWO",
 )  # fmt: skip
+_PLUGIN: Final = re.compile(r"\bplugin\s*=\s*'([^']*)'", re.IGNORECASE)
+_OWN: Final = {"plugin": Option(doc="The plugin of a source without a table.")}
 _ON_OFF: Final = ("ON", "OFF")
 _ARGUMENTS: Final[Mapping[str, Sequence[str]]] = {
     "CAPTURE": ("'", "OFF"),
@@ -47,7 +55,8 @@ _ARGUMENTS: Final[Mapping[str, Sequence[str]]] = {
 class Known:
     """What there is: sinks with the URI that made each, the tables of sources, Cassandra's tables.
 
-    `sources` maps a table to its word; `tables` says of each of Cassandra's whether CDC is on.
+    `sources` maps a table to its word, `own` are the names of sources without a table; `tables`
+    says of each of Cassandra's whether CDC is on.
     """
 
     sinks: Mapping[str, str] = field(default_factory=dict)
@@ -56,6 +65,7 @@ class Known:
     splits: Sequence[str] = ()
     snapshots: Sequence[str] = ()
     jobs: Sequence[str] = ()
+    own: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +141,8 @@ def _of(what: str, head: str, found: Outlook, known: Known) -> Iterator[Suggesti
         histories = {n: uri for n, uri in known.sinks.items() if uri.startswith("history:")}
         yield from (Suggestion(quote_name(name)) for name in histories)
     elif what == "source name":
-        yield from map(Suggestion, source_words())
+        own = () if head.upper().lstrip().startswith("CREATE") else map(quote_name, known.own)
+        yield from map(Suggestion, (*source_words(), *own))
     elif what == "table name":
         yield from _tables(head, known)
     elif what == "option name":
@@ -166,13 +177,37 @@ def _options(head: str, found: Outlook, known: Known) -> Mapping[str, Option]:
         config_class = sink_of_scheme("history")[1].config_class
     else:
         config_class = _sink_class(head, found, known)
+    declared = _declared(config_class)
+    if "source" in found.spans and "table" not in found.spans:
+        plugin = _PLUGIN.search(head)
+        declared |= _declared(_config_class("sources", plugin[1])) if plugin else _OWN
+    return {
+        name: each
+        for name, each in declared.items()
+        if name not in found.spans and not each.keys_allowed
+    }
+
+
+def _declared(config_class: type | None) -> dict[str, Option]:
     if config_class is None:
         return {}
-    return {
-        name: declared
-        for name, (_, declared) in declared_options(config_class).items()
-        if name not in found.spans and not declared.keys_allowed
-    }
+    return {name: declared for name, (_, declared) in declared_options(config_class).items()}
+
+
+def _config_class(group: str, name: str) -> type | None:
+    try:
+        found: type = discovery.load(group, name).config_class
+    except HeadraceError:
+        return None
+    return found
+
+
+def _without_tables() -> Iterator[str]:
+    """Yield the names of the sources that are created without a table."""
+    for name in sorted(discovery.names("sources")):
+        with contextlib.suppress(HeadraceError):
+            if not reads_tables(discovery.load("sources", name)):
+                yield name
 
 
 def _sink_class(head: str, found: Outlook, known: Known) -> type | None:
@@ -193,6 +228,9 @@ def _sink_class(head: str, found: Outlook, known: Known) -> type | None:
 def _values(head: str, found: Outlook, known: Known) -> Iterator[Suggestion]:
     declared = _options(head[: found.spans[found.option][0]], _without_last(found), known)
     chosen = declared.get(found.option)
+    if chosen is _OWN["plugin"]:
+        yield from (Suggestion(f"'{name}'") for name in _without_tables())
+        return
     if chosen is None:
         yield from map(Suggestion, ("'", "TRUE", "FALSE"))
         return

@@ -14,6 +14,7 @@ from headrace.connector.foundation.states import Observed
 from headrace.connector.language.parser import parse_statement
 from headrace.connector.language.rendering import STATEMENT_COLUMN
 from headrace.connector.language.statements import (
+    NO_TABLE,
     CreateSink,
     CreateSource,
     DescribeSinks,
@@ -97,7 +98,10 @@ class Lookout:
         made = [parse_statement(row[STATEMENT_COLUMN]) for row in (*sinks, *sources)]
         return Known(
             sinks={s.name: s.uri for s in made if isinstance(s, CreateSink)},
-            sources={s.table: s.word for s in made if isinstance(s, CreateSource)},
+            sources={
+                s.table: s.word for s in made if isinstance(s, CreateSource) and s.table != NO_TABLE
+            },
+            own=[s.word for s in made if isinstance(s, CreateSource) and s.table == NO_TABLE],
             tables=self.cassandra(),
             splits=sorted({row["split"] for row in splits}),
             snapshots=[row["snapshot"] for row in snapshots],

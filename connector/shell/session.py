@@ -27,6 +27,7 @@ from headrace.connector.language.rendering import (
     printable,
 )
 from headrace.connector.language.statements import (
+    NO_TABLE,
     DropCdc,
     DropSink,
     DropSource,
@@ -329,6 +330,8 @@ class Session:
         return statement
 
     def _whole(self, table: TableName) -> TableName:
+        if table == NO_TABLE:
+            return table
         return TableName(table.keyspace or self.keyspace, table.name)
 
     def _pages(self, result: ResultTable) -> Iterator[ResultTable]:

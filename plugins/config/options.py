@@ -54,6 +54,7 @@ class Option:
     keys_known: tuple[str, ...] = ()
     unit: str = ""
     writes: bool = False
+    reads: bool = False
 
 
 def option(  # noqa: PLR0913 (each argument is one property of an option)
@@ -69,6 +70,7 @@ def option(  # noqa: PLR0913 (each argument is one property of an option)
     keys_known: tuple[str, ...] = (),
     unit: str = "",
     writes: bool = False,
+    reads: bool = False,
 ) -> Any:  # noqa: ANN401 (what a dataclass field is to a type checker)
     """Declare the option of a dataclass field; without *default* it must be given.
 
@@ -76,8 +78,8 @@ def option(  # noqa: PLR0913 (each argument is one property of an option)
     *maximum* are inclusive. *keys_allowed* is a regular expression: the field, a mapping of
     strings, then takes every key that matches it and belongs to no other field; *keys_known* are
     those of them that a hint may name. The value of a *secret* option is in no message and no
-    `repr`. An option that *writes* is the path of a file or a folder that is written to: in
-    statements and requests it must lie below the folders that the worker's file allows.
+    `repr`. An option that *writes* or *reads* is the path of a file or a folder that is written to
+    or read: in statements and requests it must lie below the folders that the worker's file allows.
 
     A number whose key says its unit (`linger.ms`, `size_bytes`, `wait_seconds`) may be written with
     one: `500ms`, `2h`, `16MiB`. Another one may have a *unit* (`ms`, `seconds`, `bytes`,
@@ -98,6 +100,7 @@ def option(  # noqa: PLR0913 (each argument is one property of an option)
         keys_known=keys_known,
         unit=unit,
         writes=writes,
+        reads=reads,
     )
     metadata = {"option": declared}
     if keys_allowed:

@@ -12,7 +12,9 @@ from headrace.sources.files.lines import LINE_SCHEMA, file_bytes, read_lines
 class FileSourceConfig:
     """Options of the file source."""
 
-    path: str = plugins.option("The files to follow: a name, or a pattern such as in/*.jsonl.")
+    path: str = plugins.option(
+        "The files to follow: a name, or a pattern such as in/*.jsonl.", reads=True
+    )
 
 
 class FileSource(plugins.Source, plugins.Relocation):

@@ -111,6 +111,6 @@ def subject_of(given: object) -> str:
 
 def _table_of(verb: str, given: object) -> TableName | None:
     """Return the table that a source would read, or whose changes would be seen."""
-    if isinstance(given, Mapping) and verb in _OF_TABLES:
+    if isinstance(given, Mapping) and verb in _OF_TABLES and "table" in given:
         return TableName(str(given.get("keyspace", "")), str(given.get("table", "")))
     return None

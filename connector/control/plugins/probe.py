@@ -21,7 +21,7 @@ from headrace.connector.control.plugins.redriving import LETTERS_MAX
 from headrace.connector.foundation.configured import configured
 from headrace.connector.foundation.offered import located
 from headrace.connector.foundation.references import resolved
-from headrace.connector.foundation.sink_stores import written_paths
+from headrace.connector.foundation.sink_stores import confined_paths
 from headrace.connector.obs.blame import HINT, PluginBrokenError, making, told
 from headrace.connector.obs.logging import configure
 from headrace.connector.runtime.making import read_only_context
@@ -93,7 +93,7 @@ def validate(question: Question) -> Json:
     options = resolved(question["options"], section="sink", confined=True)
     config: object = parse_config(plugin.config_class, options)
     file = question.get("job_file")
-    if file is None and (unknown := list(written_paths(config))):
+    if file is None and (unknown := list(confined_paths(config))):
         hint = "ask the worker, over HTTP or with --state WORKER.yaml"
         said = "only the file that the job runs with says where this may write"
         return [[key, CheckResult.UNKNOWN.value, said, hint] for key, _ in unknown]
@@ -148,7 +148,7 @@ def locate(question: Question) -> Json:
 
 
 def preview(question: Question) -> Json:
-    """Return operation, write time in µs and document of the next changes of a table."""
+    """Return operation, write time in µs and document of the next changes, or of a table's."""
     limit, table = int(question["limit"]), question["table"]
     until = time.monotonic() + PREVIEW_SECONDS_MAX
     with _opened(question) as (source, stands):
@@ -161,7 +161,7 @@ def preview(question: Question) -> Json:
                     reader.close(CloseReason.FINISHED)
                     reading.remove(reader)
                     continue
-                changes += [_shown(r) for r in batch.records() if r.schema.table == table]
+                changes += [_shown(r) for r in batch.records() if table in ("", r.schema.table)]
         return changes[:limit]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.connector.control.errors import UnknownPluginError
-from headrace.plugins import HeadraceError, Sink, Source, discovery
+from headrace.plugins import HeadraceError, Sink, Source, Tables, declared_options, discovery
 
 
 def sink_of_scheme(scheme: str) -> tuple[str, type[Sink]]:
@@ -70,8 +70,9 @@ def _of_class(group: str, name: str) -> tuple[str, Any]:  # Any: a plugin's clas
             continue
         if group == "sinks":
             classes[connector_class(plugin, "Sink")] = (plugin, found)
-        elif found.word:
-            classes[connector_class(plugin, f"{found.word.capitalize()}Source")] = (plugin, found)
+        else:
+            for word in {found.word.capitalize(), ""}:  # As of a table, and without one.
+                classes[connector_class(plugin, f"{word}Source")] = (plugin, found)
     simple = name.rpartition(".")[2].removesuffix("Connector")
     for known, found in classes.items():
         if simple in (known, found[0]):
@@ -88,6 +89,11 @@ def sink_schemes() -> Sequence[str]:
 def source_words() -> Sequence[str]:
     """Return the words after DATA_SOURCE of all sources that can be imported."""
     return sorted(_search("sources", "")[1])
+
+
+def reads_tables(source: type[Source]) -> bool:
+    """Say whether a statement that names *source* must name a table."""
+    return issubclass(source, Tables) or "table" in declared_options(source.config_class)
 
 
 def connector_class(plugin: str, suffix: str) -> str:

@@ -62,7 +62,7 @@ def test_source_of_a_config() -> None:
     entry = source_entry(config)
 
     assert ("mine", "k", "flow", "latest") == (entry.name, entry.sink, entry.word, entry.start)
-    assert TableName("Shop", "orders") == entry.table
+    assert (TableName("Shop", "orders"), 2) == (entry.table, entry.options.tasks_max)
     assert all(text in entry.statement for text in ('ON TABLE "Shop".orders', "AND tasks.max = 2"))
     with pytest.raises(ConfigError, match=r"tasks\.max: must be at least 1"):
         source_entry(config | {"tasks.max": "0"})

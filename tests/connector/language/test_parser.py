@@ -19,6 +19,7 @@ from headrace.connector.language.parser import (
     parse_statement,
 )
 from headrace.connector.language.statements import (
+    NO_TABLE,
     AcceptGap,
     AlterCdc,
     AlterSink,
@@ -182,6 +183,16 @@ STARTERS = (
             ),
         ),
         ("PAUSE SNAPSHOT 'a'", SteerSnapshot(verb=Verb.PAUSE, name="a")),
+        (
+            "create data_source lines with k and plugin = 'files' and path = 'in'",
+            CreateSource(
+                word="lines",
+                table=NO_TABLE,
+                sink="k",
+                options=(("plugin", "files"), ("path", "in")),
+            ),
+        ),
+        ("PAUSE DATA_SOURCE lines", SteerSource(verb=Verb.PAUSE, word="lines", table=NO_TABLE)),
         ("SHOW SNAPSHOTS", Show(subject=Subject.SNAPSHOTS)),
         ("accept gap 'n:1' for job 'j'", AcceptGap(gap="n:1", job="j", policy="EXPIRE")),
         ("ACCEPT GAP 'n:1' FOR JOB 'j' ASSUME", AcceptGap(gap="n:1", job="j", policy="ASSUME")),
@@ -493,7 +504,7 @@ def test_error(text: str, expected: str) -> None:
         ("CREATE DATA_SINK k WITH 'a://b' AND x", (".", "=")),
         ("CREATE DATA_SINK k WITH 'a://b' AND x.", ("option name",)),
         ("CREATE DATA_SINK k WITH 'a://b' AND \"x\"", ("=",)),
-        ("DROP DATA_SOURCE cdc", ("ON",)),
+        ("DROP DATA_SOURCE cdc", ("ON", ";")),
         ("DROP DATA_SOURCE cdc ON", ("TABLE",)),
         ("DROP DATA_SOURCE cdc ON TABLE a", (".", ";")),
         ("DROP DATA_SOURCE cdc ON TABLE a.", ("table name",)),

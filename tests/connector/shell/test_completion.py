@@ -23,6 +23,7 @@ KNOWN = Known(
     splits=("0", "1"),
     snapshots=("snapshot-1",),
     jobs=("orders",),
+    own=("lines",),
 )
 
 
@@ -64,6 +65,11 @@ def offered(before: str) -> list[str]:
         ("ALTER DATA_SOURCE flow ON TABLE a.b SET POSITION = 'e", ["earliest'"]),
         ("ALTER DATA_SOURCE flow ON TABLE a.b SET POSITION = 'x' FOR SPLIT '", ["0'", "1'"]),
         ("PAUSE SNAPSHOT 'sn", ["snapshot-1'"]),
+        ("PAUSE DATA_SOURCE li", ["lines"]),
+        ("CREATE DATA_SOURCE li", []),
+        ("CREATE DATA_SOURCE li WITH k AND pl", ["plugin"]),
+        ("CREATE DATA_SOURCE li WITH k AND plugin = ", ["'files'", "'history'", "'river'"]),
+        ("CREATE DATA_SOURCE li WITH k AND plugin = 'files' AND p", ["path"]),
         ("REDRIVE DEAD_LETTERS FOR JOB 'or", ["orders'"]),
         ("CREATE DATA_SOURCE flow ON TABLE a.b WITH k AND snapshot = '", []),
         ("SHOW S", ["STATUS", "SPLITS", "SNAPSHOTS"]),

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from headrace.connector.language.cursor import UNSAFE_CHARACTER
 from headrace.connector.language.parser import MODES, PREVIEW_MAX, SELECT_MAX
 from headrace.connector.language.statements import (
+    NO_TABLE,
     POLICIES,
     TOKEN_COLUMN,
     AcceptGap,
@@ -54,6 +55,7 @@ changes = st.dictionaries(option_names, values | st.none(), min_size=1, max_size
     lambda d: tuple(d.items())
 )
 tables = st.builds(TableName, st.none() | names, names)
+targets = tables | st.just(NO_TABLE)
 
 scopes = st.sets(st.sampled_from(["change", "pre", "post", "latest"])).map(
     lambda found: tuple(s for s in ("change", "pre", "post", "latest") if s in found)
@@ -135,7 +137,7 @@ parts = st.one_of(
 )
 statements: st.SearchStrategy[Statement] = st.one_of(
     st.builds(
-        SnapshotSource, word=names, table=tables, where=st.lists(parts, max_size=3).map(tuple)
+        SnapshotSource, word=names, table=targets, where=st.lists(parts, max_size=3).map(tuple)
     ),
     st.builds(
         SteerSnapshot, verb=st.sampled_from([Verb.PAUSE, Verb.RESUME, Verb.STOP]), name=names
@@ -148,21 +150,21 @@ statements: st.SearchStrategy[Statement] = st.one_of(
     st.builds(
         CreateSource,
         word=names,
-        table=tables,
+        table=targets,
         sink=names,
         options=options,
         if_not_exists=st.booleans(),
     ),
-    st.builds(DropSource, word=names, table=tables, if_exists=st.booleans()),
-    st.builds(DescribeSource, word=names, table=tables, as_config=st.booleans()),
+    st.builds(DropSource, word=names, table=targets, if_exists=st.booleans()),
+    st.builds(DescribeSource, word=names, table=targets, as_config=st.booleans()),
     st.builds(AlterSink, name=names, uri=texts, options=st.just(()) | changes),
     st.builds(AlterSink, name=names, options=changes, if_exists=st.booleans()),
-    st.builds(AlterSource, word=names, table=tables, sink=names, options=st.just(()) | changes),
-    st.builds(AlterSource, word=names, table=tables, options=changes, if_exists=st.booleans()),
+    st.builds(AlterSource, word=names, table=targets, sink=names, options=st.just(()) | changes),
+    st.builds(AlterSource, word=names, table=targets, options=changes, if_exists=st.booleans()),
     st.builds(
         SetPosition,
         word=names,
-        table=tables,
+        table=targets,
         position=texts,
         split=st.none() | texts,
         dry_run=st.booleans(),
@@ -170,20 +172,20 @@ statements: st.SearchStrategy[Statement] = st.one_of(
     st.builds(
         SetMode,
         word=names,
-        table=tables,
+        table=targets,
         mode=st.sampled_from(MODES),
         node=st.just("") | names,
         wait=durations,
     ),
     st.builds(ValidateSink, name=names),
-    st.builds(SteerSource, verb=st.sampled_from(Verb), word=names, table=tables),
+    st.builds(SteerSource, verb=st.sampled_from(Verb), word=names, table=targets),
     st.builds(
-        PreviewSource, word=names, table=tables, limit=st.none() | st.integers(1, PREVIEW_MAX)
+        PreviewSource, word=names, table=targets, limit=st.none() | st.integers(1, PREVIEW_MAX)
     ),
     st.builds(
         Show,
         subject=st.sampled_from(Subject),
-        source=st.none() | st.builds(SourceName, names, tables),
+        source=st.none() | st.builds(SourceName, names, targets),
     ),
     st.just(DescribeSinks()),
     st.just(DescribeSources()),

@@ -36,7 +36,8 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
         "connector.control.entries:RouteOptions": "job",
     },
     "connector/control/test_connector_config.py::test_source_of_a_config": {
-        "connector.control.entries:ConnectorOptions": "connector_class keyspace name sink table",
+        "connector.control.entries:ConnectorOptions": "keyspace table",
+        "connector.control.entries:OwnOptions": "connector_class name sink",
         "connector.control.entries:RouteOptions": "tasks_max",
     },
     "connector/control/test_services.py::test_effects": {
