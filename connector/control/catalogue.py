@@ -15,6 +15,7 @@ from headrace.connector.control.entries import (
     NEVER,
     ONLY,
     SNAPSHOT_KEY,
+    TABLE_KEY,
     SinkEntry,
     SourceEntry,
     own_options,
@@ -312,7 +313,7 @@ def _parts(catalogue: Catalogue, job: str) -> JobParts:
             f"the data sources of job {job} write into {len(names)} sinks: {', '.join(names)}",
             f"a job has one sink: create those it runs WITH … AND job = '{job}'",
         )
-    own = [source for source in mine if not source.table_text]
+    own = [source for source in mine if TABLE_KEY not in source.config]
     if own and len(mine) > 1:
         raise JobUndefinedError(
             "",
@@ -331,7 +332,7 @@ def _parts(catalogue: Catalogue, job: str) -> JobParts:
     sink = catalogue.sink(names[0])
     return JobParts(
         {"plugin": sink.plugin} | sink_options(sink.config),
-        None if own else [source.table_text for source in mine],
+        None if own else [f"{s.config['keyspace']}.{s.config[TABLE_KEY]}" for s in mine],
         next((each.start for each in options if each.start), None),
         cluster=clusters[0],
         source=_own_source(own[0]) if own else None,

@@ -88,6 +88,9 @@ class RouteOptions:
             raise ConfigError(problems)
 
 
+_OF_ROUTES: Final = frozenset(declared_options(RouteOptions))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnOptions(RouteOptions):
     """The keys of every source's connector config; one without a table has its plugin's, too."""
@@ -171,8 +174,7 @@ class SourceEntry:
 
 def route_options(config: Mapping[str, str]) -> dict[str, str]:
     """Return of a connector config what every source can have."""
-    known = declared_options(RouteOptions)
-    return {key: value for key, value in config.items() if key in known}
+    return {key: value for key, value in config.items() if key in _OF_ROUTES}
 
 
 def own_options(config: Mapping[str, str]) -> dict[str, str]:
