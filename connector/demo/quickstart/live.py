@@ -124,6 +124,8 @@ class Live:
             self._screen.notice(line)
         for line in self._processes.worker.lines():
             self._said = msgspec.json.decode(line, type=Said)
+            if self._said.console:
+                self._screen.notice(f"In a browser: {self._said.console}")
         if self._first_s and time.monotonic() >= self._next_headline_s:
             self._next_headline_s = time.monotonic() + HEADLINE_SECONDS
             self._screen.stay(_headline(self._said.figures))

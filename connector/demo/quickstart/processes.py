@@ -18,7 +18,6 @@ NODES: Final = ("node1", "node2", "node3")
 _COMMIT_SECONDS_MAX: Final = 0.5
 _LEASE_SECONDS: Final = 2
 _RETRY_SECONDS_MAX: Final = 60
-_GO: Final = "go"
 
 
 class Processes(contextlib.ExitStack):
@@ -27,7 +26,7 @@ class Processes(contextlib.ExitStack):
     def __init__(self, folder: Path) -> None:
         """Start all three: the worker imports what it needs, and waits for `begin`."""
         super().__init__()
-        self._folder = folder
+        self._folder, self._servers = folder, ""
         (folder / RING_FOLDER).mkdir()
         self.worker = self._worker()
         self.broker = self._started("broker", [*COMMAND, "embedded-broker"])
@@ -36,16 +35,17 @@ class Processes(contextlib.ExitStack):
     def begin(self) -> str:
         """Let the worker begin once broker and ring are there; return the broker's address."""
         servers = self.broker.line()
-        job = json.dumps(_job(self._folder, servers), indent=1)
+        self._servers = servers
+        job = json.dumps(_job(self._folder), indent=1)
         (self._folder / JOB_FILE).write_text(job, encoding="utf-8")
         self.ring.line()
-        self.worker.say(_GO)
+        self.worker.say(servers)
         return servers
 
     def start_worker(self) -> None:
         """Start another worker, which begins at once."""
         self.worker = self._worker()
-        self.worker.say(_GO)
+        self.worker.say(self._servers)
 
     def __enter__(self) -> Self:
         """Return the processes."""
@@ -60,8 +60,8 @@ class Processes(contextlib.ExitStack):
         return self.enter_context(Child(name, command, self._folder, is_heard=True))
 
 
-def _job(folder: Path, servers: str) -> dict[str, object]:
-    """Return the job file: JSON is YAML."""
+def _job(folder: Path) -> dict[str, object]:
+    """Return the job file: JSON is YAML. Statements have its sink and its table."""
     ring = folder / RING_FOLDER
     return {
         "job": JOB,
@@ -73,7 +73,6 @@ def _job(folder: Path, servers: str) -> dict[str, object]:
             "consistency": "QUORUM",
             "mode": "realtime",
         },
-        "sink": {"plugin": "kafka", "bootstrap.servers": servers, "topic": TOPIC},
         "runtime": {
             "commit_max_seconds": _COMMIT_SECONDS_MAX,
             "lease_seconds": _LEASE_SECONDS,

@@ -8,8 +8,12 @@ from headrace.connector.runtime.books.figures import Figures
 
 
 class Said(msgspec.Struct, frozen=True):
-    """A line of its output. `failures` are what ended splits; only the last line has them."""
+    """A line of its output. `failures` are what ended splits; only the last line has them.
+
+    `console` is the address of the console, in the line that is said when it is there.
+    """
 
     figures: Figures
     failures: Sequence[str] = ()
     is_last: bool = False
+    console: str = ""

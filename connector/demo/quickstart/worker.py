@@ -1,8 +1,8 @@
 """The worker of the quickstart: the product's host of a job, which says its figures as it goes.
 
 Each line of its output is a JSON object: the figures as committed, and in the end failures too.
-It begins when a byte comes on standard input, and ends when that input does: then it takes what is
-still unread.
+It begins when the address of the broker comes on standard input, and ends when that input does:
+then it takes what is still unread.
 """
 
 import contextlib
@@ -10,20 +10,25 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from headrace.connector.control.jobs import read_job
+from headrace.connector.control.service import ControlService
 from headrace.connector.demo.quickstart.said import Said
 from headrace.connector.hosting.host import Host
 from headrace.connector.hosting.supervisor import parent_gone
+from headrace.connector.language.parser import parse_statement
 from headrace.connector.obs import structlog
 from headrace.connector.obs.logging import configure
 from headrace.connector.runtime.books.committed import committed_books
-from headrace.connector.runtime.books.figures import figures_of
+from headrace.connector.runtime.books.figures import Figures, figures_of
 from headrace.connector.runtime.making import made_source, read_only_context
+from headrace.connector.stores.job import state_of
+from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins import HeadraceError
 from headrace.plugins.discovery import load
 from headrace.plugins.errors import error_text
@@ -31,6 +36,13 @@ from headrace.plugins.errors import error_text
 TOLD_EVERY_SECONDS: Final = 0.5
 SOURCE: Final = "cassandra"
 SINK: Final = "kafka"
+CREATE_SINK: Final = "CREATE DATA_SINK IF NOT EXISTS changes WITH 'kafka://{}?topic=changes'"
+_SOURCE: Final = "cdc ON TABLE shop.orders"
+CREATE_SOURCE: Final = (
+    f"CREATE DATA_SOURCE IF NOT EXISTS {_SOURCE} WITH changes AND job = 'quickstart'"
+)
+RESUME: Final = f"RESUME DATA_SOURCE {_SOURCE}"
+_ADDRESS_BYTES_MAX: Final = 256
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,26 +51,28 @@ def main(arguments: Sequence[str]) -> int:
     # Imported while the broker starts, whose address the job file needs.
     load("sources", SOURCE)
     load("sinks", SINK)
-    if not os.read(0, 1):
+    servers = os.read(0, _ADDRESS_BYTES_MAX).decode().strip()
+    if not servers:
         return 0
     configure("warning")
     try:
-        _run(path)
+        _run(path, servers)
     except HeadraceError as error:
         sys.stderr.write(f"\n{error_text(error)}")
         return error.exit_status
     return 0
 
 
-def _run(path: Path) -> None:
-    log = structlog.get_logger()
+def _run(path: Path, servers: str) -> None:
+    log, state = structlog.get_logger(), _define(path, CREATE_SINK.format(servers), CREATE_SOURCE)
     host = Host(path, log=log)
     parent_gone(host.stop)
     ended = threading.Event()
-    teller = threading.Thread(target=_tell, args=(path, ended), name="figures")
+    teller = threading.Thread(target=_tell, args=(path, state, host, ended), name="figures")
     teller.start()
     try:
         host.run(until_idle=False)
+        _define(path, RESUME)  # Someone may have paused it in the console.
         _, report = Host(path, log=log).run(until_idle=True)
     finally:
         ended.set()
@@ -68,16 +82,40 @@ def _run(path: Path) -> None:
         _say(Said(figures_of(report.books), failures, is_last=True))
 
 
-def _tell(path: Path, ended: threading.Event) -> None:
-    """Say the figures as they are committed, on a connection of its own."""
-    job = read_job(path)
-    while not ended.wait(TOLD_EVERY_SECONDS):
-        with contextlib.suppress(HeadraceError):  # There is no state yet, or it is locked.
-            with contextlib.closing(job.open_store(create=False)) as store:
-                context = read_only_context(job.name, store.job_key())
-                with contextlib.closing(made_source(job, context)) as source:
-                    books = committed_books(store, source)
-            _say(Said(figures_of(books)))
+def _define(path: Path, *statements: str) -> Path:
+    """Execute statements on the state of the job file, and return the state."""
+    state, _ = state_of(path)
+    with contextlib.closing(open_notes(state)) as notes:
+        service = ControlService(notes, file=path)
+        for text in statements:
+            service.execute(parse_statement(text))
+    return state
+
+
+def _tell(path: Path, state: Path, host: Host, ended: threading.Event) -> None:
+    """Say the figures as they are committed, on a connection of its own.
+
+    The console comes after the first change, because what it imports takes half a second.
+    """
+    job, console = read_job(path), contextlib.ExitStack()
+    with console:
+        is_shown = False
+        while not ended.wait(TOLD_EVERY_SECONDS):
+            with contextlib.suppress(HeadraceError):  # The state is locked.
+                with contextlib.closing(job.open_store(create=False)) as store:
+                    context = read_only_context(job.name, store.job_key())
+                    with contextlib.closing(made_source(job, context)) as source:
+                        figures = figures_of(committed_books(store, source))
+                _say(Said(figures))
+                if figures.published and not is_shown:
+                    from headrace.connector.demo.quickstart.console import serve  # noqa: PLC0415
+
+                    is_shown = True
+                    console.callback(serve(state, path, host, partial(_say_place, figures)))
+
+
+def _say_place(figures: Figures, place: str) -> None:
+    _say(Said(figures, console=place))
 
 
 def _say(said: Said) -> None:

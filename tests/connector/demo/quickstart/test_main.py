@@ -1,15 +1,21 @@
 """The quickstart as a user runs it: it checks itself, loses nothing, and leaves nothing."""
 
+import json
 import os
 import re
 import signal
 import subprocess
+import tempfile
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headrace.connector.commands.cli import main
 from headrace.connector.demo.child import COMMAND
+from headrace.connector.demo.quickstart.screen import Screen
 from helpers.jobs.children import SECONDS_MAX
 from helpers.settings.leftovers import spotless
 
@@ -75,3 +81,52 @@ def test_a_write_that_is_not_received_fails(environment: dict[str, str]) -> None
     assert re.search(r"^check: .*: FAILED$", done.stdout, re.MULTILINE)
     assert re.search(r"^  dead-lettered  +1  headrace dlq list", done.stdout, re.MULTILINE)
     assert re.search(r"^  lost  +0$", done.stdout, re.MULTILINE)
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[dict[str, Any]]]:
+    """Run in this process; return what the console had when the screen said where it is."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    pages: list[dict[str, Any]] = []
+    notice = Screen.notice
+
+    def look(screen: Screen, text: str) -> None:
+        notice(screen, text)
+        if (found := re.search(r"http://\S+/", text)) is not None:
+            with urllib.request.urlopen(f"{found[0]}console/overview.json") as answer:  # noqa: S310
+                pages.append(json.load(answer))
+
+    monkeypatch.setattr(Screen, "notice", look)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    yield pages
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ("replica", ["A node stops.", "The node returns."]),
+        ("broker", ["The broker stops to answer.", "The broker answers again."]),
+    ],
+)
+def test_what_breaks_is_mended_and_nothing_is_lost(
+    seen: list[dict[str, Any]], capsys: pytest.CaptureFixture[str], broken: str, said: list[str]
+) -> None:
+    """Each write is received once; the console shows the source while it runs."""
+    status = main(["quickstart", "--seconds", "2.5", "--break", broken])
+    printed = capsys.readouterr().out
+
+    assert 0 == status, printed
+    assert said == [text for text in said if f">>> {text}" in printed]
+    (found,) = CHECK.findall(printed)
+    assert "each once" == found[2]
+    assert 0 < int(found[0]) == int(found[1])
+    (page,) = seen
+    (source,) = page["sources"]["rows"]
+    assert ("cdc.shop.orders", "changes", "quickstart") == (
+        *(source[key] for key in ("name", "sink", "job")),
+    )
+    assert 8 == page["ring"]["splits"]
