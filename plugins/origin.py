@@ -72,11 +72,14 @@ class Origin:
     *fields* gives the type of each: `int`, `long` or `string`. Each can be asked for as a header,
     and is a column of what a replay writes. `Record.origin` or `Record.value` has their values.
     *of_table* are the values of some of them in records that were read from a table, not a log.
+    *of_now* is a header of records with values that were asked for when they were read: another
+    reading of the source may find others.
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)
     debezium: DebeziumSource = DebeziumSource()
     of_table: Mapping[str, int | str] = field(default_factory=dict)
+    of_now: str = ""
 
     def is_of_table(self, value: Mapping[str, object]) -> bool:
         """Say whether a change with this *value* was read from a table."""

@@ -39,7 +39,7 @@ from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.snapshots import Snapshots
 from headrace.connector.stores.target_state import Board
-from headrace.plugins import NO_ORIGIN, ConfigError, Problem, Sink, SinkOptions
+from headrace.plugins import NO_ORIGIN, Sink, SinkOptions
 
 BOOKS_DIFFER_STATUS: Final = 4
 
@@ -150,10 +150,8 @@ def _opened(path: Path, name: str) -> tuple[Sink, ChangeNames]:
     sink = made_sink(job, read_only_context(job.name, key))
     options = job.sink_config
     chain = Chain(options) if isinstance(options, SinkOptions) else None
-    tables = {schema.table: sink.topic_of(schema.table) for schema in schemas}
-    if chain is not None and any([topic] != chain.topics(t, topic) for t, topic in tables.items()):
-        hint = "only the topics of the sink's own options are read"
-        raise ConfigError([Problem("sink.transforms", "change the topics of records", hint)])
+    if chain is not None:
+        chain.check_topics({schema.table: sink.topic_of(schema.table) for schema in schemas})
     # Without a schema store: it is asked for nothing, and nothing is published.
     encoder = Encoder(sink.encoding(), NO_ORIGIN, chain=chain, topic_of=sink.topic_of)
     decoder = Decoder.of(sink, {}, job.directory)

@@ -240,7 +240,14 @@ def _outlet(shard: Shard, target: Target, run: str, attempt: int) -> Iterator[Ou
         sink_and_encoder(target.sink, run, shard.source.origin) as (sink, encoder),
     ):
         check_suffix(sink, target.suffix, hint="plan it again, with another sink or a folder")
-        sending = Sending(sink, encoder, run=run, attempt=attempt, suffix=target.suffix)
+        sending = Sending(
+            sink,
+            encoder,
+            run=run,
+            attempt=attempt,
+            suffix=target.suffix,
+            told=shard.selection.by_record,
+        )
         with contextlib.closing(sending):
             yield sending
 

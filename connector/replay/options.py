@@ -3,13 +3,14 @@
 Imports no extra, because help needs none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from headrace.connector.replay.errors import bad_option
-from headrace.plugins import ConfigError, Encoding, Problem, Sink, SinkOptions, option
+from headrace.connector.serde.transforms.chain import Chain
+from headrace.plugins import ConfigError, Problem, Sink, SinkOptions, option
 
 CHUNK_BYTES: Final = 128 * 1024 * 1024  # Of all logs together; a killed driver repeats a chunk.
 LAG_BYTES: Final = 1024 * 1024 * 1024
@@ -23,8 +24,7 @@ _INT64_MAX: Final = (1 << 63) - 1
 _YEAR_SECONDS: Final = 366 * 24 * 3_600
 KEYS_MAX: Final = 100_000
 _HEX: Final = "hex:"
-# The formats of values, and for each the formats of keys with which records keep their names.
-_KEY_FORMATS: Final = {"avro": ("avro",), "json": ("json", "avro")}
+_FORMATS: Final = ("avro", "json")  # Of values that can be read back.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,35 +247,28 @@ def keys_in(path: Path) -> frozenset[bytes]:
     return frozenset(found)
 
 
-def check_comparable(sink: Sink) -> None:
-    """Refuse a sink whose messages do not have the names of changes.
+def check_comparable(sink: Sink, tables: Collection[str]) -> None:
+    """Refuse a sink whose messages, of *tables*, cannot be compared with logs.
 
     Raises:
         ConfigError: with all options that prevent it.
 
     """
-    problems = list(_problems(sink.encoding()))
+    problems = []
+    codec = sink.encoding().codec
+    if codec not in _FORMATS:
+        hint = "messages in other formats cannot be read back"
+        said = f"expected {' or '.join(_FORMATS)}, found {codec}"
+        problems.append(Problem("sink.format", said, hint))
     if not sink.keeps_keys:
         hint = "`headrace verify --sink` counts its changes, of a job that a worker ran"
         problems.append(Problem("sink.plugin", "keeps no keys, by which rows are compared", hint))
     options = sink.config if hasattr(sink, "config") else None
-    if isinstance(options, SinkOptions) and options.transforms:
-        found = ", ".join(options.transforms)
-        hint = "a transformed change cannot be compared with logs"
-        problems.append(Problem("sink.transforms", f"expected none, found {found}", hint))
+    chain = Chain(options) if isinstance(options, SinkOptions) else None
+    for name in chain.of_keys() if chain is not None else ():
+        hint = "messages are compared by the keys of the job's source"
+        problems.append(Problem(f"sink.transforms.{name}", "changes keys", hint))
     if problems:
         raise ConfigError(problems)
-
-
-def _problems(encoding: Encoding) -> Iterator[Problem]:
-    if encoding.envelope not in ("", "cep44"):
-        hint = "only messages in the envelope cep44 name their changes"
-        yield Problem("sink.envelope", f"expected cep44, found {encoding.envelope}", hint)
-    keys = _KEY_FORMATS.get(encoding.codec)
-    if keys is None:
-        hint = "messages in other formats cannot be read back"
-        yield Problem("sink.format", f"expected avro or json, found {encoding.codec}", hint)
-    elif encoding.key_codec and encoding.key_codec not in keys:
-        message = f"expected {' or '.join(keys)}, found {encoding.key_codec}"
-        hint = f"messages whose values are {encoding.codec} cannot be compared with such keys"
-        yield Problem("sink.key.format", message, hint)
+    if chain is not None:
+        chain.check_topics({table: sink.topic_of(table) for table in tables})

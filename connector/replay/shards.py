@@ -21,6 +21,7 @@ from headrace.connector.replay.errors import LogShortError, bad_option
 from headrace.connector.replay.selection import Selection
 from headrace.connector.runtime.failures.retry import Retry, call_with_retries
 from headrace.connector.serde import Encoder
+from headrace.connector.serde.encoder import joined
 from headrace.plugins import (
     Batch,
     BulkReading,
@@ -30,9 +31,12 @@ from headrace.plugins import (
     Done,
     EncodedPosition,
     EncodedRecords,
+    FactColumns,
     LogArchive,
     LogSearch,
+    NumberPosition,
     Origin,
+    RecordBatch,
     Source,
     Split,
 )
@@ -218,6 +222,33 @@ def encoded_changes(encoder: Encoder, batch: Batch) -> EncodedRecords:
         tables=made.tables[:count],
         topics=made.topics and made.topics[:count],
     )
+
+
+def told_changes(encoder: Encoder, batch: Batch) -> EncodedRecords:
+    """Return the same with the facts of each change, and its name if it has one.
+
+    Transforms that depend on records lose them: then each change is encoded alone.
+    """
+    made = encoded_changes(encoder, batch)
+    told = made.facts
+    if told is not None and len(told.timestamps_us) == len(made):
+        first = next(iter(() if told.ids else batch.records()), None)
+        if first is None or "mutation" not in first.value:
+            return made
+    facts = FactColumns()
+    parts: list[EncodedRecords] = []
+    for record in batch.records() if len(made) else ():
+        alone = RecordBatch(batch.split, NumberPosition(0), 0, [record])
+        parts.append(encode_with_retries(encoder, alone))
+        for _ in range(len(parts[-1])):
+            facts.add(
+                record.timestamp_us,
+                record.operation,
+                index=record.value.get("index", 0),
+                mutation=record.value.get("mutation", b""),
+                origin=record.origin,
+            )
+    return replace(joined(parts, made.quarantined, made.omitted), facts=facts.facts())
 
 
 def _read(source: Source, split: Split, shard: Shard, demand: Demand) -> Iterator[Batch]:

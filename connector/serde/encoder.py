@@ -181,7 +181,7 @@ class Encoder:
             run = RecordBatch(batch.split, NumberPosition(0), batch.size_bytes, list(records))
             parts.append(self._shaped(self._avro.encode(run)) if shaped else self._documents(run))
         # Known only after the records were read.
-        return _joined(parts, batch.quarantined(), batch.omitted())
+        return joined(parts, batch.quarantined(), batch.omitted())
 
     def _completed(self, given: EncodedRecords) -> EncodedRecords:
         """Return *given* with values in Avro for the records that the batch did not encode."""
@@ -286,10 +286,10 @@ class Encoder:
         )
 
 
-def _joined(
+def joined(
     parts: Sequence[EncodedRecords], lost: Sequence[Quarantined], omitted: int
 ) -> EncodedRecords:
-    """Return the runs of one batch as one."""
+    """Return the parts of one batch as one, without facts."""
     omitted += sum(part.omitted for part in parts)
     if len(parts) == 1:
         quarantined = [*lost, *parts[0].quarantined]

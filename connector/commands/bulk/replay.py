@@ -42,7 +42,7 @@ from headrace.connector.replay.selection import (
     token_range,
 )
 from headrace.connector.replay.shards import SourceSpec, inside
-from headrace.connector.replay.stream.checkpoint import known_values
+from headrace.connector.replay.stream.checkpoint import known_schemas
 
 DIFFERENCES_STATUS: Final = 4
 SIDE_SUFFIX: Final = ".replay"
@@ -197,7 +197,7 @@ def _status(given: StatusOptions, table: RunTable) -> int:
 
 def _verify(given: VerifyOptions, text: JobText, table: RunTable) -> int:
     run = table.run(given.run)
-    known = {} if run.target.sink is None else known_values(text)
+    known = {} if run.target.sink is None else known_schemas(text)
     with engine(given.master) as used:
         different = verify(table, run, used, known)
     rows = table.shards(run.run)

@@ -7,27 +7,41 @@ This module has the tasks; `reconciling` plans them and evaluates their results.
 
 import zlib
 from array import array
-from base64 import b64decode
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from headrace.connector.replay.comparing.messages import (
+    ChangeRow,
+    MessageReader,
+    check_fields,
+    envelope_of,
+)
 from headrace.connector.replay.comparing.rows import FoldedRows, RowReader, RowState, Span, digest
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import bad_option
+from headrace.connector.replay.options import check_comparable
 from headrace.connector.replay.selection import Selection, names_of
-from headrace.connector.replay.shards import Shard, batches, encoded_changes, inside, opened
+from headrace.connector.replay.shards import (
+    Shard,
+    batches,
+    encoded_changes,
+    inside,
+    opened,
+    told_changes,
+)
 from headrace.connector.serde import Encoder
-from headrace.connector.serde.change_names import hash_of, name_of
-from headrace.connector.serde.decoding import Decoder, prefixes_of
+from headrace.connector.serde.decoding import prefixes_of
 from headrace.connector.serde.large import whole_messages
 from headrace.plugins import (
     NO_ORIGIN,
     OPERATIONS,
+    BadRecordError,
     Batch,
     Document,
     EncodedRecords,
@@ -59,18 +73,6 @@ class Members(NamedTuple):
         return Members(self.members + members, (self.hashes + hashes) & _MASK)
 
 
-class ChangeRow(NamedTuple):
-    """A single change of one side; `origin` has the fields of its source, if they are known."""
-
-    name: bytes
-    table: str
-    key: bytes
-    operation: str
-    time_us: int
-    origin: tuple[int | str | None, ...] = ()
-    expires_s: int | None = None
-
-
 Sums = Mapping[Bucket, Members]
 
 
@@ -78,6 +80,7 @@ Sums = Mapping[Bucket, Members]
 class SideReport:
     """The result of one task: sums, or for given buckets single changes and rows.
 
+    `repeated` is the number of messages that say the same as another one of the task.
     `touched` are keys by table that were written after the compared time. `waiting` is the number
     of mutations on which the logs do not agree yet. `gone` is the number of rows that expired;
     `expired` has some of them. `tables` are the current schemas of the tables that were read.
@@ -90,9 +93,10 @@ class SideReport:
     expired: Sequence[RowState] = ()
     gone: int = 0
     touched: frozenset[tuple[str, bytes]] = frozenset()
-    schemas: Mapping[bytes, Document] = field(default_factory=dict)
+    schemas: Mapping[bytes, RecordSchema] = field(default_factory=dict)
     tables: Mapping[str, RecordSchema] = field(default_factory=dict)
     records: int = 0
+    repeated: int = 0
     unreadable: int = 0
     waiting: int = 0
     problem: str = ""
@@ -171,7 +175,6 @@ class _Side:
 
     def __init__(self, comparison: Comparison) -> None:
         self._comparison = comparison
-        self._wanted = comparison.wanted
         self._keys = comparison.wanted.keys if comparison.wanted else frozenset()
         self._to_us = comparison.selection.to_us
         self._sums = Summing()
@@ -179,18 +182,22 @@ class _Side:
         self.touched: set[tuple[str, bytes]] = set()
         self.records = 0
 
-    def add(self, row: ChangeRow) -> bool:
-        """Count a change; say whether the comparison wants it as a single change."""
+    def sum(self, row: ChangeRow, hashed: int) -> None:
+        """Count a change, with 64 bits of its content."""
         self.records += 1
+        self._sums.add(self._comparison.bucket(row.table, row.key, row.time_us), hashed)
+
+    def wants(self, row: ChangeRow) -> bool:
+        """Say whether the comparison wants a change as a single one."""
         bucket = self._comparison.bucket(row.table, row.key, row.time_us)
-        if self._wanted is None:
-            self._sums.add(bucket, hash_of(row.name))
-            return False
-        if bucket not in self._wanted.changes and bucket[:2] not in self._keys:
-            return False
+        wanted = self._comparison.wanted
+        return wanted is not None and (bucket in wanted.changes or bucket[:2] in self._keys)
+
+    def add(self, row: ChangeRow) -> None:
+        """Keep a change that is wanted."""
+        self.records += 1
         self.rows.append(row)
         bounded(self.rows)
-        return True
 
     def touch(self, table: str, key: bytes, time_us: int) -> None:
         """Record a key that was written after the compared time, if its rows are wanted."""
@@ -202,6 +209,12 @@ class _Side:
     def sums(self) -> Sums:
         """Return the sums."""
         return self._sums.sums()
+
+    @property
+    def repeated(self) -> int:
+        """The number of changes that say the same as one that was summed before."""
+        summed = sum(each.members for each in self.sums().values())
+        return self.records - summed if self._comparison.wanted is None else 0
 
 
 class RowSide:
@@ -263,14 +276,16 @@ class LogSide:
     def __call__(self) -> SideReport:
         """Read it."""
         side = _Side(self.comparison)
-        schemas: dict[bytes, Document] = {}
+        schemas: dict[bytes, RecordSchema] = {}
         books: Mapping[str, int] = {}
         try:
+            reader = reader_of(self.comparison, {})
             with _encoding(self.shard, self.comparison) as (source, encoder):
                 for batch in batches(source, self.shard):
-                    announced = [encoder.schema(schema) for schema in batch.schemas()]
-                    schemas |= {each.schema_id: each.value for each in announced}
-                    self._take(encoder, batch, side, schemas)
+                    announced = shaped(encoder, batch.schemas())
+                    reader.learn(announced.values())
+                    schemas |= announced
+                    self._take(told_changes(encoder, batch), side, reader)
                     books = batch.end.books() if batch.has_end else books
         except HeadraceError as error:
             return SideReport(problem=f"{error.code}: {error}")
@@ -283,25 +298,23 @@ class LogSide:
             waiting=sum(books.get(name, 0) for name in source.bookkeeping.held_back),
         )
 
-    def _take(
-        self,
-        encoder: Encoder,
-        batch: Batch,
-        side: _Side,
-        schemas: Mapping[bytes, Document],
-    ) -> None:
-        made = encoded_changes(encoder, batch)
-        if self.comparison.wanted is not None:
-            for row in rows_of(made):
-                side.touch(row.table, row.key, row.time_us)
+    def _take(self, made: EncodedRecords, side: _Side, reader: MessageReader) -> None:
         encoded = self.comparison.selection.apply(made)
-        decoder: Decoder | None = None
-        for number, row in enumerate(rows_of(encoded)):
-            if side.add(row):
-                decoder = decoder or decoder_of(self.comparison, schemas)
-                stored = Stored(number, row.key, encoded.values[number], encoded.headers[number])
-                document = decoder.value(stored) or {}
-                side.rows[-1] = row._replace(expires_s=document.get("expires"))
+        rows = list(rows_of(encoded))
+        if self.comparison.wanted is None:
+            for row, hashed in zip(rows, reader.sums(rows, encoded), strict=True):
+                side.sum(row, hashed)
+            return
+        for row in rows_of(made):
+            side.touch(row.table, row.key, row.time_us)
+        for number, row in enumerate(rows):
+            if side.wants(row):
+                headers = encoded.headers[number]
+                stored = Stored(number, row.key, encoded.values[number], headers)
+                document = reader.document(stored) or {}
+                told = reader.row(document, stored)
+                content = reader.content(document, row, headers)
+                side.add(row._replace(expires_s=told.expires_s, content=content))
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +323,7 @@ class TopicSide:
 
     part: str
     comparison: Comparison
-    schemas: Mapping[bytes, Document]
+    schemas: Mapping[bytes, RecordSchema]
 
     def __call__(self) -> SideReport:
         """Read it."""
@@ -337,13 +350,14 @@ class TopicSide:
             gone=gone,
             touched=frozenset(side.touched),
             records=side.records,
+            repeated=side.repeated,
             unreadable=unreadable,
         )
 
     def _read(self, side: _Side, rows: RowSide, reader: RowReader, folded: FoldedRows) -> int:
         """Read all messages; return the number of those that cannot be decoded."""
         unreadable, run = 0, self.comparison.run.encode()
-        decoder = decoder_of(self.comparison, self.schemas)
+        decoder = reader_of(self.comparison, self.schemas)
         with (
             inside(self.comparison.directory),
             sink_and_encoder(self.comparison.sink, "reconcile", NO_ORIGIN) as (sink, _),
@@ -357,30 +371,40 @@ class TopicSide:
                     if run and (RUN_HEADER, run) not in stored.headers:
                         continue
                     try:
-                        document = decoder.value(stored)
-                        row = None
-                        if document is not None:
-                            row = change_of(document, stored, self.comparison.origin)
+                        document = decoder.document(stored)
+                        if document is None:
+                            continue
+                        row = decoder.row(document, stored)
+                        self._take(side, decoder, row, document, stored)
                     except HeadraceError:
                         unreadable += 1
                         continue
-                    if document is None or row is None:
-                        continue
-                    self._take(side, row, document)
                     if row.table in self.comparison.tables and self._is_folded(row, rows):
                         schema_id = dict(stored.headers).get(SCHEMA_ID_HEADER, b"")
-                        value = self.schemas[schema_id]
+                        value = self.schemas[schema_id].value
                         view = reader.view(schema_id, value, row.table)
                         assert view is not None  # noqa: S101 (the table is compared)
                         folded.add(view, document, row.key)
         return unreadable
 
-    def _take(self, side: _Side, row: ChangeRow, document: Document) -> None:
+    def _take(
+        self,
+        side: _Side,
+        reader: MessageReader,
+        row: ChangeRow,
+        document: Document,
+        stored: Stored,
+    ) -> None:
         side.touch(row.table, row.key, row.time_us)
         # A change that was read from a table has no name in any log; only a run names it.
-        named = self.comparison.run or not self.comparison.origin.is_of_table(document)
-        if named and _is_selected(row, self.comparison.selection):
-            side.add(row)
+        named = self.comparison.run or not reader.is_of_table(document, row)
+        if not named or not _is_selected(row, self.comparison.selection):
+            return
+        if self.comparison.wanted is None:
+            side.sum(row, reader.sum_of(row, document, stored))
+        elif side.wants(row):
+            content = reader.content(document, row, stored.headers)
+            side.add(row._replace(content=content))
 
     def _is_folded(self, row: ChangeRow, rows: RowSide) -> bool:
         selection = self.comparison.selection
@@ -391,10 +415,40 @@ class TopicSide:
         )
 
 
-def decoder_of(comparison: Comparison, schemas: Mapping[bytes, Document]) -> Decoder:
-    """Return the decoder of the values that the sink writes."""
+def reader_of(comparison: Comparison, schemas: Mapping[bytes, RecordSchema]) -> MessageReader:
+    """Return the reader of the messages that the sink writes."""
     with sink_and_encoder(comparison.sink, "reconcile", NO_ORIGIN) as (sink, _):
-        return Decoder.of(sink, schemas, Path(comparison.directory))
+        reader = MessageReader(sink, comparison.origin, Path(comparison.directory))
+    reader.learn(schemas.values())
+    return reader
+
+
+def known_as_sent(
+    sink: Mapping[str, Any], directory: str, origin: Origin, known: Mapping[bytes, RecordSchema]
+) -> Mapping[bytes, RecordSchema]:
+    """Return the schemas that a job knows as its messages have them.
+
+    Raises:
+        ConfigError: the job's messages cannot be compared.
+
+    """
+    with (
+        inside(directory),
+        sink_and_encoder(compared_as(sink), "reconcile", origin) as (made, encoder),
+    ):
+        check_comparable(made, {schema.table for schema in known.values()})
+        sent = shaped(encoder, known.values())
+        check_fields(sent.values(), envelope_of(made.encoding()), origin)
+        return sent
+
+
+def shaped(encoder: Encoder, schemas: Iterable[RecordSchema]) -> dict[bytes, RecordSchema]:
+    """Return schemas as messages have them, by id; without those whose records are refused."""
+    found = {}
+    for schema in schemas:
+        with suppress(BadRecordError):
+            found[schema.schema_id] = encoder.schema(schema)
+    return found
 
 
 def parts_of(comparison: Comparison, tables: Sequence[str], suffix: str = "") -> Sequence[str]:
@@ -409,71 +463,32 @@ def parts_of(comparison: Comparison, tables: Sequence[str], suffix: str = "") ->
 def compared_as(sink: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sink's options for encoding records that are compared and not sent.
 
-    Options about large values are left out, and those about framing, which would publish schemas
-    to a schema store.
+    Options about framing are left out, which would publish schemas to a schema store, and of those
+    about large values all that does not change what a message says.
     """
-    apart = ("large.", "schema.", "subject.")
-    return {key: value for key, value in sink.items() if not key.startswith(apart)}
+    apart = ("large.store", "schema.", "subject.")
+    kept = {key: value for key, value in sink.items() if not key.startswith(apart)}
+    for key, value in kept.items():
+        if key.startswith("large.policy") and value != "truncate":
+            kept[key] = "dlq"
+    return kept
 
 
 def rows_of(encoded: EncodedRecords) -> Iterator[ChangeRow]:
-    """Yield encoded records as rows.
-
-    Raises:
-        ConfigError: the records do not have the names of changes: the envelope is not `cep44`.
-
-    """
+    """Yield encoded records, which have facts, as rows."""
     facts = encoded.facts
-    names = names_of(facts) if facts is not None else ()
-    if facts is None or len(names) != len(encoded):
-        if not len(encoded):
-            return
-        hint = "the envelope must be cep44, without transforms, and the key that of the partition"
-        raise bad_option("reconcile", "the job's messages do not have the names of changes", hint)
+    if facts is None:
+        return
     columns = zip(
-        names, encoded.tables, encoded.keys, facts.operations, facts.timestamps_us, strict=True
+        names_of(facts) or repeat(b"", len(encoded)),
+        encoded.tables,
+        encoded.keys,
+        facts.operations,
+        facts.timestamps_us,
+        strict=True,
     )
     for name, table, key, operation, time_us in columns:
         yield ChangeRow(name, table, key or b"", OPERATIONS[operation].value, time_us)
-
-
-def row_of(stored: Stored, decoder: Decoder, origin: Origin) -> ChangeRow | None:
-    """Return a message as a row; None for a tombstone.
-
-    Raises:
-        BadRecordError: it cannot be decoded, or is in another envelope.
-
-    """
-    document = decoder.value(stored)
-    return None if document is None else change_of(document, stored, origin)
-
-
-def change_of(document: Document, stored: Stored, origin: Origin) -> ChangeRow:
-    """Return a message's value as a row, with the fields of *origin*.
-
-    Raises:
-        ConfigError: it is in another envelope.
-
-    """
-    try:
-        if "sourceTable" in document:
-            table = f"{document['sourceKeyspace']}.{document['sourceTable']}"
-            operation, time_us = document["operationType"], document["timestampMicros"]
-            mutation = _octets(document["mutation"])
-        else:
-            table, operation = document["table"], document["op"]
-            time_us, mutation = document["timestamp"], bytes.fromhex(document["mutation"])
-        name = name_of(mutation, document["index"])
-    except (KeyError, TypeError, ValueError) as error:
-        message = f"the envelope has no {error}"
-        raise bad_option("reconcile", message, "only envelope cep44 can be compared") from error
-    own = tuple(document.get(name) for name in origin.fields)
-    return ChangeRow(name, table, stored.key or b"", operation, time_us, own)
-
-
-def _octets(value: bytes | str) -> bytes:
-    """Return the original bytes: values decoded from JSON have them in base64."""
-    return b64decode(value, validate=True) if isinstance(value, str) else value
 
 
 def _is_selected(row: ChangeRow, selection: Selection) -> bool:
@@ -521,8 +536,8 @@ class TableSide:
         rows: RowSide,
         tables: Mapping[str, RecordSchema],
     ) -> int:
-        schemas = {schema.schema_id: schema.value for schema in tables.values()}
-        decoder = decoder_of(self.comparison, schemas)
+        schemas = {schema.schema_id: schema for schema in tables.values()}
+        decoder = reader_of(self.comparison, schemas)
         reader = RowReader(tables, self.comparison.at_s)
         encoded = replace(self.comparison.selection, from_us=None, to_us=None).apply(
             encoded_changes(encoder, batch)
@@ -532,8 +547,8 @@ class TableSide:
             if not rows.asks_for(table, key or b""):
                 continue
             schema_id = dict(headers).get(SCHEMA_ID_HEADER, b"")
-            document = decoder.value(Stored(number, key, value, headers))
-            view = reader.view(schema_id, schemas[schema_id], table)
+            document = decoder.document(Stored(number, key, value, headers))
+            view = reader.view(schema_id, schemas[schema_id].value, table)
             assert document is not None  # noqa: S101 (a row is not a tombstone)
             assert view is not None  # noqa: S101 (the schema was announced)
             rows.add(reader.of_one(view, document, key or b""))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from headrace.connector.replay.comparing.bucket_sums import ChangeRow
+from headrace.connector.replay.comparing.messages import ChangeRow
 from headrace.connector.replay.comparing.rows import CellState, RowState, Span
 from headrace.connector.rows.folding import NEVER
 
@@ -66,25 +66,26 @@ def classified(
     """Return the differences between what was *agreed* and *stored*.
 
     *logged* are the changes in any log. Unless *is_whole*, only a part of the logs was read, and a
-    change that no log has may be in another part. Ordered by table, time and name.
+    change that no log has may be in another part. All are by content; ordered by table, time and
+    name.
     """
     newest: dict[Key, int] = {}
     for row in stored.values():
         place = row.table, row.key
         newest[place] = max(newest.get(place, row.time_us), row.time_us)
     found = []
-    for name, row in agreed.items():
-        if name not in stored:
+    for content, row in agreed.items():
+        if content not in stored:
             found.append(Found(_why_missing(row, newest.get((row.table, row.key)), now_s), row))
-    for name, row in stored.items():
-        if name in logged and name not in agreed:
+    for content, row in stored.items():
+        if content in logged and content not in agreed:
             found.append(Found(Difference.UNDER_REPLICATED, row))
-        elif name not in agreed and is_whole:
+        elif content not in agreed and is_whole:
             found.append(Found(Difference.EXTRA, row))
-    for name, row in logged.items():
-        if name not in agreed and name not in stored:
+    for content, row in logged.items():
+        if content not in agreed and content not in stored:
             found.append(Found(Difference.UNDER_REPLICATED, row))
-    return sorted(found, key=lambda f: (f.row.table, f.row.time_us, f.row.name))
+    return sorted(found, key=lambda f: (f.row.table, f.row.time_us, f.row.name, f.row.content))
 
 
 def _why_missing(row: ChangeRow, newest_us: int | None, now_s: int) -> Difference:

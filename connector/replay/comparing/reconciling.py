@@ -14,7 +14,6 @@ from typing import Any, Final
 from headrace.connector.control.jobs import JobText
 from headrace.connector.replay.comparing.bucket_sums import (
     Bucket,
-    ChangeRow,
     Comparison,
     LogSide,
     Members,
@@ -34,12 +33,13 @@ from headrace.connector.replay.comparing.differences import (
     differing_rows,
     unexplained,
 )
+from headrace.connector.replay.comparing.messages import ChangeRow
 from headrace.connector.replay.delivery import Target
 from headrace.connector.replay.errors import ShardFailedError, bad_option
 from headrace.connector.replay.runs import Run, RunTable
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import Shard, plugin_of
-from headrace.plugins import Document, LogArchive
+from headrace.plugins import LogArchive, RecordSchema
 
 Task = LogSide | TopicSide | TableSide
 # Runs tasks, several at once; returns their results in order.
@@ -75,6 +75,7 @@ class Times:
 class Outcome:
     """The result of a comparison: numbers of changes and rows by table, and each difference.
 
+    `repeated` counts messages that say the same as another one, which is not a difference.
     `rows_behind` counts rows in which the topic, folded, differs from the table; `rows` has those
     that do not follow from changes in `found`. Rows that expired do not count as differences;
     `expired` has some of them. `settled` are changes that too few logs have, of rows that are equal
@@ -89,6 +90,7 @@ class Outcome:
     buckets_compared: int = 0
     buckets_different: int = 0
     unreadable: int = 0
+    repeated: int = 0
     rows_behind: int = 0
     rows_expired: int = 0
     expired: Sequence[FoundRow] = ()
@@ -118,12 +120,12 @@ def reconcile(
     comparison: Comparison,
     gather: Gather,
     *,
-    known: Mapping[bytes, Document],
+    known: Mapping[bytes, RecordSchema],
     times: Times,
 ) -> Outcome:
     """Compare the agreed changes of the logs with the topic, and the folded topic with the tables.
 
-    *known* are schemas of messages, besides those in the logs.
+    *known* are schemas as messages have them, besides those in the logs.
 
     Raises:
         ShardFailedError: a side could not be read.
@@ -140,7 +142,7 @@ class _Comparing:
         sides: Sides,
         comparison: Comparison,
         gather: Gather,
-        known: dict[bytes, Document],
+        known: dict[bytes, RecordSchema],
         times: Times,
     ) -> None:
         self._sides = sides
@@ -172,13 +174,14 @@ class _Comparing:
         self._ranges = self._sides.ranges(names)
         tables = self._read_tables()
         schemas = {name: schema for each in tables for name, schema in each.tables.items()}
-        self._schemas |= {schema.schema_id: schema.value for schema in schemas.values()}
+        self._schemas |= {schema.schema_id: schema for schema in schemas.values()}
         self._comparison = replace(self._comparison, tables=schemas)
         self._parts = self._sides.parts(names) if names else ()
         topic = self._read_topic()
         stored = joined(each.sums for each in topic)
         rows, folded = (joined(r.row_sums for r in side) for side in (tables, topic))
         out.unreadable = sum(each.unreadable for each in topic)
+        out.repeated = sum(each.repeated for each in topic)
         out.rows_expired = sum(each.gone for each in topic)
         out.expired = [FoundRow(Difference.EXPIRED, r) for each in topic for r in each.expired]
         for sums, counter in (
@@ -298,7 +301,7 @@ def joined(sums: Iterable[Sums]) -> Sums:
 
 
 def _rows(reports: Sequence[SideReport]) -> dict[bytes, ChangeRow]:
-    return {row.name: row for report in reports for row in report.rows}
+    return {row.content: row for report in reports for row in report.rows}
 
 
 def at_level_one(shards: Sequence[Shard]) -> Sequence[Shard]:
@@ -325,10 +328,12 @@ def plan_repair(text: JobText, outcome: Outcome, shards: Sequence[Shard]) -> str
     have come from the table, with their whole partition.
 
     Raises:
-        ConfigError: there are too many changes to name one by one.
+        ConfigError: there are too many changes to name one by one, or they have no names.
 
     """
     names = frozenset(f.row.name for f in outcome.found if f.difference in REPAIRABLE)
+    if b"" in names:
+        raise bad_option("--repair", "the job's source does not name its changes")
     keys = sum(len(keys) for _, keys in outcome.repairs)
     if len(names) + keys > REPAIRED_MAX:
         hint = "replay the time or the keys with `headrace replay plan --into-live`"

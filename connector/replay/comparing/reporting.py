@@ -70,6 +70,7 @@ def write_report(
         "settled": outcome.settled,
         "buckets": {"compared": outcome.buckets_compared, "different": outcome.buckets_different},
         "unreadable": outcome.unreadable,
+        "repeated": outcome.repeated,
         "differences": outcome.counts(),
         "keys": "plain" if plain_keys else "hashed",
         "notes": outcome.notes,
@@ -98,8 +99,8 @@ def _of_change(found: Found, origin: Origin, *, plain: bool) -> dict[str, Any]:
         "key": _shown(row.key, plain=plain),
         "operation": row.operation,
         "write_time": row.time_us,
-        "mutation": row.name[:-4].hex(),
-        "index": int.from_bytes(row.name[-4:], "big"),
+        "mutation": row.name[:-4].hex() if row.name else None,
+        "index": int.from_bytes(row.name[-4:], "big") if row.name else None,
         **dict(zip(origin.fields, row.origin, strict=False)),
     }
 
@@ -144,7 +145,7 @@ def _conclusion(outcome: Outcome) -> str:
     return (
         f"{words} {outcome.buckets_different} of {outcome.buckets_compared} buckets differ; "
         f"{outcome.rows_behind} rows are not as the topic says; "
-        f"{outcome.unreadable} messages could not be read."
+        f"{outcome.unreadable} messages could not be read, {outcome.repeated} repeat another."
     )
 
 

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 
 from headrace.connector.replay.columns import ARROW_SCHEMA, record_batch
 from headrace.connector.replay.comparing.bucket_sums import (
-    ChangeRow,
     Comparison,
     LogSide,
     Members,
@@ -24,19 +23,20 @@ from headrace.connector.replay.comparing.bucket_sums import (
     TopicSide,
     Wanted,
     hash64,
+    known_as_sent,
     parts_of,
 )
+from headrace.connector.replay.comparing.messages import ChangeRow
 from headrace.connector.replay.comparing.reconciling import Gather, different, joined, read_all
-from headrace.connector.replay.delivery import NOTES_MAX, ShardReport, Work, sink_and_encoder
+from headrace.connector.replay.delivery import NOTES_MAX, ShardReport, Work
 from headrace.connector.replay.engine import Engine
 from headrace.connector.replay.errors import FileBrokenError, ShardFailedError
-from headrace.connector.replay.options import check_comparable
 from headrace.connector.replay.parquet import files_of
 from headrace.connector.replay.runs import Run, RunTable, ShardState
 from headrace.connector.replay.selection import Selection
-from headrace.connector.replay.shards import Shard, batches, encoded_changes, inside, opened
+from headrace.connector.replay.shards import Shard, batches, encoded_changes, opened
 from headrace.connector.serde import Encoder
-from headrace.plugins import NO_ORIGIN, Document, Encoding, HeadraceError
+from headrace.plugins import Encoding, HeadraceError, RecordSchema
 
 NUMBERS_MAX: Final = 10  # Shards that a message names.
 _BUCKETS: Final = 1024
@@ -44,7 +44,7 @@ _COLUMNS: Final = ["table", "operation", "write_time", "mutation", "index", "key
 _DIFFERENT: Final = "different: "
 
 
-def verify(table: RunTable, run: Run, engine: Engine, known: Mapping[bytes, Document]) -> int:
+def verify(table: RunTable, run: Run, engine: Engine, known: Mapping[bytes, RecordSchema]) -> int:
     """Compare all shards of *run*; store PASS, DIFF or FAIL, and return how many differ.
 
     Changes that the run sent to topics and that are in none of its shards count as one more
@@ -165,26 +165,25 @@ def _in_topics(
     run: Run,
     sink: Mapping[str, Any],
     shards: Sequence[Shard],
-    known: Mapping[bytes, Document],
+    known: Mapping[bytes, RecordSchema],
     gather: Gather,
 ) -> tuple[list[ShardReport], int]:
     """Look for all changes of *shards* in the topics, and for others that the run sent.
 
     Returns a report for each shard, and the number of changes that are in none of them.
     """
-    directory = run.target.directory
-    with inside(directory), sink_and_encoder(sink, run.run, NO_ORIGIN) as (made, _):
-        check_comparable(made)
+    directory, origin = run.target.directory, shards[0].source.origin
+    sent = known_as_sent(sink, directory, origin, known)
     base = Comparison(
         sink=sink,
-        origin=NO_ORIGIN,  # Only names are compared.
+        origin=origin,
         directory=directory,
         buckets=_BUCKETS,
         selection=Selection(),
         run=run.run,
     )
     logs = _logs(base, shards, gather)
-    schemas = {**known, **{i: s for each in logs for i, s in each.schemas.items()}}
+    schemas = {**sent, **{i: s for each in logs for i, s in each.schemas.items()}}
     tables = {table for each in logs for table, *_ in each.sums}
     tables.update(table for shard in shards for table in shard.selection.tables)
     parts = parts_of(base, sorted(tables), run.target.suffix) if tables else ()
@@ -196,14 +195,14 @@ def _in_topics(
         narrowed = replace(base, wanted=Wanted(changes=buckets))
         wanted = _logs(narrowed, shards, gather)
         found = read_all(gather, [TopicSide(part, narrowed, schemas) for part in parts], "topic")
-        there = frozenset(row.name for each in found for row in each.rows)
+        there = frozenset(row.content for each in found for row in each.rows)
         if not any(each.problem for each in (*logs, *wanted)):
-            extra = len(there - {row.name for each in wanted for row in each.rows})
+            extra = len(there - {row.content for each in wanted for row in each.rows})
     if extra:
         sys.stderr.write(f"extra: {extra} changes that the run sent are in no shard\n")
     reports = []
     for shard, summed, looked_into in zip(shards, logs, wanted, strict=True):
-        missing = [row for row in looked_into.rows if row.name not in there]
+        missing = [row for row in looked_into.rows if row.content not in there]
         members = sum(each.members for each in summed.sums.values())
         problem = summed.problem or looked_into.problem
         reports.append(_report(shard, members, missing, problem))

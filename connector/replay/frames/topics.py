@@ -23,12 +23,12 @@ from pyspark.sql.types import StructType
 from headrace.connector.control.jobs import JobText, job_text
 from headrace.connector.replay.columns import arrow_schema
 from headrace.connector.replay.comparing.bucket_sums import (
-    ChangeRow,
     Comparison,
-    change_of,
-    decoder_of,
-    row_of,
+    compared_as,
+    reader_of,
+    shaped,
 )
+from headrace.connector.replay.comparing.messages import ChangeRow, MessageReader
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import DeliveryRefusedError, bad_option
 from headrace.connector.replay.frames.sources import check_options, schema_of, spec_of, target_of
@@ -39,7 +39,6 @@ from headrace.connector.replay.sending import Sending
 from headrace.connector.replay.shards import inside, origin_of
 from headrace.connector.replay.stream.checkpoint import known_schemas
 from headrace.connector.replay.stream.streaming import Delivered, SinkStream, deliver_rows
-from headrace.connector.serde.decoding import Decoder
 from headrace.connector.serde.large import whole_messages
 from headrace.plugins import (
     NO_ORIGIN,
@@ -47,6 +46,7 @@ from headrace.plugins import (
     EncodedRecords,
     HeadraceError,
     Origin,
+    RecordSchema,
     Sink,
     Source,
     Stored,
@@ -108,20 +108,26 @@ class TopicReader(DataSourceReader):
         """Yield the messages of a part; those that cannot be decoded have no decoded columns."""
         assert isinstance(partition, TopicPartition)  # noqa: S101 (made above)
         part, target, origin = partition.part, self._target, self._comparison.origin
-        values = {name: schema.value for name, schema in self._schemas.items()}
-        decoder = decoder_of(self._comparison, values)
+        decoder = reader_of(self._comparison, self._known())
         with self._sink() as (sink, _):
             if target is None:
                 for records in whole_messages(sink.read_back(part)):
-                    yield _told(
-                        part, [(each, _row(each, decoder, origin)) for each in records], origin
-                    )
+                    yield _told(part, [(each, _row(each, decoder)) for each in records], origin)
                 return
             with inside(self._spec.directory), closing(self._spec.open()) as source:
                 texts = {name: schema.text for name, schema in self._schemas.items()}
                 typed = TypedMessages(target, source, texts)
                 for records in whole_messages(sink.read_back(part)):
                     yield typed.batch(part, records, decoder)
+
+    def _known(self) -> Mapping[bytes, RecordSchema]:
+        """Return the schemas as messages have them."""
+        sink = compared_as(self._comparison.sink)
+        with (
+            inside(self._comparison.directory),
+            sink_and_encoder(sink, "topic", self._comparison.origin) as (_, encoder),
+        ):
+            return shaped(encoder, self._schemas.values())
 
     def _sink(self) -> Any:  # noqa: ANN401 (a context manager of two)
         return sink_and_encoder(self._comparison.sink, "topic", NO_ORIGIN)
@@ -139,19 +145,17 @@ class TypedMessages:
         self._schema_texts = schema_texts
         self._schema = pa.schema([*_PLACE, *typed_arrow_schema(target, source.origin)])
 
-    def batch(self, part: str, records: Sequence[Stored], decoder: Decoder) -> pa.RecordBatch:
+    def batch(self, part: str, records: Sequence[Stored], decoder: MessageReader) -> pa.RecordBatch:
         """Return the table's changes, then messages that cannot be read, with their bytes only."""
         found, values, unreadable = [], [], []
         for stored in records:
             try:
-                value = decoder.value(stored)
+                value = decoder.document(stored)
+                table = "" if value is None else decoder.row(value, stored).table
             except BadRecordError:
                 unreadable.append(stored)
                 continue
-            if (
-                value is None
-                or change_of(value, stored, self._source.origin).table != self._target.table
-            ):
+            if value is None or table != self._target.table:
                 continue
             if value["schemaUuid"] in self._schema_texts:
                 found.append(stored)
@@ -210,9 +214,10 @@ def _told(
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _row(stored: Stored, decoder: Decoder, origin: Origin) -> ChangeRow | None:
+def _row(stored: Stored, reader: MessageReader) -> ChangeRow | None:
     try:
-        return row_of(stored, decoder, origin)
+        document = reader.document(stored)
+        return None if document is None else reader.row(document, stored)
     except HeadraceError:
         return None
 
@@ -230,8 +235,8 @@ def _columns(part: str, stored: Stored, row: ChangeRow | None, origin: Origin) -
             "table": row.table,
             "operation": row.operation,
             "write_time": row.time_us,
-            "mutation": row.name[:-_INDEX_BYTES],
-            "index": int.from_bytes(row.name[-_INDEX_BYTES:], "big"),
+            "mutation": row.name[:-_INDEX_BYTES] or None,
+            "index": int.from_bytes(row.name[-_INDEX_BYTES:], "big") if row.name else None,
             **dict(zip(origin.fields, row.origin, strict=True)),
         }
     return told

@@ -23,7 +23,7 @@ from headrace.connector.replay.errors import RunBusyError
 from headrace.connector.stores import Counters, Loss, StateLostError, TableCounts, add_counters
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.plugins import Document, EncodedPosition, MissingRequirementError, RecordSchema
+from headrace.plugins import EncodedPosition, MissingRequirementError, RecordSchema
 
 # A place in the source, as Spark stores it. Any: JSON.
 Offset = Mapping[str, Any]
@@ -231,11 +231,6 @@ def known_schemas(job: JobText | Job) -> Mapping[bytes, RecordSchema]:
         with contextlib.closing(open_notes(job.notes, create=False)) as connection:
             found += connection.store(job.name).schemas()
     return {schema.schema_id: schema for schema in found}
-
-
-def known_values(job: JobText | Job) -> Mapping[bytes, Document]:
-    """Return the schemas of their values."""
-    return {name: schema.value for name, schema in known_schemas(job).items()}
 
 
 def _write(path: Path, content: bytes) -> None:

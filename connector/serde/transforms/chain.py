@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.connector.serde.transcode.edit import Edit
-from headrace.connector.serde.transforms.builtin import Filter, RegexRouter
+from headrace.connector.serde.transforms.builtin import Filter, RegexRouter, ValueToKey
 from headrace.connector.serde.transforms.edits import edits_of
 from headrace.connector.serde.transforms.names import check_fields
 from headrace.plugins import (
@@ -169,6 +169,25 @@ class Chain:
         for link in self._links:
             topics = link.topics(table, topics)
         return topics
+
+    def of_keys(self) -> Sequence[str]:
+        """Return the names of the transforms that change keys."""
+        return [
+            link.name
+            for link in self._links
+            if link.transform.part == "key" or isinstance(link.transform, ValueToKey)
+        ]
+
+    def check_topics(self, topics: Mapping[str, str]) -> None:
+        """Refuse transforms that change the topics of tables; *topics* has the first of each.
+
+        Raises:
+            ConfigError: what the sink wrote can be read from its own topics only.
+
+        """
+        if any([topic] != self.topics(table, topic) for table, topic in topics.items()):
+            hint = "only the topics of the sink's own options are read"
+            raise ConfigError([Problem("sink.transforms", "change the topics of records", hint)])
 
     def apply(self, records: Sequence[Record]) -> Transformed:
         """Transform *records*; a record that fails is dead-lettered alone (I8)."""

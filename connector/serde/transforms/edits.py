@@ -59,6 +59,12 @@ def edits_of(transform: Transform, schema: Document, topic: str) -> Sequence[Edi
     raise NotAnEditError
 
 
+def without(schema: Document, names: Sequence[str]) -> Edit:
+    """Return the edit of a record that leaves out the fields with these *names*."""
+    at = _Types(schema)
+    return at.edited(schema, _paths(names), at.dropped)
+
+
 def _paths(names: Sequence[str]) -> list[list[str]]:
     return [name.split(".") for name in names]
 

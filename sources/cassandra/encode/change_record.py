@@ -5,13 +5,11 @@ from typing import Final
 
 from headrace.plugins import Document, Headers, Record, RecordSchema
 from headrace.sources.cassandra.encode.avro_objects import Provenance, avro_key, avro_value
-from headrace.sources.cassandra.encode.list_modes import READ
+from headrace.sources.cassandra.encode.list_modes import HEADER, READ
 from headrace.sources.cassandra.mutation.change_json import change_document, provenance_document
 from headrace.sources.cassandra.mutation.changes import Change
 
 FATE_HEADER: Final = "agreement"
-
-LISTS_HEADER: Final = "lists"
 
 
 class ChangeRecord(Record):
@@ -47,7 +45,7 @@ class ChangeRecord(Record):
 def _own_headers(provenance: Provenance) -> Headers:
     """Return the headers of a record that differs from the others."""
     fate = ((FATE_HEADER, provenance.fate.encode()),) if provenance.fate else ()
-    return (*fate, (LISTS_HEADER, READ.encode())) if provenance.is_read else fate
+    return (*fate, (HEADER, READ.encode())) if provenance.is_read else fate
 
 
 def _origin(provenance: Provenance) -> dict[str, str | int]:

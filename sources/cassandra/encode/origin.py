@@ -4,11 +4,13 @@ from dataclasses import replace
 from typing import Final
 
 from headrace.plugins.origin import DebeziumSource, Origin, SourceField
+from headrace.sources.cassandra.encode.list_modes import HEADER
 
 TABLE_NODE: Final = "table"  # The node of a change that was read from a table.
 ORIGIN: Final = Origin(
     fields={"copies": "int", "node": "string", "segment": "long", "position": "long"},
     of_table={"node": TABLE_NODE},
+    of_now=HEADER,
     # As Debezium's connector for Cassandra writes it.
     debezium=DebeziumSource(
         connector="cassandra",

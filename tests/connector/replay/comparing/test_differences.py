@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from headrace.connector.replay.comparing.bucket_sums import ChangeRow
 from headrace.connector.replay.comparing.differences import Difference, classified, differing_rows
+from headrace.connector.replay.comparing.messages import ChangeRow
 from headrace.connector.replay.comparing.rows import CellState, RowState, Span
 from headrace.connector.serde.change_names import name_of
 
@@ -17,14 +17,14 @@ def row(
 ) -> ChangeRow:
     """Return a change."""
     name = name_of(bytes([number]) * 16, 0)
-    return ChangeRow(name, "ks.t", key, "UPDATE", time_us, expires_s=expires_s)
+    return ChangeRow(name, "ks.t", key, "UPDATE", time_us, expires_s=expires_s, content=name)
 
 
 def differences(
     agreed: Sequence[ChangeRow], stored: Sequence[ChangeRow], logged: Sequence[ChangeRow] = ()
 ) -> list[tuple[Difference, int]]:
     """Return what differs, by the first byte of its name."""
-    sides = [{each.name: each for each in side} for side in (agreed, [*agreed, *logged], stored)]
+    sides = [{each.content: each for each in side} for side in (agreed, [*agreed, *logged], stored)]
     found = classified(sides[0], sides[1], sides[2], now_s=NOW_S)
     return [(each.difference, each.row.name[0]) for each in found]
 

@@ -6,7 +6,6 @@ import pytest
 
 from headrace.connector.replay.comparing.bucket_sums import (
     Bucket,
-    ChangeRow,
     Comparison,
     LogSide,
     Members,
@@ -15,6 +14,7 @@ from headrace.connector.replay.comparing.bucket_sums import (
     Wanted,
 )
 from headrace.connector.replay.comparing.differences import Difference
+from headrace.connector.replay.comparing.messages import ChangeRow
 from headrace.connector.replay.comparing.reconciling import (
     Gather,
     Outcome,
@@ -38,7 +38,8 @@ SCHEMA = RecordSchema.of("ks.t", "CREATE TABLE ks.t", key={}, value={})
 
 def change(number: int, *, key: bytes = b"k", time_us: int = 5) -> ChangeRow:
     """Return a change."""
-    return ChangeRow(name_of(bytes([number]) * 16, 0), "ks.t", key, "UPDATE", time_us)
+    name = name_of(bytes([number]) * 16, 0)
+    return ChangeRow(name, "ks.t", key, "UPDATE", time_us, content=name)
 
 
 def row(time_us: int, *, key: bytes = b"k") -> RowState:

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from headrace.connector.replay.columns import ARROW_SCHEMA, encoded_rows, record_batch
+from headrace.connector.replay.comparing.messages import MessageReader
 from headrace.connector.replay.frames.topics import (
     SinkTarget,
     SinkWriter,
@@ -20,10 +21,11 @@ from headrace.connector.replay.frames.topics import (
 )
 from headrace.connector.replay.frames.typed_columns import typed_batch
 from headrace.connector.replay.stream.streaming import Delivered
-from headrace.connector.serde.decoding import Decoder
 from headrace.connector.stores import TableCounts
 from headrace.plugins import ConfigError, EncodedRecords, Stored
 from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
+from headrace.plugins.testing.doubles import context
+from headrace.sinks.null import NullConfig, NullSink
 from helpers.logs.forged import SCHEMA, insert
 from helpers.logs.node_logs import batches, forged_nodes, open_all, source
 from helpers.recordings.arrow_words import in_words
@@ -120,7 +122,8 @@ def test_typed_columns_are_those_of_segments(name: str) -> None:
     with closing(source(options | {"consistency": "ONE", "splits": 1})) as made:
         found = list(batches(open_all(made).values()))
         schemas = {each.schema_id: each for batch in found for each in batch.schemas()}
-        decoder = Decoder({i: each.value for i, each in schemas.items()}, codec="avro")
+        reader = MessageReader(NullSink(NullConfig(), context()), made.origin, folder)
+        reader.learn(schemas.values())
         texts = {schema_id: each.text for schema_id, each in schemas.items()}
         rows = 0
         for batch in found:
@@ -133,7 +136,7 @@ def test_typed_columns_are_those_of_segments(name: str) -> None:
                 changes = batch.typed(target, with_messages=True)
                 wanted = typed_batch(changes, target, changes.encoded, made.origin)
 
-                read = TypedMessages(target, made, texts).batch("p", whole, decoder)
+                read = TypedMessages(target, made, texts).batch("p", whole, reader)
 
                 assert wanted.schema.names == read.schema.names[2:]
                 assert wanted.schema.types == read.schema.types[2:]
