@@ -3,7 +3,7 @@
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Final
 
@@ -16,7 +16,7 @@ from headrace.plugins.contract import Demand, Sink, Writer
 from headrace.plugins.errors import ConfigError, Disposition
 from headrace.plugins.records.batches import Batch, Delivery
 from headrace.plugins.records.encoded import EncodedRecords
-from headrace.plugins.records.record import Record
+from headrace.plugins.records.record import Record, RecordSchema
 from headrace.plugins.testing.doubles import (
     DocumentCodec,
     MemoryConfig,
@@ -43,6 +43,10 @@ class SinkDriver(ABC):
     def encode(self, batch: Batch) -> EncodedRecords:
         """Return *batch* as the bytes that the sink asks for; here JSON documents."""
         return DocumentCodec().encode(batch)
+
+    def schemas(self) -> Mapping[bytes, RecordSchema]:
+        """Return the schemas that headers of what `encode` returns name."""
+        return {}
 
     def oversize(self) -> bytes | None:
         """Return a value that is too large to be written, or None if none is."""
@@ -245,4 +249,4 @@ def _delivery(driver: SinkDriver, records: Sequence[Record]) -> Delivery:
     source = MemorySource(MemoryConfig(splits={"a": [records]}), context())
     batch = source.open(source.plan()[0], None).read(Demand())
     assert isinstance(batch, Batch)
-    return Delivery(batch, driver.encode(batch))
+    return Delivery(batch, driver.encode(batch), driver.schemas())
