@@ -92,7 +92,7 @@ class Layout:
 
     def _row(self, event: Event) -> Document:
         unfit: dict[str, None] = {}
-        key = _fitting(event.key, unfit)
+        key = fitting(event.key, unfit)
         row: dict[str, Any] = {
             "cdc_time": event.time_ms * _US_PER_MS,
             "seq": event.sequence,
@@ -104,17 +104,17 @@ class Layout:
         }
         if event.change is not None and event.operation is Operation.DELETE_RANGE:
             row["bounds"] = {
-                side: bound and {**bound, "values": _fitting(bound["values"], unfit)}
+                side: bound and {**bound, "values": fitting(bound["values"], unfit)}
                 for side, bound in event.change["range"].items()
             }
         elif event.change is not None:
-            row["change"] = {**key, **_fitting(event.change, unfit)}
+            row["change"] = {**key, **fitting(event.change, unfit)}
             row["written"] = list(event.change)
         known = []
         for scope in self.scopes:
             image = getattr(event, scope)
             if scope != CHANGE and image is not None:
-                row[scope] = _fitting(image, unfit) or None
+                row[scope] = fitting(image, unfit) or None
                 known.append((scope, [name for name in image if name not in key]))
         return row | {"known": known if event.partial else None, "unfit": list(unfit)}
 
@@ -198,7 +198,7 @@ def _key_names(view: TableView) -> list[str]:
     return [view.names[name] for name in (*view.key, *view.clustering)]
 
 
-def _fitting(values: Document, unfit: dict[str, None]) -> Document:
+def fitting(values: Document, unfit: dict[str, None]) -> Document:
     """Return the values that their columns can hold; the names of the others are added."""
     unfit.update(dict.fromkeys(name for name, value in values.items() if value is UNFIT))
     return {name: None if value is UNFIT else value for name, value in values.items()}

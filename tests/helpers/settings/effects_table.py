@@ -231,6 +231,16 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "connector/history/test_sink.py::test_retention_removes_in_parts": {
         "connector.history.config:HistoryConfig": "retention",
     },
+    "connector/lake/test_lake.py::test_statements_make_a_lake": {
+        "connector.lake.config:DeltaConfig": "path",
+        "connector.lake.config:IcebergConfig": "catalog namespace",
+    },
+    "connector/lake/test_lake.py::test_the_newest_of_each_column_wins": {
+        "connector.lake.config:LakeConfig": "mode",
+    },
+    "connector/lake/test_lake.py::test_where_positions_are": {
+        "connector.lake.config:IcebergConfig": "commits",
+    },
     "connector/history/test_source.py::test_another_table_is_refused": {
         "connector.history.source:HistorySourceConfig": "path tables",
     },
