@@ -85,7 +85,7 @@ class Redrive:
             return ""
         problem = _delivered(writer, encoded, self._context)
         if not problem:
-            self._store.remove_losses([kept.number])
+            self._store.remove_losses([kept])
         return problem
 
     def _encoded(self, kept: KeptLoss) -> EncodedRecords | None:
