@@ -369,11 +369,6 @@ class MicroBatches(BulkReading):
         "`headrace run` without --engine reads every source",
     )
 
-    @classmethod
-    @abstractmethod
-    def only_for_workers(cls, config: Any) -> Sequence[Problem]:  # noqa: ANN401 (a config_class)
-        """Return the options that micro-batches do not support."""
-
     @abstractmethod
     def ahead(self, position: Position | None, size_bytes: int) -> Position:
         """Return the end of a part of about *size_bytes* that begins at *position*.

@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from headrace.connector.commands.job_parser import job_parser
+from headrace.connector.commands.job_parser import SPARK, add_engine, job_parser
 from headrace.connector.control.jobs import read_job
 from headrace.connector.foundation.states import Desired
 from headrace.connector.hosting.host import Host
@@ -36,7 +36,6 @@ from headrace.plugins import ConfigError, FatalError, Problem
 from headrace.plugins.metrics import Measure
 
 ANY_PORT: Final = "127.0.0.1:0"
-SPARK: Final = "spark"
 
 
 class BooksDifferError(FatalError):
@@ -54,9 +53,13 @@ def run_main(arguments: Sequence[str]) -> int:
         from headrace.connector.commands.bulk.spark_entry import stream_main  # noqa: PLC0415
 
         return stream_main(given)
-    summary_path: Path | None = given.summary_json and given.summary_json.absolute()
     log = structlog.stdlib.get_logger()
-    host = Host(given.job_file, job=given.job, log=log, new_state=given.new_state)
+    return run_host(Host(given.job_file, job=given.job, log=log, new_state=given.new_state), given)
+
+
+def run_host(host: Host, given: argparse.Namespace) -> int:
+    """Run a job as the command line says, on whichever engine. Returns the exit status."""
+    summary_path: Path | None = given.summary_json and given.summary_json.absolute()
     if given.with_parent:
         _check_state(given.job_file, given.job)
         parent_gone(host.stop)
@@ -120,19 +123,7 @@ def _run_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--metrics", metavar="HOST:PORT", help="serve /metrics at this address, for this machine"
     )
-    parser.add_argument(
-        "--engine",
-        choices=("worker", SPARK),
-        default="worker",
-        help="what runs the job: this process, or Spark in micro-batches",
-    )
-    parser.add_argument("--master", help="with Spark: its master; by default local mode")
-    parser.add_argument(
-        "--batch-bytes",
-        type=int,
-        metavar="N",
-        help="with Spark: about how much of all logs a micro-batch reads (128 MiB)",
-    )
+    add_engine(parser)
     parser.add_argument(
         "--new-state",
         action="store_true",

@@ -12,9 +12,8 @@ from typing import Final
 from headrace.connector.commands.job_parser import job_parser
 from headrace.connector.commands.run import BooksDifferError, called, enter
 from headrace.connector.replay.errors import bad_option
-from headrace.connector.replay.stream.checkpoint import checkpoint_of, known_schemas
-from headrace.connector.replay.stream.stream_books import stream_states
-from headrace.connector.runtime.books.committed import books_of, committed_books
+from headrace.connector.replay.stream.checkpoint import known_schemas
+from headrace.connector.runtime.books.committed import committed_books
 from headrace.connector.runtime.books.equations import SplitBooks, books_differences, total
 from headrace.connector.runtime.books.figures import figures_of, figures_text, open_gaps
 from headrace.connector.runtime.books.sink_contents import SinkContent, content_of
@@ -104,16 +103,12 @@ def verify_main(arguments: Sequence[str]) -> int:
 def _committed(job: Job) -> tuple[Sequence[SplitBooks], Mapping[str, str]]:
     """Return the books of a job, whichever engine runs it, and why splits of it failed."""
     with contextlib.closing(job.open_store(create=False)) as store:
-        checkpoint = checkpoint_of(job.state, job.name)
-        is_committed = bool(store.plans().in_force.splits or store.leases())
-        if not is_committed and checkpoint.committed() is None:
+        if not (store.plans().in_force.splits or store.leases()):
             raise StateFileError(
                 f"holds nothing of job {job.name}", place=str(job.state), hint="run the job first"
             )
         context = read_only_context(job.name, store.job_key())
         with contextlib.closing(made_source(job, context)) as source:
-            if not is_committed:
-                return books_of(stream_states(checkpoint, source), source, thorough=True), {}
             failed = failed_splits(store.seen(), [row.split for row in store.leases()])
             return committed_books(store, source, thorough=True), failed
 

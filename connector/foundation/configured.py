@@ -12,8 +12,12 @@ from headrace.plugins.discovery import load
 C = TypeVar("C")
 
 
-def configured(section: str, given: Mapping[str, Any]) -> tuple[Any, Any]:
+def configured(
+    section: str, given: Mapping[str, Any], bounds: Bounds | None = None
+) -> tuple[Any, Any]:
     """Return the plugin that a *section* names, and its configuration with secrets resolved.
+
+    *bounds* are those of a sink that a statement created.
 
     Raises:
         ConfigError: with all mistakes found, each under its key.
@@ -21,7 +25,7 @@ def configured(section: str, given: Mapping[str, Any]) -> tuple[Any, Any]:
 
     """
     problems: list[Problem] = []
-    plugin, config = plugin_part(section, given, problems)
+    plugin, config = plugin_part(section, given, problems, bounds)
     if problems:
         raise ConfigError(problems)
     return plugin, config

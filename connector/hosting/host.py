@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -25,7 +25,7 @@ from headrace.connector.foundation.states import Desired
 from headrace.connector.hosting.opened_job import OpenedJob
 from headrace.connector.hosting.signalling import Signalling
 from headrace.connector.hosting.snapshotting import Snapshotting, is_only
-from headrace.connector.replay.stream.checkpoint import checkpoint_of
+from headrace.connector.replay.stream.checkpoint import refuse_stream
 from headrace.connector.runtime.books.report import Outcome, Report
 from headrace.connector.runtime.failures.retry import Retry
 from headrace.connector.runtime.finishing import not_idle
@@ -39,7 +39,7 @@ from headrace.connector.stores.job_forks import forks_of, separate
 from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.target_state import FORK_MARK, Board, Wanted
-from headrace.plugins import ConfigError, Context, HeadraceError, JobTraces, Problem
+from headrace.plugins import Context, HeadraceError, JobTraces
 from headrace.plugins.metrics import Measure
 
 LOOK_EVERY_SECONDS: Final = 0.2
@@ -48,22 +48,42 @@ LOCK_PAUSE_MS_MAX: Final = 1_000
 CATCH_UP_PAUSE_SECONDS: Final = 10.0  # Before a sink that could not be asked is asked again.
 
 
+class Running(Protocol):
+    """One run of a job. `run` once; `stop` at any time."""
+
+    def run(self, notes: NoteCopy, *, until_idle: bool) -> Report:
+        """Run the job. Raises HeadraceError: the job as a whole cannot run."""
+
+    def stop(self) -> None:
+        """Ask for a clean stop. Any thread may call it."""
+
+    def measures(self) -> Iterable[Measure]:
+        """Return the metrics. Any thread may ask."""
+
+
+Engine = Callable[[Job, Wanted], Running]
+"""Makes a run of a job, whose target state was read before it."""
+
+
 class Host:
     """Runs the job of one job file. `run` once; `stop` at any time."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (its surroundings, each with a default)
         self,
         path: Path,
         *,
         log: structlog.stdlib.BoundLogger,
         job: str | None = None,
         new_state: bool = False,
+        engine: Engine | None = None,
         wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
     ) -> None:
         """Take *job* instead of the name in the file, if given; open nothing yet.
 
-        With *new_state* a job that has run with another state starts over.
+        With *new_state* a job that has run with another state starts over. Without an *engine* a
+        worker runs it.
         """
+        self._engine = engine or self._as_worker
         self._new_state = new_state
         self._has_run = False
         self._path = path.absolute()
@@ -71,7 +91,7 @@ class Host:
         self._log = log
         self._wait = wait
         self._stopped = threading.Event()
-        self._worker: Worker | None = None
+        self._running: Running | None = None
         self._snapshotting: Snapshotting | None = None
         self._signalling: Signalling | None = None
         self._configured = ConfiguredSplits()
@@ -80,7 +100,7 @@ class Host:
     def stop(self) -> None:
         """Ask for a clean stop. Any thread, and a signal handler, may call it at any time."""
         self._stopped.set()
-        for running in (self._signalling, self._snapshotting, self._worker):
+        for running in (self._signalling, self._snapshotting, self._running):
             if running is not None:
                 running.stop()
 
@@ -91,7 +111,7 @@ class Host:
 
     def measures(self) -> Iterable[Measure]:
         """Return the metrics of the current run. Any thread may ask."""
-        running = (self._worker, self._snapshotting, self._signalling)
+        running = (self._running, self._snapshotting, self._signalling)
         return [measure for each in running if each for measure in each.measures()]
 
     def run(self, *, until_idle: bool) -> tuple[str, Report | None]:
@@ -140,10 +160,6 @@ class Host:
 
     def _run_once(self, opened: OpenedJob, wanted: Wanted, *, until_idle: bool) -> Report:
         job = opened.read()
-        if checkpoint_of(job.state, job.name).spark.exists():
-            hint = "run it with --engine spark, or give it another name"
-            said = f"{job.name} runs on Spark, whose checkpoint has its position"
-            raise ConfigError([Problem("job", said, hint)])
         os.chdir(job.directory)  # To which the paths in options are relative.
         self._has_run = True
         notes = opened.notes()
@@ -156,7 +172,28 @@ class Host:
             snapshotting.stop()
         if FORK_MARK in job.name and is_only(notes, job.name):
             return self._take_only(notes, job.name, wanted, until_idle=until_idle)
-        self._worker = Worker(
+        self._running = running = self._engine(job, wanted)
+        if self._stopped.is_set():
+            running.stop()
+        if not until_idle:
+            self._signalling = signalling = Signalling(job, self._log)
+            with snapshotting.beside(), signalling.beside(notes.store(job.name).job_key()):
+                return running.run(notes, until_idle=False)
+        report = running.run(notes, until_idle=True)
+        if report.outcome is not Outcome.ENDED or report.failures:
+            return report
+        return replace(report, failures=snapshotting.finish(notes))
+
+    def _as_worker(self, job: Job, wanted: Wanted) -> Worker:
+        """Return a worker, unless Spark runs the job, or has delivered more than the store says.
+
+        Raises:
+            JobBusyError: Spark runs it.
+            ConfigError: it is Spark's to continue.
+
+        """
+        refuse_stream(job)
+        return Worker(
             job,
             log=self._log,
             wanted=wanted,
@@ -164,16 +201,6 @@ class Host:
             new_state=self._new_state,
             resumes=resumes_of,
         )
-        if self._stopped.is_set():
-            self._worker.stop()
-        if not until_idle:
-            self._signalling = signalling = Signalling(job, self._log)
-            with snapshotting.beside(), signalling.beside(notes.store(job.name).job_key()):
-                return self._worker.run(notes, until_idle=False)
-        report = self._worker.run(notes, until_idle=True)
-        if report.outcome is not Outcome.ENDED or report.failures:
-            return report
-        return replace(report, failures=snapshotting.finish(notes))
 
     def _take_only(self, notes: NoteCopy, job: str, wanted: Wanted, *, until_idle: bool) -> Report:
         """Take the snapshots of a job without live changes, until something else is wanted."""

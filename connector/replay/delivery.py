@@ -16,6 +16,7 @@ import structlog
 from headrace.connector.control.jobs import JobText
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.configured import configured
+from headrace.connector.foundation.confinement import Bounds
 from headrace.connector.foundation.job_file import RuntimeConfig
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.sending import Sending
@@ -265,24 +266,30 @@ def check_suffix(sink: Sink | type[Sink], suffix: str, *, hint: str) -> None:
 
 @contextlib.contextmanager
 def sink_and_encoder(
-    given: Mapping[str, Any], run: str, origin: Origin
+    given: Mapping[str, Any], run: str, origin: Origin, bounds: Bounds | None = None
 ) -> Iterator[tuple[Sink, Encoder]]:
-    """Create the sink of a job file's section `sink`, and an encoder for it.
+    """Create the sink of a section `sink`, and an encoder for it.
 
-    *origin* is the origin of the source whose records are encoded.
+    *origin* is the origin of the source whose records are encoded, *bounds* are those of a sink
+    that a statement created.
     """
     with tempfile.TemporaryDirectory(prefix="headrace-replay-") as folder:
-        job, context = sink_job(given, run, Path(folder))
+        job, context = sink_job(given, run, Path(folder), bounds=bounds)
         sink: Sink = made_sink(job, context)
         with contextlib.closing(encoder_of(job, context, sink, origin)) as encoder:
             yield sink, encoder
 
 
 def sink_job(
-    given: Mapping[str, Any], name: str, folder: Path, runtime: RuntimeConfig | None = None
+    given: Mapping[str, Any],
+    name: str,
+    folder: Path,
+    runtime: RuntimeConfig | None = None,
+    *,
+    bounds: Bounds | None = None,
 ) -> tuple[Job, Context]:
     """Return a job with only the sink of a job file's section `sink`; its state is in *folder*."""
-    plugin, config = configured("sink", given)
+    plugin, config = configured("sink", given, bounds)
     context = Context(
         job=name,
         clock=SystemClock(),

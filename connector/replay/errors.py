@@ -57,6 +57,19 @@ class RunHaltedError(FatalError):
     code = "run_halted"
 
 
+class JobBusyError(FatalError):
+    """Another process runs this job: a worker, or Spark."""
+
+    code = "job_busy"
+    restartable = True
+
+
+class JobChangedError(RetriableError):
+    """Statements changed the job while its stream ran: the stream starts again."""
+
+    code = "job_changed"
+
+
 class SplitBusyError(FatalError):
     """The owner of a split that is to be caught up did not release it."""
 

@@ -47,7 +47,7 @@ from headrace.sources.cassandra.agent.metrics import directories, measures_of
 from headrace.sources.cassandra.agent.traces import forget, traces_of
 from headrace.sources.cassandra.columns.column_types import table_type
 from headrace.sources.cassandra.columns.from_avro import typed_values
-from headrace.sources.cassandra.config import KEEP, CassandraConfig, warnings_of
+from headrace.sources.cassandra.config import CassandraConfig, warnings_of
 from headrace.sources.cassandra.encode.list_modes import READ
 from headrace.sources.cassandra.encode.origin import ORIGIN
 from headrace.sources.cassandra.job_options import JobOptions
@@ -288,14 +288,6 @@ class CassandraSource(
             return replace(begun, markers={node: marker}, manifests=manifests)
 
         return [(None if first == START else at(first), at(last)) for first, last in cut]
-
-    @classmethod
-    def only_for_workers(cls, config: CassandraConfig) -> Sequence[Problem]:
-        """Return that segments are not disposed of."""
-        if config.disposal == KEEP:
-            return ()
-        hint = "run it without --engine spark, or leave that out"
-        return [Problem("disposal", "on Spark segments are kept only", hint)]
 
     def cut(self, parts: int) -> None:
         """Cut the ring into *parts* parts, regardless of the configuration."""

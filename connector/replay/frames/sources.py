@@ -321,7 +321,7 @@ def spec_of(options: Mapping[str, str]) -> SourceSpec:
 
     """
     if "job" in options:
-        text = job_text(Path(options["job"]).absolute())
+        text = job_text(Path(options["job"]).absolute(), options.get("name"))
         return SourceSpec.of_job(text)
     if "path" not in options:
         hint = "load() the folder that has a folder for each node; or give the path of a job file"

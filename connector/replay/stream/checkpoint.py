@@ -19,11 +19,18 @@ import msgspec
 
 from headrace.connector.control.jobs import JobText
 from headrace.connector.foundation.files import write_durably
-from headrace.connector.replay.errors import RunBusyError
+from headrace.connector.replay.errors import JobBusyError
 from headrace.connector.stores import Counters, Loss, StateLostError, TableCounts, add_counters
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.plugins import EncodedPosition, MissingRequirementError, RecordSchema
+from headrace.plugins import (
+    ConfigError,
+    Document,
+    EncodedPosition,
+    MissingRequirementError,
+    Problem,
+    RecordSchema,
+)
 
 # A place in the source, as Spark stores it. Any: JSON.
 Offset = Mapping[str, Any]
@@ -41,6 +48,21 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     head: bytes | None
     chunks: dict[str, bytes]
     counters: dict[str, TableCounts] = {}
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """Where the first batch of a checkpoint starts; `seqs` are the commits of splits before it.
+
+    Each committed batch is one commit more of each split in the job's store. `offset` is None in a
+    checkpoint of an earlier release.
+    """
+
+    offset: dict[str, Any] | None
+    seqs: dict[str, int]
+
+    def seq_after(self, split: str, batch: int) -> int:
+        """Return the number of the commit of *split* at the end of *batch*; -1: at the start."""
+        return self.seqs.get(split, 0) + batch + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +135,14 @@ class Checkpoint:
         self.lost = folder / "dead-letters"
         self._schemas = folder / "schemas"
         self._delivered = folder / "delivered"
+        self._begun = folder / "begun"
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Prevent other drivers from running the job during the block.
 
         Raises:
-            RunBusyError: another driver runs it.
+            JobBusyError: another driver runs it.
             MissingRequirementError: the folder cannot be written.
 
         """
@@ -135,14 +158,86 @@ class Checkpoint:
             except OSError as error:
                 hint = "one driver at a time: stop the other one"
                 said = "another process runs this job on Spark"
-                raise RunBusyError(said, place=str(self.folder), hint=hint) from error
+                raise JobBusyError(said, place=str(self.folder), hint=hint) from error
             yield
 
-    def set_aside(self, name: str, losses: Sequence[Loss]) -> None:
-        """Store records that could not be delivered, a line of JSON each; replaces *name*."""
-        if losses:
-            content = b"".join(msgspec.json.encode(loss) + b"\n" for loss in losses)
-            _write(self.lost / f"{name}.jsonl", content)
+    def is_running(self) -> bool:
+        """Say whether a driver runs the job, as far as this machine can tell."""
+        if not self.folder.exists():
+            return False
+        try:
+            with self.running():
+                return False
+        except JobBusyError:
+            return True
+
+    def begin(self, offset: Offset, known: Mapping[str, Known], seqs: Mapping[str, int]) -> None:
+        """Start over at *offset*, with what each split has *known*; what was before is removed.
+
+        If the process dies meanwhile, call it again.
+        """
+        for folder in (self.spark, self.lost, self._delivered):
+            if folder.exists():
+                shutil.rmtree(folder)
+        for split, each in known.items():
+            self.states.store(offset, split, each)
+        self.note_begun(Begun(dict(offset), dict(seqs)))
+
+    def note_begun(self, begun: Begun) -> None:
+        """Store where the checkpoint starts."""
+        _write(self._begun, msgspec.json.encode(begun))
+
+    def begun(self) -> Begun | None:
+        """Return where it starts; None if it has not started, or an earlier release made it.
+
+        Raises:
+            StateLostError: it cannot be read.
+
+        """
+        try:
+            return msgspec.json.decode(self._begun.read_bytes(), type=Begun)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError) as error:
+            said = f"where the first batch starts cannot be read: {error}"
+            raise StateLostError(said, place=str(self._begun), hint=_WHOLE) from error
+
+    def set_aside(self, batch: int, part: int, stage: str, losses: Sequence[Loss]) -> None:
+        """Store what a *stage* of a task could not deliver, a line of JSON each. Safe to repeat."""
+        content = b"".join(msgspec.json.encode(loss) + b"\n" for loss in losses)
+        path = self.lost / f"{batch}-{part}-{stage}.jsonl"
+        if content:
+            _write(path, content)
+        else:  # An earlier attempt may have had some.
+            path.unlink(missing_ok=True)
+
+    def losses(self, batch: int) -> Mapping[int, Sequence[Loss]]:
+        """Return what the batches up to *batch* could not deliver, by the index of the split.
+
+        Raises:
+            StateLostError: some of it cannot be read.
+
+        """
+        found: dict[int, list[Loss]] = {}
+        for path in self._set_aside(batch):
+            try:
+                lines = path.read_bytes().splitlines()
+                read = [msgspec.json.decode(line, type=Loss) for line in lines]
+            except (OSError, msgspec.MsgspecError) as error:
+                said = f"records that could not be delivered cannot be read: {error}"
+                raise StateLostError(said, place=str(path), hint=_WHOLE) from error
+            found.setdefault(_numbers(path)[1], []).extend(read)
+        return found
+
+    def forget_losses(self, batch: int) -> None:
+        """Delete what `losses` returns: the job's store has it."""
+        for path in self._set_aside(batch):
+            path.unlink(missing_ok=True)
+
+    def _set_aside(self, batch: int) -> Sequence[Path]:
+        """Return the files of the batches up to *batch*, in their order."""
+        paths = sorted(self.lost.glob("[0-9]*-*.jsonl"), key=lambda p: (_numbers(p), p.name))
+        return [path for path in paths if _numbers(path)[0] <= batch]
 
     def committed(self) -> tuple[int, Offset] | None:
         """Return the number of the last batch that Spark committed and its end, if there is one.
@@ -224,6 +319,29 @@ def checkpoint_of(state: Path, job: str) -> Checkpoint:
     return Checkpoint(state.with_name(state.name + SUFFIX) / quote(job, safe=""))
 
 
+def refuse_stream(job: Job) -> None:
+    """Return if a worker may run *job*: Spark does not, and the store has what it committed.
+
+    Raises:
+        JobBusyError: Spark runs it.
+        ConfigError: Spark committed more than it copied into the store.
+
+    """
+    checkpoint = checkpoint_of(job.state, job.name)
+    if checkpoint.is_running():
+        hint = "one at a time: stop it first"
+        raise JobBusyError("Spark runs it", place=f"job {job.name}", hint=hint)
+    if (committed := checkpoint.committed()) is None:
+        return
+    begun = checkpoint.begun() or Begun(None, {})
+    with contextlib.closing(job.open_store()) as store:
+        states = store.states()
+    if not states or any(s.seq < begun.seq_after(s.split, committed[0]) for s in states):
+        hint = "run it once with --engine spark --until-idle; then a worker can continue"
+        said = f"{job.name} runs on Spark, whose checkpoint has its position"
+        raise ConfigError([Problem("job", said, hint)])
+
+
 def known_schemas(job: JobText | Job) -> Mapping[bytes, RecordSchema]:
     """Return the schemas that the job's state knows, or its checkpoint on Spark, by their ids."""
     found = [*checkpoint_of(job.state, job.name).schemas()]
@@ -245,6 +363,12 @@ def _unwritable(path: Path, error: OSError) -> MissingRequirementError:
     hint = "the folder of the job's state must be one that every task may write"
     said = f"cannot be written: {error.strerror}"
     return MissingRequirementError(said, place=str(path), hint=hint)
+
+
+def _numbers(path: Path) -> tuple[int, int]:
+    """Return the batch and the part of a file with losses."""
+    batch, part, _ = path.name.split("-", 2)
+    return int(batch), int(part)
 
 
 def _text(offset: Offset) -> str:

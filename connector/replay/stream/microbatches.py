@@ -75,7 +75,10 @@ class Course:
         self._ends = False
 
     def initial(self) -> Offset:
-        """Return the start of the first batch, and store it as the state of every split."""
+        """Return the start of the first batch, where the state of every split is stored."""
+        begun = self._checkpoint.begun()
+        if begun is not None and begun.offset is not None:
+            return begun.offset
         with inside(self._spec.directory):
             source = self._source()
             splits = source.plan()

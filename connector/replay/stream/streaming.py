@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTr
 from headrace.connector.control.jobs import JobText, job_text, read_job
 from headrace.connector.replay.columns import encoded_rows, sink_batch
 from headrace.connector.replay.delivery import sink_and_encoder
-from headrace.connector.replay.errors import bad_option
+from headrace.connector.replay.errors import JobChangedError, bad_option
 from headrace.connector.replay.sending import Sending
 from headrace.connector.replay.shards import SourceSpec, encode_with_retries, inside, origin_of
 from headrace.connector.replay.stream.checkpoint import Checkpoint, Offset, checkpoint_of
@@ -31,6 +31,9 @@ from headrace.connector.replay.stream.microbatches import ALL_BYTES, Course, Par
 from headrace.connector.runtime.failures.tolerance import ErrorPolicy, NotToleratedError
 from headrace.connector.runtime.splits.ledger import tally
 from headrace.connector.stores import Counters, Loss, TableCounts
+from headrace.connector.stores.job import state_of
+from headrace.connector.stores.open_control_store import open_notes
+from headrace.connector.stores.target_state import Board
 from headrace.plugins import NumberPosition, RecordBatch, Sink
 
 if TYPE_CHECKING:
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
 
 AS_SINK: Final = "sink"
 BATCH_BYTES: Final = 128 * 1024 * 1024
-_OPTIONS: Final = ("job", "name", "format", "batch_bytes")
+_OPTIONS: Final = ("job", "name", "generation", "format", "batch_bytes")
 _BATCH: Final = "streaming.sql.batchId"  # As Spark tells its tasks.
 
 
@@ -103,7 +106,7 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         origin = origin_of(text.source)
         with (
             inside(str(text.directory)),
-            sink_and_encoder(text.sink, text.name, origin) as made,
+            sink_and_encoder(text.sink, text.name, origin, text.bounds) as made,
         ):
             sink, encoder = made
             aside = _Aside(checkpoint, sink, "read")
@@ -116,10 +119,10 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 counters, losses = tally(encoded, place)
                 for loss in losses:
                     aside.take(loss)
-                aside.keep()
                 reading.count({t: replace(c, delivered=0) for t, c in counters.items()})
                 if len(encoded):
                     yield sink_batch(encoded, origin)
+            aside.keep()
 
     def commit(self, end: Offset) -> None:
         """Delete the state before *end*."""
@@ -170,7 +173,7 @@ class SinkStream(DataSourceStreamArrowWriter):
         text = self._text
         with (
             inside(str(text.directory)),
-            sink_and_encoder(text.sink, text.name, origin_of(text.source)) as made,
+            sink_and_encoder(text.sink, text.name, origin_of(text.source), text.bounds) as made,
         ):
             sink, encoder = made
             aside = _Aside(self._checkpoint, sink, "write")
@@ -193,9 +196,8 @@ class _Aside:
     def __init__(self, checkpoint: Checkpoint, sink: Sink, stage: str) -> None:
         self._checkpoint = checkpoint
         self._policy = ErrorPolicy.of(sink.config, retry_ms_max=0)
-        self._name = f"{_task()}-{stage}"
+        self._place = (*_task(), stage)
         self._losses: list[Loss] = []
-        self._kept = 0
 
     def take(self, loss: Loss) -> None:
         """Remember a loss. Raises NotToleratedError if losses are not allowed."""
@@ -204,18 +206,16 @@ class _Aside:
         self._losses.append(loss)
 
     def keep(self) -> None:
-        """Store the losses."""
-        if len(self._losses) > self._kept:
-            self._checkpoint.set_aside(self._name, self._losses)
-            self._kept = len(self._losses)
+        """Store the losses; those of an earlier attempt are replaced."""
+        self._checkpoint.set_aside(*self._place, self._losses)
 
 
-def _task() -> str:
-    """Return a name of the task that all its attempts share, and no other task."""
+def _task() -> tuple[int, int]:
+    """Return the batch and the part of the task, which all its attempts share."""
     context = TaskContext.get()
     if context is None:
-        return "0-0"
-    return f"{context.getLocalProperty(_BATCH)}-{context.partitionId()}"
+        return 0, 0
+    return int(context.getLocalProperty(_BATCH) or 0), context.partitionId()
 
 
 def _size_of(text: str) -> int:
@@ -228,5 +228,23 @@ def _job_of(options: Mapping[str, str]) -> tuple[Path, JobText, Checkpoint]:
     if "job" not in options:
         raise bad_option("job", "is required", "the job file whose source or sink is meant")
     path = Path(options["job"]).absolute()
-    text = job_text(path, options.get("name"))
+    asked = options.get("generation")
+    text = job_text(path, options.get("name")) if asked is None else _text_of(path, options, asked)
     return path, text, checkpoint_of(text.state, text.name)
+
+
+def _text_of(path: Path, options: Mapping[str, str], generation: str) -> JobText:
+    """Return the job as statements define it in *generation*.
+
+    Raises:
+        JobChangedError: by now they define it otherwise.
+
+    """
+    place, name = state_of(path, options.get("name"))
+    with closing(open_notes(place, create=False)) as notes, notes.snapshot():
+        text = job_text(path, name, notes=notes)
+        now = Board(notes).wanted(name).generation
+    if str(now) != generation:
+        said = f"statements changed it: found generation {now}, expected {generation}"
+        raise JobChangedError(said, place=f"job {text.name}", hint="the stream is started again")
+    return text

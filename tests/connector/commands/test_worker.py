@@ -212,6 +212,14 @@ def test_refused(tmp_path: Path, text: str, message: str) -> None:
         worker_main([str(file)])
 
 
+def test_one_driver_for_each_job(tmp_path: Path) -> None:
+    """On Spark several pumps are refused: they would be drivers of the same stream."""
+    file = tmp_path / "worker.yaml"
+    file.write_text("state: state.db\nsource: {plugin: files, path: x}\n")
+    with pytest.raises(ConfigError, match="--pumps: on Spark a job has one driver, found 2"):
+        worker_main([str(file), "--engine", "spark", "--pumps", "2"])
+
+
 def test_a_worker_of_a_state_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,6 +59,11 @@ class GapJob:
         del self._document["sink"]
         self.path.write_text(yaml.safe_dump(self._document))
 
+    def leave_name(self) -> None:
+        """Leave the name of the job to who runs it, as in the file of a worker."""
+        del self._document["job"]
+        self.path.write_text(yaml.safe_dump(self._document))
+
     def deliver(self, sink: Mapping[str, object], runtime: Mapping[str, object]) -> None:
         """Deliver to another sink, with these options of the runtime."""
         self._document |= {"sink": dict(sink), "runtime": dict(runtime)}

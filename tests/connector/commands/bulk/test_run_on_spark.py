@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from headrace.connector.commands.bulk.run_on_spark import failure_of
-from headrace.connector.replay.errors import RunBusyError
+from headrace.connector.replay.errors import JobBusyError
 from headrace.connector.replay.stream.checkpoint import checkpoint_of
 from helpers.logs.gap_jobs import GapJob
 
@@ -24,13 +24,11 @@ def on_spark(job: GapJob, *arguments: str) -> int:
     return job.call("run", "--engine", "spark", "--master", "no such master", *arguments)
 
 
-@pytest.mark.parametrize(
-    "arguments", [("--summary-json", "s"), ("--metrics", "h:1"), ("--batch-bytes", "0")]
-)
+@pytest.mark.parametrize("arguments", [("--metrics", "h:1"), ("--batch-bytes", "0")])
 def test_arguments(
     job: GapJob, capsys: pytest.CaptureFixture[str], arguments: tuple[str, str]
 ) -> None:
-    """Options of workers, and batches of 0 bytes, are refused."""
+    """A metrics address that is none, and batches of 0 bytes, are refused."""
     assert 2 == on_spark(job, *arguments)
     assert f"{arguments[0]}: " in capsys.readouterr().err
 
@@ -38,9 +36,6 @@ def test_arguments(
 @pytest.mark.parametrize(
     ("section", "options", "said"),
     [
-        ("source", {"disposal": "delete"}, "source.disposal: on Spark segments are kept only"),
-        ("sink", {"errors.deadletterqueue.topic.name": "t"}, "no topic for dead letters"),
-        ("sink", {"errors.budget.records": 1}, "errors.budget.records: is not counted on Spark"),
         (
             "sink",
             {"plugin": "kafka", "path": None, "topic": "t", "bootstrap.servers": "h:1"}
@@ -72,16 +67,27 @@ def test_what_is_left_to_workers(
     assert not (job.folder / "out.jsonl").exists()
 
 
-def test_a_job_is_a_workers_or_sparks(job: GapJob, capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither continues the other's job: it would not know what was delivered."""
-    assert 0 == job.run()
-    assert 2 == on_spark(job)
-    assert "a worker ran orders" in capsys.readouterr().err
+def test_a_worker_does_not_run_what_spark_is_ahead_in(
+    job: GapJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A worker would deliver again what Spark committed, and did not copy into the state yet."""
+    folder = checkpoint_of(job.folder / "state.db", "orders").spark
+    for kind in ("offsets", "commits"):
+        (folder / kind).mkdir(parents=True)
+        (folder / kind / "0").write_text('v1\n{"parts": [], "rested_ms": 0}')
 
-    job.path.write_text(job.path.read_text().replace("job: orders", "job: streamed"))
-    checkpoint_of(job.folder / "state.db", "streamed").spark.mkdir(parents=True)
     assert 2 == job.run()
-    assert "streamed runs on Spark" in capsys.readouterr().err
+    assert "orders runs on Spark" in capsys.readouterr().err
+
+
+def test_a_worker_does_not_run_beside_spark(
+    job: GapJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While a driver runs the job, a worker is refused."""
+    with checkpoint_of(job.folder / "state.db", "orders").running():
+        assert 1 == job.run()
+
+    assert "error [job_busy]: job orders: Spark runs it" in capsys.readouterr().err
 
 
 def test_one_driver_at_a_time(job: GapJob, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +96,7 @@ def test_one_driver_at_a_time(job: GapJob, capsys: pytest.CaptureFixture[str]) -
     with checkpoint.running():
         assert 1 == on_spark(job)
 
-    assert RunBusyError.code in capsys.readouterr().err
+    assert JobBusyError.code in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

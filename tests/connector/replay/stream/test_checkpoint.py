@@ -22,7 +22,7 @@ def counted(delivered: int) -> TableCounts:
 
 WRITES: list[Callable[[Checkpoint], object]] = [
     lambda c: c.states.store(OFFSET, "a", Known(EncodedPosition(b"1", {}))),
-    lambda c: c.set_aside("0-1", [LOSS]),
+    lambda c: c.set_aside(0, 1, "read", [LOSS]),
     lambda c: c.count_delivered(0, [{"ks.t": counted(1)}]),
     lambda c: c.keep_schemas([sample_records(1)[0].schema]),
 ]

@@ -1,91 +1,43 @@
 """Micro-batches without Spark, called as Spark calls them: plan, read, write, commit."""
 
 import json
-import pickle
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 import yaml
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from headrace.connector.commands.cli import main
-from headrace.connector.control.jobs import job_text
+from headrace.connector.hosting.host import Host
 from headrace.connector.replay.columns import encoded_rows, sink_batch
 from headrace.connector.replay.errors import LogShortError
-from headrace.connector.replay.frames.sources import SegmentSource
 from headrace.connector.replay.frames.topics import SinkTarget
-from headrace.connector.replay.shards import SourceSpec
-from headrace.connector.replay.stream.checkpoint import Known, Offset, States, checkpoint_of
-from headrace.connector.replay.stream.stream_books import StreamMeasures
+from headrace.connector.replay.stream.checkpoint import Known, Offset, States
 from headrace.connector.replay.stream.streaming import Delivered, SegmentStream, SinkStream
 from headrace.connector.runtime.failures.tolerance import NotToleratedError
 from headrace.connector.stores import StateLostError
 from headrace.plugins import NO_ORIGIN, ConfigError, EncodedRecords, HeadraceError
 from helpers.logs.gap_jobs import GapJob
+from helpers.streams.by_hand import ByHand as Stream
+from helpers.streams.by_hand import HandQuery, engine_by_hand, run_by_hand
+
+if TYPE_CHECKING:
+    from headrace.plugins.metrics import Sample
 
 
-class ByHand:
-    """A stream without Spark; it keeps the committed offset, as a checkpoint does."""
+class ByHand(Stream):
+    """A stream of a job over forged logs."""
 
     def __init__(self, job: GapJob, *, batch_bytes: int = 1) -> None:
         """Start without a checkpoint."""
-        self.options = {"job": str(job.path), "format": "sink", "batch_bytes": str(batch_bytes)}
-        self.reader = self.started()
-        self.at: Offset = self.reader.initialOffset()
-        self.batches = 0
-        self.folder = job.folder / "state.db.spark" / "orders"
-
-    def started(self) -> SegmentStream:
-        """Return the stream that Spark makes when a query starts."""
-        return SegmentSource(self.options).streamReader(StructType())
-
-    def begin_again(self) -> None:
-        """Restart, as after a crash."""
-        self.reader.stop()
-        self.reader = self.started()
-
-    def next_end(self) -> Offset:
-        """Return the end of the next batch, as Spark stores it."""
-        end = self.reader.latestOffset(self.at, self.reader.getDefaultReadLimit())
-        kept: Offset = json.loads(json.dumps(end))
-        return kept
-
-    def deliver(self, end: Offset) -> None:
-        """Read and write a batch, each part as a task on another machine does."""
-        settled = []
-        for partition in self.reader.partitions(self.at, end):
-            reader, mine = pickle.loads(pickle.dumps((self.started(), partition)))  # noqa: S301 (our own)
-            writer = SinkStream({"job": self.options["job"]})
-            settled.append(writer.write(reader.read(mine)))
-        SinkStream({"job": self.options["job"]}).commit(list(settled), self.batches)
-        self.log("offsets", json.dumps(end))
-
-    def step(self) -> bool:
-        """Take a batch; return whether there was one."""
-        end = self.next_end()
-        if end == self.at:
-            return False
-        self.reader.commit(self.at)
-        self.deliver(end)
-        self.log("commits", "{}")
-        self.at = end
-        self.batches += 1
-        return True
-
-    def log(self, kind: str, line: str) -> None:
-        """Write a batch into the checkpoint, as Spark does."""
-        path = self.folder / "offsets" / kind / str(self.batches)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"v1\n{line}")
-
-    def run(self) -> None:
-        """Take all batches."""
-        while self.step():
-            assert self.batches < 100
+        folder = job.folder / "state.db.spark" / "orders"
+        super().__init__(job.path, folder, batch_bytes=batch_bytes)
 
 
 @pytest.fixture
@@ -123,10 +75,8 @@ def test_books(job: GapJob, batch_bytes: int) -> None:
     """`headrace verify` checks Spark's commits by the same books as a worker's (I3)."""
     job.change(splits=2)
     stream = ByHand(job, batch_bytes=batch_bytes)
-    end = stream.next_end()
-    stream.deliver(end)
-    stream.begin_again()  # A repeated batch counts once.
-    stream.run()
+    stream.deliver(stream.next_end())  # A repeated batch counts once.
+    assert len(EXPECTED) == run_by_hand(job.path, batch_bytes=batch_bytes)
     on_spark = job.verified()
     job.path.write_text(job.path.read_text().replace("job: orders", "job: others"))
     assert 0 == job.run()
@@ -141,7 +91,7 @@ def test_the_sink_is_compared_with_the_books(
     job: GapJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`headrace verify --sink` finds what Spark's tasks delivered, and misses what is gone."""
-    ByHand(job).run()
+    run_by_hand(job.path)
     sink = job.verified("--sink")["sink"]
     (table,) = sink["tables"].values()
     assert (len(EXPECTED), 0, 0) == (table["found"], table["missing"], sink["unreadable"])
@@ -169,7 +119,8 @@ def test_books_that_differ(job: GapJob, capsys: pytest.CaptureFixture[str]) -> N
     """Records that are lost between reading and writing appear in the books."""
     stream = ByHand(job, batch_bytes=1 << 40)
     stream.step()
-    SinkStream({"job": stream.options["job"]}).commit([Delivered({})], 0)
+    SinkStream(stream.of_job).commit([Delivered({})], 0)
+    run_by_hand(job.path)
 
     assert 4 == job.call("verify")
     assert "[books_differ]: " in capsys.readouterr().err
@@ -177,25 +128,33 @@ def test_books_that_differ(job: GapJob, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_measures(job: GapJob) -> None:
     """The driver reports its batches, and the books of the last commit."""
-    text, stream = job_text(job.path, None), ByHand(job)
-    spec = SourceSpec(given=dict(text.source), directory=str(job.folder), job=text.name)
-    measures = StreamMeasures(spec, bytes(16), checkpoint_of(text.state, text.name))
-    measures.look()
-    before = {each.name for each in measures.all()}
-    stream.run()
-    measures.note(len(EXPECTED), 1_500)
-    measures.look()
+    found: dict[str, Sequence[Sample]] = {}
+    before: set[str] = set()
+    host: Host
 
-    found = {each.name: each.samples for each in measures.all()}
+    def look(query: HandQuery) -> None:
+        before.update(each.name for each in host.measures())
+        stop = query.stop
+
+        def stopped() -> None:
+            found.update({each.name: each.samples for each in host.measures()})
+            stop()
+
+        query.stop = stopped  # type: ignore[method-assign]
+
+    engine = engine_by_hand(seen=look)
+    host = Host(job.path, log=structlog.stdlib.get_logger(), engine=engine)
+    host.run(until_idle=True)
+
     fates = {labels["fate"]: count for labels, count in found["headrace_changes_total"]}
     assert 3 == len(before)
-    assert (({}, len(EXPECTED)),) == found["headrace_micro_batch_records_total"]
+    assert [({}, len(EXPECTED))] == [*found["headrace_micro_batch_records_total"]]
     assert (len(EXPECTED), len(EXPECTED)) == (fates["cut"], fates["delivered"])
     assert {0} == {count for _, count in found["headrace_books_differ"]}
     assert {0} == {count for _, count in found["headrace_backlog_bytes"]}
 
 
-def test_books_that_are_gone(job: GapJob, capsys: pytest.CaptureFixture[str]) -> None:
+def test_books_that_are_gone(job: GapJob) -> None:
     """A checkpoint without the books of what was delivered is refused."""
     stream = ByHand(job)
     stream.step()
@@ -203,8 +162,8 @@ def test_books_that_are_gone(job: GapJob, capsys: pytest.CaptureFixture[str]) ->
 
     with pytest.raises(StateLostError, match="delivered up to batch 0"):
         stream.step()
-    assert 1 == job.call("verify")
-    assert "[state_lost]" in capsys.readouterr().err
+    with pytest.raises(StateLostError, match="delivered up to batch 0"):
+        run_by_hand(job.path)
 
 
 def without_origin(document: Mapping[str, object]) -> str:

@@ -1,0 +1,282 @@
+"""The driver of a stream, with queries by hand instead of Spark: it follows what is wanted."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from headrace.connector.control.commands import Commands
+from headrace.connector.control.running import Running
+from headrace.connector.control.status import ConnectorStatus
+from headrace.connector.foundation.states import Observed
+from headrace.connector.hosting.host import Host
+from headrace.connector.replay.errors import JobBusyError
+from headrace.connector.replay.stream.checkpoint import checkpoint_of
+from headrace.connector.stores.open_control_store import open_notes
+from headrace.plugins import ConfigError, HeadraceError
+from helpers.jobs.children import SECONDS_MAX, until
+from helpers.logs.gap_jobs import GapJob
+from helpers.streams.by_hand import HandQuery, engine_by_hand, run_by_hand
+
+T, OTHER = "forged.t", "forged.other"
+SINK = "CREATE DATA_SINK k WITH 'file://out.jsonl';"
+SOURCE = f"CREATE DATA_SOURCE cdc ON TABLE {T} WITH k AND job = 'orders';"
+SECOND = f"CREATE DATA_SOURCE cdc ON TABLE {OTHER} WITH k AND job = 'orders';"
+
+
+class Driven:
+    """A job of statements, run by a driver on a thread."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make sink and source."""
+        self.job = GapJob(folder)
+        self.job.from_statements()
+        self.job.execute(SINK + SOURCE)
+        self.queries: list[HandQuery] = []
+        self.error: HeadraceError | None = None
+
+    @contextlib.contextmanager
+    def running(self, seen: Callable[[HandQuery], object] = id) -> Iterator[None]:
+        """Run it during the block."""
+
+        def begun(query: HandQuery) -> None:
+            self.queries.append(query)
+            seen(query)
+
+        engine = engine_by_hand(until_idle=False, seen=begun)
+        host = Host(self.job.path, log=structlog.stdlib.get_logger(), engine=engine)
+
+        def run() -> None:
+            try:
+                host.run(until_idle=False)
+            except HeadraceError as error:
+                self.error = error
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield
+        finally:
+            host.stop()
+            thread.join(SECONDS_MAX)
+            assert not thread.is_alive()
+
+    def status(self, name: str = f"cdc.{T}") -> ConnectorStatus:
+        """Return the status of a source."""
+        with contextlib.closing(open_notes(self.job.folder / "state.db")) as notes:
+            return Commands(notes).status(name)
+
+    def is_seen(self, state: Observed, name: str = f"cdc.{T}") -> Callable[[], bool]:
+        """Return whether a source is in *state*, to be asked again and again."""
+        return lambda: self._lives() and self.status(name).state is state
+
+    def has(self, *rows: int) -> Callable[[], bool]:
+        """Return whether the sink has exactly these rows, to be asked again and again."""
+        out = self.job.folder / "out.jsonl"
+        return lambda: self._lives() and out.exists() and sorted(rows) == self.job.rows()
+
+    def _lives(self) -> bool:
+        if self.error is not None:
+            raise self.error
+        return True
+
+
+@pytest.fixture
+def driven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driven:
+    """Return such a job."""
+    monkeypatch.chdir(tmp_path)
+    return Driven(tmp_path)
+
+
+def test_status_and_stops(driven: Driven) -> None:
+    """It is seen running; STOP ends the query and gives back the leases, RESUME continues."""
+    driven.job.log(1, range(3))
+    with driven.running():
+        until(driven.has(*range(3)), "the first changes never came")
+        until(driven.is_seen(Observed.RUNNING), "it was never seen to run")
+        assert ["1-of-2", "2-of-2"] == [each.split for each in driven.status().splits]
+        driven.job.execute(f"STOP DATA_SOURCE cdc ON TABLE {T}")
+        until(driven.is_seen(Observed.STOPPED), "it never stopped")
+        driven.job.log(2, range(3, 6))
+        assert not driven.queries[-1].isActive
+        driven.job.execute(f"RESUME DATA_SOURCE cdc ON TABLE {T}")
+        until(driven.has(*range(6)), "it never went on")
+
+    assert driven.error is None
+    assert Observed.UNASSIGNED is driven.status().state
+
+
+def test_pause(driven: Driven) -> None:
+    """PAUSE ends the query and keeps the leases."""
+    driven.job.log(1, range(3))
+    with driven.running():
+        until(driven.has(*range(3)), "the first changes never came")
+        driven.job.execute(f"PAUSE DATA_SOURCE cdc ON TABLE {T}")
+        until(driven.is_seen(Observed.PAUSED), "it never paused")
+        driven.job.log(2, range(3, 6))
+        owners = {split.worker for split in driven.status().splits}
+        assert 1 == len(owners)
+        assert "" not in owners
+        driven.job.execute(f"RESUME DATA_SOURCE cdc ON TABLE {T}")
+        until(driven.has(*range(6)), "it never went on")
+
+
+def test_a_source_that_is_created_while_it_runs(driven: Driven) -> None:
+    """Changes of its table come from then on: the query starts again where it was."""
+    driven.job.log(1, range(3), others=range(10, 12))
+    with driven.running():
+        until(driven.has(*range(3)), "the first changes never came")
+        driven.job.execute(SECOND)
+        until(lambda: 2 == len(driven.queries), "the query never started again")
+        driven.job.log(2, range(3, 6), others=range(12, 14))
+        until(driven.has(*range(6), 12, 13), "the new source never delivered")
+        driven.job.execute(f"DROP DATA_SOURCE cdc ON TABLE {OTHER}")
+        until(lambda: 3 == len(driven.queries), "the query never started again")
+        driven.job.log(3, range(6, 9), others=range(14, 16))
+        until(driven.has(*range(9), 12, 13), "the source that stays never delivered")
+
+    assert driven.error is None
+
+
+def test_a_sink_that_is_altered_while_it_runs(driven: Driven) -> None:
+    """What follows goes to the new place; nothing comes twice."""
+    driven.job.log(1, range(3))
+    with driven.running():
+        until(driven.has(*range(3)), "the first changes never came")
+        driven.job.execute("ALTER DATA_SINK k WITH 'file://new.jsonl'")
+        driven.job.log(2, range(3, 6))
+        new = driven.job.folder / "new.jsonl"
+        until(lambda: new.exists() and 3 == len(new.read_text().splitlines()), "nothing moved")
+
+    assert [*range(3)] == driven.job.rows()
+
+
+def test_tasks_never_read_another_configuration(driven: Driven) -> None:
+    """A statement between the start of a query and its tasks ends it before it reads."""
+
+    def change(query: HandQuery) -> None:
+        if len(driven.queries) == 1:
+            driven.job.execute("ALTER DATA_SINK k WITH 'file://new.jsonl'")
+            driven.job.log(1, range(3))
+            assert query.batches == 0
+
+    with driven.running(seen=change):
+        new = driven.job.folder / "new.jsonl"
+        until(lambda: new.exists() and 3 == len(new.read_text().splitlines()), "nothing came")
+
+    assert driven.error is None
+    assert not (driven.job.folder / "out.jsonl").exists()
+
+
+def test_one_of_two_sources_stops(driven: Driven) -> None:
+    """It gets a job of its own, which continues on Spark where it stopped."""
+    driven.job.execute(SECOND)
+    driven.job.log(1, range(3), others=range(10, 12))
+    with driven.running():
+        until(driven.has(*range(3), 10, 11), "the first changes never came")
+        driven.job.execute(f"STOP DATA_SOURCE cdc ON TABLE {OTHER}")
+        until(driven.is_seen(Observed.STOPPED, f"cdc.{OTHER}"), "it never stopped")
+        driven.job.log(2, range(3, 6), others=range(12, 14))
+        until(driven.has(*range(6), 10, 11), "the other never went on")
+    fork = driven.status(f"cdc.{OTHER}").job
+    driven.job.execute(f"RESUME DATA_SOURCE cdc ON TABLE {OTHER}")
+
+    assert 2 == run_by_hand(driven.job.path, job=fork)
+    assert [*range(6), 10, 11, 12, 13] == driven.job.rows()
+
+
+def test_a_job_of_a_workers_file(driven: Driven) -> None:
+    """A file without a job serves every job of the statements, by name."""
+    driven.job.leave_name()
+    driven.job.log(1, range(3))
+
+    assert 3 == run_by_hand(driven.job.path, job="orders")
+
+
+def test_offsets_and_lag(driven: Driven) -> None:
+    """OFFSETS and LAG show what Spark has committed."""
+    driven.job.log(1, range(3))
+    run_by_hand(driven.job.path)
+    with contextlib.closing(open_notes(driven.job.folder / "state.db")) as notes:
+        commands = Commands(notes)
+        offsets = commands.offsets(f"cdc.{T}")
+        idle = Running(notes, commands).job_lag("orders")
+        driven.job.log(2, range(3, 6))
+        behind = Running(notes, commands).job_lag("orders")
+
+    committed = checkpoint_of(driven.job.folder / "state.db", "orders").committed()
+    assert committed is not None
+    parts = [(dict(part), dict(place)) for part, place in committed[1]["parts"]]
+    assert [
+        ({"split": s, **part}, place) for s in ("1-of-2", "2-of-2") for part, place in parts
+    ] == [(dict(each.partition), dict(each.offset or {})) for each in offsets]
+    assert {0} == {size_bytes for size_bytes, _ in idle.left.values()}
+    assert all(size_bytes > 0 for size_bytes, _ in behind.left.values())
+
+
+def test_a_position_that_is_set(driven: Driven) -> None:
+    """SET POSITION of the stopped source moves the stream; of one split it is refused by name."""
+    driven.job.log(1, range(3))
+    run_by_hand(driven.job.path)
+    driven.job.execute(f"STOP DATA_SOURCE cdc ON TABLE {T}")
+    driven.job.execute(f"ALTER DATA_SOURCE cdc ON TABLE {T} SET POSITION = 'earliest'")
+    driven.job.execute(f"RESUME DATA_SOURCE cdc ON TABLE {T}")
+    driven.job.log(2, range(3, 6))
+
+    assert 6 == run_by_hand(driven.job.path)
+    assert sorted([*range(3), *range(6)]) == driven.job.rows()
+
+
+def test_worker_and_spark_hand_over(driven: Driven) -> None:
+    """Each continues where the other ended; nothing is lost or repeated, and the books balance."""
+    driven.job.log(1, range(3))
+    assert 0 == driven.job.run()
+    driven.job.log(2, range(3, 6))
+    assert 3 == run_by_hand(driven.job.path)
+    driven.job.log(3, range(6, 9))
+    assert 0 == driven.job.run()
+    driven.job.log(4, range(9, 12))
+    assert 3 == run_by_hand(driven.job.path)
+
+    assert [*range(12)] == driven.job.rows()
+    totals = driven.job.verified("--sink")["total"]["tables"]
+    assert 12 == sum(each["delivered"] for each in totals.values())
+
+
+def test_never_both_at_once(driven: Driven) -> None:
+    """While one runs the job, the other is refused by name, and the status stays."""
+    driven.job.log(1, range(3))
+    with driven.running():
+        until(driven.is_seen(Observed.RUNNING), "it was never seen to run")
+        with pytest.raises(JobBusyError, match="Spark runs it"):
+            Host(driven.job.path, log=structlog.stdlib.get_logger()).run(until_idle=True)
+        assert Observed.RUNNING is driven.status().state
+    worker = Host(driven.job.path, log=structlog.stdlib.get_logger())
+    thread = threading.Thread(target=lambda: worker.run(until_idle=False))
+    thread.start()
+    try:
+        until(driven.is_seen(Observed.RUNNING), "the worker was never seen to run")
+        with pytest.raises(JobBusyError, match=r"process .+ runs it"):
+            run_by_hand(driven.job.path)
+        assert Observed.RUNNING is driven.status().state
+    finally:
+        worker.stop()
+        thread.join(SECONDS_MAX)
+
+
+def test_splits_at_different_places(driven: Driven) -> None:
+    """A stream cannot begin there: it is refused by name, and nothing is read."""
+    driven.job.log(1, range(3))
+    run_by_hand(driven.job.path)
+    driven.job.execute(f"STOP DATA_SOURCE cdc ON TABLE {T}")
+    driven.job.execute(
+        f"ALTER DATA_SOURCE cdc ON TABLE {T} SET POSITION = 'earliest' FOR SPLIT '1-of-2'"
+    )
+    driven.job.execute(f"RESUME DATA_SOURCE cdc ON TABLE {T}")
+
+    with pytest.raises(ConfigError, match="1-of-2 and 2-of-2 are at different places"):
+        run_by_hand(driven.job.path)
+    assert [*range(3)] == driven.job.rows()

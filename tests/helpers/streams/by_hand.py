@@ -1,0 +1,185 @@
+"""A stream without Spark: what Spark calls is called by hand, and its checkpoint is written."""
+
+import contextlib
+import json
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import structlog
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
+
+from headrace.connector.commands.bulk.run_on_spark import failure_of
+from headrace.connector.hosting.host import Engine, Host
+from headrace.connector.replay.frames.sources import SegmentSource
+from headrace.connector.replay.stream.checkpoint import Checkpoint, Offset
+from headrace.connector.replay.stream.stream_driver import StreamDriver
+from headrace.connector.replay.stream.streaming import Delivered, SegmentStream, SinkStream
+from headrace.connector.stores.job import Job
+from headrace.connector.stores.target_state import Wanted
+from headrace.plugins import HeadraceError
+
+BATCHES_MAX = 100
+PAUSE_SECONDS = 0.01  # Where there is nothing to read.
+
+
+class ByHand:
+    """A stream without Spark; it keeps the committed offset, as a checkpoint does."""
+
+    def __init__(self, path: Path, folder: Path, *, batch_bytes: int = 1, **options: str) -> None:
+        """Start without a checkpoint in *folder*; *options* are more of both ends."""
+        self.of_job = {"job": str(path), **options}
+        self.of_reader = {**self.of_job, "format": "sink", "batch_bytes": str(batch_bytes)}
+        self.folder = folder
+        self.reader = self.started()
+        self.at: Offset = self.reader.initialOffset()
+        self.batches = 0
+        self.rows = 0
+
+    def started(self) -> SegmentStream:
+        """Return the stream that Spark makes when a query starts; it asks for columns first."""
+        source = SegmentSource(self.of_reader)
+        assert "headers" in source.schema()
+        return source.streamReader(StructType())
+
+    def begin_again(self) -> None:
+        """Restart, as after a crash."""
+        self.reader.stop()
+        self.reader = self.started()
+
+    def next_end(self) -> Offset:
+        """Return the end of the next batch, as Spark stores it."""
+        end = self.reader.latestOffset(self.at, self.reader.getDefaultReadLimit())
+        kept: Offset = json.loads(json.dumps(end))
+        return kept
+
+    def deliver(self, end: Offset) -> None:
+        """Read and write a batch, each part as a task on another machine does."""
+        settled = []
+        ends = self.started(), SinkStream(self.of_job)  # Spark makes them once for a batch.
+        for part, partition in enumerate(self.reader.partitions(self.at, end)):
+            reader, writer, mine = pickle.loads(pickle.dumps((*ends, partition)))  # noqa: S301 (our own)
+            with _task(self.batches, part):
+                settled.append(writer.write(reader.read(mine)))
+        ends[1].commit(list(settled), self.batches)
+        self.rows = sum(_rows(each) for each in settled)
+        self.log("offsets", json.dumps(end))
+
+    def step(self) -> bool:
+        """Take a batch; return whether there was one."""
+        end = self.next_end()
+        if end == self.at:
+            return False
+        self.reader.commit(self.at)
+        self.deliver(end)
+        self.log("commits", "{}")
+        self.at = end
+        self.batches += 1
+        return True
+
+    def log(self, kind: str, line: str) -> None:
+        """Write a batch into the checkpoint, as Spark does."""
+        path = self.folder / "offsets" / kind / str(self.batches)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"v1\n{line}")
+
+    def run(self) -> None:
+        """Take all batches."""
+        while self.step():
+            assert self.batches < BATCHES_MAX
+
+
+class HandQuery(ByHand):
+    """A query over a stream by hand, which takes a batch each time it is waited for."""
+
+    def __init__(
+        self,
+        job: Job,
+        generation: int,
+        checkpoint: Checkpoint,
+        *,
+        until_idle: bool,
+        batch_bytes: int,
+    ) -> None:
+        """Continue the checkpoint, if there is one."""
+        assert job.file is not None
+        options = {"name": job.name, "generation": str(generation)}
+        self.until_idle = until_idle
+        super().__init__(job.file, checkpoint.folder, batch_bytes=batch_bytes, **options)
+        committed = checkpoint.committed()
+        if committed is not None:
+            self.batches, self.at = committed[0] + 1, committed[1]
+        if self.until_idle:
+            self.reader.prepareForTriggerAvailableNow()
+        self.isActive = True
+        self.status = {"isTriggerActive": False}
+        self.recentProgress: list[SimpleNamespace] = []
+
+    def awaitTermination(self, timeout: int | None = None) -> bool:  # noqa: N802 (Spark's name)
+        """Take a batch; a failure is Spark's, with the name of ours in it."""
+        del timeout
+        try:
+            found = self.step()
+        except HeadraceError as error:
+            kind = f"{type(error).__module__}.{type(error).__qualname__}"
+            raise PySparkException(f"Traceback:\n{kind}: {error}") from error
+        if found:
+            progress = SimpleNamespace(
+                batchId=self.batches - 1, numInputRows=self.rows, batchDuration=1
+            )
+            self.recentProgress.append(progress)
+        elif not self.until_idle:
+            threading.Event().wait(PAUSE_SECONDS)
+        return self.until_idle and not found
+
+    def stop(self) -> None:
+        """End."""
+        self.isActive = False
+        self.reader.stop()
+
+
+def engine_by_hand(
+    *, until_idle: bool = True, batch_bytes: int = 1, seen: Callable[[HandQuery], object] = id
+) -> Engine:
+    """Return an engine of queries by hand, each of which is shown to *seen*."""
+
+    def begin(job: Job, generation: int, checkpoint: Checkpoint) -> HandQuery:
+        query = HandQuery(
+            job, generation, checkpoint, until_idle=until_idle, batch_bytes=batch_bytes
+        )
+        seen(query)
+        return query
+
+    def engine(job: Job, wanted: Wanted) -> StreamDriver:
+        log = structlog.stdlib.get_logger()
+        return StreamDriver(job, wanted, begin, failure_of, log=log)
+
+    return engine
+
+
+def run_by_hand(path: Path, *, job: str | None = None, batch_bytes: int = 1) -> int:
+    """Run a job to the end of its logs; return how many changes were delivered."""
+    engine = engine_by_hand(batch_bytes=batch_bytes)
+    log = structlog.stdlib.get_logger()
+    _, report = Host(path, log=log, job=job, engine=engine).run(until_idle=True)
+    assert report is not None
+    return report.changes
+
+
+@contextlib.contextmanager
+def _task(batch: int, part: int) -> Iterator[None]:
+    """Let the block be a task of Spark."""
+    properties = {"streaming.sql.batchId": str(batch)}
+    task = SimpleNamespace(getLocalProperty=properties.get, partitionId=lambda: part)
+    with mock.patch.object(TaskContext, "get", return_value=task):
+        yield
+
+
+def _rows(settled: object) -> int:
+    assert isinstance(settled, Delivered)
+    return sum(each.delivered + each.dead_lettered for each in settled.counters.values())
