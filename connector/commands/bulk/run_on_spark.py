@@ -4,6 +4,7 @@ import argparse
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from importlib import import_module
 from typing import Final
 
@@ -49,18 +50,27 @@ def main(given: argparse.Namespace) -> int:
 
 @contextmanager
 def _engine(given: argparse.Namespace, log: structlog.stdlib.BoundLogger) -> Iterator[Engine]:
-    """Give what makes runs of a job on Spark, which starts with the first query."""
+    """Give what makes runs of a job on Spark, which starts with the first run."""
     with ExitStack() as stack:
-        sparks: list[SparkSession] = []
+
+        @cache
+        def spark() -> SparkSession:
+            settings = {"spark.sql.streaming.numRecentProgressUpdates": str(_KEPT_BATCHES)}
+            return stack.enter_context(session(given.master, settings))
 
         def begin(job: Job, generation: int, checkpoint: Checkpoint) -> StreamingQuery:
-            if not sparks:
-                settings = {"spark.sql.streaming.numRecentProgressUpdates": str(_KEPT_BATCHES)}
-                sparks.append(stack.enter_context(session(given.master, settings)))
-            return _begin(sparks[0], job, generation, checkpoint, given)
+            return _begin(spark(), job, generation, checkpoint, given)
 
         def engine(job: Job, wanted: Wanted) -> StreamDriver:
-            return StreamDriver(job, wanted, begin, failure_of, log=log, new_state=given.new_state)
+            return StreamDriver(
+                job,
+                wanted,
+                begin,
+                failure_of,
+                get_ready=spark,
+                log=log,
+                new_state=given.new_state,
+            )
 
         yield engine
 

@@ -245,6 +245,7 @@ class StreamCommits:
         with self._notes.transaction():  # A fork in between would begin at different places.
             for refused in self._store.commit(commits).values():
                 raise refused
+        crash.reached("stream_copied")
         for commit in commits:
             self._states[commit.split] = SplitState(
                 split=commit.split,

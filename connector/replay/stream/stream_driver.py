@@ -118,11 +118,16 @@ class StreamDriver:
         begin_query: Begin,
         failure: Failure,
         *,
+        get_ready: Callable[[], object],
         log: structlog.stdlib.BoundLogger,
         new_state: bool = False,
     ) -> None:
-        """Open nothing yet. *wanted* is the target state before *job* was read."""
+        """Open nothing yet. *wanted* is the target state before *job* was read.
+
+        *get_ready* is called before the leases are claimed: what takes long would let them expire.
+        """
         self._job, self._wanted, self._new_state = job, wanted, new_state
+        self._get_ready = get_ready
         self._begin_query, self._failure = begin_query, failure
         self._log = log.bind(job=job.name)
         self._clock = SystemClock()
@@ -175,6 +180,7 @@ class StreamDriver:
             begin(job, source)
             commits = StreamCommits(job, notes, source, self._checkpoint, plan=plan, log=log)
             done, outcome = _Batches(), Outcome.ENDED
+            self._get_ready()
             log.info("started", engine="spark", until_idle=until_idle)
             with commits.held(sink):
                 self._measures = StreamMeasures(source)

@@ -157,7 +157,7 @@ def engine_by_hand(
 
     def engine(job: Job, wanted: Wanted) -> StreamDriver:
         log = structlog.stdlib.get_logger()
-        return StreamDriver(job, wanted, begin, failure_of, log=log)
+        return StreamDriver(job, wanted, begin, failure_of, get_ready=list, log=log)
 
     return engine
 

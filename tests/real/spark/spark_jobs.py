@@ -7,7 +7,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +44,14 @@ def ring_job(folder: Path, job: str, sink: Mapping[str, object], **source: objec
         "sink": dict(sink),
     }
     path.write_text(yaml.safe_dump(given))
+    return path
+
+
+def worker_file(path: Path) -> Path:
+    """Write the file of a worker over the ring, in four splits, and return it."""
+    source = {"plugin": "cassandra", **options(), "splits": 4}
+    runtime = {"restart_pause_seconds": 0.1}
+    path.write_text(yaml.safe_dump({"state": "state.db", "source": source, "runtime": runtime}))
     return path
 
 
@@ -109,6 +118,31 @@ def late_python(folder: Path, module: str) -> Path:
     found.write_text(f'#!/bin/sh\n{met_now}\nexec {sys.executable} "$@"\n')
     found.chmod(0o755)
     return found
+
+
+@contextmanager
+def living(command: list[str], log: Path) -> Iterator[Callable[[Callable[[], bool]], None]]:
+    """Run a command during the block, which gets what waits for a condition; then end it."""
+    with log.open("w") as told_here:
+        child = subprocess.Popen(  # noqa: S603 (our own interpreter)
+            headrace(command), stdout=told_here, stderr=told_here, start_new_session=True
+        )
+
+        def wait(condition: Callable[[], bool]) -> None:
+            until = time.monotonic() + WAIT_SECONDS_MAX
+            while not condition():
+                assert child.poll() is None, log.read_text()
+                assert time.monotonic() < until, log.read_text()
+                time.sleep(0.05)
+
+        try:
+            yield wait
+            child.terminate()
+            assert 0 == child.wait(WAIT_SECONDS_MAX), log.read_text()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
 
 
 def killed(

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from urllib.request import urlopen
 from uuid import uuid4
@@ -17,14 +17,20 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from headrace.connector.commands.cli import main
+from headrace.connector.control.commands import Commands
+from headrace.connector.control.service import ControlService
+from headrace.connector.foundation.states import Observed
+from headrace.connector.language.parser import parse_script
 from headrace.connector.replay.runs import RunTable, ShardState
 from headrace.connector.replay.stream.checkpoint import checkpoint_of
 from headrace.connector.replay.stream.streaming import SegmentStream
 from headrace.connector.stores import StoreUnavailableError
+from headrace.connector.stores.open_control_store import open_notes
 from helpers.jobs.deliveries import consume
 from helpers.logs.forged import TABLE, insert
 from helpers.logs.gap_jobs import GapJob
 from helpers.servers.ports import free_ports
+from helpers.servers.rest_server import Client
 from real.spark.spark_jobs import (
     WAIT_SECONDS_MAX,
     by_worker,
@@ -33,9 +39,11 @@ from real.spark.spark_jobs import (
     killed,
     late_python,
     lines_of,
+    living,
     ring_job,
     stream_job,
     without_origin,
+    worker_file,
 )
 
 pytestmark = pytest.mark.real
@@ -131,6 +139,41 @@ def test_a_stream_that_was_killed(
     assert 0 == main(["verify", str(job), "--json"])
     result = json.loads(capsys.readouterr().out)
     assert len(whole) == sum(table["delivered"] for table in result["total"]["tables"].values())
+
+
+def test_a_worker_on_spark(tmp_path: Path) -> None:
+    """`headrace worker --engine spark` runs jobs of statements, and status and REST show them.
+
+    A driver that is killed amid a batch is started again: nothing is lost, and no batch comes more
+    than twice. STOP ends the stream.
+    """
+    tables, total = sorted({str(name[0]) for name in by_worker()}), by_worker().total()
+    path, port, out = tmp_path / "worker.yaml", free_ports(1)[0], tmp_path / "j.yaml"
+    made = [f"CREATE DATA_SOURCE cdc ON TABLE {t} WITH k AND job = 'j'" for t in tables]
+    options = ["--engine", "spark", "--master", "local[2]", "--batch-bytes", "3145728"]
+    command = ["worker", str(worker_file(path)), "--rest", f"127.0.0.1:{port}", *options]
+    source = f"cdc.{tables[0]}"
+    with closing(open_notes(tmp_path / "state.db")) as notes:
+        commands, service = Commands(notes), ControlService(notes)
+        for parsed in parse_script(";".join(["CREATE DATA_SINK k WITH 'file://j.jsonl'", *made])):
+            service.execute(parsed.statement)
+        with living(command, tmp_path / "log") as wait:
+            wait(lambda: lines_of(out) > 0)
+            os.kill(int(commands.status(source).worker.partition(":")[2]), signal.SIGKILL)
+            wait(lambda: total == distinct(out))
+            wait(lambda: commands.status(source).state is Observed.RUNNING)
+            wait(lambda: bool(commands.offsets(source)))
+            assert b'headrace_micro_batches_total{job="j"' in Client(port)("GET", "/metrics").body
+            commands.stop("k")
+            wait(lambda: commands.status(source).state is Observed.STOPPED)
+    assert 2 >= max(delivered(out).values())
+
+
+def distinct(job: Path) -> int:
+    """Return how many different changes the sink of a job has; one may be half written."""
+    with suppress(ValueError):
+        return len(delivered(job))
+    return 0
 
 
 def planned(job: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:

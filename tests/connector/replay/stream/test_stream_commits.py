@@ -56,7 +56,7 @@ def left_in_logs(job: GapJob) -> list[Path]:
 
 @pytest.mark.parametrize(
     "step",
-    ["stream_committed:1", "stream_committed:3", "committed:2", "positions_released:1"],
+    ["stream_committed:1", "stream_committed:3", "committed:2", "stream_copied:2"],
 )
 def test_a_driver_that_is_killed(job: GapJob, step: str) -> None:
     """At whichever step after Spark's commit: nothing is lost or repeated, the books balance."""
@@ -72,11 +72,12 @@ def test_a_driver_that_is_killed(job: GapJob, step: str) -> None:
     assert 9 == sum(each["delivered"] for each in totals.values())
 
 
-def test_dead_letters_are_in_the_store(job: GapJob) -> None:
+@pytest.mark.parametrize("step", ["committed:2", "stream_copied:2"])
+def test_dead_letters_are_in_the_store(job: GapJob, step: str) -> None:
     """`headrace dlq` and the books have them, once, though the driver was killed in between."""
     job.deliver({"plugin": "files", "path": "out.jsonl", **FAILING}, {})
     command = [sys.executable, "-c", CHILD, str(job.path)]
-    environment = {**os.environ, "HEADRACE_CRASH_AT": "committed:1"}
+    environment = {**os.environ, "HEADRACE_CRASH_AT": step}
     child = subprocess.run(command, env=environment, check=False, capture_output=True)  # noqa: S603 (ours)
     assert -signal.SIGKILL == child.returncode, child.stderr.decode()
     run_by_hand(job.path)
@@ -176,6 +177,8 @@ def test_a_checkpoint_that_is_removed(job: GapJob) -> None:
     checkpoint = checkpoint_of(job.folder / "state.db", "orders")
     for path in sorted(checkpoint.folder.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
+    with contextlib.closing(open_notes(job.folder / "state.db")) as notes:
+        assert "forged.t" in {schema.table for schema in notes.store("orders").schemas()}
     job.log(4, range(12, 15))
     assert 3 == run_by_hand(job.path)
 

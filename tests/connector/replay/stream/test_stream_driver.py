@@ -168,6 +168,7 @@ def test_tasks_never_read_another_configuration(driven: Driven) -> None:
         until(lambda: new.exists() and 3 == len(new.read_text().splitlines()), "nothing came")
 
     assert driven.error is None
+    assert [0, True] == [driven.queries[0].batches, driven.queries[1].batches > 0]
     assert not (driven.job.folder / "out.jsonl").exists()
 
 
