@@ -25,7 +25,6 @@ from headrace.connector.stores.job import Job
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins import (
     ConfigError,
-    Document,
     EncodedPosition,
     MissingRequirementError,
     Problem,
