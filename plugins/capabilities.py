@@ -5,7 +5,7 @@ source is an instance of that class. `of` is for what a user asked for: it raise
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -423,6 +423,43 @@ class LogSearch(Capability):
         """Skip, as far as `search` found, the parts without changes of these tables and times.
 
         Empty and None mean all; *to_us* is excluded. Other changes may come. Called before `open`.
+        """
+
+
+class LogFraming(BulkReading):
+    """Its logs can be read once for many splits: parts of logs first, then splits of what they had.
+
+    Both steps run in other processes, after `cut` and `limit` with the same arguments.
+    """
+
+    refusal = Problem("source", "has no logs that can be read once for many splits")
+
+    @abstractmethod
+    def log_parts(self, position: Position | None, size_bytes: int) -> Sequence[bytes]:
+        """Cut what the logs hold after *position* into parts of about *size_bytes*, for `frame`.
+
+        Found by names and sizes; empty if the logs can be read for single splits only.
+        """
+
+    @abstractmethod
+    def frame(
+        self, log_parts: Sequence[bytes], splits: Sequence[str]
+    ) -> Iterator[tuple[str, bytes]]:
+        """Read parts once; yield blocks of what *splits* need of them, each with its split.
+
+        Memory is bounded, whatever the size of the parts. Blocking.
+        """
+
+    @abstractmethod
+    def read_framed(self, file: Path) -> None:
+        """Read one split from *file*, which holds all its blocks, in any order. Before `open`.
+
+        When its reader is closed, another split can follow with a file of its own. Records,
+        positions and counters are those of a reader of the logs.
+
+        Raises:
+            HeadraceError: blocks are missing.
+
         """
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -10,6 +10,7 @@ from headrace.connector.foundation.extras import install_hint
 from headrace.connector.replay.delivery import Work
 from headrace.connector.replay.errors import SparkMissingError
 from headrace.connector.replay.execution import Begun, Ended, Performer
+from headrace.connector.replay.framing.framed_shards import framed
 
 T = TypeVar("T")
 
@@ -61,9 +62,10 @@ def engine(master: str | None) -> Iterator[Engine]:
 
 def _perform(works: Sequence[Work], *, begun: Begun, ended: Ended) -> None:
     """Deliver shards one after another: for little work, and without Java."""
-    for work in works:
-        begun(work)
-        ended(work, work())
+    with framed([work.shard for work in works]) as shards:
+        for work, shard in zip(works, shards, strict=True):
+            begun(work)
+            ended(work, replace(work, shard=shard)())
 
 
 def _gather(tasks: Sequence[Callable[[], T]]) -> Sequence[T]:

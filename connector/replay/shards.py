@@ -33,6 +33,7 @@ from headrace.plugins import (
     EncodedRecords,
     FactColumns,
     LogArchive,
+    LogFraming,
     LogSearch,
     NumberPosition,
     Origin,
@@ -134,7 +135,7 @@ class Shard:
     """A split of `source`, which has `splits` splits, after `resume` and up to `until`.
 
     Positions are encoded by the source. A `resume` of a job needs its `job_key`. After the end,
-    split time advances by `elapsed_ms`.
+    split time advances by `elapsed_ms`. The logs were read before into `framed`, if there is one.
     """
 
     number: int
@@ -146,27 +147,70 @@ class Shard:
     until: EncodedPosition | None = None
     elapsed_ms: int = 0
     job_key: bytes = field(default=b"", repr=False)
+    framed: str = ""
 
 
 @contextlib.contextmanager
 def opened(shard: Shard, *, read_only: bool = True, sparing: bool = False) -> Iterator[Source]:
     """Yield the shard's source, bounded by the shard, and close it in the end.
 
-    *sparing* also skips, if it can, parts without changes that the shard selects.
+    *sparing* also skips, if it can, parts without changes that the shard selects. The source of a
+    shard that was framed stays open for the next one of the same plan, until `close_kept`.
     """
-    with inside(shard.source.directory):
-        source = shard.source.open(job_key=shard.job_key, splits=shard.splits, read_only=read_only)
-        try:
-            until = None if shard.until is None else source.decode_position(shard.until)
-            if until is not None or shard.selection.tokens:
-                BulkReading.of(source).limit(
-                    until=until, tokens=shard.selection.tokens, elapsed_ms=shard.elapsed_ms
-                )
-            if sparing:
-                spare(source, shard.selection)
+    if shard.framed:
+        with inside(shard.source.directory), _Kept.of(shard, sparing=sparing) as source:
+            LogFraming.of(source).read_framed(Path(shard.framed))
             yield source
-        finally:
-            source.close()
+        return
+    with (
+        inside(shard.source.directory),
+        contextlib.closing(_bounded(shard, read_only=read_only)) as source,
+    ):
+        if sparing:
+            spare(source, shard.selection)
+        yield source
+
+
+def _bounded(shard: Shard, *, read_only: bool) -> Source:
+    source = shard.source.open(job_key=shard.job_key, splits=shard.splits, read_only=read_only)
+    with contextlib.ExitStack() as undo:
+        undo.callback(source.close)
+        until = None if shard.until is None else source.decode_position(shard.until)
+        if until is not None or shard.selection.tokens:
+            BulkReading.of(source).limit(
+                until=until, tokens=shard.selection.tokens, elapsed_ms=shard.elapsed_ms
+            )
+        undo.pop_all()
+    return source
+
+
+class _Kept:
+    """The source of the last framed shard of this process: opening one takes some ms."""
+
+    plan: Shard | None = None
+    source: Source | None = None
+
+    @classmethod
+    @contextlib.contextmanager
+    def of(cls, shard: Shard, *, sparing: bool) -> Iterator[Source]:
+        """Yield the source of *shard*; after an error it is not used again."""
+        plan = replace(shard, number=0, split="", framed="")
+        if cls.source is None or cls.plan != plan:
+            close_kept()
+            cls.plan, cls.source = plan, _bounded(shard, read_only=True)
+            if sparing:
+                spare(cls.source, shard.selection)
+        with contextlib.ExitStack() as undo:
+            undo.callback(close_kept)
+            yield cls.source
+            undo.pop_all()
+
+
+def close_kept() -> None:
+    """Close the source that a framed shard left open. Safe to call twice."""
+    source, _Kept.source = _Kept.source, None
+    if source is not None:
+        source.close()
 
 
 def spare(source: Source, selection: Selection) -> None:

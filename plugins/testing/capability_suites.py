@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Hashable
 from itertools import pairwise
+from pathlib import Path
 from typing import ClassVar, Final
 
 import pytest
@@ -12,6 +13,7 @@ from headrace.plugins.capabilities import (
     JobTraces,
     Locality,
     LogArchive,
+    LogFraming,
     LogSearch,
     LogSpaces,
     MicroBatches,
@@ -333,6 +335,37 @@ class LogSearchSuite(CapabilitySuite):
             for record in batch.records()
             if record.schema.table in tables
         )
+
+
+class LogFramingSuite(CapabilitySuite):
+    """The logs can be read once for many splits."""
+
+    capability: ClassVar[type] = LogFraming
+
+    def test_framed_splits_are_the_same(self, driver: SourceDriver, tmp_path: Path) -> None:
+        """Splits read of blocks, in any order, what they read of the logs; one after another."""
+
+        def source() -> Source:
+            made = driver.source()
+            LogFraming.of(made).cut(PARTS)
+            return made
+
+        once, splits = LogFraming.of(source()), [split.split_id for split in source().plan()]
+        blocks = list(once.frame(once.log_parts(None, STRETCH_BYTES), splits))
+        framed = source()
+        for split in framed.plan():
+            file = tmp_path / split.split_id
+            own = [block for name, block in blocks if name == split.split_id]
+            file.write_bytes(b"".join(reversed(own)))
+            alone = exhaust([source().open(split, None)], LARGE)
+            LogFraming.of(framed).read_framed(file)
+            reader = framed.open(split, None)
+            found = exhaust([reader], LARGE)
+            reader.close(CloseReason.FINISHED)
+
+            assert identities(driver, alone) == identities(driver, found)
+            assert dict(alone[-1].end.books()) == dict(found[-1].end.books())
+            assert alone[-1].end.describe() == found[-1].end.describe()
 
 
 class TypedColumnsSuite(CapabilitySuite):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.plugins import ConfigError, Context, Demand, HeadraceError, News, Problem, Quarantined
 from headrace.sources.cassandra.agreement.intake import Intake
@@ -28,8 +28,10 @@ from headrace.sources.cassandra.errors import (
     LogUnreadableError,
     TopologyError,
 )
+from headrace.sources.cassandra.framed.blocks import BlockFile
+from headrace.sources.cassandra.framed.log import FramedLog
 from headrace.sources.cassandra.keystore.keys import Keys
-from headrace.sources.cassandra.logs.directory import LogDirectory, identity
+from headrace.sources.cassandra.logs.directory import LogDirectory, LogReader, identity
 from headrace.sources.cassandra.logs.folder_watch import FolderWatch, Inotify
 from headrace.sources.cassandra.logs.index_files import FlawsTold
 from headrace.sources.cassandra.logs.pins import HoldDeniedError
@@ -58,6 +60,8 @@ if TYPE_CHECKING:  # What is on other machines is loaded when a job has such a n
     from headrace.sources.cassandra.agent.client import RemoteHold, RemoteLog
     from headrace.sources.cassandra.reading.cursor import LogCursor, Spared
 
+STRIDE_SPLITS: Final = 8  # From so many on, a split has too little of a turn of all logs' bytes.
+
 
 class Parts:
     """See the module."""
@@ -72,6 +76,8 @@ class Parts:
         """How much split time advances, instead of the clock."""
         self.spared: Mapping[str, Spared] = {}
         """The parts of logs that are skipped."""
+        self.framed: BlockFile | None = None
+        """What was framed of the logs, for the one split that is read."""
         self.reading: Reading | None = None
         """What reads the logs; None until something is read."""
         self._logs: dict[str, LogDirectory | RemoteLog] = {}
@@ -252,6 +258,16 @@ class Parts:
             for node, log in self.logs.items()
             if isinstance(log, LogDirectory)
         }
+
+    def read_logs(self) -> Mapping[str, LogReader]:
+        """Return the logs as they are read: what was framed of them is not framed again."""
+        if self.framed is None:
+            return self.logs
+        return {node: FramedLog(node, log, self._blocks) for node, log in self.logs.items()}
+
+    def _blocks(self) -> BlockFile:
+        assert self.framed is not None  # noqa: S101 (else logs are read as they are)
+        return self.framed
 
     def know(self, state: CdcState | None) -> None:
         """Pass what a state knows of the logs to them: what is old, and in which log generation."""
@@ -551,6 +567,8 @@ class Parts:
             self._ring.close()
         for log in self._logs.values():
             log.close()
+        if self.framed is not None:
+            self.framed.close()
         self.inotify.close()
 
 
@@ -607,7 +625,7 @@ def build(parts: Parts) -> Reading:
     intake = Intake(len(config.nodes), context.job_key, parts.count)
     pump = Pump(
         intake,
-        parts.logs,
+        parts.read_logs(),
         context.clock.monotonic_ms,
         wall_ms=context.clock.wall_ms,
         keys=parts.keys,
@@ -623,6 +641,7 @@ def build(parts: Parts) -> Reading:
         listed=follower(intake, cursors, parts.logs, context),
         elapsed_ms=parts.elapsed_ms,
         spared=parts.spared,
+        stride=1 if parts.framed is None else max(1, parts.count // STRIDE_SPLITS),
     )
     copies = Copies(parts.logs, context.job_key, parts.keys)
     written = WrittenLogs(parts.logs, cursors, parts.inotify)

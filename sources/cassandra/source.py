@@ -1,7 +1,10 @@
 """The Cassandra source: a ring cut into equal splits, read from the logs of all its replicas."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+
+import msgspec
 
 from headrace.plugins import (
     Backlog,
@@ -15,6 +18,7 @@ from headrace.plugins import (
     HeadraceError,
     JobTraces,
     Locality,
+    LogFraming,
     LogSearch,
     LogSpace,
     LogSpaces,
@@ -50,6 +54,9 @@ from headrace.sources.cassandra.columns.from_avro import typed_values
 from headrace.sources.cassandra.config import CassandraConfig, warnings_of
 from headrace.sources.cassandra.encode.list_modes import READ
 from headrace.sources.cassandra.encode.origin import ORIGIN
+from headrace.sources.cassandra.framed.blocks import BlockFile
+from headrace.sources.cassandra.framed.log_framing import LogFramer, LogPart
+from headrace.sources.cassandra.framed.sorting import EntrySorter
 from headrace.sources.cassandra.job_options import JobOptions
 from headrace.sources.cassandra.logs import seek
 from headrace.sources.cassandra.logs.archive_checks import flaws
@@ -73,6 +80,7 @@ from headrace.sources.cassandra.ring.splits import (
     count_for,
     count_in,
     names,
+    number_of,
     parts_of,
     token_range,
 )
@@ -99,6 +107,7 @@ class CassandraSource(
     LogSpaces,
     MicroBatches,
     LogSearch,
+    LogFraming,
     TypedColumns,
     Diagnosis,
     JobOptions,
@@ -303,6 +312,39 @@ class CassandraSource(
     def spare(self, tables: Collection[str], from_us: int | None, to_us: int | None) -> None:
         """Skip sections of indexed segments that have nothing of these."""
         self._parts.spare(SectionFilter(frozenset(tables), from_us, to_us))
+
+    def log_parts(self, position: Position | None, size_bytes: int) -> Sequence[bytes]:
+        """Cut the logs, if all are directories; see `seek.stretches`."""
+        assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
+        logs = self._parts.logs
+        if not all(isinstance(log, LogDirectory) for log in logs.values()):
+            return ()
+        self._parts.know(position)
+        markers = position.markers if position else {}
+        return [
+            msgspec.msgpack.encode(LogPart(node, begin, end))
+            for node, log in logs.items()
+            for begin, end in seek.stretches(log, markers.get(node, START), size_bytes)
+        ]
+
+    def frame(
+        self, log_parts: Sequence[bytes], splits: Sequence[str]
+    ) -> Iterator[tuple[str, bytes]]:
+        """Frame parts of nodes' logs; see `log_framing`."""
+        parts = self._parts
+        sorter = EntrySorter(parts.count, [parts.splits.index(split) for split in splits])
+        framer = LogFramer(sorter, parts.keys, parts.spared)
+        for encoded in log_parts:
+            part = msgspec.msgpack.decode(encoded, type=LogPart)
+            book = number_of(parts.replicas.home(part.node), parts.count)
+            for number, block in framer.frame(parts.logs[part.node], part, book):
+                yield parts.splits[number], block
+
+    def read_framed(self, file: Path) -> None:
+        """Read the blocks in *file* instead of the logs."""
+        before, self._parts.framed = self._parts.framed, BlockFile(file)
+        if before is not None:
+            before.close()
 
     def divide(
         self, split: Split, position: Position | None, parts: int

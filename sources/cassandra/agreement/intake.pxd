@@ -105,7 +105,7 @@ cdef class Intake:
     cpdef int run(self, Framer framer, int host, Routes routes, Py_ssize_t bytes_max, Py_ssize_t held_max, Py_ssize_t mutations_max) except -1
     cdef int _compare(self, Framer framer, uint64_t before, int64_t begin) except -1
     @cython.locals(found=int)
-    cdef inline int _gather(self, Framer framer, int host, int group, int64_t room) except -1
+    cdef inline int _gather(self, Framer framer, int host, int group, int64_t room, int64_t stop_at) except -1
     cpdef again(self, Framer framer, int host, Routes routes)
     @cython.locals(at=Py_ssize_t, updates=int, table=int, treatment=int, high=uint64_t, low=uint64_t)
     cdef inline int _route(self, Framer framer, int host) except -1

@@ -277,6 +277,11 @@ class Intake:
 
     # ---- what the splits are fed ----
 
+    def begin_again(self) -> None:
+        """Forget which log is furthest behind, since no split reads any."""
+        for host in range(self.hosts):
+            self.progress[host] = 0
+
     def own(self, split: int, agreement: Agreement | None) -> None:
         """Begin, or with None end, feeding *split*: from no log yet; see `assign`."""
         if self.rows[split] >= 0:
@@ -342,7 +347,7 @@ class Intake:
             ):
                 group = min(_GROUP, mutations_max - self.fullest)
                 try:
-                    found = self._gather(framer, host, group, held_max - self.held)
+                    found = self._gather(framer, host, group, held_max - self.held, stop_at)
                 finally:  # Also the entries before one that cannot be framed.
                     self._decide(framer, host)
         except CorruptSegmentError:  # What is before the damage is complete.
@@ -364,15 +369,19 @@ class Intake:
             raise _miscount("entries were found in the log, and no split got them", framer)
         return 0
 
-    def _gather(self, framer: Framer, host: int, group: int, room: int) -> int:
+    def _gather(self, framer: Framer, host: int, group: int, room: int, stop_at: int) -> int:
         """Frame a *group* of entries that the window holds, and let memory fetch their records.
+
+        No entry of it begins at *stop_at* or behind.
 
         A look-up misses the cache twice; asked for together, the misses of a group overlap. It ends
         with the entry that goes beyond *room* bytes: a bound is passed by one mutation at most.
         """
         self.waiting = 0
-        room += framer.at
+        room = min(room + framer.at, stop_at)
         while True:
+            if framer.is_gathered and framer.passes(stop_at):
+                return constants.ENTRY
             found = framer.next_entry()
             if found == constants.ENTRY:
                 found = self._route(framer, host)

@@ -1,7 +1,7 @@
 """C types for framer.py."""
 
 cimport cython
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from headrace.sources.cassandra.native cimport constants, ops
 
@@ -28,6 +28,11 @@ cdef class Framer:
     cdef readonly Py_ssize_t start, end
     cdef Py_ssize_t behind
     cdef public bint defers
+    cdef readonly bint is_gathered
+    cdef object next_block
+    cdef const int64_t[::1] ends
+    cdef const int32_t[::1] sizes
+    cdef Py_ssize_t number, count
 
     cpdef bytes entry(self)
     @cython.locals(first=int, extra=int, value=int64_t, i=int)
@@ -35,8 +40,16 @@ cdef class Framer:
     cdef inline Py_ssize_t after_vint(self, Py_ssize_t at) noexcept
     cpdef allow(self, int64_t limit, int64_t until=*, int64_t told=*)
     cpdef go_on(self, error)
-    @cython.locals(found=int, size=int64_t, begin=int64_t, length=int64_t, offset=Py_ssize_t)
     cpdef int next_entry(self) except -1
+    @cython.locals(found=int, size=int64_t, begin=int64_t, length=int64_t, offset=Py_ssize_t)
+    cdef inline int _next_framed(self) except -1
+    cdef _start(self, int64_t segment_id, int64_t header_bytes, int messaging, int64_t resume, str place)
+    cpdef gather(self, const int64_t[::1] ends, const int32_t[::1] sizes, unsigned char[::1] content)
+    cpdef pass_to(self, int64_t at, bint at_until)
+    @cython.locals(size=int64_t)
+    cdef bint passes(self, int64_t stop_at) except -1
+    @cython.locals(found=int, position=int64_t)
+    cdef int _next_gathered(self) except -1
     cdef inline int check(self) except -1
     @cython.locals(begin=int64_t, end=int64_t, crc=uint32_t)
     cdef inline int _check(self) except -1

@@ -14,6 +14,8 @@ from headrace.sources.cassandra.native import constants, ops
 
 # Reads file bytes from an offset into a buffer, returns how many came; 0 is the end of the file.
 ReadInto: TypeAlias = Callable[[int, memoryview], int]
+# Passes a block of entries to `Framer.gather` and returns ENTRY, or what was found behind the last.
+NextBlock: TypeAlias = Callable[["Framer"], int]
 
 WINDOW_BYTES = 128 * 1024
 
@@ -21,6 +23,8 @@ _LENGTH_EXTRA_MAX = 4  # No length in an entry takes more bytes than five.
 _MARKER = 8
 _SIZE_MIN = 10
 _NO_LIMIT = -1
+_NO_ENDS = memoryview(array("q"))
+_NO_SIZES = memoryview(array("i"))
 
 
 class Framer:
@@ -39,6 +43,11 @@ class Framer:
         self.beside = 0
         self.defers = False  # Whether the caller checks the entries that it wants, by `check`.
         self.read_into: ReadInto = _nothing
+        # Entries that were framed before, block by block, instead of bytes.
+        self.is_gathered = False
+        self.next_block: NextBlock = _no_block
+        self.ends, self.sizes = _NO_ENDS, _NO_SIZES
+        self.number = self.count = 0
 
     def open(  # noqa: PLR0913 (all of them define where framing starts)
         self,
@@ -57,11 +66,39 @@ class Framer:
         for bytes that are made section by section, and may turn out to be damaged.
         """
         self.read_into = read_into
+        if self.is_gathered:
+            self.is_gathered = False
+            self.window = memoryview(bytearray(self.window_bytes))
+        self._start(segment_id, header_bytes, messaging, resume, place)
+        self.by_section = by_section
+
+    def open_gathered(  # noqa: PLR0913 (all of them define where framing starts)
+        self,
+        next_block: NextBlock,
+        *,
+        segment_id: int,
+        header_bytes: int,
+        messaging: int,
+        resume: int,
+        place: str,
+    ) -> None:
+        """Start before the first of entries that were framed before, and of which some are here.
+
+        Where an entry is missing, its bytes were passed. The others have the positions that they
+        have in the segment; an entry may be cut behind its first partition key.
+        """
+        self.is_gathered = True
+        self.next_block = next_block
+        self.number = self.count = 0
+        self._start(segment_id, header_bytes, messaging, resume, place)
+
+    def _start(
+        self, segment_id: int, header_bytes: int, messaging: int, resume: int, place: str
+    ) -> None:
         self.segment_id = segment_id
         self.messaging = messaging
         self.resume = resume
         self.place = place
-        self.by_section = by_section
         # Of a number only the id is in the file; see `manifest`.
         halves = (segment_id & 0xFFFF_FFFF, segment_id >> 32 & 0xFFFF, 0)
         self.id_bytes = memoryview(bytearray(b"".join(h.to_bytes(4, "big") for h in halves)))
@@ -103,6 +140,9 @@ class Framer:
                 again; after any other error of reading, the same entry is.
 
         """
+        return self._next_gathered() if self.is_gathered else self._next_framed()
+
+    def _next_framed(self) -> int:
         while True:
             while self.at >= self.section_end:
                 found = self._next_section()
@@ -133,6 +173,52 @@ class Framer:
             self.found += self.at
             return constants.ENTRY
 
+    def gather(self, ends: memoryview, sizes: memoryview, content: memoryview) -> None:
+        """Continue with a block: where entries end in the segment, their sizes, and mutations."""
+        self.ends, self.sizes, self.window = ends, sizes, content
+        self.number, self.count, self.end = 0, len(ends), 0
+
+    def pass_to(self, at: int, at_until: bool) -> None:
+        """Pass what is before *at*; *at_until*: all that is wanted of the segment was found."""
+        if at > self.at:
+            self.beside += at - self.at
+            self.at = at
+        self.at_until = at_until
+
+    def passes(self, stop_at: int) -> bool:
+        """Say whether no gathered entry begins before *stop_at* any more; if so, go there."""
+        if self.number == self.count and self.next_block(self) != constants.ENTRY:
+            return False  # The next call says what there is.
+        size = self.sizes[self.number] + constants.ENTRY_OVERHEAD
+        if self.ends[self.number] - size < stop_at:
+            return False
+        if stop_at > self.at:
+            self.beside += stop_at - self.at
+            self.at = stop_at
+        return True
+
+    def _next_gathered(self) -> int:
+        while True:
+            if self.number == self.count:
+                found = self.next_block(self)
+                if found != constants.ENTRY:
+                    return found
+                continue
+            position = self.ends[self.number]
+            if self._is_behind(position) or 0 <= self.limit < position:
+                return constants.LIMIT
+            self.start = self.end
+            self.end = self.start + self.sizes[self.number]
+            self.number += 1
+            if position <= self.resume:
+                self.beside += position - self.at
+                self.at = position
+                continue
+            self.beside += position - self.at - (self.end - self.start) - constants.ENTRY_OVERHEAD
+            self.at = position
+            self.found += position
+            return constants.ENTRY
+
     def check(self) -> None:
         """Check the entry found last, if that was put off.
 
@@ -140,7 +226,7 @@ class Framer:
             CorruptSegmentError: its checksum is wrong; as of `next_entry`.
 
         """
-        if self.defers:
+        if self.defers and not self.is_gathered:
             self._check()
 
     def _check(self) -> None:
@@ -177,6 +263,8 @@ class Framer:
 
     def has_next(self) -> bool:
         """Say whether the next entry is in the window already, so that this one stays there."""
+        if self.is_gathered:
+            return self.number < self.count
         offset = self.at - self.base
         left = self.filled - offset
         if self.at >= self.section_end or left < constants.ENTRY_OVERHEAD:
@@ -289,6 +377,10 @@ class Framer:
 
 def _nothing(_offset: int, _buffer: memoryview) -> int:
     return 0
+
+
+def _no_block(_framer: Framer) -> int:
+    return constants.FINISHED
 
 
 def digest(content: bytes, key: bytes) -> bytes:

@@ -19,6 +19,7 @@ from headrace.sources.cassandra.commitlog.manifest import file_of
 from headrace.sources.cassandra.commitlog.opening import open_segment
 from headrace.sources.cassandra.commitlog.unwrap import Workspace
 from headrace.sources.cassandra.errors import END_OFFSET, CorruptSegmentError
+from headrace.sources.cassandra.framed.log import FramedSegment
 from headrace.sources.cassandra.keystore.keys import Keys
 from headrace.sources.cassandra.logs.directory import (
     NO_LIMIT,
@@ -64,10 +65,12 @@ class LogCursor:
         tables: LogTables,
         *,
         spared: Spared | None = None,
+        chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         """Start before the oldest segment; *lose* takes damage, *keys* open encrypted segments.
 
         *tables* are the tables of this log at the current position. *spared* parts are not read.
+        *chunk_bytes* are read of it before the next log.
         """
         self.node = node
         self._lose = lose
@@ -86,6 +89,7 @@ class LogCursor:
         """Bytes of this log read so far, unpacked; what was read twice counts twice."""
         self._reader = reader
         self._keys = keys
+        self._chunk_bytes = chunk_bytes
         self._workspace = Workspace()
         self._framer = Framer()
         self._listed: Sequence[SegmentInfo] = ()
@@ -235,7 +239,7 @@ class LogCursor:
         """Feed a chunk to *intake*, skipping damage; return what the framer found last."""
         framer = self._framer
         begun_at = framer.at
-        stop_at = begun_at + CHUNK_BYTES
+        stop_at = (begun_at // self._chunk_bytes + 1) * self._chunk_bytes
         while framer.at < stop_at and not self.at_end:
             left = (self._to_spared(stop_at) if self._spared else stop_at) - framer.at
             routes = self.tables.routes
@@ -292,6 +296,9 @@ class LogCursor:
             self._narrow()
 
     def _frame(self, segment: SegmentInfo, opened: SegmentBytes, resume: int) -> None:
+        if isinstance(opened, FramedSegment):
+            opened.begin(self._framer, resume)
+            return
         _, self._logical = open_segment(
             self._framer,
             opened.read_into,
@@ -451,7 +458,8 @@ class LogCursor:
             self.close()
             raise
         self._allow(segment)
-        self._spared = deque(self._spared_in(segment))
+        is_framed = isinstance(opened, FramedSegment)  # Then they are not in there.
+        self._spared = deque(() if is_framed else self._spared_in(segment))
         self._was_away = False
         self.segments_begun += 1
         self.segments_read += 1

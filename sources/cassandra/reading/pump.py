@@ -20,7 +20,7 @@ from headrace.sources.cassandra.errors import AgentUnavailableError, LogUnreadab
 from headrace.sources.cassandra.keystore.keys import Keys
 from headrace.sources.cassandra.logs.directory import LogReader
 from headrace.sources.cassandra.reading.comparison import Comparison
-from headrace.sources.cassandra.reading.cursor import LogCursor, Spared
+from headrace.sources.cassandra.reading.cursor import CHUNK_BYTES, LogCursor, Spared
 from headrace.sources.cassandra.reading.damage import Losses, Lost
 from headrace.sources.cassandra.reading.framing_times import FramingTimes
 from headrace.sources.cassandra.reading.log_tables import LogTables
@@ -103,6 +103,7 @@ class Pump:
         listed: Callable[[str], None],
         elapsed_ms: int | None = None,
         spared: Mapping[str, Spared],
+        stride: int = 1,
     ) -> None:
         """Read nothing yet; the order of *logs* numbers the hosts. *keys* are for all nodes.
 
@@ -111,6 +112,7 @@ class Pump:
         than *bears* stop the reading. While a split has more than *records_max* records, nothing is
         read (line 25). *cursors* holds the cursors in use, *listed* is called after a log was
         listed. Split time advances by *elapsed_ms*, not by the clock. *spared* parts are skipped.
+        Turns and passes cover *stride* times the bytes, of which only some are read.
         """
         self.intake = intake
         self._by_node = cursors
@@ -131,13 +133,10 @@ class Pump:
         self.framing_times = FramingTimes()
         self.more = self._is_narrowed = False
         self.stopped_by: LogGapError | None = None
-        self.spared = spared
-        self._records_max = records_max
-        self._listed = listed
-        self._elapsed_ms = elapsed_ms
-        self._logs = logs
-        self._keys = keys
-        self._tables = tables
+        self.spared, self._stride = spared, stride
+        self._records_max, self._elapsed_ms = records_max, elapsed_ms
+        self._logs, self._listed = logs, listed
+        self._keys, self._tables = keys, tables
         self._gap_policy = gaps
         self._unavailable_policy = unavailable_policy
         self._bears = bears
@@ -172,6 +171,7 @@ class Pump:
         """
         if not self._owned:
             self.unreachable.clear()
+            self.intake.begin_again()
         self.changes += 1
         self.intake.own(number, agreement)
         if self.intake.sequence != self.framing_times.last:  # It has records already.
@@ -252,6 +252,7 @@ class Pump:
                 self._keys,
                 tables,
                 spared=self.spared.get(node),
+                chunk_bytes=self._stride * CHUNK_BYTES,
             )
         return self._by_node[node]
 
@@ -448,7 +449,8 @@ class Pump:
     def _read_on(self, demand: Demand) -> None:
         started_ms = self._now_ms()
         self._look(started_ms, demand.logs)
-        budget, intake, progress = PASS_BYTES_MAX, self.intake, memoryview(self.intake.progress)
+        whole = self._stride * PASS_BYTES_MAX
+        budget, intake, progress = whole, self.intake, memoryview(self.intake.progress)
         logs = [(cursor, self.hosts[cursor.node]) for cursor in self._read_now(demand.logs)]
         most = self._segments_max
         ready = [(progress[host], at) for at, (c, host) in enumerate(logs) if c.may_go_on(most)]
@@ -470,7 +472,7 @@ class Pump:
         ):
             now_ms = self._now_ms()
             late = now_ms - started_ms > demand.linger_ms
-            if late and budget < PASS_BYTES_MAX:  # Something is read in each pass.
+            if late and budget < whole:  # Something is read in each pass.
                 break
             intake.now_ms = now_ms + since_ms
             cursor, host = logs[at := ready[0][1]]

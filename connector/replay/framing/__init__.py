@@ -1,0 +1,1 @@
+"""Logs that are read once for all shards of bulk work."""

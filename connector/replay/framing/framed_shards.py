@@ -1,0 +1,93 @@
+"""Reads logs once for all shards: tasks own parts of logs first, then splits of what they had.
+
+Without this each shard reads all logs, and passes what is not its own. Needs no Spark.
+"""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from headrace.connector.replay.shards import Shard, close_kept, opened, plugin_of
+from headrace.plugins import HeadraceError, LogFraming
+
+PART_BYTES: Final = 32 * 1024 * 1024  # Of a log, for one task.
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """What the shards of a plan read of the logs: `parts`, for these `splits`.
+
+    `shard` stands for any of them: its source, and its bounds.
+    """
+
+    shard: Shard
+    splits: Sequence[str]
+    parts: Sequence[bytes]
+
+    def frame(self, parts: Sequence[bytes]) -> Iterator[tuple[str, bytes]]:
+        """Read some of the parts; yield blocks, each with its split.
+
+        Raises:
+            HeadraceError: the source cannot be opened.
+
+        """
+        with opened(self.shard, sparing=True) as source:
+            yield from LogFraming.of(source).frame(parts, self.splits)
+
+
+def framing_of(shards: Sequence[Shard]) -> Framing | None:
+    """Return how the logs are read once for *shards*; None if each must read them itself.
+
+    It lists files and opens no segment.
+    """
+    alike = [replace(shard, number=0, split="") for shard in shards]
+    if len(shards) < 2 or any(each != alike[0] for each in alike):  # noqa: PLR2004 (one needs none)
+        return None  # Each reads another part of the logs.
+    resume = shards[0].resume
+    parts: Sequence[bytes] = ()
+    with contextlib.suppress(HeadraceError):  # Each shard says why.
+        if issubclass(plugin_of(shards[0].source.given), LogFraming):
+            with opened(shards[0]) as source:
+                position = None if resume is None else source.decode_position(resume)
+                parts = LogFraming.of(source).log_parts(position, PART_BYTES)
+    splits = list(dict.fromkeys(shard.split for shard in shards))
+    return Framing(shards[0], splits, parts) if parts else None
+
+
+@contextlib.contextmanager
+def framed(shards: Sequence[Shard]) -> Iterator[Sequence[Shard]]:
+    """Yield *shards* that read the logs from a temporary folder, where they were read once.
+
+    The folder has as many bytes as the logs. If that fails, each shard reads the logs itself.
+    """
+    framing = framing_of(shards)
+    if framing is None:
+        yield shards
+        return
+    with tempfile.TemporaryDirectory(prefix="headrace-framed-") as folder:
+        try:
+            for split, block in framing.frame(framing.parts):
+                with Path(folder, split).open("ab") as file:
+                    file.write(block)
+        except (HeadraceError, OSError) as error:
+            warn_of(str(error))
+            yield shards
+            return
+        try:
+            yield [replace(shard, framed=str(Path(folder, shard.split))) for shard in shards]
+        finally:
+            close_kept()
+
+
+def warn_of(error: str) -> None:
+    """Warn that the logs could not be read once for all: each shard reads them all."""
+    structlog.stdlib.get_logger().warning(
+        "logs_not_framed",
+        error=error,
+        hint="each shard reads all logs itself; is the disk of TMPDIR full?",
+    )

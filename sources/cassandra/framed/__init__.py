@@ -1,0 +1,1 @@
+"""Logs framed once for many splits: their entries sorted by split, and read from there."""

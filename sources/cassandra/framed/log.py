@@ -1,0 +1,83 @@
+"""A node's log whose entries were framed before; what could not be is read from its files."""
+
+from collections.abc import Callable, Collection, Sequence
+
+from headrace.sources.cassandra.commitlog.framer import Framer
+from headrace.sources.cassandra.framed.blocks import Block, BlockFile
+from headrace.sources.cassandra.logs.directory import Arcs, LogReader, SegmentBytes, SegmentInfo
+from headrace.sources.cassandra.logs.rescued_copies import Rescued
+from headrace.sources.cassandra.native import constants
+
+
+class FramedSegment:
+    """A segment as blocks of entries."""
+
+    def __init__(self, file: BlockFile, blocks: Sequence[Block]) -> None:
+        """Read none of *blocks* yet, which are in *file*."""
+        self._file = file
+        self._blocks = blocks
+        self._next = 0
+
+    def begin(self, framer: Framer, resume: int) -> None:
+        """Let *framer* find the entries that end behind *resume*."""
+        self._next = 0
+        head = self._blocks[0].head
+        framer.open_gathered(
+            self._give,
+            segment_id=head.segment_id,
+            header_bytes=head.header_bytes,
+            messaging=head.messaging,
+            resume=resume,
+            place=head.place,
+        )
+
+    def _give(self, framer: Framer) -> int:
+        while self._next < len(self._blocks):
+            block = self._blocks[self._next]
+            self._next += 1
+            if block.head.count:
+                framer.gather(*self._file.columns(block))
+                return constants.ENTRY
+        end = self._blocks[-1].head.end
+        assert end is not None  # noqa: S101 (checked when the file was opened)
+        framer.pass_to(end.at, at_until=end.at_until)
+        return end.found
+
+    def read_into(self, _offset: int, _buffer: memoryview) -> int:
+        """Return 0: there are entries, no bytes beside them."""
+        return 0
+
+    def close(self) -> None:
+        """Nothing: the file is open for all segments."""
+
+
+class FramedLog:
+    """See the module."""
+
+    def __init__(self, node: str, log: LogReader, file: Callable[[], BlockFile]) -> None:
+        """*file* returns the blocks of the split that is read now."""
+        self._node = node
+        self._log = log
+        self._file = file
+
+    def segments(self) -> Sequence[SegmentInfo]:
+        """Return the segments that hold CDC data now."""
+        return self._log.segments()
+
+    def is_still(self) -> bool:
+        """See `LogReader.is_still`."""
+        return self._log.is_still()
+
+    def open(self, segment: SegmentInfo) -> SegmentBytes:
+        """Open a listed segment, from its blocks if there are any."""
+        file = self._file()
+        blocks = file.of(self._node).get(segment.segment_id)
+        return FramedSegment(file, blocks) if blocks else self._log.open(segment)
+
+    def narrow(self, passed: Collection[bytes], kept: Collection[bytes], arcs: Arcs) -> bool:
+        """See `LogReader.narrow`."""
+        return self._log.narrow(passed, kept, arcs)
+
+    def fetch(self, segment_id: int, position: int, length: int) -> Rescued | None:
+        """See `LogReader.fetch`."""
+        return self._log.fetch(segment_id, position, length)

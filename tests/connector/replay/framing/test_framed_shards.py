@@ -1,0 +1,243 @@
+"""Logs that are read once for all shards, beside shards that each read all logs."""
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import structlog
+
+from headrace.connector.replay.columns import arrow_schema, record_batch
+from headrace.connector.replay.framing import framed_shards
+from headrace.connector.replay.framing.framed_shards import framed, framing_of
+from headrace.connector.replay.planning import Bounds, planned
+from headrace.connector.replay.selection import Selection
+from headrace.connector.replay.shards import Shard, SourceSpec, batches, encoded_changes, opened
+from headrace.connector.serde import Encoder
+from headrace.plugins import Encoding
+from headrace.sources.cassandra.framed import log_framing
+from headrace.sources.cassandra.logs.directory import SegmentFile
+from helpers.recordings.batches import source_of
+from helpers.recordings.corpora import recording
+
+RINGS = ("4.1-ring", "5.0-ring", "6.0-v9-ring")
+ORIGIN = ("copies", "node", "segment", "position", "value")  # A value has the others.
+MIDDLE_US = 1_700_597_089_019_188  # Amid the writes of the ring of 5.0.
+
+
+class Read(NamedTuple):
+    """What was read of a shard: rows, what could not be decoded, and where it ended."""
+
+    rows: Sequence[Mapping[str, Any]]
+    lost: Sequence[tuple[str, str]]
+    books: Mapping[str, int]
+    position: Any
+
+
+def ring(name: str, folder: Path | None = None, **options: object) -> SourceSpec:
+    """Return the source of a recorded ring, copied into *folder* if there is one."""
+    place = recording(name)
+    if folder is not None:
+        place = folder / name
+        shutil.copytree(recording(name), place)
+    nodes = {node: str(place / "segments" / node) for node in ("node1", "node2", "node3")}
+    given = {"plugin": "cassandra", "nodes": nodes, "schema": str(place / "schema.cql"), **options}
+    return SourceSpec(given=given, directory=str(place))
+
+
+def read(shard: Shard) -> Read:
+    """Read a shard as a task does."""
+    encoder = Encoder(Encoding(codec="json"), joined=True)
+    rows: list[Mapping[str, Any]] = []
+    lost = []
+    end: Any = None
+    with opened(shard, sparing=True) as source:
+        schema = arrow_schema(source.origin)
+        for batch in batches(source, shard):
+            made = encoded_changes(encoder, batch)
+            lost += [(each.code, each.place) for each in made.quarantined]
+            rows += record_batch(shard.selection.apply(made), schema).to_pylist()
+            end = batch.end if batch.has_end else end
+    return Read(rows, lost, end.books(), end.describe())
+
+
+def both(shards: Sequence[Shard]) -> tuple[Sequence[Read], Sequence[Read]]:
+    """Return what *shards* read by themselves, and what they read of logs that were read once."""
+    alone = [read(shard) for shard in shards]
+    with framed(shards) as once:
+        assert all(shard.framed for shard in once)
+        return alone, [read(shard) for shard in once]
+
+
+def named(reads: Sequence[Read]) -> list[Mapping[str, Any]]:
+    """Return all changes by name, without the copies that they were made from."""
+    rows = [
+        {k: v for k, v in row.items() if k not in ORIGIN} for read in reads for row in read.rows
+    ]
+    return sorted(rows, key=lambda row: (row["mutation"], row["index"]))
+
+
+@pytest.mark.parametrize("shards", [2, 8])
+@pytest.mark.parametrize("name", RINGS)
+def test_a_ring(name: str, shards: int) -> None:
+    """Shards of a ring with a late replica read the same rows in the same order, books and ends."""
+    alone, once = both(planned(ring(name), Selection(), shards=shards).shards)
+
+    assert sum(len(each.rows) for each in alone)
+    assert alone == once
+
+
+def test_many_shards() -> None:
+    """Many shards take longer turns of each log: other copies may come first, of the same rows."""
+    alone, once = both(planned(ring("5.0-ring"), Selection(), shards=64).shards)
+
+    assert named(alone) == named(once)
+    assert [each.position for each in alone] == [each.position for each in once]
+
+
+@pytest.mark.parametrize("name", ["5.0-schema", "6.0-v9-schema", "5.0-types", "4.0-random"])
+def test_a_node(name: str) -> None:
+    """So do shards of one log, whose schema changes in it."""
+    spec = SourceSpec(given=source_of(name), directory=str(recording(name)))
+    alone, once = both(planned(spec, Selection(), shards=4).shards)
+
+    assert sum(len(each.rows) for each in alone)
+    assert alone == once
+
+
+@pytest.mark.parametrize("name", ["5.0-lz4-files", "5.0-v8-direct-files"])
+def test_packed_segments(name: str) -> None:
+    """Positions in compressed segments are logical, as when they are read directly."""
+    folder = recording(name)
+    given = source_of(name, nodes={"node1": str(folder / "stopped" / "cdc_raw")})
+    spec = SourceSpec(given=given, directory=str(folder))
+    alone, once = both(planned(spec, Selection(), shards=3).shards)
+
+    assert sum(len(each.rows) for each in alone)
+    assert alone == once
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        Selection(tokens=((-(1 << 62), 1 << 61),)),
+        Selection(tables=frozenset(["ring_cobalt_ticket.b_gale_umbra"])),
+        Selection(from_us=MIDDLE_US),
+        Selection(to_us=MIDDLE_US, operations=frozenset(["INSERT"])),
+    ],
+)
+def test_a_selection(selection: Selection) -> None:
+    """A selection selects the same rows."""
+    spec = ring("5.0-ring")
+    alone, once = both(planned(spec, selection, shards=5).shards)
+
+    assert sum(len(each.rows) for each in alone)
+    assert alone == once
+
+
+def test_bounds() -> None:
+    """What is before one position and behind another one is not read."""
+    spec = ring("5.0-ring")
+    names = sorted((recording("5.0-ring") / "segments" / "node1").glob("*.log"))
+    segment = names[0].stem.rpartition("-")[2]
+    whole = [read(shard) for shard in planned(spec, Selection(), shards=4).shards]
+    for bounds in (
+        Bounds(after=f"node1:{segment}:300000"),
+        Bounds(until=f"node1:{segment}:300000"),
+        Bounds(after=f"node1:{segment}:100000", until=f"node1:{segment}:700000"),
+    ):
+        alone, once = both(planned(spec, Selection(), bounds=bounds, shards=4).shards)
+
+        assert alone == once
+        assert alone != whole
+
+
+def test_parts_of_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts end amid sections, and blocks amid parts: the rows are the same."""
+    monkeypatch.setattr(framed_shards, "PART_BYTES", 100_000)
+    monkeypatch.setattr(log_framing, "HELD_BYTES_MAX", 10_000)
+    shards = planned(ring("4.1-ring"), Selection(), shards=3).shards
+    framing = framing_of(shards)
+    alone, once = both(shards)
+
+    assert framing is not None
+    assert len(framing.parts) > 20
+    assert alone == once
+
+
+def test_damage(tmp_path: Path) -> None:
+    """A damaged segment is left to the shards, which treat it as they do without the others."""
+    spec = ring("5.0-ring", tmp_path, gaps="expire")
+    log = max((tmp_path / "5.0-ring/segments/node2").glob("*.log"), key=lambda f: f.stat().st_size)
+    content = bytearray(log.read_bytes())
+    for at in (50_000, 250_000, 400_000):
+        content[at] ^= 0xFF
+    log.write_bytes(content)
+    alone, once = both(planned(spec, Selection(), shards=4).shards)
+
+    assert [each for read in alone for each in read.lost]
+    assert alone == once
+
+
+def test_a_missing_segment(tmp_path: Path) -> None:
+    """A log without one of its segments counts as it does for shards that read it."""
+    spec = ring("5.0-ring", tmp_path, gaps="expire")
+    (first, *_) = sorted((tmp_path / "5.0-ring/segments/node3").glob("*.log"))
+    plan = planned(spec, Selection(), shards=4)
+    first.unlink()
+    alone, once = both(plan.shards)
+
+    assert sum(len(each.rows) for each in alone)
+    assert alone == once
+
+
+def test_each_byte_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many shards there are, they read no more of the segments than their bytes."""
+    shards = planned(ring("5.0-ring"), Selection(), shards=32).shards
+    size = 0
+    read_into = SegmentFile.read_into
+
+    def counted(self: SegmentFile, offset: int, buffer: memoryview) -> int:
+        nonlocal size
+        came = read_into(self, offset, buffer)
+        size += came
+        return came
+
+    monkeypatch.setattr(SegmentFile, "read_into", counted)
+    with framed(shards) as once:
+        rows = sum(len(read(shard).rows) for shard in once)
+
+    logs = (recording("5.0-ring") / "segments").rglob("*.log")
+    assert rows
+    assert size <= 1.1 * sum(path.stat().st_size for path in logs)
+
+
+def test_shards_that_read_other_parts() -> None:
+    """One shard, shards with bounds of their own, and sources without logs are not framed."""
+    spec = ring("5.0-ring")
+    (one,) = planned(spec, Selection(), shards=1).shards
+    two = planned(spec, Selection(), shards=2).shards
+    files = SourceSpec(given={"plugin": "files", "path": "*.jsonl"}, directory=spec.directory)
+
+    assert None is framing_of([one])
+    assert None is framing_of([two[0], replace(two[1], resume=two[1].until)])
+    assert None is framing_of([replace(shard, source=files) for shard in two])
+
+
+def test_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without room for what is framed, shards read the logs themselves; a warning says so."""
+
+    @contextlib.contextmanager
+    def nowhere(**_: object) -> Any:  # noqa: ANN401 (a generator)
+        yield "/nowhere"
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", nowhere)
+    shards = planned(ring("5.0-ring"), Selection(), shards=2).shards
+    with structlog.testing.capture_logs() as told, framed(shards) as once:
+        assert shards == once
+
+    assert ["logs_not_framed"] == [each["event"] for each in told]
