@@ -1,7 +1,7 @@
 """The Spark session of a command, and shards as Spark's jobs. Imports pyspark.
 
 Each shard is a job of one task: it ends, fails and is reported separately, while others continue.
-The data that a task reads and writes never passes through the JVM.
+Entries of logs pass through the JVM once, in a shuffle by split; what a task writes never does.
 """
 
 import gc
@@ -9,8 +9,9 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache, partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -19,6 +20,11 @@ from pyspark.sql import SparkSession
 from headrace.connector.replay.delivery import ShardReport, Work
 from headrace.connector.replay.errors import ShardFailedError, SparkMissingError
 from headrace.connector.replay.execution import perform_at_once
+from headrace.connector.replay.framing.framed_shards import Framing, framing_of, warn_of
+from headrace.connector.replay.framing.spark_shuffle import shuffled, with_blocks
+
+if TYPE_CHECKING:
+    from pyspark import RDD
 
 T = TypeVar("T")
 
@@ -88,11 +94,18 @@ def perform(
 ) -> None:
     """Deliver all *works* on the cluster, as many at once as it has cores.
 
-    As many more wait in Spark's queue, so that no core waits for the driver to send the next.
+    The logs are read once for all of them before, if the source offers that. As many more wait in
+    Spark's queue, so that no core waits for the driver to send the next.
     *begun* and *ended* are called on this thread. A shard whose task dies every time is reported
     as failed like any other.
     """
     do = partial(_on_cluster, spark)
+    framing = framing_of([work.shard for work in works])
+    if framing is not None:
+        try:
+            do = partial(_framed, spark, framing, shuffled(spark, framing))
+        except (PySparkException, Py4JError) as error:
+            warn_of(_said(error))
     perform_at_once(works, do, 2 * width(spark), begun=begun, ended=ended)
 
 
@@ -121,9 +134,26 @@ def _on_cluster(spark: SparkSession, work: Work) -> ShardReport:
     try:
         (report,) = spark.sparkContext.parallelize([work], 1).map(_do).collect()
     except (PySparkException, Py4JError) as error:
-        return ShardReport(number=work.shard.number, problem=f"task_lost: {_said(error)}")
+        return _lost(work, error)
     made: ShardReport = report
     return made
+
+
+def _framed(
+    spark: SparkSession, framing: Framing, blocks: "RDD[tuple[str, bytes]]", work: Work
+) -> ShardReport:
+    number = framing.splits.index(work.shard.split)
+    do = with_blocks(lambda path: _do(replace(work, shard=replace(work.shard, framed=path))))
+    try:
+        (report,) = spark.sparkContext.runJob(blocks, do, [number])
+    except (PySparkException, Py4JError) as error:
+        return _lost(work, error)
+    made: ShardReport = report
+    return made
+
+
+def _lost(work: Work, error: Exception) -> ShardReport:
+    return ShardReport(number=work.shard.number, problem=f"task_lost: {_said(error)}")
 
 
 def _do(work: Work) -> ShardReport:
