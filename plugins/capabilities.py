@@ -138,12 +138,14 @@ class News:
     """Of which splits the readers may have something to return; `more` can be read at once.
 
     `is_still` says without much work whether another look would find nothing new; where there is
-    one, and it says so, the source is asked at longer intervals. It may fail.
+    one, and it says so, the source is asked at longer intervals. It may fail. `readable` returns
+    the file descriptor that is readable when it says no more so, if there is one.
     """
 
     splits: Collection[str]
     more: bool = False
     is_still: Callable[[], bool] | None = None
+    readable: Callable[[], int | None] | None = None
 
 
 class SharedReading(Capability):

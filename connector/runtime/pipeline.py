@@ -113,8 +113,10 @@ class Pipeline:
         self._followed: Collection[str] = frozenset()  # The logs that the source follows.
         self._written_ms = 0  # When a log that tells was written to last.
         self._ticked_ms = 0  # When all logs were read last.
+        self._news_ms = 0  # When the source last had any.
         self._looked_ms = 0  # When the source said last which splits have something new.
         self._ended_ms: int | None = None  # The same, and that nothing else is left to be read.
+        self._is_resting = False  # Until something tells that there is more.
         # What all splits have that is not settled: summed up once a pass, then kept.
         self._held_records = self._held_bytes = 0
         self._uncommitted: dict[str, int] = {}  # Bytes of splits that ended with work uncommitted.
@@ -156,6 +158,8 @@ class Pipeline:
         """
         clock = self._around.clock
         reached_ms, ended_ms = run.ledger.reached_ms, self._ended_ms
+        if self._is_resting:
+            ended_ms = clock.monotonic_ms()
         lags = [] if reached_ms is None else [clock.wall_ms() - reached_ms]
         if ended_ms is not None and run.ledger.empty and run.read_last is None:
             lags.append(clock.monotonic_ms() - ended_ms)
@@ -262,7 +266,7 @@ class Pipeline:
         elif not (self._until_idle and (Progress.MOVED in progress or self._quiet_passes == 1)):
             self._wait_for_tick(started_ms + self._limits.tick_ms)
             if news is not None and news.is_still is not None and letters_rest:
-                self._rest(started_ms + REST_MS, news.is_still)
+                self._rest(started_ms, news.is_still, news.readable)
 
     # Which splits are asked.
 
@@ -280,6 +284,8 @@ class Pipeline:
         found = self._guard(run, partial(source.look, demand))
         if found is not None:
             self._looked_ms = now_ms
+            if found.splits:
+                self._news_ms = now_ms
             if not found.more:
                 self._ended_ms = now_ms
         return found
@@ -533,11 +539,12 @@ class Pipeline:
 
     def _is_position_due(self, now_ms: int) -> bool:
         """Say whether splits are to return positions, for a commit that is due soon."""
-        if self._positions_ms is not None:
-            return False
-        if self._around.writers.transactional:  # Each batch has one.
-            return self._is_time(now_ms)
-        return self._is_time(now_ms, ahead_ms=POSITIONS_MS)
+        return self._positions_ms is None and now_ms >= self._positions_due_ms()
+
+    def _positions_due_ms(self) -> int:
+        """Return when positions are asked for next, unless they were for the next commit."""
+        # Exactly once, each batch has one.
+        return self._due_ms(ahead_ms=0 if self._around.writers.transactional else POSITIONS_MS)
 
     def _is_commit_due(self, now_ms: int, *, asked: bool) -> bool:
         """Say whether to commit: once positions are settled, or if that takes long, without some.
@@ -545,20 +552,20 @@ class Pipeline:
         *asked*: the positions were asked for just now.
         """
         if self._around.writers.transactional:
-            return self._is_time(now_ms)
+            return now_ms >= self._due_ms()
         if self._positions_ms is None:
             return False
         if not any(run.ledger.awaits_end for run in self._awake.values()):
             return True
         waited = not asked and now_ms - self._positions_ms >= POSITIONS_MS
-        return waited and self._is_time(now_ms)
+        return waited and now_ms >= self._due_ms()
 
-    def _is_time(self, now_ms: int, *, ahead_ms: int = 0) -> bool:
-        """Say whether a commit is due in *ahead_ms*, or in half the time between two of them."""
+    def _due_ms(self, *, ahead_ms: int = 0) -> int:
+        """Return when a commit is due, less *ahead_ms* or half the time between two of them."""
         bound_ms = self._around.writers.window_ms()
         limit_ms = self._limits.commit_ms_max
         most_ms = limit_ms if bound_ms is None else min(limit_ms, bound_ms // 2)
-        return now_ms - self._committed_ms >= most_ms - min(ahead_ms, most_ms // 2)
+        return self._committed_ms + most_ms - min(ahead_ms, most_ms // 2)
 
     def _commit(self, runs: Sequence[SplitRun]) -> None:
         self._ends_bytes = 0
@@ -739,20 +746,38 @@ class Pipeline:
             if self._until_idle:
                 return
 
-    def _rest(self, until_ms: int, is_still: Callable[[], bool]) -> None:
-        """Let ticks pass while there is nothing to do: a pass costs more than to see that."""
-        clock = self._around.clock
+    def _rest(
+        self,
+        started_ms: int,
+        is_still: Callable[[], bool],
+        readable: Callable[[], int | None] | None,
+    ) -> None:
+        """Let ticks pass while there is nothing to do: a pass costs more than to see that.
+
+        *started_ms* is when the last pass did. Until *readable* is, a source that had no news for
+        long is not even asked: where some come, a tick costs less than an event and a tick.
+        """
+        clock, tick_ms = self._around.clock, self._limits.tick_ms
+        until_ms = min(started_ms + REST_MS, self._positions_due_ms())
         while self._commands.empty() and not self._awake:
             now_ms = clock.monotonic_ms()
-            if now_ms >= until_ms or self._is_position_due(now_ms):
+            if now_ms >= until_ms:
                 return
             try:
                 if not is_still():
                     return
+                is_long = now_ms - self._news_ms >= REST_MS
+                descriptor = readable() if readable is not None and is_long else None
             except Exception:  # noqa: BLE001 (a plugin call: the next look meets the error)
                 return
             self.pass_ms = self._looked_ms = self._ended_ms = now_ms
-            self._wake.wait(self._limits.tick_ms)
+            if descriptor is not None:
+                self._is_resting = True
+                self._wake.wait(until_ms - now_ms, descriptor)
+                self._is_resting = False
+            # What is written comes as several events, which the look at the tick's end finds.
+            passed_ms = (clock.monotonic_ms() - started_ms) % tick_ms
+            self._wait_for_tick(min(until_ms, clock.monotonic_ms() + tick_ms - passed_ms))
 
     def _wait_for_writes(self, modes: Modes, news: News, started_ms: int) -> None:
         """Wait until a log in realtime was written to, or something else is due."""

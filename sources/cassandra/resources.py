@@ -415,7 +415,8 @@ class Parts:
     def look(self, demand: Demand) -> News:
         """Read the logs; return which splits may have something new."""
         self.follow()
-        pump = self.built().pump
+        made = self.built()
+        pump = made.pump
         if self._looked_ring is not self.replicas.current:
             self._looked_ring = self.replicas.current
             pump.wake_all()
@@ -424,7 +425,8 @@ class Parts:
         self.report()
         is_read = pump.moves != moves  # Else more of it waits for room.
         news = [self.splits[number] for number in numbers]
-        return News(news, more=pump.more and is_read, is_still=pump.is_still)
+        more, readable = pump.more and is_read, made.written.descriptor
+        return News(news, more=more, is_still=pump.is_still, readable=readable)
 
     def _bounded(self, demand: Demand) -> Demand:
         if self.built().lists is None:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from select import select
 
 import pytest
 
@@ -553,7 +554,10 @@ def test_a_look_says_which_splits_have_something(tmp_path: Path) -> None:
 
 
 def test_logs_that_changed_are_not_still(tmp_path: Path) -> None:
-    """Neither are they while a split has something, nor where one of them is away."""
+    """Neither are they while a split has something, nor where one of them is away.
+
+    A file descriptor tells that they changed.
+    """
     made = source(options_of(tmp_path), DrivenClock())
     readers = open_all(made)
     for node in NODES:
@@ -572,13 +576,19 @@ def test_logs_that_changed_are_not_still(tmp_path: Path) -> None:
 
     is_still()
     assert is_still()
+    descriptor_of = made.look(LATER).readable
+    assert descriptor_of is not None
+    readable = descriptor_of()
     for node in NODES:
+        assert ([], [], []) == select([readable], [], [], 0)
         write(tmp_path, node, 1, range(1, 2))
+        assert ([readable], [], []) == select([readable], [], [], 0)
         pump = made._parts.built().pump  # noqa: SLF001 (without a look)
         assert not pump.is_still()
         is_still()
         assert is_still()
     (tmp_path / NODES[0]).rename(tmp_path / "away")
+    assert ([readable], [], []) == select([readable], [], [], 0)
     assert not is_still()
 
 
