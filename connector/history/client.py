@@ -18,10 +18,10 @@ from headrace.connector.history.arrival import us_of
 from headrace.connector.history.config import CHANGE, SCOPES
 from headrace.connector.history.durations import duration_ms
 from headrace.connector.history.errors import FramesMissingError
-from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.following import WAIT_MS_MAX, tail
 from headrace.connector.history.query import Event, Query
 from headrace.connector.history.reading import History
+from headrace.connector.history.store.file import HistoryFile
 from headrace.plugins import ConfigError, Operation, Problem
 
 if TYPE_CHECKING:

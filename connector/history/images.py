@@ -16,7 +16,7 @@ import msgspec
 
 from headrace.connector.history import arrival
 from headrace.connector.history.config import TTL_EVENTS
-from headrace.connector.history.file import GONE, LESS, HistoryFile
+from headrace.connector.history.store.contract import GONE, LESS, PARTITION, HistoryStore, Name
 from headrace.connector.rows.byte_folding import ByteFold
 from headrace.connector.rows.folding import State, TableView, columns_of, shown_columns
 from headrace.connector.rows.message_pack import BadStateError
@@ -28,7 +28,6 @@ WIDE: Final = frozenset((Operation.DELETE_RANGE, Operation.DELETE_PARTITION))
 """What removes rows that it does not name."""
 KEPT: Final = (*OPERATIONS, Operation.DELETE, Operation.UPDATE)
 """What a change does, by the number that the file has; those from GONE on expired."""
-PARTITION: Final = b""  # The row that a partition's own state has.
 EXPIRED_MAX: Final = 1_000  # States of which one transaction keeps what expired.
 GC_SECONDS: Final = 864_000  # Cassandra's default of gc_grace_seconds.
 RANGES_MAX: Final = 64  # More are looked through for those that no late write can meet any more.
@@ -36,8 +35,6 @@ RANGES_MAX: Final = 64  # More are looked through for those that no late write c
 _PACK: Final = msgspec.msgpack.Encoder()
 _NOTHING: Final = _PACK.encode((None, None))
 _UNPACK: Final = msgspec.msgpack.Decoder()
-Name = tuple[bytes, bytes]
-"""The key of a partition, and the name of a row in it."""
 Before = tuple[bytes | None, bytes | None]
 """The states of a row and of its partition, as bytes."""
 
@@ -91,21 +88,19 @@ def _damaged(message: str, place: str = "") -> BadStateError:
 class States:
     """The states of rows within one transaction: read in groups, written at its end by `save`."""
 
-    def __init__(self, file: HistoryFile, settled_s: int | None) -> None:
+    def __init__(self, file: HistoryStore, settled_s: int | None) -> None:
         """Use *file*, within `writing`; *settled_s* is what `Expiries.settle` returned."""
         self._file = file
         self._settled_s = settled_s
         self._known: dict[Name, bytes | None] = {}
-        self._numbers: dict[Name, int] = {}  # Of those in the file.
         self._changed: dict[Name, bytes] = {}
 
     def look_up(self, names: Iterable[Name]) -> None:
         """Read the states of these rows, which `apply` and `partition` need."""
         unknown = sorted({*names}.difference(self._known))  # In the order of the file.
         self._known.update(dict.fromkeys(unknown))
-        for number, key, row, state in self._file.states(unknown):
+        for key, row, state in self._file.states(unknown):
             self._known[key, row] = state
-            self._numbers[key, row] = number
 
     def apply(self, name: Name, fold: ByteFold) -> Before:
         """Fold the change that *fold* has read into the state of its row, or partition.
@@ -135,36 +130,22 @@ class States:
 
     def save(self) -> None:
         """Write what was changed."""
-        numbers = self._numbers
-        new = sorted(self._changed.keys() - numbers.keys())  # In the order of the index.
-        if any(row == PARTITION for _, row in new):
-            self._file.note_partitions()
         expiries: dict[Name, int] = {}
         if self._settled_s is not None:
             expiries = {n: next_expiry(s, self._settled_s) for n, s in self._changed.items()}
-        self._file.keep_states(
-            (
-                (bytearray(self._changed[n]), expiries.get(n, 0), numbers[n])
-                for n in numbers
-                if n in self._changed
-            ),
-            (
-                (bytearray(n[0]), bytearray(n[1]), bytearray(self._changed[n]), expiries.get(n, 0))
-                for n in new
-            ),
-        )
+        self._file.keep_states(self._changed, expiries)
 
 
 class Expiries:
     """Appends what expired: for each row and second an event, if the row then shows less."""
 
-    def __init__(self, file: HistoryFile) -> None:
+    def __init__(self, file: HistoryStore) -> None:
         """Use *file*."""
         self._file = file
         self._views: dict[int, TableView] = {}
 
     def is_due(self, now_ms: int) -> bool:
-        """Say whether `append` has something to do. Raises as `HistoryFile.reading`."""
+        """Say whether `append` has something to do. Raises as `HistoryStore.reading`."""
         with self._file.reading():
             epochs = self._file.epochs()
             is_kept = bool(epochs) and TTL_EVENTS in epochs[-1].scopes
@@ -187,14 +168,14 @@ class Expiries:
         due = file.due(self._second(now_ms), EXPIRED_MAX)
         if not due:
             return False
-        schema = file.newest_schema()
+        schema = max(file.schemas())
         view = self._view(schema)
         keeps = PRE in file.epochs()[-1].scopes
-        partitions = {key: state for _, key, _, state in file.states(_partitions(due))}
+        partitions = {key: state for key, _, state in file.states(_partitions(due))}
         first = arrival.next_after(file.last(), now_ms)
         made: list[tuple[object, ...]] = []
-        next_ones: list[tuple[int, int]] = []
-        for number, key, row, content, at_s in due:
+        next_ones: dict[Name, int] = {}
+        for key, row, content, at_s in due:
             around = None if row == PARTITION else partitions.get(key)
             before, after = (_shown(view, row, (content, around), s) for s in (at_s - 1, at_s))
             if before != after:
@@ -203,7 +184,7 @@ class Expiries:
                 name = bytearray(key), bytearray(row), b""
                 found = (bytearray(packed((content, around))),) if keeps else ()
                 made.append((*head, at_s * 1_000_000, *name, *found))
-            next_ones.append((next_expiry(content, at_s), number))
+            next_ones[key, row] = next_expiry(content, at_s)
         file.append(made, has_before=keeps)
         file.set_expiries(next_ones)
         if made:
@@ -220,8 +201,8 @@ class Expiries:
         return self._views[number]
 
 
-def _partitions(due: Iterable[tuple[int, bytes, bytes, bytes, int]]) -> list[Name]:
-    return sorted({(key, PARTITION) for _, key, row, _, _ in due if row != PARTITION})
+def _partitions(due: Iterable[tuple[bytes, bytes, bytes, int]]) -> list[Name]:
+    return sorted({(key, PARTITION) for key, row, _, _ in due if row != PARTITION})
 
 
 def _shown(view: TableView, row: bytes, states: Before, at_s: int) -> Document | None:

@@ -18,10 +18,8 @@ from headrace.connector.history.errors import (
     ImageNotKeptError,
     QueryError,
 )
-from headrace.connector.history.file import GONE, Change, Epoch, HistoryFile, Range, Seed
 from headrace.connector.history.images import (
     KEPT,
-    PARTITION,
     WIDE,
     Expiries,
     clustering_of,
@@ -31,6 +29,15 @@ from headrace.connector.history.images import (
 )
 from headrace.connector.history.query import Event, Page, Place, Query
 from headrace.connector.history.rendering import EMPTY, Shape, newest_us
+from headrace.connector.history.store.contract import (
+    GONE,
+    PARTITION,
+    Change,
+    Epoch,
+    HistoryStore,
+    Range,
+    Seed,
+)
 from headrace.connector.rows.folding import NEVER, State
 from headrace.connector.rows.snapshots import MARK, is_doubtful
 from headrace.connector.serde.image_fields import POST, PRE
@@ -49,7 +56,7 @@ class History:
 
     def __init__(
         self,
-        file: HistoryFile,
+        file: HistoryStore,
         include: frozenset[str],
         clock: Clock,
         shape_of: Callable[[RecordSchema], Shape] = Shape,
@@ -339,7 +346,7 @@ class History:
 
     def _with_latest(self, event: Event, stored: "Change", row: "Row", now_s: int) -> Event:
         names = sorted({(stored.key, stored.row), (stored.key, PARTITION)})
-        states = {row: state_of(content) for _, _, row, content in self.file.states(names)}
+        states = {row: state_of(content) for _, row, content in self.file.states(names)}
         partition = None if stored.row == PARTITION else states.get(PARTITION)
         found_now, coverage = states.get(stored.row), self._coverage(_LATER)
         latest, is_whole = row.image(found_now, partition, now_s, coverage)

@@ -11,8 +11,8 @@ import msgspec
 from headrace import plugins
 from headrace.connector.history import arrival
 from headrace.connector.history.errors import HistorySeedError
-from headrace.connector.history.file import HistoryFile, Seed
-from headrace.connector.history.images import PARTITION, Expiries, next_expiry, row_name, state_of
+from headrace.connector.history.images import Expiries, next_expiry, row_name, state_of
+from headrace.connector.history.store.contract import HistoryStore, Name, Seed
 from headrace.connector.rows.folding import TableView
 from headrace.connector.rows.snapshots import seeded
 from headrace.connector.serde.codecs.records import reader_of
@@ -21,22 +21,22 @@ from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
 _PACK: Final = msgspec.msgpack.Encoder()
 
 
-def seed_now(file: HistoryFile) -> Seed | None:
+def seed_now(file: HistoryStore) -> Seed | None:
     """Return the seed of the states that are kept now."""
     epochs = file.epochs()
     return file.seed(epochs[-1].states_since_us) if epochs else None
 
 
-def begin_seed(file: HistoryFile, run: str, now_us: int) -> None:
-    """Let *run* write rows from now on, and no other. Raises as `HistoryFile.writing`."""
+def begin_seed(file: HistoryStore, run: str, now_us: int) -> None:
+    """Let *run* write rows from now on, and no other. Raises as `HistoryStore.writing`."""
     with file.writing():
         since_us = file.epochs()[-1].states_since_us
         known = file.seed(since_us) or Seed(run, now_us, None, 0)
         file.keep_seed(since_us, known._replace(run=run, done=None))
 
 
-def end_seed(file: HistoryFile, now_ms: int) -> None:
-    """Note that all rows were read. Raises as `HistoryFile.writing`."""
+def end_seed(file: HistoryStore, now_ms: int) -> None:
+    """Note that all rows were read. Raises as `HistoryStore.writing`."""
     with file.writing():
         since_us, seed = file.epochs()[-1].states_since_us, seed_now(file)
         if seed is not None and seed.done is None:
@@ -47,7 +47,7 @@ def end_seed(file: HistoryFile, now_ms: int) -> None:
 class RowWriter(plugins.Writer):
     """Writes the rows that one run reads of the table: each delivery is a transaction."""
 
-    def __init__(self, file: HistoryFile, run: str, clock: plugins.Clock) -> None:
+    def __init__(self, file: HistoryStore, run: str, clock: plugins.Clock) -> None:
         """Write into *file*, which it closes."""
         self._clock = clock
         self._file = file
@@ -72,7 +72,7 @@ class RowWriter(plugins.Writer):
             if seed is None or seed.run != self._run:
                 raise HistorySeedError(
                     f"run {self._run} does not seed this history any more",
-                    place=str(self._file.path),
+                    place=self._file.place,
                     hint="another run does, or ALTER CDC removed the images: see DESCRIBE CDC",
                 )
             self._settled_s = self._expiries.settle(self._clock.wall_ms())
@@ -80,10 +80,7 @@ class RowWriter(plugins.Writer):
                 for schema in delivery.schemas.values():
                     self._file.schema_number(schema)
             read_us = (self._clock.wall_ms() + 1) * 1_000
-            parts = zip(encoded.keys, encoded.values, encoded.headers, strict=True)
-            for key, content, headers in parts:
-                shape = self._shapes[dict(headers)[SCHEMA_ID_HEADER]]
-                self._fold(key or b"", shape, shape.read(content), seed.begun_us, read_us)
+            self._fold(encoded, seed.begun_us, read_us)
             since_us = self._file.epochs()[-1].states_since_us
             self._file.keep_seed(since_us, seed._replace(rows=seed.rows + len(encoded)))
         settle(range(len(encoded)))
@@ -96,20 +93,23 @@ class RowWriter(plugins.Writer):
         """Close the file."""
         self._file.close()
 
-    def _fold(
-        self, key: bytes, shape: "_Shape", value: plugins.Document, begun_us: int, read_us: int
-    ) -> None:
-        row = row_name(value, shape.view)
-        found = next(self._file.states([(key, row)]), None)
-        state = seeded(state_of(found and found[3]), value, shape.view, begun_us, read_us)
-        if row == PARTITION:
-            self._file.note_partitions()
-        content = _PACK.encode(state)
-        expires = 0 if self._settled_s is None else next_expiry(content, self._settled_s)
-        if found is None:
-            self._file.keep_states([], [(key, row, content, expires)])
-        else:
-            self._file.keep_states([(content, expires, found[0])], [])
+    def _fold(self, encoded: plugins.EncodedRecords, begun_us: int, read_us: int) -> None:
+        parts: list[tuple[Name, _Shape, plugins.Document]] = []
+        for key, content, headers in zip(
+            encoded.keys, encoded.values, encoded.headers, strict=True
+        ):
+            shape = self._shapes[dict(headers)[SCHEMA_ID_HEADER]]
+            value = shape.read(content)
+            parts.append(((key or b"", row_name(value, shape.view)), shape, value))
+        names = sorted({name for name, _, _ in parts})
+        states = {(key, row): state for key, row, state in self._file.states(names)}
+        for name, shape, value in parts:
+            known = state_of(states.get(name))
+            states[name] = _PACK.encode(seeded(known, value, shape.view, begun_us, read_us))
+        expiries: dict[Name, int] = {}
+        if self._settled_s is not None:
+            expiries = {name: next_expiry(s, self._settled_s) for name, s in states.items()}
+        self._file.keep_states(states, expiries)
 
 
 class _Shape:

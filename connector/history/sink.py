@@ -1,6 +1,6 @@
-"""The sink `history`: appends changes to the file of a history, with the images that it keeps.
+"""The sink `history`: appends changes to a history, with the images that it keeps.
 
-Each split is written exactly once: its changes and its position are one transaction of the file.
+Each split is written exactly once: its changes and its position are one commit of the store.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,18 +13,17 @@ from headrace import plugins
 from headrace.connector.history import arrival
 from headrace.connector.history.config import LATEST, TTL_EVENTS, HistoryConfig
 from headrace.connector.history.errors import HistoryBusyError, HistoryTableError
-from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.images import (
-    PARTITION,
     WIDE,
     Expiries,
-    Name,
     States,
     clustering_of,
     packed,
     state_of,
 )
 from headrace.connector.history.seeding import RowWriter, seed_now
+from headrace.connector.history.store.contract import PARTITION, HistoryStore, Name
+from headrace.connector.history.store.file import HistoryFile
 from headrace.connector.rows.byte_folding import ByteFold
 from headrace.connector.rows.folding import TableView, row_of
 from headrace.connector.serde.codecs.records import reader_of
@@ -33,8 +32,6 @@ from headrace.connector.serde.transcode import octets
 from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
 from headrace.plugins.records.record import OPERATIONS
 
-REMOVED_PER_CHANGE: Final = 4  # Retention removes up to this many for each that is appended,
-REMOVED_MIN: Final = 1_000  # or this many.
 _WINDOW_MS: Final = 86_400_000 * 365  # Nothing is dropped because it is old.
 _DELETE: Final = OPERATIONS.index(plugins.Operation.DELETE)
 _PARTITION: Final = OPERATIONS.index(plugins.Operation.DELETE_PARTITION)
@@ -100,7 +97,7 @@ class HistorySink(plugins.Sink):
         """Return the writer of one split."""
         return HistoryWriter(self._file(), split, self.config, self.context.clock)
 
-    def _file(self) -> HistoryFile:
+    def _file(self) -> HistoryStore:
         return HistoryFile.made(self.config.file, self.config.table, self.config.buckets)
 
 
@@ -142,13 +139,13 @@ class HistoryWriter(plugins.TransactionalWriter):
 
     def __init__(
         self,
-        file: HistoryFile,
+        file: HistoryStore,
         split: str,
         config: HistoryConfig,
         clock: plugins.Clock,
     ) -> None:
         """Write to *file*, which it closes."""
-        self.place = str(file.path)
+        self.place = file.place
         self._file = file
         self._split = split
         self._clock = clock
@@ -166,10 +163,10 @@ class HistoryWriter(plugins.TransactionalWriter):
 
     def begin(self, deadline_ms: int) -> Mapping[str, bytes] | None:
         """See `TransactionalWriter.begin`."""
-        del deadline_ms  # SQLite has its own.
+        del deadline_ms  # The store has its own.
         self._submitted = []
         try:
-            with self._file.writing():
+            with self._file.writing(begins=self._split):
                 epoch = self._file.writer(self._split)
                 if epoch > self._epoch > 0:
                     raise self._fenced()
@@ -252,8 +249,7 @@ class HistoryWriter(plugins.TransactionalWriter):
                 end += len(encoded)
         if end > first:
             self._file.set_last(end - 1)
-        oldest = arrival.first_of(max(0, now_ms - self._retention_ms))
-        self._file.remove_before(oldest, max(REMOVED_MIN, REMOVED_PER_CHANGE * (end - first)))
+        self._file.retain(self._retention_ms, now_ms, end - first)
 
     def _append_with_states(self, first: int, settled_s: int | None) -> int:
         """Append all changes, from the arrival *first* on, with the states that they find."""
@@ -322,7 +318,7 @@ class HistoryWriter(plugins.TransactionalWriter):
             operation = shape.operations[fold.operation]
             found = states.apply(name, fold)
             head = crc32(key) % buckets, shape.number, operation, fold.written_us
-            made = next(numbers), *head, bytearray(key), bytearray(row), bytearray(content)
+            made: _Row = next(numbers), *head, bytearray(key), bytearray(row), bytearray(content)
             yield (*made, bytearray(packed(found))) if keeps else made
             if expands and operation in _WIDE:
                 for removed, state in _removed(shape, states, key, found[0], content):
@@ -334,7 +330,7 @@ class HistoryWriter(plugins.TransactionalWriter):
         known = self._shapes.get(headers)
         if known is None:
             schema_id = dict(headers).get(SCHEMA_ID_HEADER, b"")
-            schema = self._schemas.get(schema_id) or self._file.schema(schema_id)
+            schema = self._schemas.get(schema_id) or self._kept_schema(schema_id)
             if schema is None:
                 raise HistoryTableError(
                     f"a change names an unknown schema, {schema_id.hex()}", place=self.place
@@ -345,6 +341,10 @@ class HistoryWriter(plugins.TransactionalWriter):
             known = _Shape(number, reader_of(schema.value), view.fold, view, operations)
             self._shapes[headers] = known
         return known
+
+    def _kept_schema(self, schema_id: bytes) -> plugins.RecordSchema | None:
+        kept = self._file.schemas().values()
+        return next((each for each in kept if each.schema_id == schema_id), None)
 
 
 def _facts(encoded: plugins.EncodedRecords) -> tuple[Sequence[int], Sequence[int]]:

@@ -16,9 +16,10 @@ from headrace import plugins
 from headrace.connector.history import arrival
 from headrace.connector.history.avro_images import NO_IMAGE, ImagedSchema
 from headrace.connector.history.errors import HistoryMissingError
-from headrace.connector.history.file import Change, HistoryFile
 from headrace.connector.history.images import WIDE
 from headrace.connector.history.reading import History, Row
+from headrace.connector.history.store.contract import Change, HistoryStore
+from headrace.connector.history.store.file import HistoryFile
 from headrace.connector.serde.codecs.records import ShapedRecord, ShapedSchema, reader_of, writer_of
 from headrace.connector.serde.image_fields import POST, PRE
 from headrace.plugins import NumberPosition, Operation, Position
@@ -120,7 +121,7 @@ class HistorySource(plugins.Source, plugins.Relocation):
         """Return the position before all changes."""
         return NumberPosition(0)
 
-    def _file(self) -> HistoryFile:
+    def _file(self) -> HistoryStore:
         return HistoryFile.opened(self.config.file)
 
 

@@ -17,8 +17,9 @@ from headrace.connector.foundation.configured import configured
 from headrace.connector.foundation.job_file import read_job_file
 from headrace.connector.history.config import SNAPSHOT, HistoryConfig
 from headrace.connector.history.errors import HistorySeedError
-from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.seeding import begin_seed, end_seed, seed_now
+from headrace.connector.history.store.contract import HistoryStore
+from headrace.connector.history.store.file import HistoryFile
 from headrace.connector.replay.delivery import Target
 from headrace.connector.replay.engine import NO_SPARK, engine
 from headrace.connector.replay.execution import execute
@@ -63,7 +64,7 @@ def main(given: SeedOptions) -> int:
             end_seed(file, SystemClock().wall_ms())
             seed = seed_now(file)
     if seed is None:
-        raise _keeps_no_images(config.file)
+        raise _keeps_no_images(str(config.file))
     sys.stdout.write(f"all rows of {config.table} are known: {seed.rows} were read\n")
     return 0
 
@@ -82,33 +83,33 @@ def _text_of(path: Path, history: str | None) -> JobText:
         return job_text(path, jobs[0], notes=notes)
 
 
-def _check_followed(path: Path, text: JobText, file: HistoryFile) -> None:
+def _check_followed(path: Path, text: JobText, file: HistoryStore) -> None:
     """Refuse a snapshot before the logs are followed: a change between both would be in neither."""
     epochs = file.epochs()
     if not epochs or epochs[-1].states_since_us is None:
-        raise _keeps_no_images(file.path)
+        raise _keeps_no_images(file.place)
     with closing(read_job(path, text.name).open_store(create=False)) as store:
         missing = not_followed(store)
     if missing is None or missing:
         count = "all" if missing is None else len(missing)
         raise HistorySeedError(
             f"job {text.name} does not follow the logs yet: {count} of its splits have no position",
-            place=str(file.path),
+            place=file.place,
             hint="run `headrace worker`, and seed again a moment later",
         )
 
 
-def _keeps_no_images(path: Path) -> HistorySeedError:
+def _keeps_no_images(place: str) -> HistorySeedError:
     hint = "ALTER CDC … INCLUDE (CHANGE, POST)"
-    return HistorySeedError("keeps no images: there is nothing to seed", place=str(path), hint=hint)
+    return HistorySeedError("keeps no images: there is nothing to seed", place=place, hint=hint)
 
 
-def _read(text: JobText, config: HistoryConfig, file: HistoryFile, given: SeedOptions) -> None:
+def _read(text: JobText, config: HistoryConfig, file: HistoryStore, given: SeedOptions) -> None:
     """Execute the run that seeds the history, or what is left of it."""
     made = Target.of_job(text)
     target = replace(made, rate=given.rate)
     with closing(RunTable(text.notes)) as runs:
-        with runs.executing(f"{_KIND}-{file.path}"):  # Two that plan at once would both read it.
+        with runs.executing(f"{_KIND}-{file.place}"):  # Two that plan at once would both read it.
             seed = seed_now(file)
             known = [run for run in runs.runs() if seed is not None and run.run == seed.run]
             if known:

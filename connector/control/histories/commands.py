@@ -25,11 +25,12 @@ from headrace.connector.history.arrival import ms_of, time_text
 from headrace.connector.history.config import LATEST, SNAPSHOT, HistoryConfig
 from headrace.connector.history.durations import duration_ms
 from headrace.connector.history.errors import HistoryFileError, HistoryMissingError
-from headrace.connector.history.file import HistoryFile, Seed
 from headrace.connector.history.following import poll, tail
 from headrace.connector.history.query import Query
 from headrace.connector.history.reading import History
 from headrace.connector.history.seeding import seed_now
+from headrace.connector.history.store.contract import Seed
+from headrace.connector.history.store.file import HistoryFile
 from headrace.connector.language.formatting import format_statement
 from headrace.connector.language.rendering import STATEMENT_COLUMN, ResultTable, StatementWarning
 from headrace.connector.language.statements import (
@@ -385,10 +386,6 @@ def _todo(name: str) -> str:
 
 
 def _purge(config: HistoryConfig) -> None:
-    """Remove the file, if it is this history's."""
-    try:
-        HistoryFile.opened(config.file).close()
-    except HistoryMissingError:
-        return
-    for ending in ("", "-wal", "-shm"):
-        config.file.with_name(config.file.name + ending).unlink(missing_ok=True)
+    """Remove what it keeps, if it is this history's."""
+    with contextlib.suppress(HistoryMissingError):
+        HistoryFile.opened(config.file).purge()

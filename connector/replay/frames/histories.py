@@ -19,10 +19,10 @@ from pyspark.sql.types import StructType
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.history.client import connect
 from headrace.connector.history.config import CHANGE, LATEST
-from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.frames.layout import Layout
 from headrace.connector.history.query import Query
 from headrace.connector.history.reading import History
+from headrace.connector.history.store.file import HistoryFile
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.frames.sources import check_options, shards_of
 from headrace.connector.replay.selection import names_in

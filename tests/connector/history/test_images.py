@@ -22,7 +22,7 @@ from headrace.plugins import Operation
 from headrace.plugins.testing.doubles import DrivenClock, context
 from headrace.sources.cassandra.mutation.changes import Change
 from helpers.histories.failing import Failing, committed
-from helpers.histories.kept import FOREVER_MS, Kept, beside, of_table, settled
+from helpers.histories.kept import FOREVER_MS, Kept, beside, file_of, of_table, settled
 from helpers.histories.oracle import Oracle, changes
 from helpers.histories.rows import TABLE, change, delivery
 from helpers.recordings.batches import recorded_batches
@@ -196,7 +196,7 @@ def test_an_event_of_expiry_comes_once(tmp_path: Path) -> None:
     kept.clock.advance(6_000)
     for statement in range(1, 100):
         writer.submit(delivery(change("UPDATE", written_us=NOW_US + 9, total=1)), settled)
-        failing = Failing(writer._file, statement)  # noqa: SLF001 (its disk)
+        failing = Failing(file_of(writer), statement)
         if committed(writer):
             break
         failing.left = -1
@@ -374,7 +374,7 @@ def test_a_damaged_state_says_what_helps(tmp_path: Path) -> None:
     kept = made(tmp_path)
     writer, history = kept.writer(), kept.history()
     commit(writer, change(written_us=NOW_US, note="a"))
-    history.file.run("UPDATE states SET state = ?", (b"\x82\xa7deleted",))
+    file_of(history).run("UPDATE states SET state = ?", (b"\x82\xa7deleted",))
     writer.submit(delivery(change("UPDATE", written_us=NOW_US + 1, total=1)), settled)
     with pytest.raises(BadStateError, match=r"hint: .* ALTER CDC"):
         writer.commit({}, FOREVER_MS)

@@ -16,7 +16,7 @@ from headrace.plugins.testing.doubles import DrivenClock, context
 from headrace.sources.cassandra.mutation.changes import Change
 from headrace.sources.cassandra.mutation.folding import Fold
 from helpers.histories import rows as orders
-from helpers.histories.kept import FOREVER_MS, Kept, beside, of_table, settled
+from helpers.histories.kept import FOREVER_MS, Kept, beside, file_of, of_table, settled
 from helpers.histories.oracle import Oracle, changes
 from helpers.histories.snapshots import delivery, selected
 from helpers.recordings.batches import recorded_batches
@@ -62,7 +62,7 @@ class Seeded:
         begun_us = newest_us(self.changes[: cuts[0]]) + 1
         self.history = self.kept.history()
         with self.history.file.writing():
-            self.history.file.run("UPDATE epochs SET states_since_us = ?", (begun_us,))
+            file_of(self.history).run("UPDATE epochs SET states_since_us = ?", (begun_us,))
         begin_seed(self.history.file, RUN, begun_us)
 
     def log(self, begin: int, end: int) -> None:
@@ -204,11 +204,11 @@ def test_only_the_run_that_seeds_it_writes_rows(tmp_path: Path) -> None:
     writer.close()
     with pytest.raises(FatalError, match="the changes of splits only"):
         seeded.seed(rows, run="replay-1")
-    assert not seeded.history.file.run("SELECT * FROM states").fetchall()
+    assert not file_of(seeded.history).run("SELECT * FROM states").fetchall()
     seeded.seed(rows, run="seed-2")
     seed = seed_now(seeded.history.file)
     assert seed is not None
-    assert 0 < seed.rows == seeded.history.file.run("SELECT count(*) FROM states").fetchone()[0]
+    assert 0 < seed.rows == file_of(seeded.history).run("SELECT count(*) FROM states").fetchone()[0]
     seeded.history.close()
 
 

@@ -17,16 +17,16 @@ from headrace.connector.history.errors import (
     HistoryTruncatedError,
     ImageNotKeptError,
 )
-from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.query import Event, Query
 from headrace.connector.history.reading import History
 from headrace.connector.history.sink import HistorySink
+from headrace.connector.history.store.file import HistoryFile
 from headrace.plugins import AbortedError, Batch, ConfigError, Delivery, TransactionalWriter
 from headrace.plugins.records.encoded import FactColumns
 from headrace.plugins.testing import TransactionalDriver, TransactionalSuite
 from headrace.plugins.testing.doubles import DrivenClock
 from helpers.histories.failing import Failing, committed
-from helpers.histories.kept import FOREVER_MS, Kept, beside, of_table, settled
+from helpers.histories.kept import FOREVER_MS, Kept, beside, file_of, of_table, settled
 from helpers.histories.oracle import changes
 from helpers.histories.rows import TABLE, change, delivery
 from helpers.recordings.batches import recorded_batches
@@ -97,7 +97,7 @@ def test_a_commit_that_fails_anywhere_leaves_nothing(tmp_path: Path) -> None:
     before = events(kept)
     for statement in range(1, 100):
         writer.submit(delivery(*sent), settled)
-        failing = Failing(writer._file, statement)  # noqa: SLF001 (its disk)
+        failing = Failing(file_of(writer), statement)
         if committed(writer):
             break
         failing.left = -1
@@ -117,7 +117,7 @@ def test_a_first_commit_that_fails_leaves_no_schema_behind(tmp_path: Path) -> No
     writer = kept.writer()
     for statement in range(1, 100):
         writer.submit(delivery(change(written_us=NOW_US, note="1")), settled)
-        failing = Failing(writer._file, statement)  # noqa: SLF001 (its disk)
+        failing = Failing(file_of(writer), statement)
         if committed(writer):
             break
         failing.left = -1
@@ -172,7 +172,7 @@ def test_changes_without_images_are_kept_alike(tmp_path: Path, name: str) -> Non
             for each in deliveries:
                 writer.submit(each, settled)
             assert writer.commit({}, FOREVER_MS)
-            found.append(writer._file.run(query).fetchall())  # noqa: SLF001 (what it wrote)
+            found.append(file_of(writer).run(query).fetchall())
             writer.close()
         assert found[0]
         assert found[0] == found[1] == found[2]
@@ -300,7 +300,7 @@ def test_deletions_of_ranges_are_bounded(tmp_path: Path) -> None:
     writer.submit(delivery(*old, *deletions, *late), settled)
     assert writer.commit({}, FOREVER_MS)
     query = "SELECT max(length(state)) FROM states WHERE row = x''"
-    size = writer._file.run(query).fetchone()[0]  # noqa: SLF001 (its states)
+    size = file_of(writer).run(query).fetchone()[0]
     writer.close()
     covered, newer, beside_it = events(kept)[-3:]
     assert ({}, False) == (covered.post, covered.effective)
@@ -418,6 +418,6 @@ def test_retention_removes_in_parts(tmp_path: Path) -> None:
     left = []
     for _ in range(4):
         assert writer.commit({}, FOREVER_MS)
-        left.append(writer._file.run("SELECT count(*) FROM changes").fetchone()[0])  # noqa: SLF001
+        left.append(file_of(writer).run("SELECT count(*) FROM changes").fetchone()[0])
     writer.close()
     assert [1_500, 500, 0, 0] == left

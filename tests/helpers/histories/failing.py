@@ -3,7 +3,7 @@
 import sqlite3
 from typing import Any
 
-from headrace.connector.history.file import HistoryFile
+from headrace.connector.history.store.file import HistoryFile
 from headrace.plugins import AbortedError, TransactionalWriter
 from helpers.histories.kept import FOREVER_MS
 

@@ -6,9 +6,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from headrace.connector.history.config import SCOPES
-from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.reading import History
 from headrace.connector.history.sink import HistorySink, HistoryWriter
+from headrace.connector.history.store.file import HistoryFile
 from headrace.connector.serde import Encoder
 from headrace.plugins import Batch, Delivery, Encoding, Failure, parse_config
 from headrace.plugins.testing.doubles import DrivenClock, context
@@ -50,6 +50,13 @@ class Kept:
         """Return the history, to be read."""
         file = HistoryFile.opened(self.sink.config.file)
         return History(file, frozenset(self.sink.config.include), self.clock)
+
+
+def file_of(of: HistoryWriter | History) -> HistoryFile:
+    """Return the file that a writer or a reader uses."""
+    file = of.file if isinstance(of, History) else of._file  # noqa: SLF001 (its disk)
+    assert isinstance(file, HistoryFile)
+    return file
 
 
 RECORDED = "hazel_patient.onyx_walnut"  # Of 4.1-ops: hundreds of changes in one millisecond.

@@ -18,10 +18,10 @@ import yaml
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.history.config import SCOPES
 from headrace.connector.history.errors import HistoryMissingError
-from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.images import WIDE
 from headrace.connector.history.query import Event, Query
 from headrace.connector.history.reading import History
+from headrace.connector.history.store.file import HistoryFile
 from headrace.connector.serde.codecs.records import reader_of
 from headrace.sources.cassandra.log import read_mutations
 from headrace.sources.cassandra.schema.ddl import parse_schema

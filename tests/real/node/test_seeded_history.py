@@ -21,10 +21,10 @@ import yaml
 from cassandra import InvalidRequest
 from cassandra.cluster import Session
 
-from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.images import WIDE
 from headrace.connector.history.query import Event
 from headrace.connector.history.seeding import seed_now
+from headrace.connector.history.store.file import HistoryFile
 from headrace.sources.cassandra.schema.ddl import parse_schema
 from headrace.sources.cassandra.schema.tables import ColumnKind, TableSchema
 from helpers.jobs.children import until

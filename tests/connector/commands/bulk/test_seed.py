@@ -12,8 +12,8 @@ import pytest
 
 from headrace.connector.commands.exec import main as exec_main
 from headrace.connector.history.config import SCOPES
-from headrace.connector.history.file import HistoryFile
 from headrace.connector.history.query import Event
+from headrace.connector.history.store.file import HistoryFile
 from headrace.history import connect
 from helpers.jobs.filled_tables import KILLED, RANGES, ROWS, Filled, T, answering
 

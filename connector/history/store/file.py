@@ -1,8 +1,6 @@
-"""The file of a history: a SQLite file with the changes, the state of each row, and the clock.
+"""A history in a file: a SQLite file with the changes, the state of each row, and the clock.
 
-All writers of a history commit through its lock, one after the other. Each gives its changes their
-arrivals within its transaction, so what a reader has seen is never preceded by what comes later.
-What the sink and the readers need of a store of changes is this class; they have no SQL.
+Its lock has writers commit one after the other, each in a transaction.
 """
 
 import contextlib
@@ -12,7 +10,7 @@ import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -22,17 +20,23 @@ from headrace.connector.history.errors import (
     HistoryFileError,
     HistoryMissingError,
 )
-from headrace.connector.rows.folding import NEVER
+from headrace.connector.history.store.contract import (
+    GONE,
+    PARTITION,
+    Change,
+    Epoch,
+    HistoryStore,
+    Name,
+    Range,
+    Seed,
+)
 from headrace.connector.stores.sqlite.place import remote_file_system
 from headrace.plugins import HeadraceError, Origin, RecordSchema
-from headrace.plugins.records.record import OPERATIONS
 
 APPLICATION_ID: Final = 0x68646869  # "hdhi"
 VERSION: Final = 4
 BUSY_TIMEOUT_MS: Final = 5_000
 SETTLE_TIMEOUT_MS: Final = 250
-GONE: Final = len(OPERATIONS)  # The number of the event of a row whose last value expired,
-LESS: Final = GONE + 1  # and of one that lost values; of static columns always this.
 LOOK_UP_MAX: Final = 500  # States that one statement reads.
 CACHE_KIB: Final = 16_384
 PAGE_BYTES: Final = 8_192  # More make a change cheaper, and a small commit larger.
@@ -77,79 +81,23 @@ CREATE TABLE entries (
 ) STRICT, WITHOUT ROWID;
 """
 
-
-Blob = bytes | bytearray
-"""What is written as a blob; of bytes, Python's sqlite3 looks up how to adapt them: a µs each."""
-
-
-class Epoch(NamedTuple):
-    """What is kept of changes from the arrival `since` on.
-
-    The states of rows have all that was written since `states_since_us`; None, if none are kept.
-    """
-
-    since: int
-    scopes: frozenset[str]
-    states_since_us: int | None
-
-
-class Seed(NamedTuple):
-    """A snapshot that `run` reads. The logs have all that was written since `begun_us`.
-
-    All rows are known from the arrival `done` on; None as long as some were not read.
-    """
-
-    run: str
-    begun_us: int
-    done: int | None
-    rows: int
-
-
-class Change(NamedTuple):
-    """A change as it is kept: `row` is the name of its row, `before` what `images.packed` packs.
-
-    `schema` is a number, and so is `operation`, of `images.KEPT`.
-    """
-
-    arrival: int
-    bucket: int
-    schema: int
-    operation: int
-    written_us: int
-    key: bytes
-    row: bytes
-    change: bytes
-    before: bytes | None
-
-
-class Range(NamedTuple):
-    """Which changes are wanted: by arrival from `begin` on and before `end`, and by what they have.
-
-    Empty sets, and None, want all.
-    """
-
-    begin: int
-    end: int
-    buckets: frozenset[int] = frozenset()
-    operations: frozenset[int] = frozenset()
-    written_from_us: int | None = None
-    written_to_us: int | None = None
-    key: bytes | None = None
-
-
+REMOVED_PER_CHANGE: Final = 4  # Retention removes up to this many for each that is appended,
+REMOVED_MIN: Final = 1_000  # or this many.
 _COLUMNS: Final = ", ".join(Change._fields)
 _MARKS: Final = ", ".join("?" * (len(Change._fields) - 1))
 
 
-class HistoryFile:
-    """An open file; for one thread at a time."""
+class HistoryFile(HistoryStore):
+    """An open file. See `HistoryStore`."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         """Use `opened` or `made`."""
         self.path = path
+        self.place = str(path)
         self.run = connection.execute
         self.run_many = connection.executemany
         self._connection = connection
+        self._numbers: dict[Name, int] = {}  # Of states that the transaction has read.
         self.table, self.buckets = self.run("SELECT table_name, buckets FROM about").fetchone()
 
     @classmethod
@@ -201,28 +149,31 @@ class HistoryFile:
         return found
 
     def close(self) -> None:
-        """Close it. Safe to call twice."""
+        """See `HistoryStore.close`."""
         self._connection.close()
 
+    def purge(self) -> None:
+        """See `HistoryStore.purge`."""
+        self.close()
+        for ending in ("", "-wal", "-shm"):
+            self.path.with_name(self.path.name + ending).unlink(missing_ok=True)
+
     @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
-        """Run the block as one transaction: all of it is durable behind the block, or nothing.
-
-        Raises:
-            HistoryBusyError: nothing was written: the file is locked, or the disk is full.
-
-        """
+    def writing(self, *, begins: str = "") -> Iterator[None]:
+        """Run the block as one transaction. See `HistoryStore.writing`."""
+        del begins  # The lock of a process that died is gone.
         with named_errors(self.path), self._transaction("BEGIN IMMEDIATE"):
             yield
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """Run the block on one snapshot. Raises as `writing`."""
+        """See `HistoryStore.reading`."""
         with named_errors(self.path), self._transaction("BEGIN"):
             yield
 
     @contextlib.contextmanager
     def _transaction(self, begin: str) -> Iterator[None]:
+        self._numbers = {}
         self.run(begin)
         try:
             yield
@@ -234,73 +185,62 @@ class HistoryFile:
             raise
 
     def last(self) -> int:
-        """Return the last arrival that was given, or promised not to be given any more."""
+        """See `HistoryStore.last`."""
         return int(self.run("SELECT last FROM about").fetchone()[0])
 
     def floor(self) -> int:
-        """Return the first arrival of which all changes are kept."""
+        """See `HistoryStore.floor`."""
         return int(self.run("SELECT floor FROM about").fetchone()[0])
 
     def removed(self) -> int:
-        """Return the last arrival of a change that was written, and removed; 0, if none was."""
+        """See `HistoryStore.removed`."""
         return int(self.run("SELECT removed FROM about").fetchone()[0])
 
     def origin(self) -> Origin:
-        """Return what the source of the changes says of where it read them."""
+        """See `HistoryStore.origin`."""
         (text,) = self.run("SELECT origin FROM about").fetchone()
         return msgspec.json.decode(text, type=Origin)
 
     def keep_origin(self, origin: Origin) -> None:
-        """Keep what the source of the changes says of where it reads them. Raises as `writing`."""
+        """See `HistoryStore.keep_origin`."""
         with self.writing():
             text = msgspec.json.encode(origin).decode()
             self.run("UPDATE about SET origin = ?", (text,))
 
     def has_partitions(self) -> bool:
-        """Say whether a partition may have a state of its own."""
+        """See `HistoryStore.has_partitions`."""
         return bool(self.run("SELECT has_partitions FROM about").fetchone()[0])
 
-    def note_partitions(self) -> None:
-        """Note that a partition has a state of its own. Within `writing`."""
-        self.run("UPDATE about SET has_partitions = 1")
-
     def size_behind(self, behind: int) -> int:
-        """Return how many bytes the changes behind an arrival have, without their states."""
+        """See `HistoryStore.size_behind`."""
         found = self.run("SELECT sum(length(change)) FROM changes WHERE arrival > ?", (behind,))
         return int(found.fetchone()[0] or 0)
 
     def extent(self) -> tuple[int, int, int]:
-        """Return the first and the last arrival that is kept, and the number of changes."""
+        """See `HistoryStore.extent`."""
         first, last, count = self.run(
             "SELECT min(arrival), max(arrival), count(*) FROM changes"
         ).fetchone()
         return first or 0, last or 0, count
 
     def set_last(self, last: int) -> None:
-        """Give only later arrivals from now on. Within `writing`."""
+        """See `HistoryStore.set_last`."""
         self.run("UPDATE about SET last = ?", (last,))
 
     def settle(self, until_ms: int) -> None:
-        """Promise that no change arrives before *until_ms* any more; durable when it returns.
-
-        Where the file cannot be written, nothing is promised.
-
-        Raises:
-            HistoryBusyError: a commit is under way.
-
-        """
+        """See `HistoryStore.settle`."""
         promised = arrival.first_of(until_ms) - 1
         if self.last() < promised and self.can_write():
             with self.settling():
                 self.run("UPDATE about SET last = max(last, ?)", (promised,))
 
     def can_write(self) -> bool:
-        """Say whether this process may write the file."""
+        """See `HistoryStore.can_write`."""
         return os.access(self.path, os.W_OK)
 
     @contextlib.contextmanager
     def settling(self) -> Iterator[None]:
-        """Be as `writing`, for a reader, which waits less for a commit that is under way."""
+        """See `HistoryStore.settling`."""
         self.run(f"PRAGMA busy_timeout = {SETTLE_TIMEOUT_MS}")
         try:
             with self.writing():
@@ -309,40 +249,24 @@ class HistoryFile:
             self.run(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
 
     def version(self) -> int:
-        """Return a number that changes when another connection commits."""
+        """See `HistoryStore.version`."""
         return int(self.run("PRAGMA data_version").fetchone()[0])
 
     def epochs(self) -> list[Epoch]:
-        """Return the epochs, the first first: each ends where the next one begins."""
+        """See `HistoryStore.epochs`."""
         found = self.run("SELECT since, scopes, states_since_us FROM epochs ORDER BY since")
         return [Epoch(since, frozenset(scopes.split()), at) for since, scopes, at in found]
 
-    def keep_scopes(
-        self, scopes: frozenset[str], now_ms: int, *, states: bool, is_empty: bool
-    ) -> None:
-        """Begin an epoch with these scopes, unless they are those of the last one.
-
-        With *states* those of rows are kept, from now on or from where the last epoch started them;
-        *is_empty* says that the table has no rows before the first epoch. Without *states* those
-        that there are miss what comes now, and are removed. Raises as `writing`.
-        """
-        with self.writing():
-            epochs = self.epochs()
-            last = epochs[-1] if epochs else None
-            if last is not None and last.scopes == scopes:
-                return
-            since = arrival.next_after(self.last(), now_ms) if epochs else 0
-            begun_us = NEVER if is_empty and last is None else now_ms * 1_000
-            if last is not None and last.states_since_us is not None:
-                begun_us = last.states_since_us
-            row = since, " ".join(sorted(scopes)), begun_us if states else None
-            self.run("INSERT OR REPLACE INTO epochs VALUES (?, ?, ?)", row)
-            if last is None or not states or last.states_since_us is None:
-                self.run("DELETE FROM states")
-                self.run("UPDATE about SET has_partitions = 0")
+    def keep_epoch(self, epoch: Epoch, *, keeps_states: bool) -> None:
+        """See `HistoryStore.keep_epoch`."""
+        row = epoch.since, " ".join(sorted(epoch.scopes)), epoch.states_since_us
+        self.run("INSERT OR REPLACE INTO epochs VALUES (?, ?, ?)", row)
+        if not keeps_states:
+            self.run("DELETE FROM states")
+            self.run("UPDATE about SET has_partitions = 0")
 
     def seed(self, states_since_us: int | None) -> Seed | None:
-        """Return the seed of the states that are kept since then; None where no run was named."""
+        """See `HistoryStore.seed`."""
         found = self.run(
             "SELECT run, begun_us, done, row_count FROM seeds WHERE states_since_us = ?",
             (states_since_us,),
@@ -350,37 +274,37 @@ class HistoryFile:
         return next((Seed(*row) for row in found), None)
 
     def keep_seed(self, states_since_us: int | None, seed: Seed) -> None:
-        """Keep what a seed has reached. Within `writing`."""
+        """See `HistoryStore.keep_seed`."""
         self.run("INSERT OR REPLACE INTO seeds VALUES (?, ?, ?, ?, ?)", (states_since_us, *seed))
 
     def writer(self, split: str) -> int:
-        """Return the epoch of a split's last writer; 0, if there was none."""
+        """See `HistoryStore.writer`."""
         found = self.run("SELECT epoch FROM writers WHERE split = ?", (split,))
         return next((int(epoch) for (epoch,) in found), 0)
 
     def set_writer(self, split: str, epoch: int) -> None:
-        """Refuse what earlier writers of the split commit from now on. Within `writing`."""
+        """See `HistoryStore.set_writer`."""
         self.run("INSERT OR REPLACE INTO writers VALUES (?, ?)", (split, epoch))
 
     def entries(self, split: str) -> dict[str, bytes]:
-        """Return what is kept of a split besides its changes."""
+        """See `HistoryStore.entries`."""
         found = self.run("SELECT name, value FROM entries WHERE split = ?", (split,))
         return dict(found.fetchall())
 
     def keep_entries(self, split: str, entries: Mapping[str, bytes | None]) -> None:
-        """Replace some of a split's entries; None removes one. Within `writing`."""
+        """See `HistoryStore.keep_entries`."""
         gone = [(split, name) for name, value in entries.items() if value is None]
         new = [(split, name, value) for name, value in entries.items() if value is not None]
         self.run_many("DELETE FROM entries WHERE split = ? AND name = ?", gone)
         self.run_many("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", new)
 
     def append(self, changes: Iterable[Sequence[Any]], *, has_before: bool) -> None:
-        """Append changes, each the fields of a `Change`, perhaps without `before`, in `writing`."""
+        """See `HistoryStore.append`."""
         before = "?" if has_before else "NULL"  # To bind None takes a µs, too.
         self.run_many(f"INSERT INTO changes VALUES ({_MARKS}, {before})", changes)  # noqa: S608 (marks)
 
     def append_plain(self, changes: Iterable[Sequence[Any]]) -> None:
-        """Append changes without `row` and `before`; for `bucket`, each has a hash. As `append`."""
+        """See `HistoryStore.append_plain`."""
         self.run_many(
             f"INSERT INTO changes VALUES (?, ? % {self.buckets}, ?, ?, ?, ?, x'', ?, NULL)",  # noqa: S608 (a number)
             changes,
@@ -389,86 +313,88 @@ class HistoryFile:
     def changes(
         self, wanted: Range, *, descending: bool = False, count_max: int = -1
     ) -> Iterator[Change]:
-        """Yield changes in the order of their arrival, up to *count_max* if that is not negative.
-
-        Within `reading`.
-        """
+        """See `HistoryStore.changes`."""
         which, values = _conditions(wanted)
         order = "DESC" if descending else "ASC"
         text = f"SELECT {_COLUMNS} FROM {which} ORDER BY arrival {order} LIMIT ?"  # noqa: S608 (all parts are ours)
         return map(Change._make, self.run(text, (*values, count_max)))
 
     def count(self, wanted: Range) -> int:
-        """Return how many changes there are."""
+        """See `HistoryStore.count`."""
         which, values = _conditions(wanted)
         return int(self.run(f"SELECT count(*) FROM {which}", values).fetchone()[0])  # noqa: S608 (likewise)
 
     def cuts(self, wanted: Range, size: int) -> list[int]:
-        """Return the arrivals at which parts of *size* changes begin, without the first one."""
+        """See `HistoryStore.cuts`."""
         which, values = _conditions(wanted)
         numbered = f"SELECT arrival, row_number() OVER (ORDER BY arrival) AS number FROM {which}"  # noqa: S608 (likewise)
         text = f"SELECT arrival FROM ({numbered}) WHERE number > 1 AND number % ? = 1 % ?"  # noqa: S608 (likewise)
         return [cut for (cut,) in self.run(text, (*values, size, size))]
 
-    def states(
-        self, names: Sequence[tuple[bytes, bytes]]
-    ) -> Iterator[tuple[int, bytes, bytes, bytes]]:
-        """Yield the number, key, row and state of each row of *names* that has a state."""
+    def states(self, names: Sequence[Name]) -> Iterator[tuple[bytes, bytes, bytes]]:
+        """See `HistoryStore.states`."""
         for begin in range(0, len(names), LOOK_UP_MAX):
             part = names[begin : begin + LOOK_UP_MAX]
             marks = ", ".join(["(?, ?)"] * len(part))
-            yield from self.run(
+            for number, key, row, state in self.run(
                 f"WITH wanted (of, name) AS (VALUES {marks}) SELECT number, key, row, state "  # noqa: S608 (marks)
                 "FROM wanted CROSS JOIN states ON key = of AND row = name",
                 [bytearray(each) for name in part for each in name],
-            )
+            ):
+                self._numbers[key, row] = number
+                yield key, row, state
 
     def states_of(self, key: bytes) -> list[tuple[bytes, bytes]]:
-        """Return the names and the states of all rows of a partition."""
+        """See `HistoryStore.states_of`."""
         return self.run("SELECT row, state FROM states WHERE key = ?", (key,)).fetchall()
 
-    def keep_states(
-        self,
-        known: Iterable[tuple[Blob, int, int]],
-        new: Iterable[tuple[Blob, Blob, Blob, int]],
-    ) -> None:
-        """Replace states by their numbers, and add new ones, each of a row. Within `writing`.
-
-        Each has the second at which `due` returns it, or 0.
-        """
-        self.run_many("UPDATE states SET state = ?, expires = ? WHERE number = ?", known)
-        self.run_many("INSERT INTO states (key, row, state, expires) VALUES (?, ?, ?, ?)", new)
-
-    def due(self, until_s: int, count_max: int) -> list[tuple[int, bytes, bytes, bytes, int]]:
-        """Return states that expire by then, the first first, with numbers, names and seconds."""
-        text = (
-            "SELECT number, key, row, state, expires FROM states WHERE 0 < expires "
-            "AND expires <= ? ORDER BY expires, number LIMIT ?"
+    def keep_states(self, states: Mapping[Name, bytes], expiries: Mapping[Name, int]) -> None:
+        """See `HistoryStore.keep_states`."""
+        numbers = self._numbers
+        new = sorted(states.keys() - numbers.keys())  # In the order of the index.
+        if any(row == PARTITION for _, row in new):
+            self.run("UPDATE about SET has_partitions = 1")
+        self.run_many(
+            "UPDATE states SET state = ?, expires = ? WHERE number = ?",
+            (
+                (bytearray(states[n]), expiries.get(n, 0), number)
+                for n, number in numbers.items()
+                if n in states
+            ),
         )
-        return self.run(text, (until_s, count_max)).fetchall()
+        self.run_many(
+            "INSERT INTO states (key, row, state, expires) VALUES (?, ?, ?, ?)",
+            (
+                (bytearray(n[0]), bytearray(n[1]), bytearray(states[n]), expiries.get(n, 0))
+                for n in new
+            ),
+        )
 
-    def set_expiries(self, expiries: Iterable[tuple[int, int]]) -> None:
-        """Set when states are due again, by their numbers. Within `writing`."""
-        self.run_many("UPDATE states SET expires = ? WHERE number = ?", expiries)
+    def due(self, until_s: int, count_max: int) -> list[tuple[bytes, bytes, bytes, int]]:
+        """See `HistoryStore.due`."""
+        found = self.run(
+            "SELECT number, key, row, state, expires FROM states WHERE 0 < expires "
+            "AND expires <= ? ORDER BY expires, number LIMIT ?",
+            (until_s, count_max),
+        ).fetchall()
+        self._numbers |= {(key, row): number for number, key, row, _, _ in found}
+        return [each[1:] for each in found]
 
-    def newest_schema(self) -> int:
-        """Return the number of the schema that came last; 0, as long as there is no change."""
-        return int(self.run("SELECT ifnull(max(number), 0) FROM schemas").fetchone()[0])
+    def set_expiries(self, expiries: Mapping[Name, int]) -> None:
+        """See `HistoryStore.set_expiries`."""
+        found = ((at_s, self._numbers[name]) for name, at_s in expiries.items())
+        self.run_many("UPDATE states SET expires = ? WHERE number = ?", found)
 
     def schemas(self) -> dict[int, RecordSchema]:
-        """Return the schemas of all changes, by their numbers."""
+        """See `HistoryStore.schemas`."""
         rows = self.run("SELECT number, table_name, text, schema_id, key, value FROM schemas")
         return {
             number: RecordSchema(table, text, schema_id, json.loads(key), json.loads(value))
             for number, table, text, schema_id, key, value in rows
         }
 
-    def schema(self, schema_id: bytes) -> RecordSchema | None:
-        """Return a schema that is kept."""
-        return next((s for s in self.schemas().values() if s.schema_id == schema_id), None)
-
     def schema_number(self, schema: RecordSchema) -> int:
-        """Return the number of a schema, which is kept from now on. Within `writing`."""
+        """See `HistoryStore.schema_number`."""
         shapes = json.dumps(schema.key), json.dumps(schema.value)
         self.run(
             "INSERT OR IGNORE INTO schemas (schema_id, table_name, text, key, value) "
@@ -478,11 +404,10 @@ class HistoryFile:
         found = self.run("SELECT number FROM schemas WHERE schema_id = ?", (schema.schema_id,))
         return int(found.fetchone()[0])
 
-    def remove_before(self, first: int, count_max: int) -> None:
-        """Remove up to *count_max* changes that arrived before *first*. Within `writing`.
-
-        The floor passes all of them, so that no query answers with a part.
-        """
+    def retain(self, retention_ms: int, now_ms: int, appended: int) -> None:
+        """Remove some of the changes, more than were appended. See `HistoryStore.retain`."""
+        first = arrival.first_of(max(0, now_ms - retention_ms))
+        count_max = max(REMOVED_MIN, REMOVED_PER_CHANGE * appended)
         oldest = self.run("SELECT min(arrival) FROM changes").fetchone()[0]
         if oldest is None or oldest >= first:
             return

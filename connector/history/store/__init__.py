@@ -1,0 +1,1 @@
+"""Where a history keeps its changes and the states of rows."""
