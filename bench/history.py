@@ -149,7 +149,7 @@ def one_row(folder: Path) -> Path:
     if not writer.commit({}, FOREVER_MS):
         raise ProbeFailedError("the versions were not committed")
     writer.close()
-    return kept.sink.config.file
+    return Path(kept.sink.config.place)
 
 
 def main() -> int:

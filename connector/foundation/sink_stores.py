@@ -22,10 +22,14 @@ _DEFAULT_STORE: Final = "directory"
 
 
 def confined_paths(config: object) -> Iterator[tuple[str, str]]:
-    """Yield key and path of each option of a *config*, and of its stores, that writes or reads."""
+    """Yield key and path of each option of a *config*, and of its stores, that writes or reads.
+
+    A config with `no_file` set neither writes nor reads a file.
+    """
+    no_file = getattr(config, "no_file", False)
     for key, (field, declared) in declared_options(type(config)).items():
         path = getattr(config, field.name)
-        if (declared.writes or declared.reads) and isinstance(path, str):
+        if (declared.writes or declared.reads) and isinstance(path, str) and not no_file:
             yield key, path
     if isinstance(config, SinkOptions):
         for prefix, store in (

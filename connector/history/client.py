@@ -21,7 +21,7 @@ from headrace.connector.history.errors import FramesMissingError
 from headrace.connector.history.following import WAIT_MS_MAX, tail
 from headrace.connector.history.query import Event, Query
 from headrace.connector.history.reading import History
-from headrace.connector.history.store.file import HistoryFile
+from headrace.connector.history.store.places import opened
 from headrace.plugins import ConfigError, Operation, Problem
 
 if TYPE_CHECKING:
@@ -37,14 +37,15 @@ PAGE_EVENTS = 1_000
 
 
 def connect(path: str | Path) -> "Client":
-    """Open the history in the file at *path*, which DESCRIBE CDC shows.
+    """Open the history at *path*, which DESCRIBE CDC shows: a file, or a name in a store.
 
     Raises:
         HistoryMissingError: there is none.
         HistoryFileError: it cannot be used.
 
     """
-    return Client(History(HistoryFile.opened(Path(path)), frozenset((CHANGE,)), SystemClock()))
+    clock = SystemClock()
+    return Client(History(opened(str(path), clock), frozenset((CHANGE,)), clock))
 
 
 class Client:

@@ -2,11 +2,11 @@
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from headrace import plugins
 from headrace.connector.history.durations import duration_ms
+from headrace.connector.history.store.places import table_parts, whole_place
 from headrace.connector.serde.image_fields import POST, PRE
 
 CHANGE: Final = "change"
@@ -22,7 +22,10 @@ class HistoryConfig(plugins.SinkOptions):
     """Options of the history sink; `CREATE CDC` sets `path`, `table` and `include`."""
 
     path: str = plugins.option(
-        "The file of the history, on a local disk; created if it does not exist.", writes=True
+        "The file of the history, on a local disk; created if it does not exist. "
+        "`worker.yaml#NAME` is a history in tables of the Cassandra that `store` in a worker's or "
+        "job's file beside this one names.",
+        writes=True,
     )
     table: str = plugins.option("The table whose changes are kept: keyspace.table.")
     include: tuple[str, ...] = plugins.option(
@@ -68,6 +71,9 @@ class HistoryConfig(plugins.SinkOptions):
             problems.append(plugins.Problem("table", "expected keyspace.table"))
         if not self.path.strip("/") or self.path.endswith("/"):
             problems.append(plugins.Problem("path", f"{self.path!r} names no file"))
+        if self.no_file and "/" in table_parts(self.path)[0]:
+            what = "a file whose store keeps a history is in the folder of the job"
+            problems.append(plugins.Problem("path", what, "worker.yaml#NAME"))
         if self.ttl_events and LATEST not in self.scopes:
             hint = "INCLUDE one of pre, post and latest"
             what = "needs the states of rows, which are kept for images"
@@ -80,9 +86,14 @@ class HistoryConfig(plugins.SinkOptions):
         duration_ms(self.retention, "retention")
 
     @property
-    def file(self) -> Path:
-        """Return the path of the file."""
-        return Path(self.path).absolute()
+    def place(self) -> str:
+        """Return where it is, from any folder."""
+        return whole_place(self.path)
+
+    @property
+    def no_file(self) -> bool:
+        """Say whether it is in tables."""
+        return bool(table_parts(self.path)[1])
 
     @property
     def scopes(self) -> frozenset[str]:

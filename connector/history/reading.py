@@ -6,7 +6,7 @@ end of its range, so nothing arrives there any more.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -200,8 +200,8 @@ class History:
     ) -> tuple[list[Event], bool]:
         """Return up to `limit` events, and whether there are more."""
         wanted = self._key(query.key)
-        now_s = self.clock.wall_ms() // 1_000
-        found: list[Event] = []
+        found: list[tuple[Event, Change, Row]] = []
+        more = False
         asked = _wanted(query, begin, end, wanted)
         for change in self.file.changes(asked, descending=query.descending):
             value = None
@@ -210,10 +210,12 @@ class History:
             row = self.row_of(change, value)
             if wanted.values and not row.has(wanted.values):
                 continue
-            if len(found) == query.limit:
-                return found, True
-            found.append(self._event(change, row, value, scopes, now_s))
-        return found, False
+            if more := len(found) == query.limit:
+                break
+            found.append((self._event(change, row, value, scopes), change, row))
+        if found and LATEST in scopes:
+            return self._with_latest(found), more
+        return [event for event, _, _ in found], more
 
     def _key(self, values: Document) -> "_Key":
         """Return what changes of this key have. Raises QueryError."""
@@ -293,13 +295,12 @@ class History:
         row: "Row",
         value: Document | None,
         scopes: frozenset[str],
-        now_s: int,
     ) -> Event:
         operation = KEPT[stored.operation]
         # What a deletion of many rows removed are events of their own.
         images = _NO_IMAGES if operation in WIDE else scopes & _IMAGES
         past = self._past_images(stored, row, value, images) if images - _LATEST else {}
-        event = Event(
+        return Event(
             arrival=stored.arrival,
             partition_id=stored.bucket,
             key=row.shape.key(row.partition, row.clustering or []),
@@ -313,9 +314,6 @@ class History:
             expired=value is None,
             **past,
         )
-        if LATEST in images:
-            event = self._with_latest(event, stored, row, now_s)
-        return event
 
     def _past_images(
         self, stored: "Change", row: "Row", value: Document | None, images: frozenset[str]
@@ -344,13 +342,24 @@ class History:
             "partial": not is_whole,
         }
 
-    def _with_latest(self, event: Event, stored: "Change", row: "Row", now_s: int) -> Event:
-        names = sorted({(stored.key, stored.row), (stored.key, PARTITION)})
-        states = {row: state_of(content) for _, row, content in self.file.states(names)}
-        partition = None if stored.row == PARTITION else states.get(PARTITION)
-        found_now, coverage = states.get(stored.row), self._coverage(_LATER)
-        latest, is_whole = row.image(found_now, partition, now_s, coverage)
-        return replace(event, latest=latest, partial=event.partial or not is_whole)
+    def _with_latest(self, found: Sequence[tuple[Event, Change, "Row"]]) -> list[Event]:
+        """Return events with the newest images of their rows, whose states are read together."""
+        now_s, coverage = self.clock.wall_ms() // 1_000, self._coverage(_LATER)
+        names = {(of.key, of.row) for _, of, _ in found}
+        if self.file.has_partitions():
+            names |= {(key, PARTITION) for key, _ in names}
+        states = {(key, row): content for key, row, content in self.file.states(sorted(names))}
+        made = []
+        for event, of, row in found:
+            if event.operation in WIDE:  # What it removed are events of their own.
+                made.append(event)
+                continue
+            partition = None if of.row == PARTITION else state_of(states.get((of.key, PARTITION)))
+            state = state_of(states.get((of.key, of.row)))
+            latest, is_whole = row.image(state, partition, now_s, coverage)
+            partial = event.partial or not is_whole
+            made.append(replace(event, latest=latest, partial=partial))
+        return made
 
     def _coverage(self, at: int) -> "Coverage":
         """Return what the states that a change at *at* found have of what was before."""

@@ -12,7 +12,11 @@ from zlib import crc32
 from headrace import plugins
 from headrace.connector.history import arrival
 from headrace.connector.history.config import LATEST, TTL_EVENTS, HistoryConfig
-from headrace.connector.history.errors import HistoryBusyError, HistoryTableError
+from headrace.connector.history.errors import (
+    HistoryBusyError,
+    HistoryMissingError,
+    HistoryTableError,
+)
 from headrace.connector.history.images import (
     WIDE,
     Expiries,
@@ -23,7 +27,7 @@ from headrace.connector.history.images import (
 )
 from headrace.connector.history.seeding import RowWriter, seed_now
 from headrace.connector.history.store.contract import PARTITION, HistoryStore, Name
-from headrace.connector.history.store.file import HistoryFile
+from headrace.connector.history.store.places import made, opened
 from headrace.connector.rows.byte_folding import ByteFold
 from headrace.connector.rows.folding import TableView, row_of
 from headrace.connector.serde.codecs.records import reader_of
@@ -40,7 +44,7 @@ _ALL: Final = range(len(OPERATIONS))
 
 
 class HistorySink(plugins.Sink):
-    """Writes the changes of one table into one file."""
+    """Writes the changes of one table into one history."""
 
     schemes = ("history",)
     config_class = HistoryConfig
@@ -56,36 +60,36 @@ class HistorySink(plugins.Sink):
         return plugins.Encoding(codec="avro", envelope="cep44")
 
     def check(self) -> list[plugins.Finding]:
-        """Say whether the file is one of a history, without making it."""
-        path = self.config.file
-        if not path.exists():
-            return [plugins.Finding("file", plugins.CheckResult.PASSED, f"{path} will be made")]
+        """Say whether there is a history, or can be one, without making it."""
+        place, said = self.config.place, "is a history"
         try:
-            HistoryFile.opened(path).close()
+            opened(place, self.context.clock).close()
+        except HistoryMissingError:
+            said = "will be made"
         except plugins.HeadraceError as error:
             return [plugins.Finding("file", plugins.CheckResult.FAILED, str(error))]
-        return [plugins.Finding("file", plugins.CheckResult.PASSED, f"{path} is a history")]
+        return [plugins.Finding("file", plugins.CheckResult.PASSED, f"{place} {said}")]
 
     def open(self) -> plugins.Writer:
-        """Make the file, and note what it keeps from now on.
+        """Make the history, and note what it keeps from now on.
 
         The run that seeds it gets the writer of rows: its name is that of the job here.
         """
-        made = self._file()
-        seed = seed_now(made)
+        store = self._file()
+        seed = seed_now(store)
         if seed is not None and seed.run == self.context.job:
-            return RowWriter(made, seed.run, self.context.clock)
+            return RowWriter(store, seed.run, self.context.clock)
         try:
-            if self.context.origin not in (plugins.NO_ORIGIN, made.origin()):
-                made.keep_origin(self.context.origin)
-            made.keep_scopes(
+            if self.context.origin not in (plugins.NO_ORIGIN, store.origin()):
+                store.keep_origin(self.context.origin)
+            store.keep_scopes(
                 self.config.scopes,
                 self.context.clock.wall_ms(),
                 states=LATEST in self.config.scopes,
                 is_empty=self.config.seed == "empty",
             )
         finally:
-            made.close()
+            store.close()
         return _NoWriter()
 
     @property
@@ -98,7 +102,14 @@ class HistorySink(plugins.Sink):
         return HistoryWriter(self._file(), split, self.config, self.context.clock)
 
     def _file(self) -> HistoryStore:
-        return HistoryFile.made(self.config.file, self.config.table, self.config.buckets)
+        config = self.config
+        return made(
+            config.place,
+            self.context.clock,
+            table=config.table,
+            buckets=config.buckets,
+            retention_ms=config.retention_ms,
+        )
 
 
 _Row = tuple[Any, ...]  # Any: numbers and bytes, a value for each column.
@@ -166,7 +177,7 @@ class HistoryWriter(plugins.TransactionalWriter):
         del deadline_ms  # The store has its own.
         self._submitted = []
         try:
-            with self._file.writing(begins=self._split):
+            with self._file.writing(self._split, begins=True):
                 epoch = self._file.writer(self._split)
                 if epoch > self._epoch > 0:
                     raise self._fenced()
@@ -205,19 +216,21 @@ class HistoryWriter(plugins.TransactionalWriter):
         try:
             # After a pause, perhaps many.
             while self._expires and self._expiries.is_due(self._clock.wall_ms()):
-                with self._file.writing():
+                with self._file.writing(self._split):
                     self._expiries.append(self._clock.wall_ms())
                 if self._clock.monotonic_ms() >= deadline_ms:
                     return False
-            with self._file.writing():
+            with self._file.writing(self._split):
                 if self._file.writer(self._split) != self._epoch:
                     raise self._fenced()
                 self._check_scopes()
                 self._append()
                 self._file.keep_entries(self._split, entries)
-        except HistoryBusyError as error:
+        except plugins.HeadraceError as error:
             self._submitted = []
             self._shapes = {}  # Numbers that this transaction gave are not kept.
+            if not isinstance(error, HistoryBusyError):
+                raise
             raise plugins.AbortedError(error.message, place=error.place, hint=error.hint) from error
         self._submitted = []
         return True

@@ -9,7 +9,6 @@ import datetime as dt
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from headrace import plugins
@@ -19,7 +18,7 @@ from headrace.connector.history.errors import HistoryMissingError
 from headrace.connector.history.images import WIDE
 from headrace.connector.history.reading import History, Row
 from headrace.connector.history.store.contract import Change, HistoryStore
-from headrace.connector.history.store.file import HistoryFile
+from headrace.connector.history.store.places import opened, whole_place
 from headrace.connector.serde.codecs.records import ShapedRecord, ShapedSchema, reader_of, writer_of
 from headrace.connector.serde.image_fields import POST, PRE
 from headrace.plugins import NumberPosition, Operation, Position
@@ -35,7 +34,7 @@ _AVRO: Final = "avro"
 class HistorySourceConfig:
     """Options of the history source."""
 
-    path: str = plugins.option("The file of the history, which DESCRIBE CDC shows.", reads=True)
+    path: str = plugins.option("The place of the history, which DESCRIBE CDC shows.", reads=True)
     images: str = plugins.option(
         "The images of its row that each change has: `pre`, before it; `post`, after it; or both.",
         default=BOTH,
@@ -46,9 +45,9 @@ class HistorySourceConfig:
     )
 
     @property
-    def file(self) -> Path:
-        """Return the path of the file."""
-        return Path(self.path).absolute()
+    def place(self) -> str:
+        """Return where it is, from any folder."""
+        return whole_place(self.path)
 
     @property
     def scopes(self) -> tuple[str, ...]:
@@ -122,7 +121,7 @@ class HistorySource(plugins.Source, plugins.Relocation):
         return NumberPosition(0)
 
     def _file(self) -> HistoryStore:
-        return HistoryFile.opened(self.config.file)
+        return opened(self.config.place, self.context.clock)
 
 
 def _ms(target: str) -> int:

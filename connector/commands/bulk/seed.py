@@ -19,7 +19,7 @@ from headrace.connector.history.config import SNAPSHOT, HistoryConfig
 from headrace.connector.history.errors import HistorySeedError
 from headrace.connector.history.seeding import begin_seed, end_seed, seed_now
 from headrace.connector.history.store.contract import HistoryStore
-from headrace.connector.history.store.file import HistoryFile
+from headrace.connector.history.store.places import opened
 from headrace.connector.replay.delivery import Target
 from headrace.connector.replay.engine import NO_SPARK, engine
 from headrace.connector.replay.execution import execute
@@ -56,7 +56,7 @@ def main(given: SeedOptions) -> int:
         hint = f"CREATE CDC … WITH seed = '{SNAPSHOT}'"
         what = f"expected {SNAPSHOT}, found {config.seed}: no rows are to be read"
         raise ConfigError([Problem("seed", what, hint)])
-    with inside(str(text.directory)), closing(HistoryFile.opened(config.file)) as file:
+    with inside(str(text.directory)), closing(opened(config.place, SystemClock())) as file:
         seed = seed_now(file)
         if seed is None or seed.done is None:
             _check_followed(path, text, file)
@@ -64,7 +64,7 @@ def main(given: SeedOptions) -> int:
             end_seed(file, SystemClock().wall_ms())
             seed = seed_now(file)
     if seed is None:
-        raise _keeps_no_images(str(config.file))
+        raise _keeps_no_images(config.place)
     sys.stdout.write(f"all rows of {config.table} are known: {seed.rows} were read\n")
     return 0
 

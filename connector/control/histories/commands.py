@@ -21,6 +21,7 @@ from headrace.connector.control.histories.queries import poll_query, query_of, t
 from headrace.connector.control.histories.source_rows import Read, with_source_rows
 from headrace.connector.control.plugins.probing import Answer
 from headrace.connector.foundation.clock import SystemClock
+from headrace.connector.foundation.job_file import read_job_file
 from headrace.connector.history.arrival import ms_of, time_text
 from headrace.connector.history.config import LATEST, SNAPSHOT, HistoryConfig
 from headrace.connector.history.durations import duration_ms
@@ -30,7 +31,7 @@ from headrace.connector.history.query import Query
 from headrace.connector.history.reading import History
 from headrace.connector.history.seeding import seed_now
 from headrace.connector.history.store.contract import Seed
-from headrace.connector.history.store.file import HistoryFile
+from headrace.connector.history.store.places import opened, table_parts, table_place
 from headrace.connector.language.formatting import format_statement
 from headrace.connector.language.rendering import STATEMENT_COLUMN, ResultTable, StatementWarning
 from headrace.connector.language.statements import (
@@ -69,13 +70,13 @@ class Histories:
     """Executes the statements about histories. Use it from the thread of *notes* only."""
 
     def __init__(self, notes: NoteCopy, commands: Commands, read: Read) -> None:
-        """Use the verbs of *commands*; files are beside the state file unless they have a path.
+        """Use the verbs of *commands*; a history without a path is where the state is.
 
         *read* reads rows of a source.
         """
         self._read = read
         self._beside = Path(notes.beside).absolute()
-        self._is_local = notes.file is None
+        self._file = notes.file
         self._commands = commands
         self._clock = SystemClock()
 
@@ -142,7 +143,7 @@ class Histories:
         )
 
     def drop(self, statement: DropCdc) -> None:
-        """Forget a history and, on request, remove its file and its positions.
+        """Forget a history and, on request, remove what it keeps and its positions.
 
         Raises:
             NotFoundError: there is no such history.
@@ -161,7 +162,7 @@ class Histories:
                 self._commands.drop_source(source.name)
             self._commands.drop_sink(known.name)
         if statement.purge:
-            _purge(_config(known))
+            _purge(self._place(_config(known)))
 
     def describe(self, statement: DescribeCdc) -> ResultTable:
         """Return one history, or all of them."""
@@ -181,8 +182,8 @@ class Histories:
             "buckets": str(config.buckets),
             "retention": config.retention,
             "state": self._state(known),
-            "file": str(config.file),
-            **_kept(config, known.name),
+            "file": self._place(config),
+            **_kept(self._place(config), config, known.name),
             STATEMENT_COLUMN: self._statement(known),
         }
         return ResultTable(tuple(shown), (tuple(shown.values()),))
@@ -254,7 +255,7 @@ class Histories:
         config = _config(known)
         keyspace, _, table = config.table.partition(".")
         self._commands.read_history({"name": known.name, "keyspace": keyspace, "table": table})
-        file = HistoryFile.opened(config.file)
+        file = opened(self._place(config), self._clock)
         history = History(file, frozenset(config.include), self._clock)
         try:
             yield history
@@ -283,13 +284,25 @@ class Histories:
         return sink, source
 
     def _path(self, name: str, given: str | None) -> str:
-        if given is None and not self._is_local:
-            raise StatementError(
-                "path",
-                "is required: the store of this state is shared by machines, a history is a file",
-                "WITH path = '/a/path/on/the/machine/of/the/worker.db'",
-            )
+        """Return where a history is: in tables, if the state is in Cassandra; else in a file."""
+        if given is None and self._file is not None:
+            store = read_job_file(self._file).store or {}
+            if store.get("plugin") != "cassandra":
+                raise StatementError(
+                    "path",
+                    "is required: only a store in Cassandra keeps histories, too",
+                    "WITH path = '/a/path/on/the/machine/of/the/worker.db'",
+                )
+            return table_place(self._file.name, name)  # Each machine has its own such file.
+        if given is not None and table_parts(given)[1]:
+            return given
         return str(self._beside.parent / (given or f"{_FOLDER}/{name}.db"))
+
+    def _place(self, config: HistoryConfig) -> str:
+        """Return where it is, from the folder of this process."""
+        file, name = table_parts(config.path)
+        folder = (self._file or self._beside).absolute().parent
+        return table_place(str(folder / file), name) if name else config.place
 
     def _known(self, name: str) -> SinkEntry | None:
         return next(
@@ -343,10 +356,10 @@ def _config(known: SinkEntry) -> HistoryConfig:
     return config
 
 
-def _kept(config: HistoryConfig, name: str) -> dict[str, str]:
-    """Return what the file says: what it keeps, since when, and until when it is final."""
+def _kept(place: str, config: HistoryConfig, name: str) -> dict[str, str]:
+    """Return what the history says: what it keeps, since when, and until when it is final."""
     try:
-        file = HistoryFile.opened(config.file)
+        file = opened(place, SystemClock())
     except HistoryMissingError:
         return {"kept": "nothing yet: no worker has run its job"}
     except HistoryFileError as error:
@@ -385,7 +398,7 @@ def _todo(name: str) -> str:
     return f"run `headrace seed WORKER.yaml {name}`"
 
 
-def _purge(config: HistoryConfig) -> None:
+def _purge(place: str) -> None:
     """Remove what it keeps, if it is this history's."""
     with contextlib.suppress(HistoryMissingError):
-        HistoryFile.opened(config.file).purge()
+        opened(place, SystemClock()).purge()

@@ -97,11 +97,11 @@ class HistoryStore(ABC):
         """Remove all that it has, and close it."""
 
     @abstractmethod
-    def writing(self, *, begins: str = "") -> AbstractContextManager[None]:
+    def writing(self, split: str = "", *, begins: bool = False) -> AbstractContextManager[None]:
         """Run the block, and write all of it at once behind the block, or nothing.
 
-        No other process writes meanwhile. *begins* is a split whose former writers are not waited
-        for.
+        No other process writes meanwhile. A writer of a *split* that *begins* does not wait for a
+        former one of this split.
 
         Raises:
             HistoryBusyError: nothing was written: another writes, or it cannot be written now.

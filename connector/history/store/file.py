@@ -159,9 +159,9 @@ class HistoryFile(HistoryStore):
             self.path.with_name(self.path.name + ending).unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def writing(self, *, begins: str = "") -> Iterator[None]:
+    def writing(self, split: str = "", *, begins: bool = False) -> Iterator[None]:
         """Run the block as one transaction. See `HistoryStore.writing`."""
-        del begins  # The lock of a process that died is gone.
+        del split, begins  # The lock of a process that died is gone.
         with named_errors(self.path), self._transaction("BEGIN IMMEDIATE"):
             yield
 

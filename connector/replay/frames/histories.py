@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -22,7 +21,7 @@ from headrace.connector.history.config import CHANGE, LATEST
 from headrace.connector.history.frames.layout import Layout
 from headrace.connector.history.query import Query
 from headrace.connector.history.reading import History
-from headrace.connector.history.store.file import HistoryFile
+from headrace.connector.history.store.places import opened, whole_place
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.frames.sources import check_options, shards_of
 from headrace.connector.replay.selection import names_in
@@ -71,7 +70,7 @@ class Plan:
             hint = "take the post image of the newest change of each key"
             raise bad_option("include", "a frame is as of its load, `latest` is not", hint)
         shards_of(options)
-        path = Path(options["path"]).absolute()
+        path = whole_place(options["path"])
         with connect(path) as client:
             selection = client.select(
                 options["since"],
@@ -85,12 +84,13 @@ class Plan:
         if not layout.keys:
             hint = "load() again when the job of the history has committed changes"
             raise bad_option("path", "has had no change yet: its columns are unknown", hint)
-        return cls(str(path), query, layout)
+        return cls(path, query, layout)
 
     def history(self) -> History:
         """Open it; to be closed."""
-        file = HistoryFile.opened(Path(self.path))
-        return History(file, frozenset((CHANGE,)), SystemClock(), self.layout.shape)
+        clock = SystemClock()
+        store = opened(self.path, clock)
+        return History(store, frozenset((CHANGE,)), clock, self.layout.shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ a row; what such a write decides is never written in another way. All calls bloc
 
 import contextlib
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -130,6 +130,7 @@ class CassandraSession:
         self._quorum = ConsistencyLevel.LOCAL_QUORUM if local else ConsistencyLevel.QUORUM
         self._serial = ConsistencyLevel.LOCAL_SERIAL if local else ConsistencyLevel.SERIAL
         self._prepared: dict[str, PreparedStatement] = {}
+        self._keyspace = config.keyspace
         self.place = f"{config.keyspace} at {', '.join(config.contact_points)}"
         self._cluster = _cluster(config)
         try:
@@ -178,6 +179,37 @@ class CassandraSession:
     def write(self, statements: Sequence[Statement]) -> None:
         """Execute writes without conditions, several at a time, in no order. Raises as `rows`."""
         self._all(statements)
+
+    def write_batches(self, batches: Sequence[Sequence[Statement]]) -> None:
+        """Execute writes without conditions, each batch to one partition. Raises as `rows`."""
+        with self.named_errors():
+            asked = [(self._whole(batch), ()) for batch in batches]
+            execute_concurrent(self._session, asked, concurrency=CONCURRENT_MAX)
+
+    def streams(
+        self, query: str, keys: Sequence[Sequence[object]], page_rows: int
+    ) -> list[Iterator[dict[str, Any]]]:
+        """Return what yields the rows of a query for each of *keys*; it may raise as `rows`.
+
+        The first pages are asked for at once, and each later one when it is needed.
+        """
+        with self.named_errors():
+            futures = []
+            for key in keys:
+                bound = self._bound(query, key)
+                bound.fetch_size = page_rows
+                futures.append(self._session.execute_async(bound))
+        return [self._stream(future) for future in futures]
+
+    def _stream(self, future: ResponseFuture) -> Iterator[dict[str, Any]]:
+        with self.named_errors():
+            yield from future.result()
+
+    def make(self, tables: Mapping[str, str]) -> None:
+        """Make those of *tables* that are missing. Raises as `rows`."""
+        with self.named_errors():
+            for table in _missing(self._session, self._keyspace, tables):
+                _make_table(self._session, self._keyspace, table, tables[table])
 
     def write_later(self, statement: str, values: Sequence[object]) -> None:
         """Begin a write that nothing depends on, and forget it."""
@@ -331,14 +363,7 @@ def _endpoint(point: str) -> tuple[str, int]:
 
 def _prepare(session: Session, config: CassandraStoreConfig, *, create: bool) -> None:
     """Make what is missing. Processes that begin at the same time should find it made."""
-    found = {
-        row["table_name"]
-        for row in session.execute(
-            "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s",
-            [config.keyspace],
-        )
-    }
-    missing = [name for name in TABLES if name not in found]
+    missing = _missing(session, config.keyspace, TABLES)
     if not missing:
         return
     if not create:
@@ -351,7 +376,18 @@ def _prepare(session: Session, config: CassandraStoreConfig, *, create: bool) ->
         f"{{'class': 'NetworkTopologyStrategy', 'replication_factor': {copies}}}",
     )
     for table in missing:
-        _change(session, f"CREATE TABLE IF NOT EXISTS {name}.{table} ({TABLES[table]}")
+        _make_table(session, config.keyspace, table, TABLES[table])
+
+
+def _missing(session: Session, keyspace: str, tables: Iterable[str]) -> list[str]:
+    query = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s"
+    found = {row["table_name"] for row in session.execute(query, [keyspace])}
+    return [name for name in tables if name not in found]
+
+
+def _make_table(session: Session, keyspace: str, table: str, content: str) -> None:
+    name = quoted_name(keyspace)
+    _change(session, f"CREATE TABLE IF NOT EXISTS {name}.{table} ({content}")
 
 
 def _change(session: Session, statement: str) -> None:

@@ -35,7 +35,7 @@ class CassandraNotes(Notes):
     def __init__(self, config: CassandraStoreConfig, *, create: bool, space: str) -> None:
         """Connect, or use the connection that this process has. Raises as `CassandraSession`."""
         self._config = config
-        self._session = _opened(config, create=create)
+        self._session = shared(config, create=create)
         self._open = True
         values = CassandraValues(self._session)
         super().__init__(values, space, lambda job: CassandraStore(values, job))
@@ -59,14 +59,15 @@ class CassandraNotes(Notes):
         """See `Notes.close`."""
         if self._open:
             self._open = False
-            _closed(self._config)
+            unshared(self._config)
 
 
 _LOCK: Final = threading.Lock()
 _SESSIONS: Final[dict[CassandraStoreConfig, tuple[CassandraSession, int]]] = {}
 
 
-def _opened(config: CassandraStoreConfig, *, create: bool) -> CassandraSession:
+def shared(config: CassandraStoreConfig, *, create: bool) -> CassandraSession:
+    """Return the connection of this process, for any thread. Raises as `CassandraSession`."""
     with _LOCK:
         session, users = _SESSIONS.get(config, (None, 0))
         if session is None:
@@ -75,7 +76,8 @@ def _opened(config: CassandraStoreConfig, *, create: bool) -> CassandraSession:
         return session
 
 
-def _closed(config: CassandraStoreConfig) -> None:
+def unshared(config: CassandraStoreConfig) -> None:
+    """Give back what `shared` returned."""
     with _LOCK:
         session, users = _SESSIONS.pop(config)
         if users > 1:

@@ -59,6 +59,11 @@ class CassandraValues(KeyValues):
             found |= {key: _entry(rows[0]) for key, rows in zip(of, answers, strict=True) if rows}
         return {key: found[key] for key in keys if key in found}
 
+    def stamp(self, key: Key) -> int:
+        """Return the stamp of a decided row, perhaps that before a change under way; 0: no row."""
+        found = self.session.rows(_READ[False], key.partition.text, key.name)
+        return _entry(found[0]).stamp if found else 0
+
     def scan(self, partitions: Collection[Partition]) -> Mapping[Key, Entry]:
         """See `KeyValues.scan`."""
         found: dict[Key, Entry] = {}

@@ -107,11 +107,11 @@ class JobRows:
         """Look at nothing yet."""
         self.values = values
         self.name = job
-        self.job = _decided("job", job)
-        self.publications = _decided("publications", job)
-        self.seen = _plain("seen", job)
-        self.workers = _plain("workers", job)
-        self.buckets = [_decided("leases", job, str(n)) for n in range(BUCKETS)]
+        self.job = decided("job", job)
+        self.publications = decided("publications", job)
+        self.seen = plain("seen", job)
+        self.workers = plain("workers", job)
+        self.buckets = [decided("leases", job, str(n)) for n in range(BUCKETS)]
         self._heads: dict[str, Key] = {}
         self._chunks: dict[str, Partition] = {}
 
@@ -123,23 +123,23 @@ class JobRows:
         """Return the key of a split's head."""
         found = self._heads.get(split)
         if found is None:
-            found = self._heads[split] = Key(_decided("head", self.name, split), HEAD)
+            found = self._heads[split] = Key(decided("head", self.name, split), HEAD)
         return found
 
     def chunks(self, split: str) -> Partition:
         """Return where the chunks of a split are; one is named by token and name."""
         found = self._chunks.get(split)
         if found is None:
-            found = self._chunks[split] = _plain("chunks", self.name, split)
+            found = self._chunks[split] = plain("chunks", self.name, split)
         return found
 
     def losses(self, split: str) -> Partition:
         """Return where the losses of a split are."""
-        return _plain("losses", self.name, split)
+        return plain("losses", self.name, split)
 
     def content(self, split: str, loss: str) -> Partition:
         """Return where the content of a loss is."""
-        return _plain("content", self.name, split, loss)
+        return plain("content", self.name, split, loss)
 
     def lost(self, what: str, split: str = "") -> StateLostError:
         """Return an error that says what of the job, or of a split, is lost."""
@@ -178,11 +178,13 @@ class JobRows:
         raise StoreUnavailableError(f"others replace {what} all the time", place=self.name)
 
 
-def _decided(*names: str) -> Partition:
+def decided(*names: str) -> Partition:
+    """Return a partition that is written by conditions; no others have the same *names*."""
     return Partition(json.dumps(names))
 
 
-def _plain(*names: str) -> Partition:
+def plain(*names: str) -> Partition:
+    """Return a partition that is written without conditions, likewise."""
     return Partition(json.dumps(names), is_plain=True)
 
 

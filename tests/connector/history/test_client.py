@@ -30,7 +30,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         kept.clock.advance(1_000)
         assert writer.commit({}, FOREVER_MS)
     writer.close()
-    return kept.sink.config.file
+    return Path(kept.sink.config.place)
 
 
 @pytest.fixture

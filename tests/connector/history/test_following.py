@@ -13,8 +13,11 @@ from headrace.connector.history.query import Event, Page, Query
 from headrace.connector.history.reading import History
 from headrace.connector.history.sink import HistoryWriter
 from headrace.plugins.testing.doubles import DrivenClock
-from helpers.histories.kept import FOREVER_MS, Kept, beside, file_of, settled
+from helpers.histories.failing import call_before_decision
+from helpers.histories.kept import FOREVER_MS, Kept, beside, settled
 from helpers.histories.rows import TABLE, change, delivery
+
+pytestmark = pytest.mark.usefixtures("each_store")
 
 SECONDS_MAX = 60
 
@@ -49,15 +52,12 @@ class Slow:
         self._arrived, self._leave = threading.Event(), threading.Event()
         writer = kept.writer("slow")
         writer.submit(delivery(change(written_us=number, of=(number, 1))), settled)
-        run = file_of(writer).run
 
-        def stop_before_commit(*given: Any) -> Any:  # noqa: ANN401 (as sqlite3 has it)
-            if given[0] == "COMMIT":
-                self._arrived.set()
-                assert self._leave.wait(SECONDS_MAX)
-            return run(*given)
+        def stop() -> None:
+            self._arrived.set()
+            assert self._leave.wait(SECONDS_MAX)
 
-        file_of(writer).run = stop_before_commit
+        call_before_decision(writer, stop)
         self._thread = threading.Thread(target=self._commit, args=(writer,))
         self._thread.start()
         assert self._arrived.wait(SECONDS_MAX)

@@ -15,11 +15,14 @@ from headrace.plugins import FatalError, Operation
 from headrace.plugins.testing.doubles import DrivenClock, context
 from headrace.sources.cassandra.mutation.changes import Change
 from headrace.sources.cassandra.mutation.folding import Fold
+from helpers.histories import places
 from helpers.histories import rows as orders
-from helpers.histories.kept import FOREVER_MS, Kept, beside, file_of, of_table, settled
+from helpers.histories.kept import FOREVER_MS, Kept, beside, of_table, settled
 from helpers.histories.oracle import Oracle, changes
 from helpers.histories.snapshots import delivery, selected
 from helpers.recordings.batches import recorded_batches
+
+pytestmark = pytest.mark.usefixtures("each_store")
 
 RECORDINGS = ("4.1-ops", "5.0-random", "5.0-types", "6.0-v9-random")
 RUN = "seed-1"
@@ -62,7 +65,10 @@ class Seeded:
         begun_us = newest_us(self.changes[: cuts[0]]) + 1
         self.history = self.kept.history()
         with self.history.file.writing():
-            file_of(self.history).run("UPDATE epochs SET states_since_us = ?", (begun_us,))
+            epoch = self.history.file.epochs()[-1]
+            self.history.file.keep_epoch(
+                epoch._replace(states_since_us=begun_us), keeps_states=True
+            )
         begin_seed(self.history.file, RUN, begun_us)
 
     def log(self, begin: int, end: int) -> None:
@@ -123,8 +129,14 @@ def parts_of(seeded: Seeded, dice: random.Random) -> tuple[list[Event], list[Eve
 
 
 @pytest.mark.parametrize(
-    ("name", "timed"),
-    [*((name, True) for name in RECORDINGS), ("4.1-ops", False), ("5.0-random", False)],
+    ("name", "timed", "each_store"),
+    [
+        *((name, True, "file") for name in RECORDINGS),
+        ("4.1-ops", False, "file"),
+        ("5.0-random", False, "file"),
+        ("4.1-ops", True, "tables"),
+    ],
+    indirect=["each_store"],
 )
 def test_images_are_what_select_shows(name: str, tmp_path: Path, *, timed: bool) -> None:
     """Of rows that are older than the history, wherever its snapshot falls; or they are partial."""
@@ -204,11 +216,11 @@ def test_only_the_run_that_seeds_it_writes_rows(tmp_path: Path) -> None:
     writer.close()
     with pytest.raises(FatalError, match="the changes of splits only"):
         seeded.seed(rows, run="replay-1")
-    assert not file_of(seeded.history).run("SELECT * FROM states").fetchall()
+    assert 0 == places.chosen.states(seeded.history.file)
     seeded.seed(rows, run="seed-2")
     seed = seed_now(seeded.history.file)
     assert seed is not None
-    assert 0 < seed.rows == file_of(seeded.history).run("SELECT count(*) FROM states").fetchone()[0]
+    assert 0 < seed.rows == places.chosen.states(seeded.history.file)
     seeded.history.close()
 
 

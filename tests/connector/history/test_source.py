@@ -37,6 +37,8 @@ from helpers.histories.plain_fold import add
 from helpers.histories.rows import TABLE, change, delivery
 from helpers.recordings.batches import recorded_batches
 
+pytestmark = pytest.mark.usefixtures("each_store")
+
 RECORDINGS = ("4.1-ops", "5.0-random", "5.0-types", "6.0-v9-random")
 IMAGES = frozenset({"pre", "post"})
 
@@ -96,7 +98,11 @@ class TestHistorySource(SourceSuite, RelocationSuite):
         return HistoryDriver(tmp_path)
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize(
+    ("name", "each_store"),
+    [*((name, "file") for name in RECORDINGS), ("4.1-ops", "tables")],
+    indirect=["each_store"],
+)
 def test_images_say_what_select_says(tmp_path: Path, name: str) -> None:
     """An image is what an INSERT of the row would write: folded alone, it is the image of SELECT.
 

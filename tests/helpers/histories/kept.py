@@ -9,10 +9,12 @@ from headrace.connector.history.config import SCOPES
 from headrace.connector.history.reading import History
 from headrace.connector.history.sink import HistorySink, HistoryWriter
 from headrace.connector.history.store.file import HistoryFile
+from headrace.connector.history.store.places import opened
 from headrace.connector.serde import Encoder
 from headrace.plugins import Batch, Delivery, Encoding, Failure, parse_config
 from headrace.plugins.testing.doubles import DrivenClock, context
 from headrace.sources.cassandra.encode.origin import ORIGIN
+from helpers.histories import places
 from helpers.recordings.batches import recorded_batches
 
 FOREVER_MS = 1 << 62
@@ -25,8 +27,8 @@ def settled(delivered: Collection[int], failures: Sequence[Failure] = ()) -> Non
 
 
 def beside(folder: Path, **options: str) -> dict[str, str]:
-    """Return options of a sink that keeps all images in a file in *folder*."""
-    return {"path": str(folder / "history.db"), "include": ",".join(SCOPES)} | options
+    """Return options of a sink that keeps all images in the history of *folder*."""
+    return {**places.chosen.options(folder), "include": ",".join(SCOPES)} | options
 
 
 class Kept:
@@ -48,7 +50,7 @@ class Kept:
 
     def history(self) -> History:
         """Return the history, to be read."""
-        file = HistoryFile.opened(self.sink.config.file)
+        file = opened(self.sink.config.place, self.clock)
         return History(file, frozenset(self.sink.config.include), self.clock)
 
 

@@ -11,13 +11,14 @@ import struct
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from helpers.servers.loopback import LoopbackServer
 
 TEXT: Final = b"\x00\x0d"
 INT, BIGINT, BLOB, BOOLEAN = b"\x00\x09", b"\x00\x02", b"\x00\x03", b"\x00\x04"
 SMALLINT, VARINT = b"\x00\x13", b"\x00\x0e"
+TIMESTAMP: Final = b"\x00\x0b"
 TEXT_MAP: Final = b"\x00\x21" + TEXT + TEXT
 VOID: Final = struct.pack(">i", 1)
 _NULL: Final = struct.pack(">i", -1)
@@ -32,11 +33,18 @@ _AUTHENTICATOR: Final = "org.apache.cassandra.auth.PasswordAuthenticator"
 _LOCAL: Final = re.compile(r"SELECT (.*) FROM system\.local ")
 _SLOW_SECONDS: Final = 2.0
 _SERIAL: Final = 8
-_HAS_VALUES, _HAS_PAGES = 1, 4  # Flags of a request.
+_HAS_VALUES, _HAS_PAGES, _HAS_STATE = 1, 4, 8  # Flags of a request.
 
 
 Bound = tuple[str, Sequence[bytes | None]]
 """A prepared statement, and the values of its question marks."""
+
+
+class Asked(NamedTuple):
+    """Which page of a result is asked for: how many rows, and the state of the last page."""
+
+    size: int = 5_000
+    state: bytes = b""
 
 
 class InvalidError(Exception):
@@ -53,7 +61,7 @@ class Tables(Protocol):
     def kinds(self, statement: str) -> Sequence[bytes] | None:
         """Return the types of the question marks of a statement; None of another table's."""
 
-    def execute(self, statements: Sequence[Bound]) -> bytes | None:
+    def execute(self, statements: Sequence[Bound], page: Asked) -> bytes | None:
         """Execute a statement, or a batch, and return its result; None of another table's.
 
         Raises InvalidError and UnansweredError.
@@ -125,15 +133,19 @@ class CqlNode(LoopbackServer):
                 (level, flags) = request.take(">HB")
                 values = request.values() if flags & _HAS_VALUES else ()
                 self.executed.append(statement)
-                answered, answer = self._result(statement, level, values)
+                answered, answer = self._result(statement, level, values, request.page(flags))
             case 13:  # BATCH, of prepared statements.
                 answered, answer = self._stored(_batch(_Request(body)))
         return answered, answer
 
-    def _stored(self, statements: Sequence[Bound]) -> tuple[int, bytes]:
+    def _stored(
+        self,
+        statements: Sequence[Bound],
+        page: Asked = Asked(),  # noqa: B008 (it is immutable)
+    ) -> tuple[int, bytes]:
         """Return what the tables answer; of a request for others an error."""
         try:
-            found = None if self.tables is None else self.tables.execute(statements)
+            found = None if self.tables is None else self.tables.execute(statements, page)
         except InvalidError as error:
             return _error(0x2200, str(error))
         except UnansweredError as error:
@@ -153,11 +165,15 @@ class CqlNode(LoopbackServer):
         return b"".join([*parts, struct.pack(">ii", 4, 0)])  # Rows bring their own columns.
 
     def _result(
-        self, statement: str, level: int, values: Sequence[bytes | None] = ()
+        self,
+        statement: str,
+        level: int,
+        values: Sequence[bytes | None] = (),
+        page: Asked = Asked(),  # noqa: B008 (it is immutable)
     ) -> tuple[int, bytes]:
         self.levels[statement] = level
         if self.tables is not None and self.tables.kinds(statement) is not None:
-            return self._stored([(statement, values)])
+            return self._stored([(statement, values)], page)
         if statement.startswith(self.slow):
             self.over.wait(_SLOW_SECONDS)
         answers = {
@@ -175,9 +191,14 @@ class CqlNode(LoopbackServer):
         return _error(0x2200, f"no answer to: {statement}")
 
 
-def rows(columns: Mapping[str, bytes], *found: Sequence[bytes | None]) -> bytes:
-    """Return the result of a query: the types of its columns, and rows of values; None is null."""
-    parts = [struct.pack(">iii", 2, 1, len(columns)), text("ks"), text("t")]
+def rows(columns: Mapping[str, bytes], *found: Sequence[bytes | None], state: bytes = b"") -> bytes:
+    """Return the result of a query: the types of its columns, and rows of values; None is null.
+
+    With a *state* there are more: the request for the next page has it.
+    """
+    parts = [struct.pack(">iii", 2, 3 if state else 1, len(columns))]
+    parts += [pieces(state)] if state else []
+    parts += [text("ks"), text("t")]
     parts += [text(name) + kind for name, kind in columns.items()]
     parts.append(struct.pack(">i", len(found)))
     parts += [_NULL if value is None else pieces(value) for row in found for value in row]
@@ -248,6 +269,11 @@ class _Request:
             (size,) = self.take(">i")
             found.append(None if size < 0 else self._rest(size))
         return found
+
+    def page(self, flags: int) -> Asked:
+        """Read which page is asked for."""
+        (size,) = self.take(">i") if flags & _HAS_PAGES else (Asked().size,)
+        return Asked(size, self._rest(*self.take(">i")) if flags & _HAS_STATE else b"")
 
     def _rest(self, size: int) -> bytes:
         self._at += size

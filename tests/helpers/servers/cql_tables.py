@@ -1,21 +1,26 @@
-"""The rows of the store's two tables as a node of Cassandra has them, by its own rules.
+"""The rows of our tables as a node of Cassandra has them, by its own rules.
 
 A statement, or a batch of statements to one partition, is applied as a whole if all its conditions
-hold: `IF stamp = ?` compares the column, which is null where there is no row.
+hold: `IF stamp = ?` compares the column, which is null where there is no row. A write with a time
+of its own loses to what was written with a later one. Rows live for ever.
 """
 
 import re
 import struct
 import threading
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from operator import eq, ge, le, lt
+from typing import Final, NamedTuple
 
 from helpers.servers.cql_node import (
     BIGINT,
     BLOB,
     BOOLEAN,
+    INT,
     TEXT,
+    TIMESTAMP,
     VOID,
+    Asked,
     Bound,
     InvalidError,
     UnansweredError,
@@ -23,13 +28,57 @@ from helpers.servers.cql_node import (
 )
 
 Row = dict[str, bytes | None]
+Values = tuple[bytes, ...]
 
-_TYPES: Final = {"partition": TEXT, "name": TEXT, "stamp": BIGINT, "value": BLOB}
-_OF_TABLES: Final = re.compile(r"(SELECT .* FROM|UPDATE|DELETE FROM|INSERT INTO) (decided|plain)\b")
-_COLUMN: Final = re.compile(r"(\w+) = \?")
+
+class _Table(NamedTuple):
+    """The columns of a table's partition key, its clustering columns, and all types."""
+
+    partition: Sequence[str]
+    clustering: Sequence[str]
+    types: Mapping[str, bytes]
+
+
+_ROW: Final = {"partition": TEXT, "name": TEXT, "value": BLOB}
+_NAME: Final = {"key": BLOB, "row": BLOB}
+_TABLES: Final = {
+    "decided": _Table(["partition"], ["name"], {**_ROW, "stamp": BIGINT}),
+    "plain": _Table(["partition"], ["name"], _ROW),
+    "history_changes": _Table(
+        ["history", "window", "bucket"],
+        ["arrival", "attempt"],
+        {
+            "history": TEXT,
+            **dict.fromkeys(("window", "arrived"), TIMESTAMP),
+            **dict.fromkeys(("arrival", "attempt", "written_us"), BIGINT),
+            **dict.fromkeys(("bucket", "schema"), INT),
+            **dict.fromkeys(("operation", "document"), TEXT),
+            **dict.fromkeys((*_NAME, "change", "before"), BLOB),
+        },
+    ),
+    "history_states": _Table(
+        ["states", "key"], ["row"], {"states": TEXT, **_NAME, "expires": BIGINT, "state": BLOB}
+    ),
+    "history_expiries": _Table(
+        ["states", "day"],
+        ["at_s", "key", "row"],
+        {"states": TEXT, "day": INT, "at_s": BIGINT, **_NAME},
+    ),
+}
+_USING: Final = {"TTL": INT, "TIMESTAMP": BIGINT}
+_OF_TABLES: Final = re.compile(
+    rf"(SELECT .* FROM|UPDATE|DELETE FROM|INSERT INTO) ({'|'.join(_TABLES)})\b"
+)
+_MARK: Final = re.compile(r"(\w+)(?: (=|>=|<=|<))? \?")
 _LISTED: Final = re.compile(r"INSERT INTO \w+ \((.*?)\)")
-_SELECTED: Final = re.compile(r"SELECT (.*) FROM")
-_KEY: Final = ("partition", "name")
+_SELECTED: Final = re.compile(r"SELECT (DISTINCT )?(.*) FROM")
+_SIGNS: Final[Mapping[str, Callable[[bytes, bytes], bool]]] = {
+    "=": eq,
+    ">=": ge,
+    "<=": le,
+    "<": lt,
+}
+_STAMP: Final = "stamp of the write"
 
 
 class CqlTables:
@@ -37,25 +86,35 @@ class CqlTables:
 
     def __init__(self) -> None:
         """Start without rows."""
-        self.unanswered: list[bool] = []
-        """The next writes with conditions that are not answered, and whether they are applied."""
-        self._rows: dict[str, dict[tuple[bytes, bytes], Row]] = {"decided": {}, "plain": {}}
         self._lock = threading.Lock()
+        self.clear()
 
     def clear(self) -> None:
         """Remove all rows, and answer everything."""
         with self._lock:
-            self.unanswered = []
-            for found in self._rows.values():
-                found.clear()
+            self.unanswered: list[bool] = []
+            """The next writes with conditions that are not answered, and if they are applied."""
+            self.refused_at = 0
+            """Which of the next requests is refused; 0: none."""
+            self.is_away = False
+            """Whether all are refused from that one on."""
+            self.ttls: set[int] = set()
+            """How long what was written is to live, in seconds."""
+            self._rows: dict[str, dict[Values, dict[Values, Row]]] = {n: {} for n in _TABLES}
+
+    def count(self, table: str) -> int:
+        """Return how many rows a table has."""
+        with self._lock:
+            return sum(map(len, self._rows[table].values()))
 
     def kinds(self, statement: str) -> Sequence[bytes] | None:
         """Return the types of the question marks of a statement; None of another table's."""
         if not _OF_TABLES.match(statement):
             return None
-        return [_TYPES[name] for name in _columns(statement)]
+        types = {**_table(statement).types, **_USING}
+        return [types[name] for name in _names(statement)]
 
-    def execute(self, statements: Sequence[Bound]) -> bytes | None:
+    def execute(self, statements: Sequence[Bound], page: Asked) -> bytes | None:
         """Execute a statement or a batch; return the result. None of statements of another table.
 
         Raises:
@@ -66,13 +125,14 @@ class CqlTables:
         if not all(_OF_TABLES.match(statement) for statement, _ in statements):
             return None
         with self._lock:
+            self._refuse()
             if statements[0][0].startswith("SELECT"):
-                return self._select(*statements[0])
+                return self._select(*statements[0], page)
             if not any(" IF " in statement for statement, _ in statements):
                 for each in statements:
                     self._write(*each)
                 return VOID
-            if len({(_table(text), _key(text, values)[0]) for text, values in statements}) > 1:
+            if len({(_of(text), _keys(text, values)[0]) for text, values in statements}) > 1:
                 raise InvalidError("Batch with conditions cannot span multiple partitions")
             unanswered = self.unanswered[:1]
             del self.unanswered[:1]
@@ -83,59 +143,105 @@ class CqlTables:
                 raise UnansweredError("CAS operation timed out")
             return rows({"[applied]": BOOLEAN}, [struct.pack(">?", applied)])
 
-    def _select(self, statement: str, values: Sequence[bytes | None]) -> bytes:
-        (columns,) = _SELECTED.findall(statement)
+    def _refuse(self) -> None:
+        if self.refused_at == 1:
+            self.refused_at = int(self.is_away)
+            raise InvalidError("the node refuses it")
+        self.refused_at = max(0, self.refused_at - 1)
+
+    def _select(self, statement: str, values: Sequence[bytes | None], page: Asked) -> bytes:
+        ((distinct, columns),) = _SELECTED.findall(statement)
         names = columns.split(", ")
-        asked = dict(zip(_columns(statement), values, strict=True))
-        found = [
-            row | {"partition": partition, "name": name}
-            for (partition, name), row in sorted(self._rows[_table(statement)].items())
+        table = _table(statement)
+        kinds = {name: table.types[name] for name in names}
+        partitions = self._rows[_of(statement)]
+        if distinct:
+            found = [dict(zip(table.partition, key, strict=True)) for key in partitions]
+            return rows(kinds, *([row[name] for name in names] for row in found))
+        asked = list(zip(_MARK.findall(statement), values, strict=True))
+        partition, _ = _keys(statement, values)
+        matching = [
+            whole
+            for name, row in sorted(partitions.get(partition, {}).items())
+            if (whole := row | dict(zip(table.clustering, name, strict=True)))
+            and all(
+                _SIGNS[sign](whole[column] or b"", value or b"")
+                for (column, sign), value in asked
+                if column not in table.partition
+            )
         ]
-        matching = [row for row in found if all(row[name] == asked[name] for name in asked)]
-        kinds = {name: _TYPES[name] for name in names}
-        return rows(kinds, *([row.get(name) for name in names] for row in matching))
+        if statement.endswith("DESC"):
+            matching.reverse()
+        head = dict(zip(table.partition, partition, strict=True))
+        begin = int(page.state or b"0")
+        end = begin + page.size
+        shown = ([(head | row).get(name) for name in names] for row in matching[begin:end])
+        return rows(kinds, *shown, state=b"%d" % end if end < len(matching) else b"")
 
     def _holds(self, statement: str, values: Sequence[bytes | None]) -> bool:
         """Say whether the condition of a statement holds, if it has one."""
         if " IF " not in statement:
             return True
         assert statement.endswith(" IF stamp = ?"), statement
-        row = self._rows[_table(statement)].get(_key(statement, values), {})
+        partition, name = _keys(statement, values)
+        row = self._rows[_of(statement)].get(partition, {}).get(name, {})
         return row.get("stamp") == values[-1]
 
     def _write(self, statement: str, values: Sequence[bytes | None]) -> None:
-        there = self._rows[_table(statement)]
-        key = _key(statement, values)
-        if statement.startswith("DELETE"):
-            there.pop(key, None)
+        partition, name = _keys(statement, values)
+        there = self._rows[_of(statement)].setdefault(partition, {})
+        given = dict(zip(_names(statement), values, strict=True))
+        written = given.get("TIMESTAMP")
+        if ttl := given.get("TTL"):
+            self.ttls.add(int.from_bytes(ttl, "big"))
+        known = there.get(name, {}).get(_STAMP)
+        if written is not None and known is not None and known > written:
             return
-        named = zip(_columns(statement), values, strict=True)
+        if statement.startswith("DELETE"):
+            if name:
+                there.pop(name, None)
+            else:
+                there.clear()
+            if not there:
+                del self._rows[_of(statement)][partition]
+            return
+        table = _table(statement)
         if statement.startswith("UPDATE"):
             _, _, assigned = statement.partition(" SET ")
             assigned, _, _ = assigned.partition(" WHERE ")
-            named = zip(_COLUMN.findall(assigned), values, strict=False)
-        row: Row = there.get(key, {}) | {name: v for name, v in named if name not in _KEY}
+            given = dict(zip(_names(f"UPDATE {_of(statement)} {assigned}"), values, strict=False))
+        keys = {*table.partition, *table.clustering, *_USING}
+        row: Row = there.get(name, {}) | {n: v for n, v in given.items() if n not in keys}
         if statement.startswith("INSERT") or any(v is not None for v in row.values()):
-            there[key] = row
+            there[name] = row if written is None else {**row, _STAMP: written}
         else:
-            there.pop(key, None)  # An UPDATE to null makes no row.
+            there.pop(name, None)  # An UPDATE to null makes no row.
 
 
-def _table(statement: str) -> str:
+def _of(statement: str) -> str:
     found = _OF_TABLES.match(statement)
     assert found, statement
     return found[2]
 
 
-def _columns(statement: str) -> Sequence[str]:
-    """Return the columns of the question marks, in order."""
+def _table(statement: str) -> _Table:
+    return _TABLES[_of(statement)]
+
+
+def _names(statement: str) -> Sequence[str]:
+    """Return the columns of the question marks, in order; or TTL and TIMESTAMP."""
     listed = _LISTED.match(statement)
-    return listed[1].split(", ") if listed else _COLUMN.findall(statement)
+    found = [name for name, _ in _MARK.findall(statement)]
+    return listed[1].split(", ") + found if listed else found
 
 
-def _key(statement: str, values: Sequence[bytes | None]) -> tuple[bytes, bytes]:
-    columns = _columns(statement)
-    partition, name = (values[columns.index(each)] for each in _KEY)
-    assert partition is not None
-    assert name is not None
-    return partition, name
+def _keys(statement: str, values: Sequence[bytes | None]) -> tuple[Values, Values]:
+    """Return the key of the partition that a statement names, and that of the row in it."""
+    table, names = _table(statement), _names(statement)
+    given = dict(zip(names, values, strict=True))
+    partition = [given.get(name) for name in table.partition]
+    name = [given.get(name) for name in table.clustering]
+    assert None not in partition, statement
+    found = tuple(each for each in name if each is not None)
+    whole = found if len(found) == len(table.clustering) else ()
+    return tuple(each for each in partition if each is not None), whole

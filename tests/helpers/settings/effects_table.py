@@ -228,7 +228,7 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "connector/history/test_sink.py::test_images_that_were_off_know_nothing_of_that_time": {
         "connector.history.config:HistoryConfig": "include",
     },
-    "connector/history/test_sink.py::test_retention_removes_in_parts": {
+    "connector/history/store/test_file.py::test_retention_removes_in_parts": {
         "connector.history.config:HistoryConfig": "retention",
     },
     "connector/lake/test_lake.py::test_statements_make_a_lake": {

@@ -43,7 +43,7 @@ def recorded(name: str, folder: Path) -> Iterator[Both]:
 
 def read(made: Kept) -> Both:
     """Return the events and the rows of a history."""
-    with connect(made.sink.config.file) as client:
+    with connect(made.sink.config.place) as client:
         selection = client.select(0, include=SCOPES)
         return list(selection), selection.arrow()
 

@@ -37,7 +37,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
 
 def loaded(made: Kept, **options: str) -> HistorySource:
     """Return a frame, as Spark keeps it between queries."""
-    source = HistorySource({"path": str(made.sink.config.file)} | options)
+    source = HistorySource({"path": made.sink.config.place} | options)
     source.schema()
     found: HistorySource = pickle.loads(pickle.dumps(source))  # noqa: S301 (our own)
     return found
@@ -58,7 +58,7 @@ def rows(source: HistorySource) -> pa.Table:
 
 def selected(made: Kept, since: int | str = 0, **given: Any) -> pa.Table:  # noqa: ANN401 (as the client has them)
     """Return what the client in Python returns."""
-    with connect(made.sink.config.file) as client:
+    with connect(made.sink.config.place) as client:
         return client.select(since, include=("change", "pre", "post"), **given).arrow()
 
 
@@ -213,7 +213,7 @@ def test_a_history_without_changes(tmp_path: Path) -> None:
     made = Kept(DrivenClock(), **beside(tmp_path, table=TABLE))
     with pytest.raises(ConfigError, match="path: has had no change yet"):
         loaded(made, since="15m")
-    with connect(made.sink.config.file) as client:
+    with connect(made.sink.config.place) as client:
         assert 0 == client.select(0, include=("change", "post")).arrow().num_rows
 
 
@@ -238,7 +238,7 @@ def test_a_history_without_changes(tmp_path: Path) -> None:
 def test_wrong_options(kept: Kept, options: dict[str, str], message: str) -> None:
     """Invalid options are named before anything is read."""
     given = {"since": "2023-01-01"} | options
-    source = HistorySource({"path": str(kept.sink.config.file)} | given)
+    source = HistorySource({"path": kept.sink.config.place} | given)
     if "" in options.values():
         source = HistorySource({k: v for k, v in source.options.items() if v})
     with pytest.raises((ConfigError, QueryError), match=message):
@@ -247,7 +247,7 @@ def test_wrong_options(kept: Kept, options: dict[str, str], message: str) -> Non
 
 def test_a_schema_of_a_user(kept: Kept) -> None:
     """It is refused, unless it is the history's."""
-    source = HistorySource({"path": str(kept.sink.config.file), "since": "2023-01-01"})
+    source = HistorySource({"path": kept.sink.config.place, "since": "2023-01-01"})
     assert source.reader(from_arrow_schema(source.plan.layout.schema)).partitions()
     with pytest.raises(ConfigError, match="schema: is that of the history's table"):
         source.reader(StructType())

@@ -1,0 +1,200 @@
+"""How a history in tables is decided: by two conditional writes of each commit to one partition.
+
+A commit is an attempt with a number of its own. First the head names it, and no other begins while
+it is under way. Its rows are written, and no reader counts them yet. Then the head names it no
+more, and has a later arrival, if it was still named. What an attempt wrote that was given up is
+never counted, however late it was written.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from headrace.connector.history import arrival
+from headrace.connector.history.errors import HistoryBusyError, HistoryMissingError
+from headrace.connector.history.store.head import HEAD, Head, Pending, Snapshot
+from headrace.connector.stores import StoreUnavailableError
+from headrace.connector.stores.cassandra.values import CassandraValues
+from headrace.connector.stores.keyed.rows import decided, pack, unpack
+from headrace.plugins import Clock, FencedError
+from headrace.plugins.stores.key_values import Change, Entry, Key
+
+LOOK_SECONDS: Final = 0.02
+GIVE_UP_MS: Final = 30_000  # A commit takes less, or another one takes its place.
+LEARN_MAX: Final = 5
+
+
+class Deciding:
+    """The partition that decides. Its calls may raise StoreUnavailableError."""
+
+    def __init__(self, values: CassandraValues, name: str, clock: Clock) -> None:
+        """Look at nothing yet."""
+        self.place = f"{values.place}, history {name}"
+        self._values = values
+        self._partition = decided("history", name)
+        self._key = Key(self._partition, HEAD)
+        self._clock = clock
+        self._mine = 0  # The last attempt of this connection: one that is named still has failed.
+
+    def exists(self) -> bool:
+        """Say whether there is a history of this name."""
+        return self._values.row(self._key) is not None
+
+    def create(self, head: Head) -> None:
+        """Make the head, unless another process was faster."""
+        self._values.change([self._replacement(None, {HEAD: pack(head)})])
+
+    def remove(self, now: Snapshot) -> None:
+        """Remove the partition; the history is gone then."""
+        self._values.change([self._replacement(now.stamp, dict.fromkeys(now.rows()))])
+
+    def version(self) -> int:
+        """See `HistoryStore.version`."""
+        return self._values.stamp(self._key)
+
+    def load(self) -> Snapshot:
+        """Return all rows as they are. Raises HistoryMissingError."""
+        found = Snapshot.of(self._values.scan([self._partition]), self._values)
+        if found is None:
+            raise self._missing()
+        return found
+
+    def begin(self, split: str, *, begins: bool, seconds: float) -> Snapshot:
+        """Name an attempt in the head, and return the snapshot as of then; wait for others.
+
+        Raises:
+            HistoryBusyError: another one was under way for so many *seconds*.
+
+        """
+        until = time.monotonic() + seconds
+        pause = threading.Event()
+        mine = 0
+        while True:
+            entry, head = self._head()
+            if entry.stamp == mine:
+                return self._begun(mine)
+            now_ms = self._clock.wall_ms()
+            pending = head.pending
+            if pending is None or self._is_over(pending, split if begins else None, now_ms):
+                head.end_pending(now_ms)
+                head.attempts += 1
+                head.pending = Pending(head.attempts, split, now_ms)
+                change = self._replacement(entry.stamp, {HEAD: pack(head)})
+                mine = change.stamp
+                self._mine = head.attempts
+                if self._values.change([change])[0]:
+                    return self._begun(mine)
+            if time.monotonic() >= until:
+                raise HistoryBusyError(
+                    f"another process writes for more than {seconds} s",
+                    place=self.place,
+                    hint=f"that of a process that died is given up {GIVE_UP_MS // 1000} s later",
+                )
+            if pending is not None:
+                pause.wait(LOOK_SECONDS)
+
+    def _begun(self, stamp: int) -> Snapshot:
+        found = self.load()
+        if found.stamp != stamp:
+            raise self._replaced()
+        return found
+
+    def decide(
+        self,
+        now: Snapshot,
+        before: Mapping[str, bytes | None],
+        then: Collection[Key],
+    ) -> None:
+        """End the attempt: replace what differs from *before*, if the head still names it.
+
+        *then* are plain rows that are not needed any more.
+
+        Raises:
+            HistoryBusyError: another commit took its place.
+            FencedError: it is not known whether it was decided.
+
+        """
+        now.head.pending = None
+        after = now.rows()
+        rows = {name: row for name, row in after.items() if row != before.get(name)}
+        rows |= dict.fromkeys(before.keys() - after.keys())
+        change = Change(
+            partition=self._partition,
+            expected={HEAD: now.stamp},
+            rows=rows,
+            then=then,
+        )
+        try:
+            (applied,) = self._values.change([change])
+        except StoreUnavailableError:
+            applied = None
+        if applied is None:
+            applied = self._learnt(now.head.attempts)
+        if not applied:
+            raise self._replaced()
+
+    def give_up(self, attempt: int) -> None:
+        """Take this process's attempt out of the head, if it can be reached."""
+        with contextlib.suppress(StoreUnavailableError, HistoryMissingError):
+            entry, head = self._head()
+            if head.pending is not None and head.pending.attempt == attempt:
+                head.end_pending(self._clock.wall_ms())
+                self._values.change([self._replacement(entry.stamp, {HEAD: pack(head)})])
+
+    def settle(self, until_ms: int, *, seconds: float) -> None:
+        """See `HistoryStore.settle`: one conditional write."""
+        promised = arrival.first_of(until_ms) - 1
+        until = time.monotonic() + seconds
+        pause = threading.Event()
+        while True:
+            entry, head = self._head()
+            if head.last >= promised:
+                return
+            now_ms = self._clock.wall_ms()
+            if head.pending is None or self._is_over(head.pending, None, now_ms):
+                head.end_pending(now_ms)
+                head.last = promised
+                self._values.change([self._replacement(entry.stamp, {HEAD: pack(head)})])
+            if time.monotonic() >= until:
+                raise HistoryBusyError("a commit is under way", place=self.place)
+            if head.pending is not None:
+                pause.wait(LOOK_SECONDS)
+
+    def _is_over(self, pending: Pending, begun: str | None, now_ms: int) -> bool:
+        """Say whether a commit that is under way will not end, or is not waited for."""
+        is_late = now_ms - pending.begun_ms > GIVE_UP_MS
+        return is_late or pending.split == begun or pending.attempt == self._mine
+
+    def _learnt(self, attempt: int) -> bool:
+        """Say whether an attempt that was not answered was decided."""
+        pause = threading.Event()
+        for _ in range(LEARN_MAX):
+            pause.wait(LOOK_SECONDS)
+            with contextlib.suppress(StoreUnavailableError):
+                _, head = self._head()
+                is_named = head.pending is not None and head.pending.attempt == attempt
+                return not is_named and all(attempt != each for each, _ in head.abandoned)
+        raise FencedError(
+            "it is not known whether a commit was decided", place=self.place, hint="claim it again"
+        )
+
+    def _head(self) -> tuple[Entry, Head]:
+        entry = self._values.row(self._key)
+        if entry is None:
+            raise self._missing()
+        return entry, unpack(Head, self._key, entry, self._values)
+
+    def _replacement(self, stamp: int | None, rows: Mapping[str, bytes | None]) -> Change:
+        return Change(partition=self._partition, expected={HEAD: stamp}, rows=rows)
+
+    def _replaced(self) -> HistoryBusyError:
+        return HistoryBusyError("another commit took its place", place=self.place)
+
+    def _missing(self) -> HistoryMissingError:
+        return HistoryMissingError(
+            "there is no history of this name here",
+            place=self.place,
+            hint="a worker makes it when it runs the history's job: `headrace worker`",
+        )

@@ -1,0 +1,221 @@
+"""The rows of histories in Cassandra that no condition decides: changes, and the states of rows.
+
+A reader knows from elsewhere which of them count: see `tables`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from headrace.connector.history.arrival import ms_of
+from headrace.connector.history.store.contract import Change, Name
+from headrace.connector.stores.cassandra.session import CassandraSession, Statement
+from headrace.plugins.records.record import OPERATIONS
+
+TABLES: Final[Mapping[str, str]] = {
+    "history_changes": """
+        history text, window timestamp, bucket int, arrival bigint, attempt bigint,
+        arrived timestamp, operation text, written_us bigint, schema int,
+        key blob, row blob, change blob, before blob,
+        PRIMARY KEY ((history, window, bucket), arrival, attempt)
+    ) WITH compaction = {'class': 'TimeWindowCompactionStrategy',
+            'compaction_window_size': '6', 'compaction_window_unit': 'HOURS'}
+        AND gc_grace_seconds = 10800""",
+    "history_states": """
+        states text, key blob, row blob, expires bigint, state blob,
+        PRIMARY KEY ((states, key), row)
+    )""",
+    "history_expiries": """
+        states text, day int, at_s bigint, key blob, row blob,
+        PRIMARY KEY ((states, day), at_s, key, row)
+    )""",
+}
+DAY_SECONDS: Final = 86_400
+TTL_SECONDS_MAX: Final = 20 * 365 * 86_400  # What Cassandra takes.
+BATCH_ROWS: Final = 64
+BATCH_BYTES: Final = 256 * 1024
+PAGE_ROWS: Final = 100
+_OPERATIONS: Final = (
+    *(each.value.lower() for each in OPERATIONS),
+    "ttl_delete",
+    "ttl_update",
+)
+_NUMBERS: Final = {name: number for number, name in enumerate(_OPERATIONS)}
+_PUT: Final = (
+    "INSERT INTO history_changes (history, window, bucket, arrival, attempt, arrived, operation, "
+    "written_us, schema, key, row, change, before) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+    "USING TTL ?"
+)
+_OF: Final = "FROM history_changes WHERE history = ? AND window = ? AND bucket = ?"
+_NARROW: Final = "arrival, attempt, operation, written_us, schema, key"
+_WHOLE: Final = f"{_NARROW}, row, change, before"
+_READ: Final = {
+    (whole, descending): f"SELECT {_WHOLE if whole else _NARROW} {_OF} AND arrival >= ? "
+    f"AND arrival < ? ORDER BY arrival {'DESC' if descending else 'ASC'}"
+    for whole in (False, True)
+    for descending in (False, True)
+}
+_DROP: Final = f"DELETE {_OF}"  # A whole partition.
+_PUT_STATE: Final = (
+    "INSERT INTO history_states (states, key, row, expires, state) VALUES (?, ?, ?, ?, ?) "
+    "USING TIMESTAMP ?"
+)
+_STATE: Final = "SELECT state, expires FROM history_states WHERE states = ? AND key = ? AND row = ?"
+_STATES: Final = "SELECT row, state, expires FROM history_states WHERE states = ? AND key = ?"
+_PUT_EXPIRY: Final = (
+    "INSERT INTO history_expiries (states, day, at_s, key, row) VALUES (?, ?, ?, ?, ?) "
+    "USING TIMESTAMP ?"
+)
+_DROP_EXPIRY: Final = (
+    "DELETE FROM history_expiries USING TIMESTAMP ? WHERE states = ? AND day = ? AND at_s = ? "
+    "AND key = ? AND row = ?"
+)
+_EXPIRIES: Final = (
+    "SELECT at_s, key, row FROM history_expiries WHERE states = ? AND day = ? AND at_s <= ?"
+)
+
+
+class State(NamedTuple):
+    """The state of a row, and when `HistoryStore.due` returns it; 0: never."""
+
+    state: bytes
+    expires: int
+
+
+Expiry = tuple[Name, int]
+"""A row, and a second at which it loses a value."""
+
+
+class Part(NamedTuple):
+    """A partition of changes: of a history, the begin of a window in ms, and a bucket."""
+
+    history: str
+    window_ms: int
+    bucket: int
+
+
+class HistoryRows:
+    """The rows in one keyspace. Every call may raise StoreUnavailableError."""
+
+    def __init__(self, session: CassandraSession) -> None:
+        """Use *session*."""
+        self._session = session
+
+    def make(self) -> None:
+        """Make the tables that are missing."""
+        self._session.make(TABLES)
+
+    def put_changes(
+        self, parts: Mapping[Part, Iterable[Change]], attempt: int, seconds: Mapping[Part, int]
+    ) -> None:
+        """Write changes as an *attempt*; those of a part live for so many *seconds*."""
+        batches: list[list[Statement]] = []
+        for part, changes in parts.items():
+            ttl = min(seconds[part], TTL_SECONDS_MAX)
+            batch: list[Statement] = []
+            size = 0
+            for each in changes:
+                head = *part, each.arrival, attempt, ms_of(each.arrival)
+                what = _OPERATIONS[each.operation], each.written_us, each.schema
+                batch.append((_PUT, (*head, *what, *each[5:], ttl)))
+                size += len(each.change) + len(each.before or b"")
+                if len(batch) >= BATCH_ROWS or size >= BATCH_BYTES:
+                    batches.append(batch)
+                    batch, size = [], 0
+            if batch:
+                batches.append(batch)
+        self._session.write_batches(batches)
+
+    def changes(
+        self, parts: Sequence[Part], begin: int, end: int, *, descending: bool, whole: bool
+    ) -> list[Iterator[tuple[int, Change]]]:
+        """Return what yields the changes of each part in order, with their attempts.
+
+        Those that are not *whole* have neither rows nor bytes.
+        Pages are read as they are needed, the first ones of all parts at once.
+        """
+        query = _READ[whole, descending]
+        keys = [(*part, begin, end) for part in parts]
+        found = self._session.streams(query, keys, PAGE_ROWS)
+        return [_changes(part.bucket, rows) for part, rows in zip(parts, found, strict=True)]
+
+    def drop_changes(self, parts: Sequence[Part]) -> None:
+        """Remove all changes of *parts*."""
+        self._session.write([(_DROP, part) for part in parts])
+
+    def put_states(self, of: str, states: Mapping[Name, State], attempt: int) -> None:
+        """Write states, unless a later attempt has written them."""
+        self._session.write(
+            [(_PUT_STATE, (of, *name, s.expires, s.state, attempt)) for name, s in states.items()]
+        )
+
+    def states(self, of: str, names: Sequence[Name]) -> Iterator[tuple[Name, State]]:
+        """Yield the states of those rows that have one."""
+        found = self._session.results(_STATE, [(of, *name) for name in names])
+        for name, rows in zip(names, found, strict=True):
+            for row in rows:
+                yield name, State(row["state"], row["expires"])
+
+    def states_of(self, of: str, key: bytes) -> Iterator[tuple[bytes, State]]:
+        """Yield the names and the states of all rows of a partition."""
+        for row in self._session.rows(_STATES, of, key):
+            yield row["row"], State(row["state"], row["expires"])
+
+    def put_expiries(self, of: str, expiries: Iterable[Expiry], attempt: int) -> None:
+        """Note when rows are due, whether or not the attempt becomes a commit."""
+        days: dict[int, list[Statement]] = {}
+        for each in expiries:
+            days.setdefault(each[1] // DAY_SECONDS, []).append(
+                (_PUT_EXPIRY, (*_expiry(of, *each), attempt))
+            )
+        self._session.write_batches(
+            [
+                noted[first : first + BATCH_ROWS]
+                for noted in days.values()
+                for first in range(0, len(noted), BATCH_ROWS)
+            ]
+        )
+
+    def drop_expiries(self, of: str, expiries: Iterable[Expiry], attempt: int) -> None:
+        """Begin to forget when rows were due, unless a later attempt noted it again."""
+        for each in expiries:
+            self._session.write_later(_DROP_EXPIRY, (attempt, *_expiry(of, *each)))
+
+    def expiries(self, of: str, day: int, until_s: int) -> Iterator[Expiry]:
+        """Yield when rows of a day are due, up to a second, in order. Some may not be any more."""
+        (rows,) = self._session.streams(_EXPIRIES, [(of, day, until_s)], PAGE_ROWS)
+        for row in rows:
+            yield (row["key"], row["row"]), row["at_s"]
+
+    def drop_states(self, of: str) -> None:
+        """Remove all states of a history; it looks at the keys of all histories."""
+        for table, part in (("history_states", "key"), ("history_expiries", "day")):
+            found = self._session.rows(f"SELECT DISTINCT states, {part} FROM {table}")  # noqa: S608 (constants)
+            mine = [(r["states"], r[part]) for r in found if r["states"].startswith(of)]
+            drop = f"DELETE FROM {table} WHERE states = ? AND {part} = ?"  # noqa: S608 (likewise)
+            self._session.write([(drop, each) for each in mine])
+
+
+def _expiry(of: str, name: Name, at_s: int) -> Sequence[object]:
+    return of, at_s // DAY_SECONDS, at_s, *name
+
+
+def _changes(
+    bucket: int,
+    rows: Iterable[Mapping[str, Any]],  # Any: as below.
+) -> Iterator[tuple[int, Change]]:
+    for row in rows:
+        yield row["attempt"], _change(bucket, row)
+
+
+def _change(bucket: int, row: Mapping[str, Any]) -> Change:  # Any: the driver's rows have no types.
+    return Change(
+        row["arrival"],
+        bucket,
+        row["schema"],
+        _NUMBERS[row["operation"]],
+        row["written_us"],
+        row["key"],
+        row.get("row", b""),
+        row.get("change", b""),
+        row.get("before"),
+    )

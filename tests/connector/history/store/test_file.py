@@ -1,0 +1,73 @@
+"""The file of a history: it is made whole, others are refused, and what is old goes in parts."""
+
+import contextlib
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from headrace.connector.history.errors import HistoryFileError, HistoryMissingError
+from headrace.connector.history.store.file import HistoryFile
+from headrace.plugins.testing.doubles import DrivenClock
+from helpers.histories.kept import FOREVER_MS, Kept, beside, file_of, settled
+from helpers.histories.rows import TABLE, change, delivery
+
+NOW_US = 1_700_000_000_000_000
+
+
+def made(folder: Path, **options: str) -> Kept:
+    """Return an empty history of the table."""
+    return Kept(DrivenClock(), **beside(folder, table=TABLE, seed="empty") | options)
+
+
+def test_a_file_has_its_name_when_it_has_its_tables(tmp_path: Path) -> None:
+    """While many make and open it, none sees a part of it, and nothing else is left."""
+    path = tmp_path / "h" / "history.db"
+    found: list[str] = []
+
+    def make() -> None:
+        file = HistoryFile.made(path, TABLE, 8)
+        found.append(file.table)
+        file.close()
+
+    def look() -> None:
+        with contextlib.suppress(HistoryMissingError):
+            HistoryFile.opened(path).close()
+        found.append(TABLE)
+
+    threads = [threading.Thread(target=each) for each in (make, look) * 8]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [TABLE] * 16 == found
+    assert [path.name] == [left.name for left in path.parent.iterdir()]
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    """One of another program, one that is not a database, and none at all."""
+    other = tmp_path / "history.db"
+    with pytest.raises(HistoryMissingError):
+        HistoryFile.opened(other)
+    sqlite3.connect(other).execute("CREATE TABLE t (x)").connection.close()
+    with pytest.raises(HistoryFileError, match="is not the file of a history"):
+        made(tmp_path)
+    other.write_bytes(b"x" * 5_000)
+    with pytest.raises(HistoryFileError, match="cannot be used"):
+        made(tmp_path)
+
+
+def test_retention_removes_in_parts(tmp_path: Path) -> None:
+    """A commit removes a bounded number, and later ones the rest."""
+    kept = made(tmp_path, retention="1h")
+    writer = kept.writer()
+    writer.submit(delivery(*(change(written_us=NOW_US, of=(n, 1)) for n in range(2_500))), settled)
+    assert writer.commit({}, FOREVER_MS)
+    kept.clock.advance(3_600_000 + 1)
+    left = []
+    for _ in range(4):
+        assert writer.commit({}, FOREVER_MS)
+        left.append(file_of(writer).run("SELECT count(*) FROM changes").fetchone()[0])
+    writer.close()
+    assert [1_500, 500, 0, 0] == left

@@ -1,0 +1,270 @@
+"""A history in tables: what a writer left that died, came late or was not answered counts not."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from headrace.connector.history.arrival import first_of, ms_of
+from headrace.connector.history.errors import (
+    HistoryBusyError,
+    HistoryFileError,
+    HistoryMissingError,
+    HistoryTruncatedError,
+)
+from headrace.connector.history.query import Event, Query
+from headrace.connector.history.sink import HistoryWriter
+from headrace.connector.history.store import deciding, tables
+from headrace.connector.history.store.places import opened, table_parts, whole_place
+from headrace.plugins import AbortedError, ConfigError, FencedError
+from headrace.plugins.testing.doubles import DrivenClock
+from helpers.histories import places
+from helpers.histories.failing import call_before_decision
+from helpers.histories.kept import FOREVER_MS, Kept, beside, settled
+from helpers.histories.places import FILE, TablePlaces
+from helpers.histories.rows import TABLE, change, delivery
+
+NOW_US = 1_700_000_000_000_000
+
+
+@pytest.fixture
+def node(
+    node_places: TablePlaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[TablePlaces]:
+    """Return the tables of a node, without rows."""
+    monkeypatch.chdir(tmp_path)
+    node_places.begin(tmp_path)
+    monkeypatch.setattr(places, "chosen", node_places)
+    yield node_places
+    node_places.tables.clear()
+
+
+def made(folder: Path, **options: str) -> Kept:
+    """Return an empty history of the table."""
+    return Kept(DrivenClock(), **beside(folder, table=TABLE, seed="empty") | options)
+
+
+def events(kept: Kept) -> list[Event]:
+    """Return what a query sees a moment later."""
+    kept.clock.advance(1)
+    history = kept.history()
+    try:
+        return history.select(Query(from_ms=0, limit=1_000)).events
+    finally:
+        history.close()
+
+
+def commit(writer: HistoryWriter, number: int, head: bytes = b"") -> bool:
+    """Commit a change of one row, and the position behind it."""
+    writer.submit(delivery(change(written_us=NOW_US + number, total=number)), settled)
+    return writer.commit({"head": head or b"%d" % number}, FOREVER_MS)
+
+
+def totals(found: Sequence[Event]) -> list[object]:
+    """Return what changes wrote."""
+    return [(event.change or {}).get("total") for event in found]
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_a_writer_may_die_at_any_request(
+    node: TablePlaces, tmp_path: Path, *, is_away: bool
+) -> None:
+    """Its successor finds all of a commit, or nothing; images continue from there (HQ-11)."""
+    kept = made(tmp_path)
+    last = 0
+    reached = set()
+    for request in range(1, 100):
+        writer = kept.writer()
+        node.tables.refused_at, node.tables.is_away = request, is_away
+        try:
+            commit(writer, last + 1)
+        except (AbortedError, FencedError) as error:
+            reached.add(type(error))
+        is_over = node.tables.refused_at > 1
+        node.tables.refused_at, node.tables.is_away = 0, False  # It never comes to `close`.
+        successor = kept.sink.open_split("1-of-1")
+        head = successor.begin(FOREVER_MS)
+        successor.close()
+        assert head is not None
+        done = int(head.get("head", b"0"))
+        assert done in (last, last + 1)
+        found = events(kept)
+        assert list(range(1, done + 1)) == totals(found)
+        assert all({"note": None, "total": done} == event.latest for event in found)
+        for before, after in itertools.pairwise(found):
+            assert before.post == after.pre
+        last = done
+        if is_over:
+            break
+    assert 5 < request < 99
+    assert 1 < last
+    assert AbortedError in reached or not is_away
+
+
+@pytest.mark.parametrize("is_applied", [False, True])
+def test_a_decision_that_is_not_answered_is_found_out(
+    node: TablePlaces, tmp_path: Path, *, is_applied: bool
+) -> None:
+    """It was decided, or the commit is aborted."""
+    kept = made(tmp_path)
+    writer = kept.writer()
+    call_before_decision(writer, lambda: node.tables.unanswered.append(is_applied))
+    try:
+        assert commit(writer, 1)
+    except AbortedError:
+        assert not is_applied
+    writer.close()
+    successor = kept.sink.open_split("1-of-1")
+    assert ({"head": b"1"} if is_applied else {}) == successor.begin(FOREVER_MS)
+    successor.close()
+    assert ([1] if is_applied else []) == totals(events(kept))
+
+
+@pytest.mark.parametrize("is_applied", [False, True])
+def test_a_beginning_that_is_not_answered_is_found_out(
+    node: TablePlaces, tmp_path: Path, *, is_applied: bool
+) -> None:
+    """The commit continues, under the number that it has there."""
+    kept = made(tmp_path)
+    writer = kept.writer()
+    node.tables.unanswered = [is_applied]
+    assert commit(writer, 1)
+    writer.close()
+    assert [1] == totals(events(kept))
+
+
+def test_a_commit_that_comes_late_counts_not(node: TablePlaces, tmp_path: Path) -> None:
+    """Another one took its place: what the first wrote before and after that is in no answer."""
+    del node
+    kept = made(tmp_path)
+    first, second = kept.writer("a"), kept.writer("b")
+
+    def overtake() -> None:
+        kept.clock.advance(deciding.GIVE_UP_MS + 1)
+        assert commit(second, 2)
+
+    call_before_decision(first, overtake)
+    with pytest.raises(AbortedError, match="another commit took its place"):
+        commit(first, 1)
+    assert [2] == totals(events(kept))
+    second.close()
+    first.close()
+    third = kept.writer("a")
+    assert commit(third, 3)
+    third.close()
+    assert [2, 3] == totals(events(kept))
+
+
+def test_others_wait_for_a_commit_that_is_under_way(
+    node: TablePlaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a bounded time; a reader answers up to the last commit meanwhile."""
+    del node
+    monkeypatch.setattr(tables, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(tables, "SETTLE_SECONDS", 0.05)
+    kept = made(tmp_path)
+    first, second = kept.writer("a"), kept.writer("b")
+    assert commit(second, 1)
+    last_ms = kept.clock.wall_ms()
+
+    def look() -> None:
+        kept.clock.advance(1_000)
+        with pytest.raises(AbortedError, match="another process writes"):
+            commit(second, 2)
+        history = kept.history()
+        page = history.select(Query(from_ms=0))
+        with pytest.raises(HistoryBusyError, match="a commit is under way"):
+            history.file.settle(kept.clock.wall_ms())
+        history.close()
+        assert ([1], last_ms) == (totals(page.events), page.safe_until_ms)
+
+    call_before_decision(first, look)
+    assert commit(first, 3)
+    first.close()
+    second.close()
+    assert [1, 3] == totals(events(kept))
+
+
+def test_a_window_goes_when_all_of_it_is_old(node: TablePlaces, tmp_path: Path) -> None:
+    """Also when nothing is committed; the error names the first time that is kept (HQ-9)."""
+    kept = made(tmp_path, retention="1h")
+    window_ms = 3_600_000 // 128
+    writer = kept.writer()
+    assert commit(writer, 1)
+    began_ms = kept.clock.wall_ms()
+    kept.clock.advance(window_ms)
+    assert commit(writer, 2)
+    first, second = events(kept)
+    kept.clock.advance(3_600_000)
+    store = opened(kept.sink.config.place, kept.clock)
+    floor_ms = ms_of(store.floor())
+    assert began_ms < floor_ms <= began_ms + window_ms
+    assert first.arrival == store.removed()
+    assert (second.arrival, second.arrival, 1) == store.extent()
+    store.close()
+    history = kept.history()
+    with pytest.raises(HistoryTruncatedError):
+        history.select(Query(from_ms=floor_ms - 1))
+    assert [2] == totals(history.select(Query(from_ms=floor_ms)).events)
+    assert commit(writer, 3)
+    assert first_of(floor_ms) == history.file.floor()
+    assert first.arrival == history.file.removed()
+    history.close()
+    writer.close()
+    ttl = 3_600_000 + 2 * window_ms + 3_600_000  # What is left of the window, and of clocks.
+    assert all(3_600 <= seconds <= ttl // 1_000 for seconds in node.tables.ttls)
+
+
+def test_what_was_given_up_is_forgotten_when_its_changes_went(
+    node: TablePlaces, tmp_path: Path
+) -> None:
+    """So the list of such attempts stays short."""
+    del node
+    kept = made(tmp_path, retention="1h")
+    writer = kept.writer()
+
+    def fail() -> None:
+        raise HistoryBusyError("failed")
+
+    call_before_decision(writer, fail)
+    with pytest.raises(AbortedError):
+        commit(writer, 1)
+    writer.close()
+    writer = kept.writer()
+    given_up = []
+    for hours in (0, 2, 2, 2):
+        kept.clock.advance(hours * 3_600_000)
+        assert commit(writer, 2)
+        given_up.append(len(writer._file._now().head.abandoned))  # type: ignore[attr-defined]  # noqa: SLF001 (no other sign)
+    writer.close()
+    assert (1, 0) == (given_up[0], given_up[-1])
+
+
+def test_nothing_is_left_of_a_history_that_is_purged(node: TablePlaces, tmp_path: Path) -> None:
+    """Neither rows nor a name; one that is made again begins empty."""
+    kept = made(tmp_path, ttl_events="true")
+    writer = kept.writer()
+    soon_s = kept.clock.wall_ms() // 1_000 + 60
+    writer.submit(delivery(change(written_us=NOW_US, expires=soon_s, note="a")), settled)
+    assert writer.commit({"head": b"1", "chunk": b"2"}, FOREVER_MS)
+    writer.close()
+    opened(kept.sink.config.place, kept.clock).purge()
+    left = ("decided", "plain", "history_changes", "history_states", "history_expiries")
+    assert dict.fromkeys(left, 0) == {name: node.tables.count(name) for name in left}
+    with pytest.raises(HistoryMissingError, match="no history of this name"):
+        opened(kept.sink.config.place, kept.clock)
+    assert [] == events(made(tmp_path))
+
+
+def test_places(node: TablePlaces, tmp_path: Path) -> None:
+    """A place of tables names a file that has such a store."""
+    del node
+    assert ("a/w.yaml", "h") == table_parts("a/w.yaml#h")
+    assert ("a/h#1.db", "") == table_parts("a/h#1.db")
+    assert f"{tmp_path}/w.yaml#h" == whole_place("w.yaml#h")
+    (tmp_path / "w.yaml").write_text("{state: s.db, source: {plugin: files}}")
+    with pytest.raises(HistoryFileError, match="has no `store` in Cassandra"):
+        opened("w.yaml#h", DrivenClock())
+    with pytest.raises(ConfigError, match="in the folder of the job"):
+        made(tmp_path, path=f"{tmp_path}/{FILE}#h")
