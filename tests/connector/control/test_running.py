@@ -412,9 +412,9 @@ def test_another_process_warns(worker: ControlService, tmp_path: Path) -> None:
 
     warning = ["table_skipped", ORDERS, HINT]
     assert [warning] == ask({**question, "cluster": ""})
-    assert [] == ask({**question, "cluster": "far"})
+    assert [] == ask_here({**question, "cluster": "far"})  # It is the same, without a process.
     with pytest.raises(NotAvailableError, match="clusters: has no source 'near'"):
-        ask({**question, "cluster": "near"})
+        ask_here({**question, "cluster": "near"})
 
 
 def test_a_cluster_that_does_not_answer(worker: ControlService, tmp_path: Path) -> None:
