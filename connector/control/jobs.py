@@ -17,6 +17,7 @@ from headrace.connector.foundation.job_file import (
     read_job_file,
 )
 from headrace.connector.foundation.references import check_references
+from headrace.connector.stores import StateFileError
 from headrace.connector.stores.job import Job, WorkerFile, notes_of, place_and_name, store_class
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.sqlite.store import SqliteStore
@@ -154,11 +155,19 @@ def read_job(
         written = written or read_job_file(path)
     except ConfigError as error:
         raise all_mistakes(path, error) from error
-    text = job_text(path, job, written=written, notes=notes)
+    try:
+        text = job_text(path, job, written=written, notes=notes)
+    except StateFileError as error:  # It has the sink: what else is wrong does not depend on it.
+        if found := _mistakes_beside(path, written):
+            raise ConfigError(found, place=str(path)) from error
+        raise
     bounds = (text.source_bounds, text.bounds)
     parts = _checked_parts(text.source, text.sink, text.runtime, text.store, bounds)
     if parts.problems or parts.runtime is None or parts.store is None:
-        raise ConfigError(parts.problems, place=str(path))
+        # Of what statements define it is not said what is where on this machine.
+        source, sink = written.source, written.sink or {}
+        problems = [*parts.problems, *_missing(path, written.state, source, sink)]
+        raise ConfigError(problems, place=str(path))
     source_class, source_config = parts.source
     sink_class, sink_config = parts.sink
     return Job(
@@ -193,7 +202,32 @@ def all_mistakes(path: Path, error: ConfigError) -> ConfigError:
             for found in _checked_parts(source, sink, runtime).problems:
                 section = found.key.partition(".")[0]
                 problems += [found] if section in written and section not in said else []
+        problems += _missing(path, written.get("state"), source, sink)
     return ConfigError(problems, place=error.place)
+
+
+def _mistakes_beside(path: Path, written: JobFile) -> Sequence[Problem]:
+    """Return the mistakes of a file whose sink is not known, with what is not there."""
+    problems: list[Problem] = []
+    with suppress(HeadraceError):  # A missing secret is reported later.
+        found = _checked_parts(written.source, {}, written.runtime).problems
+        problems += [each for each in found if each.key.partition(".")[0] != "sink"]
+    return [*problems, *_missing(path, written.state, written.source, {})] if problems else ()
+
+
+def _missing(
+    path: Path, state: object, source: Mapping[str, Any], sink: Mapping[str, Any]
+) -> Sequence[Problem]:
+    """Return what is not there of what a file with mistakes names."""
+    # Imported here because a file without mistakes does not need it.
+    from headrace.connector.foundation.missing_places import missing_places  # noqa: PLC0415
+
+    found: list[Problem] = []
+    with suppress(HeadraceError):  # The plugin of a section is among the mistakes.
+        found += missing_places(path.absolute().parent, state, {})
+        for name, given in (("source", source), ("sink", sink)):
+            found += missing_places(path.absolute().parent, None, {name: given} if given else {})
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,10 +41,11 @@ class CassandraConfig(KeyOptions, HoldOptions, RealtimeOptions):
     nodes: Mapping[str, object] = option(
         "Each replica by name: its cdc_raw directory, or {path: …, tokens: […], dc: …, "
         "rack: …, commitlog: …, hold: …, host: …}; for a node elsewhere its agent: {url: "
-        "https://host:9142, …}."
+        "https://host:9142, …}.",
+        reads=True,
     )
     schema: str | None = option(
-        "A schema.cql with table ids (DESCRIBE SCHEMA WITH INTERNALS).", default=None
+        "A schema.cql with table ids (DESCRIBE SCHEMA WITH INTERNALS).", default=None, reads=True
     )
     contact_points: tuple[str, ...] = option(
         "host:port of live nodes; their schema takes precedence over the file's.",

@@ -188,6 +188,34 @@ def test_all_mistakes_of_a_file_are_reported(
     assert ["runtime.tick", "sink.path", "sink.pth", "stat", "state"] == sorted(said)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ("stat: a\n", ["sink.path", "source.path", "stat", "state"]),
+        ("runtime: {tick: 1}\n", ["runtime.tick", "sink.path", "source.path", "state"]),
+    ],
+    ids=["outside of sections", "in a section"],
+)
+@pytest.mark.parametrize("has_sink", [True, False], ids=["with a sink", "sink from a statement"])
+def test_what_is_missing_is_reported_with_the_mistakes(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    wrong: str,
+    expected: list[str],
+    *,
+    has_sink: bool,
+) -> None:
+    """Directories and files that are not there, too, so that all can be put right at once."""
+    sink = "sink: {plugin: files, path: none/out.jsonl}\n" if has_sink else ""
+    source = "source: {plugin: files, path: 'none/*.jsonl'}\n"
+    place = tmp_path / "job.yaml"
+    place.write_text(f"job: j\nstate: none/state.db\n{source}{sink}{wrong}")
+
+    assert 2 == main(["run", str(place)])
+    said = re.findall(r"^error \[config\]: \S+: ([\w.]+): ", capsys.readouterr().err, re.MULTILINE)
+    assert [key for key in expected if has_sink or key != "sink.path"] == sorted(said)
+
+
 def test_failed_split_gives_its_exit_status(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

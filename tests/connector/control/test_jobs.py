@@ -28,8 +28,9 @@ sink: {plugin: files, path: out.jsonl}
 
 
 def write(folder: Path, text: str) -> Path:
-    """Write a job file and return its path."""
+    """Write a job file, beside a file to read, and return its path."""
     path = folder / "job.yaml"
+    (folder / "in.jsonl").touch()
     path.write_text(text, encoding="utf-8")
     return path
 
@@ -266,6 +267,8 @@ def of_statements(folder: Path, sink: str, more: str = "") -> Path:
         CREATE DATA_SOURCE cdc ON TABLE shop.orders WITH out;
     """
     assert 0 == exec_main(["--state", str(folder / "state.db"), "-e", statements])
+    (folder / "cdc_raw").mkdir()
+    (folder / "schema.cql").touch()
     source = "{plugin: cassandra, schema: schema.cql, nodes: {n1: cdc_raw}}"
     return write(folder, f"job: orders\nstate: state.db\nsource: {source}\n{more}\n")
 
