@@ -207,7 +207,7 @@ def all_mistakes(path: Path, error: ConfigError) -> ConfigError:
 
 
 def _mistakes_beside(path: Path, written: JobFile) -> Sequence[Problem]:
-    """Return the mistakes of a file whose sink is not known, with what is not there."""
+    """Return the mistakes of a file whose sink is not known, with what is missing."""
     problems: list[Problem] = []
     with suppress(HeadraceError):  # A missing secret is reported later.
         found = _checked_parts(written.source, {}, written.runtime).problems
@@ -218,7 +218,7 @@ def _mistakes_beside(path: Path, written: JobFile) -> Sequence[Problem]:
 def _missing(
     path: Path, state: object, source: Mapping[str, Any], sink: Mapping[str, Any]
 ) -> Sequence[Problem]:
-    """Return what is not there of what a file with mistakes names."""
+    """Return what a file with mistakes names and that is missing."""
     # Imported here because a file without mistakes does not need it.
     from headrace.connector.foundation.missing_places import missing_places  # noqa: PLC0415
 

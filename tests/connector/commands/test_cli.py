@@ -205,7 +205,7 @@ def test_what_is_missing_is_reported_with_the_mistakes(
     *,
     has_sink: bool,
 ) -> None:
-    """Directories and files that are not there, too, so that all can be put right at once."""
+    """Directories and files that are missing, too, so that all can be put right at once."""
     sink = "sink: {plugin: files, path: none/out.jsonl}\n" if has_sink else ""
     source = "source: {plugin: files, path: 'none/*.jsonl'}\n"
     place = tmp_path / "job.yaml"

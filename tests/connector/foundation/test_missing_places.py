@@ -1,4 +1,4 @@
-"""What a job file names that is not there."""
+"""What a job file names that is missing."""
 
 from pathlib import Path
 
