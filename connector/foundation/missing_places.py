@@ -1,7 +1,7 @@
 """Files and directories that a job file names and that do not exist.
 
-A start reports the first of them anyway; these are reported beside other mistakes of the file, so that
-all can be corrected at once. Sections are looked at as written: their options may be wrong.
+A start reports the first of them anyway; these are reported beside other mistakes of the file, so
+that all can be corrected at once. Sections are looked at as written: their options may be wrong.
 """
 
 from collections.abc import Iterator, Mapping
