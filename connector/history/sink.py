@@ -80,8 +80,10 @@ class HistorySink(plugins.Sink):
         if seed is not None and seed.run == self.context.job:
             return RowWriter(store, seed.run, self.context.clock)
         try:
-            if self.context.origin not in (plugins.NO_ORIGIN, store.origin()):
-                store.keep_origin(self.context.origin)
+            origin = self.context.origin
+            # Rows of a table have the same fields.
+            if origin not in (plugins.NO_ORIGIN, store.origin()) and not origin.debezium.snapshot:
+                store.keep_origin(origin)
             store.keep_scopes(
                 self.config.scopes,
                 self.context.clock.wall_ms(),

@@ -7,7 +7,7 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
@@ -275,6 +275,7 @@ def sink_and_encoder(
     """
     with tempfile.TemporaryDirectory(prefix="headrace-replay-") as folder:
         job, context = sink_job(given, run, Path(folder), bounds=bounds)
+        context = replace(context, origin=origin)
         sink: Sink = made_sink(job, context)
         with contextlib.closing(encoder_of(job, context, sink, origin)) as encoder:
             yield sink, encoder

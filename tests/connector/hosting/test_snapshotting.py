@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from deltalake import DeltaTable
 
 from headrace.connector.commands.cli import main
 from headrace.connector.control.access.permission import CALLER, Caller, Role, UnauthorizedError
@@ -81,6 +82,26 @@ def test_initial(made: Snapped) -> None:
     verified = made.job.verified("--sink")
     assert {shown["snapshot"]: [f"cdc.{T}", ROWS]} == verified["snapshots"]
     assert (3, 0) == tuple(verified["sink"]["tables"][T][n] for n in ("found", "unknown"))
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_into_a_lake(made: Snapped, mode: str) -> None:
+    """Tables of a lake have the rows that the table has, and the changes of the logs."""
+    folder = made.job.folder / "lake"
+    made.execute(f"CREATE DATA_SINK lake WITH 'delta://{folder}' AND mode = '{mode}'")
+    made.execute(INITIAL.replace("WITH k", "WITH lake"))
+    made.hold(T, ROWS)
+    made.job.log(1, range(3))
+    assert [0, 0] == [made.job.run() for _ in range(2)]
+
+    found = DeltaTable(folder / T).to_pyarrow_table().to_pylist()
+    expected = sorted(keys(T, 3) + keys(T)) if mode == "append" else keys(T)
+    assert expected == sorted((T, f"0x{row['k'].hex()}") for row in found)
+    if mode == "append":
+        assert ROWS == sum(row["node"] == "table" for row in found)
+    shown = made.only()
+    assert ("COMPLETED", "5", "0") == tuple(shown[name] for name in ("state", "rows", "lost"))
+    assert 0 == made.job.call("verify")
 
 
 def test_never(made: Snapped) -> None:
