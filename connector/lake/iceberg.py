@@ -1,15 +1,16 @@
 """Tables of Iceberg in a catalog; the snapshots of a commit have the number of their writer."""
 
 import contextlib
-import warnings
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import RESTError, ValidationError
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, In
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyiceberg.table.upsert_util import create_match_filter
 from sqlalchemy.exc import SQLAlchemyError
 
 from headrace.connector.lake.errors import LakeBusyError, LakeUnreachableError
@@ -40,7 +41,7 @@ class IcebergTables:
         found = self._table(table)
         if found is None:
             return None
-        return pa.schema([(each.name, _plain(each.type)) for each in found.schema().as_arrow()])
+        return self._columns(found)
 
     def widen(self, table: str, schema: pa.Schema) -> None:
         """See `Lake.widen`."""
@@ -83,19 +84,28 @@ class IcebergTables:
         number: int,
     ) -> None:
         """See `Lake.upsert`."""
-        replaced = pa.concat_tables([rows.select(list(keys)), gone])
-        same = create_match_filter(replaced, list(keys))
         identity = _identity(writer, number)
-        with self._named(table), warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # Where no row has one of the keys.
+        with self._named(table):
             found = self._catalog.load_table(self._identifier(table))
-            if rows.num_rows:
-                found.overwrite(rows, overwrite_filter=same, snapshot_properties=identity)
-            else:
-                found.delete(same, snapshot_properties=identity)
+            files, kept = _replaced(found, pa.concat_tables([rows.select(list(keys)), gone]))
+            columns = self._columns(found)
+            added = pa.concat_tables(
+                [*(each.cast(columns) for each in kept), rows], promote_options="default"
+            )
+            with found.transaction() as transaction:
+                if files:
+                    update = transaction.update_snapshot(snapshot_properties=identity)
+                    with update.overwrite() as snapshot:
+                        for each in files:
+                            snapshot.delete_data_file(each)
+                if added.num_rows:
+                    transaction.append(added, snapshot_properties=identity)
 
     def _identifier(self, table: str) -> tuple[str, str]:
         return self._namespace, table.replace(".", "__")
+
+    def _columns(self, table: Table) -> pa.Schema:
+        return pa.schema([(each.name, _plain(each.type)) for each in table.schema().as_arrow()])
 
     def _table(self, table: str) -> Table | None:
         with self._named(table):
@@ -112,6 +122,36 @@ class IcebergTables:
         except (OSError, RESTError, SQLAlchemyError, ValidationError) as error:
             said = f"{type(error).__name__}: {error}"
             raise LakeBusyError(said, place=f"{self.place}, table {table}") from error
+
+
+def _replaced(table: Table, keys: pa.Table) -> tuple[Sequence[DataFile], Sequence[pa.Table]]:
+    """Return the files of a table that have some of these *keys*, and the other rows in them.
+
+    A filter of many keys would be an expression too deep for pyarrow, so rows are compared here.
+    """
+    wanted, name = set(_tuples(keys)), keys.column_names[0]
+    first = keys.column(0)
+    pruned: BooleanExpression = AlwaysTrue()
+    if not pa.types.is_nested(first.type):
+        # Its constructor is not what mypy sees of pydantic's.
+        pruned = In(name, set(first.to_pylist()))  # type: ignore[call-arg,arg-type]
+    files, kept = [], []
+    for task in table.scan(row_filter=pruned).plan_files():
+        scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+        rows = scan.to_table([task])
+        stays = [each not in wanted for each in _tuples(rows.select(keys.column_names))]
+        if not all(stays):
+            files.append(task.file)
+            kept.append(rows.filter(pa.array(stays, pa.bool_())))
+    return files, kept
+
+
+def _tuples(keys: pa.Table) -> Iterator[tuple[Any, ...]]:  # Any: values of a key.
+    """Yield the keys in a form that can be hashed."""
+    columns = [column.to_pylist() for column in keys.columns]
+    if any(pa.types.is_nested(column.type) for column in keys.columns):
+        columns = [[repr(each) for each in column] for column in columns]
+    return zip(*columns, strict=True)
 
 
 def _identity(writer: str, number: int) -> dict[str, str]:

@@ -209,6 +209,34 @@ def test_deletions_of_many_rows(upserted: LakeBox) -> None:
     assert ["newer", "other"] == notes(upserted)
 
 
+def test_many_rows_are_replaced(upserted: LakeBox) -> None:
+    """A commit may replace thousands of rows: no filter of a library has all of their keys."""
+    rows = range(4_000)
+    for written_us, note in ((NOW_US, "old"), (NOW_US + 1, "new")):
+        upserted.commit(
+            *(change(written_us=written_us, of=(n % 7, n), note=note) for n in rows),
+        )
+
+    found = upserted.rows()
+    assert (len(rows), {"new"}) == (len(found), {row["note"] for row in found})
+
+
+@pytest.mark.parametrize(
+    ("kind_of_key", "values"),
+    [("frozen<list<int>>", ([1], [1, 2])), ("text", ("it's", 'say "yes"')), ("double", (0.5, 1e9))],
+)
+def test_types_of_keys(upserted: LakeBox, kind_of_key: str, values: tuple[Any, Any]) -> None:
+    """Rows are found again by keys of any type."""
+    ddl = STATIC.replace("(id int", f"(id {kind_of_key}")
+    for written_us, key in enumerate((*values, values[0])):
+        writer = upserted.writer()
+        writer.submit(of_schema(ddl, NOW_US + written_us, key=key, note=str(written_us)), settled)
+        assert writer.commit({}, FOREVER_MS)
+        writer.close()
+
+    assert ["1", "2"] == notes(upserted)
+
+
 STATIC = """
 CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
 CREATE TABLE shop.orders (id int, at int, note text, total int, extra text, s text static,
@@ -216,10 +244,12 @@ PRIMARY KEY (id, at)) WITH ID = 00000000-0000-1000-8000-000000000001 AND cdc = t
 """
 
 
-def of_schema(ddl: str, written_us: int, *, at: int | None = 1, **columns: Any) -> Delivery:  # noqa: ANN401 (of the table)
+def of_schema(
+    ddl: str, written_us: int, *, key: object = 1, at: int | None = 1, **columns: object
+) -> Delivery:
     """Return a change of a row of `shop.orders` as *ddl* has it."""
     schema = schema_of(ddl)
-    payload = dict.fromkeys(_columns(schema)) | {"id": 1, "at": at}
+    payload = dict.fromkeys(_columns(schema)) | {"id": key, "at": at}
     made = whole(
         "INSERT" if at else "UPDATE",
         written_us,
