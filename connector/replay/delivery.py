@@ -98,7 +98,7 @@ class Target:
             made = cls(directory=str(text.directory), path=folder, format=codec)
             check_folder(made.folder)
             return made
-        plugin, config = configured("sink", text.sink)
+        plugin, config = configured("sink", text.sink, text.bounds)
         if isinstance(config, SinkOptions):
             check_options(config)
         check_suffix(plugin, suffix, hint=f"give --to-folder, or {instead}")

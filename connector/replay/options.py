@@ -3,6 +3,7 @@
 Imports no extra, because help needs none.
 """
 
+import shlex
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,16 @@ _FORMATS: Final = ("avro", "json")  # Of values that can be read back.
 class OfJob:
     """Options of every command. These classes have no slots, because some have several bases."""
 
-    job: str = option("The job file.")
+    job: str = option("The job file.", name="job_file")
+    job_name: str | None = option(
+        "The job, instead of the one in the file.", default=None, name="job"
+    )
+
+    @property
+    def called(self) -> str:
+        """What another command needs to find the job, for a shell."""
+        named = f" --job {shlex.quote(self.job_name)}" if self.job_name else ""
+        return f"{self.job}{named}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ _KIND: Final = "backfill"
 
 def main(given: BackfillOptions) -> int:
     """Plan a run for each table, or find it, and execute them unless only plans are asked for."""
-    text = job_text(Path(given.job))
+    text = job_text(Path(given.job), given.job_name)
     names = list(dict.fromkeys(given.tables))
     _check_delivered(text, names)
     with closing(RunTable(text.notes)) as runs:

@@ -40,9 +40,9 @@ _US: Final = 1_000_000
 
 def main(given: ReconcileOptions) -> int:
     """Compare; return 0 when nothing differs, else 4."""
-    text = job_text(Path(given.job))
+    text = job_text(Path(given.job), given.job_name)
     known = known_as_sent(
-        text.sink, str(text.directory), origin_of(text.source), known_schemas(text)
+        text.sink, str(text.directory), origin_of(text.source), known_schemas(text), text.bounds
     )
     selection = selection_of(given)
     _check_operations(text, selection)
@@ -71,7 +71,7 @@ def main(given: ReconcileOptions) -> int:
     sys.stdout.writelines(f"note: {note}\n" for note in outcome.notes)
     run = plan_repair(text, outcome, plan.shards) if given.repair else ""
     if run:
-        sys.stdout.write(f"headrace replay run {given.job} {run}\n")
+        sys.stdout.write(f"headrace replay run {given.called} {run}\n")
     return DIFFERENCES_STATUS if outcome.differs else 0
 
 

@@ -54,7 +54,7 @@ def main(given: OfJob) -> int:
     """Do what the options of a verb say; return the exit status."""
     if isinstance(given, CatchUpOptions):
         return catch_up(given)
-    text = job_text(Path(given.job), None)
+    text = job_text(Path(given.job), given.job_name)
     if isinstance(given, IndexOptions):
         return _index(given, text)
     with contextlib.closing(RunTable(text.notes)) as table:
@@ -157,7 +157,7 @@ def _print_plan(run: Run, plan: Planned, given: PlanOptions) -> None:
         f"  from   {plan.files} segments, {plan.size_bytes} bytes, about {plan.rows} changes",
         f"  into   {run.target.describe()}",
         *(f"  shard  {shard.number}: {shard.split}" for shard in plan.shards[:_SHOWN_MAX]),
-        f"nothing was done yet; to execute it: headrace replay run {given.job} {run.run}",
+        f"nothing was done yet; to execute it: headrace replay run {given.called} {run.run}",
     ]
     sys.stdout.write("\n".join(lines) + "\n")
 
@@ -231,7 +231,8 @@ def catch_up(given: CatchUpOptions) -> int:
         HeadraceError: nothing can be caught up.
 
     """
-    text, job = job_text(Path(given.job)), read_job(Path(given.job))
+    path = Path(given.job)
+    text, job = job_text(path, given.job_name), read_job(path, given.job_name)
     orders = Orders(
         splits=given.split,
         lag_bytes=given.lag_bytes,

@@ -47,8 +47,8 @@ def main(given: SeedOptions) -> int:
 
     """
     path = Path(given.job)
-    text = _text_of(path, given.history)
-    _, config = configured("sink", text.sink)
+    text = _text_of(path, given)
+    _, config = configured("sink", text.sink, text.bounds)
     if not isinstance(config, HistoryConfig):
         hint = "name the history: headrace seed FILE HISTORY"
         raise ConfigError([Problem("sink", f"the sink of job {text.name} is not a history", hint)])
@@ -69,10 +69,16 @@ def main(given: SeedOptions) -> int:
     return 0
 
 
-def _text_of(path: Path, history: str | None) -> JobText:
-    """Return the job that feeds a history; without a name, the job of the file."""
+def _text_of(path: Path, given: SeedOptions) -> JobText:
+    """Return the job that feeds a history; without its name, the one that is named, or the file's.
+
+    Raises:
+        ConfigError: no source writes into it.
+
+    """
+    history = given.history
     if history is None:
-        return job_text(path)
+        return job_text(path, given.job_name)
     with closing(open_notes(notes_of(path, read_job_file(path)), create=False)) as notes:
         routes = Catalogue(notes).board.routes()
         jobs = sorted({route.job for route in routes if route.sink == history})

@@ -30,7 +30,7 @@ _VERBS: Final[dict[str, tuple[str, type[OfJob]]]] = {
     "status": ("show runs, or the shards of one", StatusOptions),
     "catch-up": ("read in bulk what lags, and give it back", CatchUpOptions),
 }
-_POSITIONAL: Final = {"job": "JOB.yaml", "run": "RUN"}
+_POSITIONAL: Final = {"job_file": "JOB.yaml", "run": "RUN"}
 
 
 def replay_main(arguments: Sequence[str]) -> int:
@@ -63,7 +63,7 @@ def backfill_main(arguments: Sequence[str]) -> int:
         description="Send the present rows of tables, with their write times, into the job's sink.",
         epilog="Run an interrupted command again to continue it.",
     )
-    positional = {"job": "JOB.yaml", "tables": "KEYSPACE.TABLE"}
+    positional = {"job_file": "JOB.yaml", "tables": "KEYSPACE.TABLE"}
     add_options(parser, BackfillOptions, positional=positional)
     return _run("backfill", config_of(BackfillOptions, parser.parse_args(arguments)))
 
@@ -76,7 +76,7 @@ def seed_main(arguments: Sequence[str]) -> int:
         "are whole.",
         epilog="Run an interrupted command again to continue it.",
     )
-    positional = {"job": "WORKER.yaml", "history": "HISTORY"}
+    positional = {"job_file": "WORKER.yaml", "history": "HISTORY"}
     add_options(parser, SeedOptions, positional=positional)
     return _run("seed", config_of(SeedOptions, parser.parse_args(arguments)))
 

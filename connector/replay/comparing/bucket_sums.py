@@ -16,6 +16,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from headrace.connector.foundation.confinement import Bounds
 from headrace.connector.replay.comparing.messages import (
     ChangeRow,
     MessageReader,
@@ -424,9 +425,15 @@ def reader_of(comparison: Comparison, schemas: Mapping[bytes, RecordSchema]) -> 
 
 
 def known_as_sent(
-    sink: Mapping[str, Any], directory: str, origin: Origin, known: Mapping[bytes, RecordSchema]
+    sink: Mapping[str, Any],
+    directory: str,
+    origin: Origin,
+    known: Mapping[bytes, RecordSchema],
+    bounds: Bounds | None = None,
 ) -> Mapping[bytes, RecordSchema]:
     """Return the schemas that a job knows as its messages have them.
+
+    *bounds* are those of a sink that a statement created.
 
     Raises:
         ConfigError: the job's messages cannot be compared.
@@ -434,7 +441,7 @@ def known_as_sent(
     """
     with (
         inside(directory),
-        sink_and_encoder(compared_as(sink), "reconcile", origin) as (made, encoder),
+        sink_and_encoder(compared_as(sink), "reconcile", origin, bounds) as (made, encoder),
     ):
         check_comparable(made, {schema.table for schema in known.values()})
         sent = shaped(encoder, known.values())

@@ -15,6 +15,8 @@ import yaml
 
 from headrace.connector.commands.cli import main
 from headrace.connector.replay.runs import RunTable, ShardState
+from helpers.logs.forged import TABLE, insert
+from helpers.logs.gap_jobs import GapJob
 
 FILES = 5
 LINES = 20
@@ -56,6 +58,27 @@ def states(job: Path, run: str) -> list[ShardState]:
 def execute(job: Path, run: str) -> int:
     """Execute a run in this process."""
     return main(["replay", "run", str(job), run, "--master", "none"])
+
+
+def test_a_job_of_statements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--job` names one that statements define; its sink may write where a worker's may, only."""
+    made = GapJob(tmp_path)
+    made.spread(1, *(insert(b"k%d" % n, b"%c" % n, table=TABLE) for n in range(3)))
+    made.from_statements()
+    made.execute(
+        "CREATE DATA_SINK k WITH 'file://out.jsonl';"
+        "CREATE DATA_SOURCE cdc ON TABLE forged.t WITH k AND job = 'others'"
+    )
+    plan = ["replay", "plan", str(made.path), "--job", "others", "--into-live"]
+    assert 0 == main(plan)
+    command = capsys.readouterr().out.splitlines()[-1].partition("headrace ")[2].split()
+    assert ["--job", "others"] == command[3:5]
+    assert 0 == main([*command, "--master", "none"])
+    assert [0, 1, 2] == made.rows()
+
+    made.execute("ALTER DATA_SINK k WITH 'file:///elsewhere/out.jsonl'")
+    assert 2 == main(plan)
+    assert "lies outside the folders for files" in capsys.readouterr().err
 
 
 def test_a_plan_does_nothing(job: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,9 +3,13 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
 
 import pytest
+
+from headrace.connector.commands.cli import main
+from headrace.connector.stores.open_control_store import open_notes
 
 BLOCKED: Final = "deltalake", "faust", "py4j", "pyarrow", "pyiceberg", "pyspark"
 HELP: Final = f"""
@@ -47,6 +51,28 @@ def test_what_is_missing_is_named(command: list[str]) -> None:
     assert "error [spark_missing]: pyarrow is not installed" in done.stderr
     assert "in a clone: pip install -e '.[spark]'" in done.stderr
     assert "from a wheel: pip install 'headrace-….whl[spark]'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "replay plan FILE",
+        "replay index FILE",
+        "replay status FILE",
+        "replay catch-up FILE",
+        "backfill FILE a.b",
+        "reconcile FILE",
+        "seed FILE",
+    ],
+)
+def test_a_job_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    """Each takes the job of `--job` from the statements of the file's state."""
+    path = tmp_path / "worker.yaml"
+    path.write_text("state: state.db\nsource: {plugin: files, path: x}\n")
+    open_notes(tmp_path / "state.db").close()
+
+    assert 2 == main([*command.replace("FILE", str(path)).split(), "--job", "nobody"])
+    assert "nobody" in capsys.readouterr().err
 
 
 def test_help_needs_no_extra() -> None:

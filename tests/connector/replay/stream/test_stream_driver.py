@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 import structlog
+import yaml
 
 from headrace.connector.control.commands import Commands
-from headrace.connector.control.running import Running
+from headrace.connector.control.running import JobLag, Running
 from headrace.connector.control.status import ConnectorStatus
 from headrace.connector.foundation.states import Observed
 from headrace.connector.hosting.host import Host
 from headrace.connector.replay.errors import JobBusyError
 from headrace.connector.replay.stream.checkpoint import checkpoint_of
+from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins import ConfigError, HeadraceError
 from helpers.jobs.children import SECONDS_MAX, until
@@ -124,6 +126,32 @@ def test_pause(driven: Driven) -> None:
         until(driven.has(*range(6)), "it never went on")
 
 
+@pytest.mark.parametrize("verb", ["RESUME", "PAUSE"])
+def test_leases_are_renewed(driven: Driven, verb: str) -> None:
+    """Also while the source is paused: else another process could take over the splits."""
+    document = yaml.safe_load(driven.job.path.read_text())
+    driven.job.path.write_text(yaml.safe_dump({**document, "runtime": {"lease_seconds": 0.6}}))
+    driven.job.execute(f"{verb} DATA_SOURCE cdc ON TABLE {T}")
+
+    def beats() -> list[int]:
+        with contextlib.closing(open_notes(driven.job.folder / "state.db")) as notes:
+            return [row.beat for row in notes.store("orders").leases()]
+
+    with driven.running():
+        until(lambda: len(beats()) == 2 and min(beats()) > 2, "they were never renewed")
+
+
+def test_restart(driven: Driven) -> None:
+    """RESTART ends the query and starts another one, where it was."""
+    driven.job.log(1, range(3))
+    with driven.running():
+        until(driven.has(*range(3)), "the first changes never came")
+        driven.job.execute(f"RESTART DATA_SOURCE cdc ON TABLE {T}")
+        until(lambda: 2 == len(driven.queries), "the query never started again")
+        driven.job.log(2, range(3, 6))
+        until(driven.has(*range(6)), "it never continued")
+
+
 def test_a_source_that_is_created_while_it_runs(driven: Driven) -> None:
     """Changes of its table come from then on: the query starts again where it was."""
     driven.job.log(1, range(3), others=range(10, 12))
@@ -197,6 +225,12 @@ def test_a_job_of_a_workers_file(driven: Driven) -> None:
     assert 3 == run_by_hand(driven.job.path, job="orders")
 
 
+def _lag(notes: NoteCopy, commands: Commands) -> JobLag:
+    found = Running(notes, commands).lags(["orders"], may_wait=False)["orders"]
+    assert isinstance(found, JobLag)
+    return found
+
+
 def test_offsets_and_lag(driven: Driven) -> None:
     """OFFSETS and LAG show what Spark has committed."""
     driven.job.log(1, range(3))
@@ -204,9 +238,9 @@ def test_offsets_and_lag(driven: Driven) -> None:
     with contextlib.closing(open_notes(driven.job.folder / "state.db")) as notes:
         commands = Commands(notes)
         offsets = commands.offsets(f"cdc.{T}")
-        idle = Running(notes, commands).job_lag("orders")
+        idle = _lag(notes, commands)
         driven.job.log(2, range(3, 6))
-        behind = Running(notes, commands).job_lag("orders")
+        behind = _lag(notes, commands)
 
     committed = checkpoint_of(driven.job.folder / "state.db", "orders").committed()
     assert committed is not None
