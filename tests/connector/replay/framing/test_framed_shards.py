@@ -12,6 +12,7 @@ import pytest
 import structlog
 
 from headrace.connector.replay.columns import arrow_schema, record_batch
+from headrace.connector.replay.delivery import Search
 from headrace.connector.replay.framing import framed_shards
 from headrace.connector.replay.framing.framed_shards import framed, framing_of
 from headrace.connector.replay.planning import Bounds, planned
@@ -137,6 +138,26 @@ def test_a_selection(selection: Selection) -> None:
 
     assert sum(len(each.rows) for each in alone)
     assert alone == once
+
+
+def test_an_index(tmp_path: Path) -> None:
+    """Parts that an index spares are in no block, and the rows are the same."""
+    spec = replace(ring("5.0-ring"), cache=str(tmp_path))
+    assert Search(spec)()
+    selection = Selection(to_us=MIDDLE_US)
+    shards = planned(spec, selection, shards=3).shards
+    alone, once = both(shards)
+
+    assert named(alone) == named(once)
+    assert [each.position for each in alone] == [each.position for each in once]
+    assert framed_bytes(shards) < framed_bytes(planned(spec, Selection(), shards=3).shards)
+
+
+def framed_bytes(shards: Sequence[Shard]) -> int:
+    """Return the size of all blocks of *shards*."""
+    framing = framing_of(shards)
+    assert framing is not None
+    return sum(len(block) for _, block in framing.frame(framing.parts))
 
 
 def test_bounds() -> None:
