@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -21,6 +22,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headrace.connector.commands.cli import main
+from headrace.connector.control.jobs import job_text
+from headrace.connector.replay.delivery import ShardReport, Target, Work
+from headrace.connector.replay.planning import planned
+from headrace.connector.replay.selection import Selection
+from headrace.connector.replay.session import perform
+from headrace.connector.replay.shards import SourceSpec
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from helpers.jobs.deliveries import consume
 from helpers.recordings.corpora import recording
@@ -165,6 +172,31 @@ def test_replay_on_spark(
     assert {name[0] for name in wanted} == {Path(table.table_uri).name for table in tables}
     assert wanted.total() == sum(table.to_pyarrow_table().num_rows for table in tables)
     assert 0 == main(["replay", "verify", str(job), run])
+
+
+def test_logs_are_read_once(spark: SparkSession, tmp_path: Path) -> None:
+    """What the shards of a replay read comes by a shuffle: when they begin, no segment is left."""
+    ring = tmp_path / "ring"
+    shutil.copytree(recording(RING) / "segments", ring)
+    nodes = {node: str(ring / node) for node in NODES}
+    text = job_text(ring_job(tmp_path, "once", {"plugin": "null"}, nodes=nodes))
+    shards = planned(SourceSpec.of_job(text), Selection(), shards=8).shards
+    target = Target(directory=str(tmp_path), path="out")
+    reports: list[ShardReport] = []
+
+    def empty(_: Work) -> None:
+        for log in ring.rglob("*.log"):
+            log.write_bytes(bytes(log.stat().st_size))
+
+    perform(
+        spark,
+        [Work(shard, target, "once", 1) for shard in shards],
+        begun=empty,
+        ended=lambda _, report: reports.append(report),
+    )
+
+    assert [""] * 8 == [report.problem for report in reports]
+    assert by_worker() == in_parquet(tmp_path / "out")
 
 
 @contextmanager
