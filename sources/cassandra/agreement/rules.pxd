@@ -21,7 +21,8 @@ cdef class Agreement:
     cdef public uint64_t number
     cdef readonly int live, pending
     cdef int room, used, free, locs_used, locs_free, vacant
-    cdef int64_t likely, indexed
+    cdef int64_t likely
+    cdef readonly int64_t indexed
     cdef list blocks
     cdef uint64_t[::1] words
     cdef int[::1] links
@@ -104,6 +105,7 @@ cdef class Agreement:
     cpdef list joined(self, int slot)
     @cython.locals(other=int)
     cpdef list others_of_token(self, int slot)
+    cpdef list published_of_token(self, int slot)
     @cython.locals(slot=int)
     cpdef list unchecked(self, list slots, uint64_t wait)
     cpdef check(self, int slot)

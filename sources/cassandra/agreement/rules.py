@@ -415,6 +415,19 @@ class Agreement:
             other = self.links[other]
         return found
 
+    def published_of_token(self, slot: int) -> list[int]:
+        """Return the records of the slot's token that were published, the last one first.
+
+        While `indexed` is what it was none of them is forgotten.
+        """
+        found = []
+        other = self.head(slot)
+        while other >= 0:
+            if self._kind(other) in (constants.PUBLISHED, constants.EXPIRED_PUBLISHED):
+                found.append(other)
+            other = self.links[other]
+        return found
+
     def unchecked(self, slots: list[int], wait: int) -> list[int]:
         """Return those of `due` that were not compared since their last copy."""
         return [slot for slot in self.due(slots, wait) if self._is_unchecked(slot)]

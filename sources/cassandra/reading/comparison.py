@@ -23,7 +23,6 @@ ATOMS_MAX: Final = 200_000  # Cached per split for the comparisons that follow.
 # As the newest write time: no published bytes are readable; not looked up yet.
 NOTHING: Final = -(1 << 63)
 NOT_LOOKED: Final = (1 << 63) - 1
-_PUBLISHED: Final = (constants.PUBLISHED, constants.EXPIRED_PUBLISHED)
 
 Atoms = frozenset[bytes]
 
@@ -38,6 +37,23 @@ class Decision(IntEnum):
 
 Find = Callable[[int], Copy | None]
 EpochOf = Callable[[Copy], Epoch]
+
+
+class _Published:
+    """What was published of one token, as far as it was looked at.
+
+    None of it is forgotten while its *oldest* record and the *indexed* of `Agreement` are the same.
+    """
+
+    __slots__ = ("atoms", "indexed", "is_any_gone", "oldest", "slots")
+
+    def __init__(self, oldest: int, indexed: int) -> None:
+        """Have looked at nothing."""
+        self.oldest = oldest
+        self.indexed = indexed
+        self.slots: set[int] = set()
+        self.atoms: set[bytes] = set()
+        self.is_any_gone = False  # The bytes of one of them.
 
 
 class Comparison:
@@ -55,6 +71,7 @@ class Comparison:
         self._epoch_of = epoch_of
         self._atoms: OrderedDict[tuple[int, int], Atoms | None] = OrderedDict()
         self._kept = 0
+        self._known = _Published(-1, -1)  # Of the token that was looked at last.
 
     def decide(self, slot: int) -> int:
         """Decide about a pending record whose copy's bytes are in a log."""
@@ -71,10 +88,10 @@ class Comparison:
         # It cannot be known if all of it was written after what was published.
         if span is not None and span[0] <= newest:
             atoms = self._of(slot)
-            if atoms and atoms <= self._all_published(slot):
+            if atoms and atoms <= self._published(slot).atoms:
                 return Decision.KNOWN
         if span is None or span[0] <= newest:
-            self.unsure += any(self._of(other) is None for other in self._published(slot))
+            self.unsure += self._published(slot).is_any_gone
         return Decision.NEW
 
     def learn_newest(self, slot: int) -> int:
@@ -84,7 +101,7 @@ class Comparison:
             RetriableError: a log cannot be read now.
 
         """
-        spans = filter(None, map(self._span, self._published(slot)))
+        spans = filter(None, map(self._span, self._agreement.published_of_token(slot)))
         newest = max((newest for _, newest in spans), default=NOTHING)
         self._agreement.learn_newest(slot, newest)
         return newest
@@ -102,7 +119,7 @@ class Comparison:
     def _compare(self, members: Sequence[int]) -> Iterator[int]:
         """Compare pending records of one token; see `compare`."""
         agreement = self._agreement
-        published = self._all_published(members[0])
+        published = set(self._published(members[0]).atoms)
         waiting = self._waiting(members[0])
         taken: set[int] = set()  # Yielded: they no longer wait.
         for slot in members:
@@ -145,13 +162,23 @@ class Comparison:
         oldest = sorted([slot, *others], key=self._agreement.number_of, reverse=True)
         return {self._of(other): other for other in oldest}
 
-    def _published(self, slot: int) -> list[int]:
-        return [
-            other for other, kind in self._agreement.others_of_token(slot) if kind in _PUBLISHED
-        ]
-
-    def _all_published(self, slot: int) -> Atoms:
-        return frozenset().union(*(self._of(other) or () for other in self._published(slot)))
+    def _published(self, slot: int) -> _Published:
+        """Return what was published of the slot's token; only what is new of it is looked at."""
+        slots, indexed = self._agreement.published_of_token(slot), self._agreement.indexed
+        oldest, known = slots[-1] if slots else -1, self._known
+        if (known.oldest, known.indexed) != (oldest, indexed) or len(known.atoms) > ATOMS_MAX:
+            self._known = known = _Published(oldest, indexed)
+        new = len(slots) - len(known.slots)
+        for other in slots:
+            if not new:
+                break
+            if other not in known.slots:
+                atoms = self._of(other)
+                known.is_any_gone |= atoms is None
+                known.atoms |= atoms or frozenset()
+                known.slots.add(other)
+                new -= 1
+        return known
 
     def _of(self, slot: int) -> Atoms | None:
         """Return the content of a record's mutation; None if its bytes are gone.

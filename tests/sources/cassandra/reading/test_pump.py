@@ -579,6 +579,7 @@ def test_logs_that_changed_are_not_still(tmp_path: Path) -> None:
     descriptor_of = made.look(LATER).readable
     assert descriptor_of is not None
     readable = descriptor_of()
+    assert readable is not None
     for node in NODES:
         assert ([], [], []) == select([readable], [], [], 0)
         write(tmp_path, node, 1, range(1, 2))
