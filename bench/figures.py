@@ -357,6 +357,12 @@ def _tails(read: "_Reading") -> Sequence[Figure]:
     beside = {"µs": median(fast), "in mode log": median(slow)}
     title = "a change at 1,000 a second in mode realtime"
     figures.append(Figure(title, "times mode log", times, beside, goal=3, alarm=6))
+    news = [
+        (each["cpu_ns"] - each["idle_cpu_ns"]) / each["changes"] / _NS_PER_US
+        for each in read.samples["news"]
+    ]
+    title = "a split with something new: 1,000 changes a second in 256 splits, less idle"
+    figures.append(Figure(title, "µs", news, {"8 splits": median(slow)}, goal=1, alarm=800))
     for title, name, goal in (
         ("idle: 3 logs, 8 splits", "tail.log.1000", 1),
         ("idle in mode realtime: 3 logs, 8 splits", "tail.realtime.1000", 1),

@@ -29,6 +29,7 @@ PENDING: Final = 400_000  # Among which one is looked up.
 PROBE_SECONDS_MAX: Final = 300
 TAILS: Final = ("log", 1_000), ("log", 5_000), ("realtime", 1_000)  # Mutations a second.
 TAIL_SPLITS: Final = 8
+NEWS_SPLITS: Final = 256  # Of which, at 1,000 changes a second, a third have one at each sync.
 STILL: Final = 64  # Logs, and splits.
 SPLITS: Final = (128, 1_024)  # That one worker owns.
 TABLES: Final = (200, 2_000)
@@ -244,6 +245,9 @@ def _tails(
         written = {"rate": rate, "seconds": seconds, "splits": TAIL_SPLITS, "mode": mode}
         place = str(folder / f"{mode}-{rate}")
         yield f"tail.{mode}.{rate}", run_probe("tail", schema=schema, folder=place, **written)
+    count = NEWS_SPLITS if seconds == TAIL_SECONDS else TAIL_SPLITS
+    written = {"rate": 1_000, "seconds": seconds, "splits": count}
+    yield "news", run_probe("tail", schema=schema, folder=str(folder / "news"), **written)
     ring = {"logs": STILL, "splits": STILL, "seconds": seconds}
     yield "still", run_probe("still", schema=schema, folder=str(folder / "still"), **ring)
 
