@@ -321,7 +321,7 @@ class SplitVersions:
             if version.superseded is None and topology.is_part_of(replicas.current):
                 del self._superseded[topology]
         self._superseded.pop(self._in_force, None)
-        self._chunks: dict[Topology, Chunk] = {}
+        self._stored: tuple[StoredTopology, ...] = ()  # Empty: it has to be made.
         self._asked: Sequence[Topology] = ()  # What `_answers` are of.
         self._answers: dict[frozenset[str], bool] = {}
         self.groups = self._groups()
@@ -346,6 +346,8 @@ class SplitVersions:
         ]
         for version in retired:
             del self._superseded[version]
+        if retired or before is not current:
+            self._stored = ()
         if before is current:
             moved = False
         else:
@@ -381,6 +383,10 @@ class SplitVersions:
 
     def stored(self) -> tuple[StoredTopology, ...]:
         """Return what `__init__` continues from."""
-        versions: dict[Topology, int | None] = {self._in_force: None, **self._superseded}
-        self._chunks = {v: self._chunks.get(v) or Chunk(v.encode()) for v in versions}
-        return tuple(StoredTopology(self._chunks[v], since) for v, since in versions.items())
+        if not self._stored:  # What versions are hashed by are all tokens of a ring.
+            versions: dict[Topology, int | None] = {self._in_force: None, **self._superseded}
+            self._stored = tuple(
+                StoredTopology(Chunk(version.encode()), since)
+                for version, since in versions.items()
+            )
+        return self._stored

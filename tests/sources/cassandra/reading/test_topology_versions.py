@@ -99,6 +99,7 @@ def test_versions_are_stored_with_their_times() -> None:
     """A split continues with what was not retired, also when the ring changed in between."""
     replicas = job()
     versions = SplitVersions(replicas, 0, (), 0)
+    assert [None] == [version.superseded for version in versions.stored()]
     replicas.follow_nodes(ring("c", "d", "a", "b"))
     versions.follow(100, RETIRE)
     stored = versions.stored()
