@@ -258,18 +258,7 @@ class History:
 
     def row_of(self, change: "Change", value: Document | None) -> "Row":
         """Return what a change with this *value* is about; what expired has none."""
-        shape = self.shape(change.schema)
-        if value is None:
-            of_row = None if change.row == PARTITION else clustering_of(change.row)
-            return Row(shape, shape.partition(change.key), of_row, change.row, is_derived=False)
-        payload, operation = value["payload"], OPERATIONS[change.operation]
-        is_derived = operation is not operation_of(value, shape.view)
-        clustering: list[Any] | None = None
-        if operation not in WIDE and not value["isStatic"]:
-            names = shape.view.clustering
-            clustering = clustering_of(change.row) if is_derived else [payload[n] for n in names]
-        partition = [payload[name] for name in shape.view.key]
-        return Row(shape, partition, clustering, change.row, is_derived)
+        return row_of(self.shape(change.schema), change, value)
 
     def past_of(self, change: "Change", row: "Row") -> "Past":
         """Return the states before and after a change, whose images were kept."""
@@ -369,6 +358,30 @@ class History:
             return Coverage(epoch.states_since_us)
         is_done = seed.done is not None and at >= seed.done
         return Coverage(epoch.states_since_us, seed.begun_us, is_seeded=is_done)
+
+
+def row_of(shape: Shape, change: Change, value: Document | None) -> "Row":
+    """Return what a change with this *value* is about; what expired has none."""
+    if value is None:
+        of_row = None if change.row == PARTITION else clustering_of(change.row)
+        return Row(shape, shape.partition(change.key), of_row, change.row, is_derived=False)
+    payload, operation = value["payload"], OPERATIONS[change.operation]
+    is_derived = operation is not operation_of(value, shape.view)
+    clustering: list[Any] | None = None
+    if operation not in WIDE and not value["isStatic"]:
+        names = shape.view.clustering
+        clustering = clustering_of(change.row) if is_derived else [payload[n] for n in names]
+    partition = [payload[name] for name in shape.view.key]
+    return Row(shape, partition, clustering, change.row, is_derived)
+
+
+def document_of(shape: Shape, change: Change) -> Document:
+    """Return the key of a change, and what it wrote, as JSON has them."""
+    value = shape.read(change.change) if change.operation < GONE else None
+    row = row_of(shape, change, value)
+    made = {"key": shape.key(row.partition, row.clustering or [])}
+    written = None if value is None or row.is_derived else shape.change(value)
+    return made if written is None else made | {"change": written}
 
 
 def _range(query: Query, may_come: int) -> tuple[int, int]:

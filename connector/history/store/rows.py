@@ -3,7 +3,7 @@
 A reader knows from elsewhere which of them count: see `tables`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from headrace.connector.history.arrival import ms_of
@@ -14,7 +14,7 @@ from headrace.plugins.records.record import OPERATIONS
 TABLES: Final[Mapping[str, str]] = {
     "history_changes": """
         history text, window timestamp, bucket int, arrival bigint, attempt bigint,
-        arrived timestamp, operation text, written_us bigint, schema int,
+        arrived timestamp, operation text, written_us bigint, document text, schema int,
         key blob, row blob, change blob, before blob,
         PRIMARY KEY ((history, window, bucket), arrival, attempt)
     ) WITH compaction = {'class': 'TimeWindowCompactionStrategy',
@@ -42,7 +42,8 @@ _OPERATIONS: Final = (
 _NUMBERS: Final = {name: number for number, name in enumerate(_OPERATIONS)}
 _PUT: Final = (
     "INSERT INTO history_changes (history, window, bucket, arrival, attempt, arrived, operation, "
-    "written_us, schema, key, row, change, before) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+    "written_us, document, schema, key, row, change, before) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
     "USING TTL ?"
 )
 _OF: Final = "FROM history_changes WHERE history = ? AND window = ? AND bucket = ?"
@@ -105,9 +106,16 @@ class HistoryRows:
         self._session.make(TABLES)
 
     def put_changes(
-        self, parts: Mapping[Part, Iterable[Change]], attempt: int, seconds: Mapping[Part, int]
+        self,
+        parts: Mapping[Part, Iterable[Change]],
+        attempt: int,
+        seconds: Mapping[Part, int],
+        document: Callable[[Change], str],
     ) -> None:
-        """Write changes as an *attempt*; those of a part live for so many *seconds*."""
+        """Write changes as an *attempt*; those of a part live for so many *seconds*.
+
+        *document* returns what users of cqlsh see of a change.
+        """
         batches: list[list[Statement]] = []
         for part, changes in parts.items():
             ttl = min(seconds[part], TTL_SECONDS_MAX)
@@ -115,7 +123,7 @@ class HistoryRows:
             size = 0
             for each in changes:
                 head = *part, each.arrival, attempt, ms_of(each.arrival)
-                what = _OPERATIONS[each.operation], each.written_us, each.schema
+                what = _OPERATIONS[each.operation], each.written_us, document(each), each.schema
                 batch.append((_PUT, (*head, *what, *each[5:], ttl)))
                 size += len(each.change) + len(each.before or b"")
                 if len(batch) >= BATCH_ROWS or size >= BATCH_BYTES:

@@ -15,9 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from zlib import crc32
 
+import msgspec
+
 from headrace.connector.foundation import crash
 from headrace.connector.history import arrival
 from headrace.connector.history.errors import HistoryBusyError, HistoryFileError
+from headrace.connector.history.reading import document_of
+from headrace.connector.history.rendering import Shape
 from headrace.connector.history.store.contract import (
     GONE,
     PARTITION,
@@ -93,6 +97,7 @@ class HistoryTables(HistoryStore):
         self._unapplied: Mapping[Name, State] | None = None  # Of the journal, for the block.
         self._applied = 0  # The attempt whose states are known to be written.
         self._schemas: dict[str, RecordSchema] = {}
+        self._shapes: dict[int, Shape] = {}
         with self._errors():
             head = self._deciding.load().head
         self.table, self.buckets = head.table, head.buckets
@@ -230,13 +235,22 @@ class HistoryTables(HistoryStore):
         head = now.head
         if work.changes:
             seconds = {part: self._counted(now, part, of) for part, of in work.changes.items()}
-            self._rows.put_changes(work.changes, work.attempt, seconds)
+            self._rows.put_changes(work.changes, work.attempt, seconds, self._document)
         if work.states:
             expiries = [(name, s.expires) for name, s in work.states.items() if s.expires]
             self._rows.put_expiries(head.states, expiries, work.attempt)
             work.plain |= self._journal.rows(head.name, work.attempt, work.states)
             head.unapplied = work.attempt
         self._values.put(work.plain)
+
+    def _document(self, change: Change) -> str:
+        """Return a change as `cqlsh` shows it; no reader uses it."""
+        if change.schema not in self._shapes:
+            self._shapes[change.schema] = Shape(self.schemas()[change.schema])
+        key, row, content = map(bytes, (change.key, change.row, change.change))
+        whole = change._replace(key=key, row=row, change=content)  # They may be bytearrays.
+        shown = document_of(self._shapes[change.schema], whole)
+        return msgspec.json.encode(shown).decode()
 
     def _counted(self, now: Snapshot, part: Part, changes: Sequence[Change]) -> int:
         """Note changes in their window; return how many seconds they live."""

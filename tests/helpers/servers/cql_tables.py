@@ -107,6 +107,11 @@ class CqlTables:
         with self._lock:
             return sum(map(len, self._rows[table].values()))
 
+    def rows(self, table: str) -> list[Row]:
+        """Return the rows of a table, those of each partition in their order."""
+        with self._lock:
+            return [row for part in self._rows[table].values() for _, row in sorted(part.items())]
+
     def kinds(self, statement: str) -> Sequence[bytes] | None:
         """Return the types of the question marks of a statement; None of another table's."""
         if not _OF_TABLES.match(statement):

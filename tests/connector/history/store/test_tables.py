@@ -1,6 +1,7 @@
 """A history in tables: what a writer left that died, came late or was not answered counts not."""
 
 import itertools
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -255,6 +256,30 @@ def test_nothing_is_left_of_a_history_that_is_purged(node: TablePlaces, tmp_path
     with pytest.raises(HistoryMissingError, match="no history of this name"):
         opened(kept.sink.config.place, kept.clock)
     assert [] == events(made(tmp_path))
+
+
+def test_cqlsh_shows_what_was_written(node: TablePlaces, tmp_path: Path) -> None:
+    """Keys and columns are JSON, and operations have their names."""
+    kept = made(tmp_path, ttl_events="true", expand_deletes="true")
+    writer = kept.writer()
+    soon_s = kept.clock.wall_ms() // 1_000 + 5
+    sent = (
+        change(written_us=NOW_US, expires=soon_s, note="a"),
+        change(written_us=NOW_US, of=(1, 2), total=2),
+        change("DELETE_RANGE", written_us=NOW_US + 1, of=(1,), between=(2, 2)),
+    )
+    writer.submit(delivery(*sent), settled)
+    assert writer.commit({}, FOREVER_MS)
+    kept.clock.advance(6_000)
+    assert writer.commit({}, FOREVER_MS)
+    writer.close()
+    rows = node.tables.rows("history_changes")
+    shown = [(row["operation"] or b"").decode() for row in rows]
+    assert ["insert", "insert", "delete_range", "delete", "ttl_delete"] == shown
+    documents = [json.loads(row["document"] or b"") for row in rows]
+    assert {"key": {"id": 1, "at": 1}, "change": {"note": "a"}} == documents[0]
+    assert {"id": 1} == documents[2]["key"]
+    assert [{"key": {"id": 1, "at": 2}}, {"key": {"id": 1, "at": 1}}] == documents[3:]
 
 
 def test_places(node: TablePlaces, tmp_path: Path) -> None:
