@@ -4,6 +4,7 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,6 +85,8 @@ def test_a_writer_may_die_at_any_request(
             reached.add(type(error))
         is_over = node.tables.refused_at > 1
         node.tables.refused_at, node.tables.is_away = 0, False  # It never comes to `close`.
+        seen = events(kept)  # Also when the states were not written yet.
+        assert all({"note": None, "total": len(seen)} == event.latest for event in seen)
         successor = kept.sink.open_split("1-of-1")
         head = successor.begin(FOREVER_MS)
         successor.close()
@@ -91,7 +94,7 @@ def test_a_writer_may_die_at_any_request(
         done = int(head.get("head", b"0"))
         assert done in (last, last + 1)
         found = events(kept)
-        assert list(range(1, done + 1)) == totals(found)
+        assert list(range(1, done + 1)) == totals(found) == totals(seen)
         assert all({"note": None, "total": done} == event.latest for event in found)
         for before, after in itertools.pairwise(found):
             assert before.post == after.pre
@@ -155,6 +158,26 @@ def test_a_commit_that_comes_late_counts_not(node: TablePlaces, tmp_path: Path) 
     assert commit(third, 3)
     third.close()
     assert [2, 3] == totals(events(kept))
+
+
+def test_states_that_are_written_late_replace_nothing_newer(
+    node: TablePlaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer stops behind its decision; others write its states, and theirs, before it does."""
+    del node
+    kept = made(tmp_path)
+    first, second = kept.writer("a"), kept.writer("b")
+    store = first._file  # noqa: SLF001 (its store)
+    late: list[Any] = []
+    apply = store._apply  # type: ignore[attr-defined]  # noqa: SLF001 (what it does last)
+    monkeypatch.setattr(store, "_apply", lambda *given: late.append(given))
+    assert commit(first, 1)
+    assert {"note": None, "total": 1} == events(kept)[-1].latest
+    assert commit(second, 2)
+    apply(*late[0])
+    assert {"note": None, "total": 2} == events(kept)[-1].latest
+    first.close()
+    second.close()
 
 
 def test_others_wait_for_a_commit_that_is_under_way(
