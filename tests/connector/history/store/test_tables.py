@@ -198,6 +198,8 @@ def test_others_wait_for_a_commit_that_is_under_way(
             commit(second, 2)
         history = kept.history()
         page = history.select(Query(from_ms=0))
+        found = history.changes(0, frozenset(), 9)  # As the source reads it.
+        assert [NOW_US + 1] == [each.written_us for each in found]
         with pytest.raises(HistoryBusyError, match="a commit is under way"):
             history.file.settle(kept.clock.wall_ms())
         history.close()
