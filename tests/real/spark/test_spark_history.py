@@ -40,7 +40,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Kept:
 def loaded(spark: SparkSession, made: Kept, **options: str) -> DataFrame:
     """Return a frame of all changes with their images."""
     given = {"since": "2023-01-01", "include": ",".join(IMAGES), "shards": "2"} | options
-    return spark.read.format("headrace.history").options(**given).load(str(made.sink.config.file))
+    return spark.read.format("headrace.history").options(**given).load(made.sink.config.place)
 
 
 def test_the_program_of_the_page(
@@ -72,7 +72,7 @@ def test_the_program_of_the_page(
 
 def test_a_frame_in_several_queries(filtering: SparkSession, recorded: Kept) -> None:
     """Rows are the client's; counts, filters, pruned columns and a join of two views agree."""
-    with history.connect(recorded.sink.config.file) as client:
+    with history.connect(recorded.sink.config.place) as client:
         wanted = client.select(0, include=IMAGES).arrow()
     operations = wanted.column("op").to_pylist()
     updates, deletes = operations.count("update"), operations.count("delete")
