@@ -14,7 +14,7 @@ from headrace.plugins.records.record import OPERATIONS
 TABLES: Final[Mapping[str, str]] = {
     "history_changes": """
         history text, window timestamp, bucket int, arrival bigint, attempt bigint,
-        arrived timestamp, operation text, written_us bigint, document text, schema int,
+        arrived timestamp, operation text, written_us bigint, document text, schema_number int,
         key blob, row blob, change blob, before blob,
         PRIMARY KEY ((history, window, bucket), arrival, attempt)
     ) WITH compaction = {'class': 'TimeWindowCompactionStrategy',
@@ -42,12 +42,12 @@ _OPERATIONS: Final = (
 _NUMBERS: Final = {name: number for number, name in enumerate(_OPERATIONS)}
 _PUT: Final = (
     "INSERT INTO history_changes (history, window, bucket, arrival, attempt, arrived, operation, "
-    "written_us, document, schema, key, row, change, before) "
+    "written_us, document, schema_number, key, row, change, before) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
     "USING TTL ?"
 )
 _OF: Final = "FROM history_changes WHERE history = ? AND window = ? AND bucket = ?"
-_NARROW: Final = "arrival, attempt, operation, written_us, schema, key"
+_NARROW: Final = "arrival, attempt, operation, written_us, schema_number, key"
 _WHOLE: Final = f"{_NARROW}, row, change, before"
 _READ: Final = {
     (whole, descending): f"SELECT {_WHOLE if whole else _NARROW} {_OF} AND arrival >= ? "
@@ -219,7 +219,7 @@ def _change(bucket: int, row: Mapping[str, Any]) -> Change:  # Any: the driver's
     return Change(
         row["arrival"],
         bucket,
-        row["schema"],
+        row["schema_number"],
         _NUMBERS[row["operation"]],
         row["written_us"],
         row["key"],

@@ -51,7 +51,7 @@ _TABLES: Final = {
             "history": TEXT,
             **dict.fromkeys(("window", "arrived"), TIMESTAMP),
             **dict.fromkeys(("arrival", "attempt", "written_us"), BIGINT),
-            **dict.fromkeys(("bucket", "schema"), INT),
+            **dict.fromkeys(("bucket", "schema_number"), INT),
             **dict.fromkeys(("operation", "document"), TEXT),
             **dict.fromkeys((*_NAME, "change", "before"), BLOB),
         },

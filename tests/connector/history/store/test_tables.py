@@ -26,6 +26,7 @@ from helpers.histories.failing import call_before_decision
 from helpers.histories.kept import FOREVER_MS, Kept, beside, settled
 from helpers.histories.places import FILE, TablePlaces
 from helpers.histories.rows import TABLE, change, delivery
+from helpers.jobs.children import until
 
 NOW_US = 1_700_000_000_000_000
 
@@ -106,14 +107,20 @@ def test_a_writer_may_die_at_any_request(
     assert AbortedError in reached or not is_away
 
 
+@pytest.mark.parametrize("is_refused", [False, True])
 @pytest.mark.parametrize("is_applied", [False, True])
 def test_a_decision_that_is_not_answered_is_found_out(
-    node: TablePlaces, tmp_path: Path, *, is_applied: bool
+    node: TablePlaces, tmp_path: Path, *, is_applied: bool, is_refused: bool
 ) -> None:
-    """It was decided, or the commit is aborted."""
+    """It was decided, or the commit is aborted; also if the first look at it fails."""
     kept = made(tmp_path)
     writer = kept.writer()
-    call_before_decision(writer, lambda: node.tables.unanswered.append(is_applied))
+
+    def spoil() -> None:
+        node.tables.unanswered = [is_applied]
+        node.tables.refused_at = 2 if is_refused else 0
+
+    call_before_decision(writer, spoil)
     try:
         assert commit(writer, 1)
     except AbortedError:
@@ -281,6 +288,19 @@ def test_nothing_is_left_of_a_history_that_is_purged(node: TablePlaces, tmp_path
     with pytest.raises(HistoryMissingError, match="no history of this name"):
         opened(kept.sink.config.place, kept.clock)
     assert [] == events(made(tmp_path))
+
+
+def test_what_expires_no_more_is_not_noted_any_more(node: TablePlaces, tmp_path: Path) -> None:
+    """A row that is written again and again has one note."""
+    kept = made(tmp_path, ttl_events="true")
+    writer = kept.writer()
+    now_s = kept.clock.wall_ms() // 1_000
+    for number in range(5):
+        again = change(written_us=NOW_US + number, expires=now_s + 60 + number, note="a")
+        writer.submit(delivery(again), settled)
+        assert writer.commit({}, FOREVER_MS)
+    writer.close()
+    until(lambda: 1 == node.tables.count("history_expiries"), "it has more notes")
 
 
 def test_cqlsh_shows_what_was_written(node: TablePlaces, tmp_path: Path) -> None:
