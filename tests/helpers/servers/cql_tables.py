@@ -98,6 +98,8 @@ class CqlTables:
             """Which of the next requests is refused; 0: none."""
             self.is_away = False
             """Whether all are refused from that one on."""
+            self.batch_max = 0
+            """How many statements without conditions came at once, at most."""
             self.ttls: set[int] = set()
             """How long what was written is to live, in seconds."""
             self._rows: dict[str, dict[Values, dict[Values, Row]]] = {n: {} for n in _TABLES}
@@ -134,6 +136,7 @@ class CqlTables:
             if statements[0][0].startswith("SELECT"):
                 return self._select(*statements[0], page)
             if not any(" IF " in statement for statement, _ in statements):
+                self.batch_max = max(self.batch_max, len(statements))
                 for each in statements:
                     self._write(*each)
                 return VOID

@@ -19,6 +19,7 @@ from headrace.connector.history.query import Event, Query
 from headrace.connector.history.sink import HistoryWriter
 from headrace.connector.history.store import deciding, tables
 from headrace.connector.history.store.places import opened, table_parts, whole_place
+from headrace.connector.history.store.rows import BATCH_BYTES, BATCH_ROWS
 from headrace.plugins import AbortedError, ConfigError, FencedError
 from headrace.plugins.testing.doubles import DrivenClock
 from helpers.histories import places
@@ -301,6 +302,20 @@ def test_what_expires_no_more_is_not_noted_any_more(node: TablePlaces, tmp_path:
         assert writer.commit({}, FOREVER_MS)
     writer.close()
     until(lambda: 1 == node.tables.count("history_expiries"), "it has more notes")
+
+
+def test_batches_are_bounded(node: TablePlaces, tmp_path: Path) -> None:
+    """Changes of one bucket are written together, so many or so many bytes at a time."""
+    kept = made(tmp_path)
+    writer = kept.writer()
+    small = [change(written_us=NOW_US + n, total=n) for n in range(BATCH_ROWS * 3)]
+    large = [change(written_us=NOW_US + n, note="x" * BATCH_BYTES) for n in range(3)]
+    for sent, count_max in ((small, BATCH_ROWS), (large, 1)):
+        node.tables.batch_max = 0
+        writer.submit(delivery(*sent), settled)
+        assert writer.commit({}, FOREVER_MS)
+        assert count_max == node.tables.batch_max
+    writer.close()
 
 
 def test_cqlsh_shows_what_was_written(node: TablePlaces, tmp_path: Path) -> None:
