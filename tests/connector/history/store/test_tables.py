@@ -18,6 +18,7 @@ from headrace.connector.history.errors import (
 from headrace.connector.history.query import Event, Query
 from headrace.connector.history.sink import HistoryWriter
 from headrace.connector.history.store import deciding, tables
+from headrace.connector.history.store.head import Snapshot
 from headrace.connector.history.store.places import opened, table_parts, whole_place
 from headrace.connector.history.store.rows import BATCH_BYTES, BATCH_ROWS
 from headrace.plugins import AbortedError, ConfigError, FencedError
@@ -168,6 +169,30 @@ def test_a_commit_that_comes_late_counts_not(node: TablePlaces, tmp_path: Path) 
     assert [2, 3] == totals(events(kept))
 
 
+def test_a_commit_that_begins_late_counts_not(
+    node: TablePlaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one took its place before it knew what is there."""
+    del node
+    kept = made(tmp_path)
+    first, second = kept.writer("a"), kept.writer("b")
+    decides = first._file._deciding  # type: ignore[attr-defined]  # noqa: SLF001 (what decides)
+    load = decides.load
+
+    def overtaken() -> Snapshot:
+        monkeypatch.setattr(decides, "load", load)
+        kept.clock.advance(deciding.GIVE_UP_MS + 1)
+        assert commit(second, 2)
+        return load()
+
+    monkeypatch.setattr(decides, "load", overtaken)
+    with pytest.raises(AbortedError, match="another commit took its place"):
+        commit(first, 1)
+    first.close()
+    second.close()
+    assert [2] == totals(events(kept))
+
+
 def test_states_that_are_written_late_replace_nothing_newer(
     node: TablePlaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,6 +327,17 @@ def test_what_expires_no_more_is_not_noted_any_more(node: TablePlaces, tmp_path:
         assert writer.commit({}, FOREVER_MS)
     writer.close()
     until(lambda: 1 == node.tables.count("history_expiries"), "it has more notes")
+
+
+def test_entries_that_are_replaced_are_removed(node: TablePlaces, tmp_path: Path) -> None:
+    """Positions do not fill the keyspace: one row is left of each entry."""
+    kept = made(tmp_path, include="change")
+    writer = kept.writer()
+    for number in range(5):
+        assert commit(writer, number)
+    writer.close()
+    schema_and_head = 2
+    until(lambda: schema_and_head == node.tables.count("plain"), "more rows are left")
 
 
 def test_batches_are_bounded(node: TablePlaces, tmp_path: Path) -> None:
