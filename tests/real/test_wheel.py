@@ -1,6 +1,7 @@
 """A wheel, installed as a stranger does, has all that the demo and the quickstart need."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -27,8 +28,20 @@ def run(command: Sequence[str | Path], environment: dict[str, str]) -> None:
     subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=SECONDS_MAX)  # noqa: S603
 
 
+def newest_python() -> str:
+    """Return the newest Python that runs here and that headrace supports: on PATH, or pyenv's."""
+    for name in ("python3.14", "python3.13", "python3.12"):
+        of_pyenv = sorted(Path.home().glob(f".pyenv/versions/*/bin/{name}"))
+        for found in filter(None, (shutil.which(name), *map(str, of_pyenv))):
+            # A shim of pyenv may be there without a version of its own.
+            done = subprocess.run([found, "-V"], capture_output=True, check=False, timeout=60)  # noqa: S603 (a Python)
+            if done.returncode == 0:
+                return found
+    return sys.executable
+
+
 def test_demo_and_quickstart_run_from_a_wheel(environment: dict[str, str], tmp_path: Path) -> None:
-    """In a new environment, from an empty folder that stays empty."""
+    """In a new environment of the newest Python here, from an empty folder that stays empty."""
     uv = Path(sys.executable).with_name("uv")
     wheels, venv, empty = (tmp_path / name for name in ("wheels", "venv", "empty"))
     empty.mkdir()
@@ -42,7 +55,7 @@ def test_demo_and_quickstart_run_from_a_wheel(environment: dict[str, str], tmp_p
         sys.executable,
     ]
     run([*build, "-o", wheels], os.environ | {"HEADRACE_NATIVE": "off"})
-    run([uv, "venv", "-q", "-p", sys.executable, venv], dict(os.environ))
+    run([uv, "venv", "-q", "-p", newest_python(), venv], dict(os.environ))
     (wheel,) = wheels.glob("*.whl")
     constraints = ROOT / "constraints.txt"
     run([uv, "pip", "install", "-q", "-p", venv, "-c", constraints, wheel], dict(os.environ))
