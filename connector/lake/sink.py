@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace import plugins
 from headrace.connector.lake.config import DeltaConfig, IcebergConfig, LakeConfig
-from headrace.connector.replay.lakehouse_tables import check_lake
+from headrace.connector.replay.options import DELTA, ICEBERG, check_lake
 
 if TYPE_CHECKING:
     from headrace.connector.lake.staging import CommitsFile
@@ -55,6 +55,7 @@ class LakeSink(plugins.Sink):
 
     def open_split(self, split: str) -> plugins.TransactionalWriter:
         """Return the writer of one split. Raises as `open`."""
+        check_lake(self.kind)
         from headrace.connector.lake.writer import LakeTransactions  # noqa: PLC0415 (an extra)
 
         return LakeTransactions(self.lake(), self._file(), split, self._mode, self.context)
@@ -74,7 +75,7 @@ class DeltaSink(LakeSink):
     """Delta Lake tables in a folder."""
 
     schemes = ("delta",)
-    kind = "delta"
+    kind = DELTA
     config_class = DeltaConfig
     config: DeltaConfig
 
@@ -89,7 +90,7 @@ class IcebergSink(LakeSink):
     """Iceberg tables in a namespace of a catalog."""
 
     schemes = ("iceberg",)
-    kind = "iceberg"
+    kind = ICEBERG
     config_class = IcebergConfig
     config: IcebergConfig
 

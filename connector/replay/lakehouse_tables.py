@@ -7,7 +7,6 @@ or not at all.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import unquote, urlsplit
@@ -15,9 +14,8 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.connector.foundation.extras import install_hint
-from headrace.connector.replay.errors import LakeError, LakeMissingError
-from headrace.connector.replay.options import DELTA, ICEBERG
+from headrace.connector.replay.errors import LakeError
+from headrace.connector.replay.options import DELTA, ICEBERG, check_lake
 from headrace.connector.replay.parquet import attempt_name, file_name, folder_name
 
 if TYPE_CHECKING:
@@ -147,14 +145,6 @@ LAKES: Final[Mapping[str, Callable[[Path, str], Lake]]] = {
     DELTA: DeltaLake,
     ICEBERG: IcebergLake,
 }
-_MODULES: Final = {DELTA: "deltalake", ICEBERG: "pyiceberg"}
-
-
-def check_lake(kind: str) -> None:
-    """Raise LakeMissingError if the library of this kind of lake is not installed."""
-    module = _MODULES[kind]
-    if find_spec(module) is None:
-        raise LakeMissingError(f"{module} is not installed", hint=install_hint(kind))
 
 
 def lake_of(kind: str, folder: Path, catalog: str) -> Lake:

@@ -6,10 +6,12 @@ Imports no extra, because help needs none.
 import shlex
 from collections.abc import Collection
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from headrace.connector.replay.errors import bad_option
+from headrace.connector.foundation.extras import install_hint
+from headrace.connector.replay.errors import LakeMissingError, bad_option
 from headrace.connector.serde.transforms.chain import Chain
 from headrace.plugins import ConfigError, Problem, Sink, SinkOptions, option
 
@@ -17,6 +19,7 @@ CHUNK_BYTES: Final = 128 * 1024 * 1024  # Of all logs together; a killed driver 
 LAG_BYTES: Final = 1024 * 1024 * 1024
 DELTA, ICEBERG = "delta", "iceberg"
 LAKE_KINDS: Final = (DELTA, ICEBERG)
+_LAKE_MODULES: Final = {DELTA: "deltalake", ICEBERG: "pyiceberg"}
 INITIAL, ALWAYS = "initial", "always"
 SHARDS: Final = 64  # Of a table.
 SHARDS_BOUND: Final = 100_000  # Each is a row of the state file, and a task.
@@ -282,3 +285,10 @@ def check_comparable(sink: Sink, tables: Collection[str]) -> None:
         raise ConfigError(problems)
     if chain is not None:
         chain.check_topics({table: sink.topic_of(table) for table in tables})
+
+
+def check_lake(kind: str) -> None:
+    """Raise LakeMissingError if the library of this kind of lake is not installed."""
+    module = _LAKE_MODULES[kind]
+    if find_spec(module) is None:
+        raise LakeMissingError(f"{module} is not installed", hint=install_hint(kind))

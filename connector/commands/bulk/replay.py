@@ -17,7 +17,6 @@ from headrace.connector.replay.delivery import Search, Target
 from headrace.connector.replay.engine import Engine, engine
 from headrace.connector.replay.errors import ArchiveGapError, ShardFailedError, bad_option
 from headrace.connector.replay.execution import execute
-from headrace.connector.replay.lakehouse_tables import check_lake
 from headrace.connector.replay.options import (
     ICEBERG,
     CatchUpOptions,
@@ -29,6 +28,7 @@ from headrace.connector.replay.options import (
     Selected,
     StatusOptions,
     VerifyOptions,
+    check_lake,
     keys_in,
 )
 from headrace.connector.replay.planning import Bounds, Planned, by_log, planned

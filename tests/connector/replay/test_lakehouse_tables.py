@@ -9,9 +9,10 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 from headrace.connector.commands.cli import main
-from headrace.connector.replay import lakehouse_tables
+from headrace.connector.replay import options
 from headrace.connector.replay.errors import LakeMissingError
-from headrace.connector.replay.lakehouse_tables import adopt, check_lake, lake_of
+from headrace.connector.replay.lakehouse_tables import adopt, lake_of
+from headrace.connector.replay.options import check_lake
 from headrace.connector.replay.runs import RunTable, ShardState
 
 FILES = 2
@@ -141,7 +142,7 @@ def test_a_lake_needs_a_folder(job: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_a_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the extra the error names it."""
-    monkeypatch.setattr(lakehouse_tables, "find_spec", lambda _: None)
+    monkeypatch.setattr(options, "find_spec", lambda _: None)
 
     with pytest.raises(LakeMissingError, match="deltalake is not installed") as error:
         check_lake("delta")
