@@ -37,6 +37,7 @@ from headrace.connector.control.services import ROUTE, check_service
 from headrace.connector.control.sink_commands import SinkCommands
 from headrace.connector.control.status import ConnectorStatus, connector_statuses, sink_status
 from headrace.connector.foundation.clock import SystemClock
+from headrace.connector.foundation.secrets import secret_problems
 from headrace.connector.foundation.states import Desired, Observed
 from headrace.connector.language.formatting import format_statement, format_table
 from headrace.connector.language.statements import DropSource, TableName
@@ -45,7 +46,14 @@ from headrace.connector.stores.job_forks import separate
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.snapshots import Progress, Snapshot, Snapshots, SnapshotState
 from headrace.connector.stores.target_state import LOG_LEVEL, WHOLE_JOB
-from headrace.plugins import ConfigError, EncodedPosition, Problem, Realtime, Source
+from headrace.plugins import (
+    ConfigError,
+    EncodedPosition,
+    Problem,
+    Realtime,
+    Source,
+    declared_options,
+)
 from headrace.plugins.config.forms import CheckedOption, check_options
 from headrace.plugins.stores.kept_modes import ALL_LOGS
 
@@ -176,11 +184,13 @@ class Commands(SinkCommands):
             problems += error.problems
         if not is_own(config):
             return check_options(ConnectorOptions, config, group="Connector", problems=problems)
-        own = own_options(config)
+        own, kind = own_options(config), own_class(config)
         given = {key: value for key, value in config.items() if key not in own}
+        of_plugin = {*own, *declared_options(kind)}
+        problems = [each for each in problems if each.key not in of_plugin]
         return [
             *check_options(OwnOptions, given, group="Connector", problems=problems),
-            *check_options(own_class(config), own, group="Source"),
+            *check_options(kind, own, group="Source", problems=secret_problems(kind, own)),
         ]
 
     def source_to_ask_about(self, config: Mapping[str, str]) -> SourceEntry | None:

@@ -1,13 +1,13 @@
 """The installed plugins, as lists and forms show them. Loading a plugin imports it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from headrace import __version__
 from headrace.connector.control.connector_config import sink_options
-from headrace.connector.control.entries import ConnectorOptions
-from headrace.connector.control.plugins.search import connector_class
+from headrace.connector.control.entries import ConnectorOptions, OwnOptions
+from headrace.connector.control.plugins.search import connector_class, reads_tables
 from headrace.connector.foundation.secrets import secret_problems
 from headrace.plugins import HeadraceError, Problem, discovery
 from headrace.plugins.config.forms import CheckedOption, Definition, check_options, definitions
@@ -15,25 +15,34 @@ from headrace.plugins.config.forms import CheckedOption, Definition, check_optio
 
 @dataclass(frozen=True, slots=True)
 class PluginInfo:
-    """An installed plugin; `group` is its entry-point group's last word."""
+    """An installed plugin; `group` is its entry-point group's last word.
+
+    A source that `is_own` is one without a table, whose connectors have its options.
+    """
 
     group: str
     name: str
     class_name: str
     version: str
+    is_own: bool = False
 
     @property
     def config_class(self) -> type | None:
-        """Return the class that declares its options; for a source, those of its connectors."""
-        if self.group == "sources":
+        """Return the class that declares its options; of tables, those of its connectors."""
+        if self.group == "sources" and not self.is_own:
             return ConnectorOptions
         found: type | None = getattr(self._load(), "config_class", None)
         return found
 
     def definitions(self) -> Sequence[Definition]:
         """Return the options that its forms show."""
-        group = "Connector" if self.group == "sources" else self.class_name
-        return definitions(self.config_class, group=group) if self.config_class else []
+        if self.config_class is None:
+            return []
+        if self.group != "sources":
+            return definitions(self.config_class, group=self.class_name)
+        own = definitions(self.config_class, group="Source") if self.is_own else []
+        kind = OwnOptions if self.is_own else ConnectorOptions
+        return [*definitions(kind, group="Connector"), *own]
 
     def check(self, config: Mapping[str, str]) -> Sequence[CheckedOption]:
         """Return every key of a sink's config, and what is wrong with it."""
@@ -58,17 +67,21 @@ def installed() -> Sequence[PluginInfo]:
             except HeadraceError:
                 continue
             version = entry.dist.version if entry.dist else __version__
-            if group == "sources" and not plugin.word:
-                continue
-            suffix = {"sinks": "Sink", "codecs": "Codec"}.get(group) or source_suffix(plugin.word)
-            made = connector_class(entry.name, suffix)
-            found.append(PluginInfo(group, entry.name, made, version))
+            for suffix, is_own in _suffixes(group, plugin):
+                made = connector_class(entry.name, suffix)
+                found.append(PluginInfo(group, entry.name, made, version, is_own))
     return found
 
 
-def source_suffix(word: str) -> str:
-    """Return the end of the class name of the source that statements name DATA_SOURCE *word*."""
-    return f"{word.capitalize()}Source"
+def _suffixes(group: str, plugin: Any) -> Iterator[tuple[str, bool]]:  # noqa: ANN401 (a class)
+    """Yield the end of the names of a plugin's classes; of a source, those with tables first."""
+    if group != "sources":
+        yield {"sinks": "Sink", "codecs": "Codec"}[group], False
+        return
+    if plugin.word:
+        yield f"{plugin.word.capitalize()}Source", False
+    if not reads_tables(plugin):
+        yield "Source", True
 
 
 def find_plugin(name: str) -> PluginInfo | None:

@@ -8,8 +8,10 @@ import pytest
 import structlog
 
 from headrace.connector.control.access.permission import CALLER, Caller, CassandraGuard, Guard
+from headrace.connector.control.entries import ConnectorOptions
 from headrace.connector.control.errors import BadSnapshotError, NotFoundError, UnknownPluginError
 from headrace.connector.control.job_files import note_job_file
+from headrace.connector.control.plugins.listing import installed
 from headrace.connector.control.plugins.probe import answer_to
 from headrace.connector.control.plugins.probing import Answer, unpacked
 from headrace.connector.control.service import ControlService
@@ -202,11 +204,24 @@ def test_who_may_create_it(connection: NoteCopy, service: ControlService) -> Non
 def test_its_config_is_checked_key_by_key(service: ControlService) -> None:
     """Kafka Connect's clients see the plugin's options, and what is wrong with each."""
     config = {"name": "lines", "connector.class": "files", "sink": "f", "pth": "in"}
-    found = {each.key: each.errors for each in service.commands.check_source(config)}
+    checked = service.commands.check_source(config)
+    found = {each.key: each.errors for each in checked}
 
+    assert len(checked) == len(found)
+    assert 2 == sum(len(each.errors) for each in checked)
     assert "Missing required" in json.dumps(found["path"])
     assert found["pth"]
     assert [] == found["sink"]
     right = {"name": "lines", "connector.class": "files", "sink": "f", "path": "in"}
     assert service.commands.create_source(right)
     assert "plugin = 'files' AND path = 'in'" in service.commands.source("lines").statement
+
+
+def test_it_is_listed_as_a_class_of_connectors() -> None:
+    """A source with both has a class of tables and one without; one that reads tables has none."""
+    found = {each.class_name: each for each in installed()}
+
+    assert found["FilesSource"].config_class is FileSource.config_class
+    assert {"path", "sink", "job"} <= {each.key for each in found["FilesSource"].definitions()}
+    assert found["CassandraCdcSource"].config_class is ConnectorOptions
+    assert "CassandraSource" not in found
