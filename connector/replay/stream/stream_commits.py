@@ -134,7 +134,6 @@ class StreamCommits:
             self._claim()
             self._begin()
             with self._letters_to(sink):
-                self.look()
                 yield
                 self._end_letters()
         finally:
@@ -185,11 +184,16 @@ class StreamCommits:
             begun = Begun(None, {})
             self._checkpoint.note_begun(begun)
         batch = -1 if committed is None else committed[0]
-        if begun is None or any(s.seq > begun.seq_after(s.split, batch) for s in self.states):
+        if begun is None or self._is_ahead(begun, batch):
             begun = self._begun_here()
         elif all(s.seq == begun.seq_after(s.split, batch) for s in self.states):
             self._checkpoint.forget_losses(batch)  # The process died after it had copied them.
         self._begun = begun
+
+    def _is_ahead(self, begun: Begun, batch: int) -> bool:
+        """Say whether the store has commits that Spark did not make, or other splits."""
+        others = bool(begun.seqs) and begun.seqs.keys() != set(self._splits)
+        return others or any(s.seq > begun.seq_after(s.split, batch) for s in self.states)
 
     def _begun_here(self) -> Begun:
         offset = self._place()

@@ -185,6 +185,18 @@ def test_a_checkpoint_that_is_removed(job: GapJob) -> None:
     assert [*range(3, 15)] == job.rows()
 
 
+@pytest.mark.parametrize("splits", [1, 4])
+def test_other_splits(job: GapJob, splits: int) -> None:
+    """After the option `splits` changes the stream continues with these; the books balance."""
+    run_by_hand(job.path)
+    job.change(splits=splits)
+    job.log(4, range(12, 15))
+    assert 3 == run_by_hand(job.path)
+
+    assert [*range(3, 15)] == job.rows()
+    assert 12 == sum(t["delivered"] for t in job.verified("--sink")["total"]["tables"].values())
+
+
 def test_where_a_checkpoint_begins_is_needed(job: GapJob) -> None:
     """A file that is damaged is named."""
     run_by_hand(job.path)
