@@ -36,8 +36,8 @@ from headrace.connector.replay.session import perform, session
 from headrace.connector.replay.shards import SourceSpec
 
 SHARDS: Final = (2, 8, 32, 128)
-TIMES: Final = 6  # The recording: 660,000 changes, so that what a shard costs by itself is little.
-REPEATS: Final = 2
+TIMES: Final = 3  # The recording: 330,000 changes, so that what a shard costs by itself is little.
+REPEATS: Final = 3
 GROWTH_GOAL: Final = 1.2  # From the fewest shards to the most.
 _US: Final = 1_000_000
 _NULL: Final = {"plugin": "null"}
