@@ -22,6 +22,7 @@ from headrace.connector.serde import Encoder
 from headrace.plugins import Encoding
 from headrace.sources.cassandra.framed import log_framing
 from headrace.sources.cassandra.logs.directory import SegmentFile
+from headrace.sources.cassandra.reading import pump
 from helpers.recordings.batches import source_of
 from helpers.recordings.corpora import recording
 
@@ -187,6 +188,14 @@ def test_parts_of_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert framing is not None
     assert len(framing.parts) > 20
+    assert alone == once
+
+
+def test_short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turns of a log end at the same places, so that the same copies come first."""
+    monkeypatch.setattr(pump, "CHUNK_BYTES", 5_000)
+    alone, once = both(planned(ring("5.0-ring"), Selection(), shards=3).shards)
+
     assert alone == once
 
 
