@@ -8,6 +8,7 @@ Spark the CPU of Java and of all its Python processes counts. A figure is the le
 import argparse
 import contextlib
 import io
+import os
 import sys
 import tempfile
 import time
@@ -23,7 +24,6 @@ from bench.figures import Figure
 from bench.measure import Jobs
 from bench.recordings import Recording, prepare
 from bench.reporting import RESULTS, keep, status_of, table
-from bench.tail import cpu_seconds
 from headrace.connector.commands.cli import main as headrace
 from headrace.connector.control.jobs import job_text
 from headrace.connector.obs.logging import configure
@@ -40,6 +40,7 @@ TIMES: Final = 3  # The recording: 330,000 changes, so that what a shard costs b
 REPEATS: Final = 3
 GROWTH_GOAL: Final = 1.2  # From the fewest shards to the most.
 _US: Final = 1_000_000
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
 _NULL: Final = {"plugin": "null"}
 Found = Mapping[str, Mapping[str, Sequence[float]]]
 
@@ -153,10 +154,11 @@ def _java_of(spark: SparkSession) -> int:
 
 
 def _cpu_of(pid: int) -> float:
-    """Return the CPU seconds of a process and of all below it."""
+    """Return the CPU seconds of a process and of all below it, also of those that ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     children = Path(f"/proc/{pid}/task").glob("*/children")
     below = [int(child) for file in children for child in file.read_text().split()]
-    return cpu_seconds(pid) + sum(map(_cpu_of, below))
+    return sum(map(int, fields[11:15])) / _TICKS + sum(map(_cpu_of, below))
 
 
 if __name__ == "__main__":
