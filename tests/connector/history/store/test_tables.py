@@ -183,7 +183,8 @@ def test_a_commit_that_begins_late_counts_not(
         monkeypatch.setattr(decides, "load", load)
         kept.clock.advance(deciding.GIVE_UP_MS + 1)
         assert commit(second, 2)
-        return load()
+        found: Snapshot = load()
+        return found
 
     monkeypatch.setattr(decides, "load", overtaken)
     with pytest.raises(AbortedError, match="another commit took its place"):
