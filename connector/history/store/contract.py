@@ -195,6 +195,9 @@ class HistoryStore(ABC):
         *is_empty* says that the table has no rows before the first epoch. Without *states* those
         that there are miss what comes now, and are removed. Raises as `writing`.
         """
+        known = self.epochs()
+        if known and known[-1].scopes == scopes:
+            return  # Without a write: one that died may still be named as under way.
         with self.writing():
             epochs = self.epochs()
             last = epochs[-1] if epochs else None

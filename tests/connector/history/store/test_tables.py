@@ -90,6 +90,7 @@ def test_a_writer_may_die_at_any_request(
         node.tables.refused_at, node.tables.is_away = 0, False  # It never comes to `close`.
         seen = events(kept)  # Also when the states were not written yet.
         assert all({"note": None, "total": len(seen)} == event.latest for event in seen)
+        kept.sink.open().close()
         successor = kept.sink.open_split("1-of-1")
         head = successor.begin(FOREVER_MS)
         successor.close()
