@@ -343,7 +343,7 @@ def test_entries_that_are_replaced_are_removed(node: TablePlaces, tmp_path: Path
 
 
 def test_batches_are_bounded(node: TablePlaces, tmp_path: Path) -> None:
-    """Changes of one bucket are written together, so many or so many bytes at a time."""
+    """Changes of one bucket are written together, up to a number and a size."""
     kept = made(tmp_path)
     writer = kept.writer()
     small = [change(written_us=NOW_US + n, total=n) for n in range(BATCH_ROWS * 3)]
