@@ -8,7 +8,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,13 +19,18 @@ import pytest
 import yaml
 
 from headrace.connector.foundation.clock import SystemClock
+from headrace.connector.history.arrival import ms_of
 from headrace.connector.history.config import SCOPES
 from headrace.connector.history.errors import HistoryMissingError
+from headrace.connector.history.following import tail
 from headrace.connector.history.images import WIDE
 from headrace.connector.history.query import Event, Query
 from headrace.connector.history.reading import History
+from headrace.connector.history.store.contract import Range
 from headrace.connector.history.store.file import HistoryFile
+from headrace.connector.history.store.places import opened
 from headrace.connector.serde.codecs.records import reader_of
+from headrace.plugins import HeadraceError
 from headrace.sources.cassandra.log import read_mutations
 from headrace.sources.cassandra.schema.ddl import parse_schema
 from headrace.sources.cassandra.schema.tables import ColumnKind, Schema, TableSchema
@@ -37,6 +45,8 @@ from real.stream import HEADRACE
 pytestmark = pytest.mark.real
 
 NAME: Final = "5.0-none"
+STEPS: Final = ("history_rows:5", "history_decided:3", "history_rows:3")  # Of changes.
+SECONDS_MAX: Final = 120
 KILLED_AT: Final = (1, 8, 30)  # Changes in the history when its worker is killed; in turn.
 RUNTIME: Final = {"commit_max_seconds": 0.02, "batch_records_max": 3, "tick_min_ms": 5}
 Row = Mapping[str, Any]
@@ -85,13 +95,13 @@ def job_of(folder: Path, cdc_raw: Path, table: str) -> tuple[Path, Path]:
 def kept(file: Path) -> int:
     """Return how many changes a history has."""
     try:
-        opened = HistoryFile.opened(file)
+        found = HistoryFile.opened(file)
     except HistoryMissingError:
         return 0
     try:
-        return opened.extent()[2]
+        return found.extent()[2]
     finally:
-        opened.close()
+        found.close()
 
 
 def run(job: Path, *, killed_at: int, file: Path) -> bool:
@@ -112,9 +122,9 @@ def run(job: Path, *, killed_at: int, file: Path) -> bool:
     return process.returncode == 0
 
 
-def events_of(file: Path, now_s: int) -> list[Event]:
+def events_of(place: Path | str, now_s: int) -> list[Event]:
     """Return all changes of a history, with all images, the newest as of then."""
-    history = History(HistoryFile.opened(file), frozenset(SCOPES), Then(now_s))
+    history = History(opened(str(place), Then(now_s)), frozenset(SCOPES), Then(now_s))
     try:
         query = Query(from_ms=0, limit=1_000)
         return [event for page in history.pages(query) for event in page.events]
@@ -122,15 +132,16 @@ def events_of(file: Path, now_s: int) -> list[Event]:
         history.close()
 
 
-def identities(file: Path) -> list[tuple[bytes, int]]:
+def identities(place: Path | str) -> list[tuple[bytes, int]]:
     """Return what identifies each change of a history: its mutation, and its place there."""
-    opened = HistoryFile.opened(file)
+    store = opened(str(place), SystemClock())
     try:
-        readers = {n: reader_of(schema.value) for n, schema in opened.schemas().items()}
-        stored = opened.run("SELECT schema, change FROM changes").fetchall()
+        readers = {n: reader_of(schema.value) for n, schema in store.schemas().items()}
+        with store.reading():
+            stored = list(store.changes(Range(0, 1 << 62)))
     finally:
-        opened.close()
-    values = [readers[number](change) for number, change in stored]
+        store.close()
+    values = [readers[each.schema](each.change) for each in stored]
     return [(value["mutation"], value["index"]) for value in values]
 
 
@@ -173,6 +184,125 @@ def difference(table: TableSchema, rows: Sequence[Row], events: Sequence[Event])
     return [f"{key}: {mine.get(key)}, SELECT shows {theirs.get(key)}" for key in keys_that_differ]
 
 
+def check(
+    known: TableSchema,
+    rows: Sequence[Any],
+    written_us: set[int],
+    events: Sequence[Event],
+    found: Sequence[tuple[bytes, int]],
+) -> None:
+    """Compare a history with what SELECT shows, and with the logs."""
+    arrivals = [event.arrival for event in events]
+    assert sorted(set(arrivals)) == arrivals
+    assert [] == difference(known, [loaded(row) for row in rows], events), known.name
+    assert not any(event.partial for event in events)
+    assert len(set(found)) == len(found) == len(events)
+    assert written_us == {event.written_us for event in events}
+
+
+class Reader(threading.Thread):
+    """Follows a history from its beginning, while workers write and die."""
+
+    def __init__(self, place: str) -> None:
+        """Start."""
+        super().__init__(daemon=True)
+        self._place = place
+        self._over = threading.Event()
+        self._query = Query(from_ms=0, limit=7, scopes=frozenset({"change"}))
+        self.arrivals: list[int] = []
+        self._history: History | None = None
+        self.start()
+
+    def run(self) -> None:
+        """Read what is final, again and again."""
+        while not self._over.wait(0.05):
+            with suppress(HeadraceError):  # No worker has made it yet.
+                self.read()
+
+    def read(self) -> None:
+        """Read on from the last page."""
+        clock = SystemClock()
+        if self._history is None:
+            self._history = History(opened(self._place, clock), frozenset(), clock)
+        page = tail(self._history, self._query, wait_ms=0, pause=lambda _: None)
+        while page.events:
+            self.arrivals += [event.arrival for event in page.events]
+            self._query = replace(self._query, after=page.token)
+            page = tail(self._history, self._query, wait_ms=0, pause=lambda _: None)
+
+    def end(self) -> list[int]:
+        """Stop, and return the arrivals of all changes that it has seen."""
+        self._over.set()
+        self.join(SECONDS_MAX)
+        assert not self.is_alive()
+        self.read()
+        assert self._history is not None
+        self._history.close()
+        return self.arrivals
+
+
+def in_tables(folder: Path, node: Cassandra, table: str) -> tuple[Path, str]:
+    """Write a job that keeps the history of a table in tables; return it, and the place."""
+    path, _ = job_of(folder, node.cdc_raw, table)
+    given = yaml.safe_load(path.read_text())
+    given["job"] = f"{table}-tables"  # Another one than that of the file, over the same logs.
+    given["store"] = {
+        "plugin": "cassandra",
+        "contact_points": [f"{node.host}:{node.port}"],
+        "replication_factor": 1,
+    }
+    job = folder / f"{table}-tables.yaml"
+    given["sink"]["path"] = f"{job.name}#{table}"
+    job.write_text(yaml.safe_dump(given))
+    return job, f"{job}#{table}"
+
+
+def killed_at(job: Path, step: str) -> bool:
+    """Run a job to its end, or until it reaches a step, at which it is killed; say which."""
+    done = subprocess.run(  # noqa: S603 (headrace itself)
+        [*HEADRACE, "run", str(job), "--until-idle"],
+        env=os.environ | {"HEADRACE_CRASH_AT": step},
+        capture_output=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
+    return done.returncode != 0
+
+
+def written_in_tables(folder: Path, node: Cassandra, table: str) -> str:
+    """Keep the history of a table in tables of the node; its workers are killed at each step."""
+    job, place = in_tables(folder, node, table)
+    reader = Reader(place)
+    assert [True] * len(STEPS) == [killed_at(job, step) for step in STEPS]
+    assert not killed_at(job, "never")
+    arrivals = reader.end()
+    assert sorted(set(arrivals)) == arrivals
+    assert len(identities(place)) == len(arrivals)
+    return place
+
+
+def check_rest(place: str) -> None:
+    """Note that a row expires, settle, and purge a history: no worker does that here."""
+    store = opened(place, SystemClock())
+    with store.reading():
+        ((key, row), *_) = [(each.key, each.row) for each in store.changes(Range(0, 1 << 62))]
+    with store.writing():
+        ((_, _, state),) = store.states([(key, row)])
+        store.keep_states({(key, row): state}, {(key, row): 86_401})
+    with store.writing():
+        assert [(key, row, state, 86_401)] == store.due(90_000, 9)
+        store.set_expiries({(key, row): 0})
+    with store.reading():
+        assert [] == store.due(90_000, 9)
+    now_ms = SystemClock().wall_ms()
+    store.settle(now_ms)
+    assert ms_of(store.last() + 1) >= now_ms
+    store.purge()
+    with pytest.raises(HistoryMissingError):
+        opened(place, SystemClock())
+
+
 def test_the_newest_images_are_what_select_shows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,25 +313,25 @@ def test_the_newest_images_are_what_select_shows(
     with Cassandra(tmp_path / "node", release=release) as node, connected(node) as session:
         written(session, workload)
         ddl, rows, now_s = selected(session, workload)
-    (tmp_path / "schema.cql").write_text(ddl)
-    schema = parse_schema(ddl)
+        (tmp_path / "schema.cql").write_text(ddl)
+        schema = parse_schema(ddl)
+        first = next(table.name for table in workload.tables if table.cdc)
+        place = written_in_tables(tmp_path, node, first)
+        in_cluster = events_of(place, now_s), identities(place)
+        check_rest(place)
     killed = changes = 0
     counts = itertools.cycle(KILLED_AT)
     for table in filter(lambda table: table.cdc, workload.tables):
-        known = schema.table(f"{KEYSPACE}.{table.name}")
-        assert known is not None
         job, file = job_of(tmp_path, node.cdc_raw, table.name)
         killed += not run(job, killed_at=next(counts), file=file)
         assert run(job, killed_at=0, file=file)
         events = events_of(file, now_s)
-        arrivals = [event.arrival for event in events]
-        assert sorted(set(arrivals)) == arrivals
-        expected = [loaded(row) for row in rows[table.name]]
-        assert [] == difference(known, expected, events), table.name
-        assert not any(event.partial for event in events)
-        found = identities(file)
-        assert len(set(found)) == len(found) == len(events)
-        assert times(schema, node.cdc_raw, table.name) == {event.written_us for event in events}
+        known = schema.table(f"{KEYSPACE}.{table.name}")
+        assert known is not None
+        mine = rows[table.name], times(schema, node.cdc_raw, table.name)
+        check(known, *mine, events, identities(file))
+        if table.name == first:
+            check(known, *mine, *in_cluster)
         changes += len(events)
     with capsys.disabled():
         sys.stdout.write(f"\nHEADRACE_SEED={seed}: {changes} changes, {killed} kills ")
