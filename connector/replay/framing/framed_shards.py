@@ -16,6 +16,7 @@ from headrace.connector.replay.shards import Shard, close_kept, opened, plugin_o
 from headrace.plugins import HeadraceError, LogFraming
 
 PART_BYTES: Final = 32 * 1024 * 1024  # Of a log, for one task.
+SHARDS_MIN: Final = 8  # Fewer read the logs themselves for less CPU than blocks take.
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,8 @@ def framing_of(shards: Sequence[Shard]) -> Framing | None:
     It lists files and opens no segment.
     """
     alike = [replace(shard, number=0, split="") for shard in shards]
-    if len(shards) < 2 or any(each != alike[0] for each in alike):  # noqa: PLR2004 (one needs none)
-        return None  # Each reads another part of the logs.
+    if len(shards) < SHARDS_MIN or any(each != alike[0] for each in alike):
+        return None  # They are few, or each reads another part of the logs.
     resume = shards[0].resume
     parts: Sequence[bytes] = ()
     with contextlib.suppress(HeadraceError):  # Each shard says why.

@@ -31,6 +31,11 @@ ORIGIN = ("copies", "node", "segment", "position", "value")  # A value has the o
 MIDDLE_US = 1_700_597_089_019_188  # Amid the writes of the ring of 5.0.
 
 
+@pytest.fixture(autouse=True)
+def _few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(framed_shards, "SHARDS_MIN", 2)
+
+
 class Read(NamedTuple):
     """What was read of a shard: rows, what could not be decoded, and where it ended."""
 
@@ -271,3 +276,11 @@ def test_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
         assert shards == once
 
     assert ["logs_not_framed"] == [each["event"] for each in told]
+
+
+def test_few_shards_read_the_logs_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks take more CPU than they save where less than `SHARDS_MIN` shards read the logs."""
+    monkeypatch.undo()
+    for shards in (framed_shards.SHARDS_MIN - 1, framed_shards.SHARDS_MIN):
+        framing = framing_of(planned(ring("5.0-ring"), Selection(), shards=shards).shards)
+        assert (framing is None) == (shards < framed_shards.SHARDS_MIN)
