@@ -5,11 +5,13 @@ is missing then cannot come later. `poll` reads ranges of time, each some time a
 change with an arrival in the range that is committed later than that is lost to it.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 from headrace.connector.history import arrival
+from headrace.connector.history.errors import HistoryBusyError
 from headrace.connector.history.query import Page, Place, Query
 from headrace.connector.history.reading import History
 
@@ -56,6 +58,7 @@ class Pace:
 def poll(history: History, query: Query, pace: Pace, *, pause: Pause) -> Iterator[tuple[int, Page]]:
     """Yield the end of each range, in ms, with the pages of what it has, from *query*'s begin on.
 
+    What expired has arrived before a range is read; as it arrives now, a later range has it.
     Blocking; raises as `History.select`.
     """
     begin_ms = query.from_ms
@@ -64,6 +67,8 @@ def poll(history: History, query: Query, pace: Pace, *, pause: Pause) -> Iterato
         passed_ms = history.clock.wall_ms() - end_ms
         if passed_ms < pace.safety_ms:
             pause((pace.safety_ms - passed_ms) / 1_000)
+        with contextlib.suppress(HistoryBusyError):
+            history.append_due(history.clock.wall_ms())
         part = replace(query, from_ms=begin_ms, to_ms=end_ms)
         for page in history.pages(part, settles=False):
             yield end_ms, page

@@ -170,11 +170,20 @@ class History:
         """Return the first arrival that may still come, if possible none in the query's past."""
         now_ms = self.clock.wall_ms()
         with contextlib.suppress(HistoryBusyError):  # What it commits is not final yet.
-            while self.file.can_write() and self._expiries.is_due(now_ms):
-                with self.file.settling():
-                    self._expiries.append(now_ms)
+            self.append_due(now_ms)
             self.file.settle(now_ms if query.to_ms is None else min(query.to_ms, now_ms))
         return self.file.last() + 1
+
+    def append_due(self, now_ms: int) -> None:
+        """Have all that expired by *now_ms* arrive, if this process may write.
+
+        Raises:
+            HistoryBusyError: a commit is under way; what is left arrives with it, or later.
+
+        """
+        while self.file.can_write() and self._expiries.is_due(now_ms):
+            with self.file.settling():
+                self._expiries.append(now_ms)
 
     def _check(self, begin: int, end: int, scopes: frozenset[str]) -> None:
         """Refuse a range of which changes were removed, or images were not kept."""

@@ -12,6 +12,7 @@ from headrace.connector.history.following import WAIT_MS_MAX, Pace, poll, tail
 from headrace.connector.history.query import Event, Page, Query
 from headrace.connector.history.reading import History
 from headrace.connector.history.sink import HistoryWriter
+from headrace.connector.history.store.places import opened
 from headrace.plugins.testing.doubles import DrivenClock
 from helpers.histories.failing import call_before_decision
 from helpers.histories.kept import FOREVER_MS, Kept, beside, settled
@@ -199,6 +200,45 @@ def test_a_poller_sleeps_for_what_is_left_of_the_time_of_safety(
     ends = [next(ranges)[0] - start_ms for _ in range(3)]
     assert [500, 1_000, 1_500] == ends
     assert [0.3, 0.5] == slept
+
+
+def expiring(folder: Path) -> Kept:
+    """Return a history of one change, whose row expires after five seconds."""
+    kept = Kept(DrivenClock(), **beside(folder, table=TABLE, seed="empty", ttl_events="true"))
+    writer = kept.writer()
+    soon_s = kept.clock.wall_ms() // 1_000 + 5
+    writer.submit(delivery(change(written_us=1, expires=soon_s, note="a")), settled)
+    assert writer.commit({}, FOREVER_MS)
+    writer.close()
+    return kept
+
+
+def test_a_poller_of_an_idle_history_sees_what_expired(tmp_path: Path) -> None:
+    """Once, though no client writes: with the range of its arrival, for each of two pollers."""
+    kept = expiring(tmp_path)
+    start_ms = kept.clock.wall_ms()
+    query, pace = Query(from_ms=start_ms), Pace(every_ms=500, safety_ms=1_000)
+    for _ in range(2):
+        history = kept.history()
+        pages = polled(history, start_ms + 10_000, query, pace, kept.clock)
+        history.close()
+        shown = [(event.key["id"], event.expired) for page in pages for event in page.events]
+        assert [(1, False), (1, True)] == shown
+
+
+def test_a_poller_reads_on_while_a_commit_is_under_way(tmp_path: Path) -> None:
+    """What expired cannot arrive before its end; a range behind it has it, once."""
+    kept = expiring(tmp_path)
+    start_ms, history = kept.clock.wall_ms(), kept.history()
+    other = opened(kept.sink.config.place, kept.clock)
+    query, pace = Query(from_ms=start_ms + 1), Pace(every_ms=4_000, safety_ms=1_000)
+    with other.writing():
+        assert [] == ids(polled(history, start_ms + 12_000, query, pace, kept.clock))
+    rest = Query(from_ms=start_ms + 12_001)
+    seen = polled(history, start_ms + 20_000, rest, pace, kept.clock)
+    other.close()
+    history.close()
+    assert [True] == [event.expired for page in seen for event in page.events]
 
 
 def test_a_tail_does_not_go_back(history: History) -> None:
