@@ -19,10 +19,10 @@ from headrace.connector.history.config import CHANGE, SCOPES
 from headrace.connector.history.durations import duration_ms
 from headrace.connector.history.errors import FramesMissingError
 from headrace.connector.history.following import WAIT_MS_MAX, tail
-from headrace.connector.history.query import Event, Query
+from headrace.connector.history.query import Event, Query, operations_of
 from headrace.connector.history.reading import History
 from headrace.connector.history.store.places import opened
-from headrace.plugins import ConfigError, Operation, Problem
+from headrace.plugins import ConfigError, Problem
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,14 +74,15 @@ class Client:
         *,
         include: Iterable[str] = (CHANGE,),
         key: Mapping[str, str | int | bool] | None = None,
-        operations: Iterable[Operation | str] = (),
+        operations: Iterable[str] = (),
         partitions: Iterable[int] = (),
         descending: bool = False,
         limit: int | None = None,
     ) -> "Selection":
         """Return the changes that arrived from *since* on and before *until*.
 
-        *include* names images: change, pre, post, latest. The selection reads nothing yet.
+        *include* names images: change, pre, post, latest; *operations* values of `op`, or types of
+        events, such as ttl_delete. The selection reads nothing yet.
 
         Raises:
             ConfigError: an image, a time or an operation does not exist.
@@ -98,7 +99,7 @@ class Client:
             scopes=wanted,
             partitions=frozenset(partitions),
             key=dict(key or {}),
-            operations=frozenset(map(_operation, operations)),
+            operations=operations_of(operations, "operations"),
             descending=descending,
             limit=PAGE_EVENTS if limit is None else min(limit, PAGE_EVENTS),
         )
@@ -198,15 +199,6 @@ def _module(name: str) -> Any:  # noqa: ANN401 (a module of an extra)
     except ImportError as error:
         said = f"{name} cannot be imported: {error}"
         raise FramesMissingError(said, hint=install_hint("pandas")) from error
-
-
-def _operation(given: Operation | str) -> Operation:
-    try:
-        return Operation(given.upper())
-    except ValueError:
-        hint = f"there are {', '.join(each.lower() for each in Operation)}"
-        what = f"{given[:32]!r} is not an operation"
-        raise ConfigError([Problem("operations", what, hint)]) from None
 
 
 def _ms(given: Time, now_ms: int, key: str) -> int:

@@ -1,12 +1,14 @@
 """What can be asked of a history: a range of arrivals, and what of its changes is wanted."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from headrace.connector.history import arrival
 from headrace.connector.history.errors import QueryError
+from headrace.connector.history.images import KEPT
+from headrace.connector.history.store.contract import GONE
 from headrace.plugins import Document, Operation, Problem
 
 LIMIT_MAX: Final = 10_000
@@ -27,6 +29,14 @@ _TTL_TYPES: Final[Mapping[Operation, str]] = {
     Operation.UPDATE: "ttl_update",
     Operation.DELETE: "ttl_delete",
 }
+_NAMES: Final = [
+    (each.lower(), (EVENT_TYPES if number < GONE else _TTL_TYPES)[each])
+    for number, each in enumerate(KEPT)
+]
+OPERATION_NAMES: Final = tuple(
+    dict.fromkeys(name for both in zip(*_NAMES, strict=True) for name in both)
+)
+"""What `op` shows, and then the other values of `event_type`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +44,9 @@ class Query:
     """Changes that arrived from *from_ms* on and before *to_ms*; without it, all that are there.
 
     *scopes* are images, or None for those that the history includes. *key* has values of columns of
-    the primary key, as JSON has them. *operations* and *partitions* are those wanted, all if empty.
-    Written from *written_from_us* on and before *written_to_us*. *after* is the token of a page,
-    *until* the arrival behind the last one.
+    the primary key, as JSON has them. *operations*, of `operations_of`, and *partitions* are those
+    wanted, all if empty. Written from *written_from_us* on and before *written_to_us*. *after* is
+    the token of a page, *until* the arrival behind the last one.
     """
 
     from_ms: int
@@ -44,7 +54,7 @@ class Query:
     scopes: frozenset[str] | None = None
     partitions: frozenset[int] = frozenset()
     key: Document = field(default_factory=dict)
-    operations: frozenset[Operation] = frozenset()
+    operations: frozenset[int] = frozenset()
     written_from_us: int | None = None
     written_to_us: int | None = None
     descending: bool = False
@@ -147,3 +157,16 @@ class Place(NamedTuple):
             hint = "give the `next_token` of the page before, and the same ORDER BY"
             raise QueryError([Problem("after", f"{token[:32]!r} {what}", hint)])
         return cls(int(found[1], 16), descending)
+
+
+def operations_of(names: Iterable[str], key: str) -> frozenset[int]:
+    """Return the numbers of what has one of *names*, in `op` or as its `event_type`, in any case.
+
+    Raises QueryError, which names *key*.
+    """
+    wanted = [name.lower() for name in names]
+    for name in wanted:
+        if name not in OPERATION_NAMES:
+            hint = f"there are {', '.join(OPERATION_NAMES)}"
+            raise QueryError([Problem(key, f"{name[:32]!r} is not an operation", hint)])
+    return frozenset(n for n, own in enumerate(_NAMES) if not {*own}.isdisjoint(wanted))

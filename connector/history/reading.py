@@ -410,7 +410,7 @@ def _wanted(query: Query, begin: int, end: int, key: "_Key") -> Range:
         begin,
         end,
         buckets=query.partitions,
-        operations=frozenset(n for n, each in enumerate(KEPT) if each in query.operations),
+        operations=query.operations,
         written_from_us=query.written_from_us,
         written_to_us=query.written_to_us,
         key=key.content,

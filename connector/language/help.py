@@ -85,7 +85,8 @@ STATEMENT_TOPICS: Final[Mapping[str, str]] = {
           [LATEST FROM SOURCE [CONSISTENCY level]];
 
         Shows the changes of a history that arrived in a range of time, in their order. A time is
-        '2026-01-31T12:00:00Z', or NOW() - '15m'.
+        '2026-01-31T12:00:00Z', or NOW() - '15m'. An operation is insert, update, delete,
+        delete_range, delete_partition, or one of what expired: ttl_delete, ttl_update.
 
           SELECT * FROM orders_hist WHERE CDC_TIME() >= NOW() - '5m' AND id = 7;""",
     "TAIL": """\

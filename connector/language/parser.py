@@ -660,19 +660,20 @@ class _Parser:
         first = at.token
         column = self._column("column name")
         at.spans.setdefault(column.removesuffix("()"), (first.start, first.end))
+        kind = "quoted operation" if column == "op" else "string"
         if at.accept("IN"):
             at.expect("(")
-            values = [self._literal()]
+            values = [self._literal(kind)]
             while at.accept(","):
-                values.append(self._literal())
+                values.append(self._literal(kind))
             at.expect(")")
             return Condition(column, Comparison.IN, tuple(values))
         for comparison in list(Comparison)[:-1]:  # Their signs; IN was looked for.
             if at.accept(*comparison):
-                return Condition(column, comparison, (self._literal(),))
+                return Condition(column, comparison, (self._literal(kind),))
         raise at.unexpected()
 
-    def _literal(self) -> Literal:
+    def _literal(self, kind: str = "string") -> Literal:
         """Read a value: a string, a number, a boolean, `NOW() - '15m'` or `TO_DATE('…')`."""
         at = self._at
         if at.accept("NOW"):
@@ -686,7 +687,7 @@ class _Parser:
             given = at.string("quoted time", hint=_TIME_HINT)
             at.expect(")")
             return Moment(given)
-        token = at.accept_kind("string", TokenKind.STRING, TokenKind.UUID)
+        token = at.accept_kind(kind, TokenKind.STRING, TokenKind.UUID)
         if token is not None:
             return token.value
         token = at.accept_kind("number", TokenKind.NUMBER)

@@ -45,7 +45,7 @@ _QUERY: Final = {
     "to": text("The time behind the last one; by default now."),
     "include": _LIST | {"description": "Images: change, pre, post, latest, all."},
     "partitions": _LIST | {"description": "Numbers of buckets."},
-    "op": _LIST | {"description": "Operations: insert, update, delete, …"},
+    "op": _LIST | {"description": "Operations, or types of events: insert, delete, ttl_delete, …"},
     "key": text("Columns of the primary key and their values, as a JSON object."),
     "order": {"type": "string", "enum": ["asc", "desc"]},
     "limit": {"type": "string", "pattern": "^[1-9][0-9]{0,8}$"},

@@ -249,7 +249,8 @@ def _without_last(found: Outlook) -> Outlook:
 
 def _in_quotes(head: str, typed: str, known: Known) -> Iterator[Suggestion]:
     """Yield what may continue a string that was opened after *head*."""
-    expected = outlook(head).expected
+    found = outlook(head)
+    expected = found.expected
     offered: Sequence[str] = ()
     if "quoted position" in expected:
         offered = ("earliest'", "latest'")
@@ -261,6 +262,10 @@ def _in_quotes(head: str, typed: str, known: Known) -> Iterator[Suggestion]:
         offered = [f"{snapshot}'" for snapshot in known.snapshots]
     elif "quoted job" in expected:
         offered = [f"{job}'" for job in known.jobs]
+    elif "quoted operation" in expected and "cdc_time" in found.spans:  # Not Cassandra's column.
+        from headrace.connector.history.query import OPERATION_NAMES  # noqa: PLC0415 (slow, seldom)
+
+        offered = [f"{name}'" for name in OPERATION_NAMES]
     elif "quoted URI" in expected:
         yield from _in_uri(typed)
     for text in offered:

@@ -9,7 +9,7 @@ from headrace.connector.history.arrival import us_of
 from headrace.connector.history.config import LATEST, SCOPES
 from headrace.connector.history.durations import duration_ms
 from headrace.connector.history.following import WAIT_MS_MAX, Pace, place_of
-from headrace.connector.history.query import EVENT_TYPES, LIMIT_MAX, READS_MAX, Query
+from headrace.connector.history.query import LIMIT_MAX, READS_MAX, Query, operations_of
 from headrace.connector.language.parser import CDC_TIME, PARTITION_ID, WRITE_TIME
 from headrace.connector.language.statements import (
     Comparison,
@@ -20,7 +20,6 @@ from headrace.connector.language.statements import (
     SelectCdc,
     TailCdc,
 )
-from headrace.plugins import Operation
 
 LIMIT: Final = 100  # Of a SELECT without LIMIT.
 OP: Final = "op"
@@ -40,6 +39,7 @@ def query_of(statement: SelectCdc, now_ms: int) -> Query:
 
     Raises:
         BadQueryError: a condition compares something else, or has no value of its type.
+        QueryError: there is no such operation.
 
     """
     by_column: dict[str, list[Condition]] = {}
@@ -63,7 +63,7 @@ def query_of(statement: SelectCdc, now_ms: int) -> Query:
         scopes=_scopes(statement),
         partitions=frozenset(map(_partition, partitions)),
         key={name: _equal(name, conditions) for name, conditions in by_column.items()},
-        operations=frozenset(each for value in operations for each in _operations(value)),
+        operations=operations_of(map(str, operations), OP),
         written_from_us=written[0],
         written_to_us=written[1],
         descending=statement.descending,
@@ -162,16 +162,6 @@ def _partition(value: Literal) -> int:
         what = f"expected a number of a bucket, from 0, found {value!r}"
         raise BadQueryError(_key(PARTITION_ID), what)
     return value
-
-
-def _operations(value: Literal) -> list[Operation]:
-    """Return the operations of a name: ours, or Phoenix's `event_type`."""
-    name = str(value).lower()
-    found = [each for each, kind in EVENT_TYPES.items() if name in (each.lower(), kind)]
-    if not found:
-        known = ", ".join(dict.fromkeys([*map(str.lower, EVENT_TYPES), *EVENT_TYPES.values()]))
-        raise BadQueryError(OP, f"{name[:32]!r} is not an operation", f"there are {known}")
-    return found
 
 
 def _equal(column: str, conditions: list[Condition]) -> Literal:

@@ -13,7 +13,7 @@ from headrace.connector.history.client import connect
 from headrace.connector.history.config import SCOPES
 from headrace.connector.history.following import tail
 from headrace.connector.history.images import Expiries
-from headrace.connector.history.query import Event, Query
+from headrace.connector.history.query import Event, Query, operations_of
 from headrace.connector.history.reading import History
 from headrace.connector.history.seeding import begin_seed
 from headrace.connector.history.sink import HistorySink, HistoryWriter
@@ -290,6 +290,40 @@ def test_an_idle_history_shows_what_expired_to_who_waits(tmp_path: Path) -> None
     assert [True] == [event.expired for event in page.events]
 
 
+@pytest.mark.parametrize(
+    ("names", "wanted"),
+    [
+        (["ttl_delete"], [4]),
+        (["TTL_UPDATE"], [2]),
+        (["ttl_delete", "insert"], [0, 4]),
+        (["delete"], [3, 4]),
+        (["update"], [1, 2]),
+        (["upsert"], [0, 1]),
+        (["delete", "ttl_delete"], [3, 4]),
+        (["ttl_update", "ttl_delete"], [2, 4]),
+    ],
+)
+def test_a_query_chooses_what_expired(names: list[str], wanted: list[int], tmp_path: Path) -> None:
+    """By its type of event; a value of `op` has also what expired. Counts say the same."""
+    kept = made(tmp_path)
+    writer, history = kept.writer(), kept.history()
+    commit(writer, change(written_us=NOW_US, of=(1, 1), expires=NOW_S + 60, total=1))
+    commit(writer, change("UPDATE", written_us=NOW_US + 1, of=(1, 1), expires=NOW_S + 5, note="a"))
+    kept.clock.advance(6_000)
+    commit(writer, change("DELETE", written_us=NOW_US, of=(2, 1)))
+    kept.clock.advance(60_000)
+    every = seen(history)
+    query = history.fixed(replace(ALL, operations=operations_of(names, "op")))
+    found = seen(history, query)
+    counted = history.count(query)
+    writer.close()
+    history.close()
+    types = ["upsert", "upsert", "ttl_update", "delete", "ttl_delete"]
+    assert types == [event.json_document()["event_type"] for event in every]
+    assert [every[number] for number in wanted] == found
+    assert len(wanted) == counted
+
+
 def test_a_reader_that_may_not_write_appends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -425,6 +459,8 @@ def test_a_frame_has_what_expired(tmp_path: Path) -> None:
     writer.close()
     with connect(kept.sink.config.place) as opened:  # By the clock of the machine.
         rows = opened.select(0, include=SCOPES[:3]).arrow().to_pylist()
+        gone = opened.select(0, include=SCOPES[:3], operations=["ttl_delete"]).arrow().to_pylist()
+    assert rows[1:] == gone
     shown = [(row["expired"], row["change"] is None, row["post"] is None) for row in rows]
     assert [(False, False, False), (True, True, True)] == shown
     assert {"id": 1, "at": 1, "note": "a", "total": None} == rows[1]["pre"]

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.connector.history.arrival import ms_of, time_text
 from headrace.connector.history.errors import HistoryTruncatedError, ImageNotKeptError, QueryError
-from headrace.connector.history.query import Event, Query
+from headrace.connector.history.query import Event, Query, operations_of
 from headrace.connector.history.reading import History
 from headrace.connector.history.sink import HistorySink
 from headrace.plugins import Operation
@@ -304,8 +304,9 @@ def test_a_query_can_name_operations_and_write_times(ops: Kept) -> None:
     whole = everything(history)
     times = sorted(event.written_us for event in whole)
     begin, end = times[len(times) // 4], times[len(times) // 2]
-    wanted = frozenset({Operation.DELETE, Operation.DELETE_RANGE})
-    query = Query(from_ms=0, limit=13, operations=wanted, written_from_us=begin, written_to_us=end)
+    wanted = (Operation.DELETE, Operation.DELETE_RANGE)
+    numbers = operations_of(wanted, "op")
+    query = Query(from_ms=0, limit=13, operations=numbers, written_from_us=begin, written_to_us=end)
     found = everything(history, query)
     history.close()
     expected = [e for e in whole if e.operation in wanted and begin <= e.written_us < end]

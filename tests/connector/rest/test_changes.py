@@ -63,7 +63,8 @@ def test_what_is_wanted_can_be_said(worker: RestWorker) -> None:
     assert ["1", "2"] == notes(worker, f"from={begin}&to={begin + 2_000}")
     assert ["1", "3", "5"] == notes(worker, 'from=0&key={"id":1}')
     assert ["6", "5"] == notes(worker, "from=0&order=desc&limit=2")
-    assert [] == notes(worker, "from=0&op=delete,update")
+    assert [] == notes(worker, "from=0&op=delete,ttl_delete")
+    assert ["0", "1"] == notes(worker, "from=0&op=insert,ttl_delete&limit=2")
     first, end = lines(worker, "from=0&limit=4&include=pre")
     assert "change_image" not in first[0]
     assert ["4", "5", "6"] == notes(worker, f"from=0&after={end['next_token']}".replace(">", "%3E"))

@@ -185,6 +185,27 @@ def test_a_select_chooses(control: Control) -> None:
     assert ['{"note": null, "total": 2}'] == posts
 
 
+def test_a_select_chooses_what_expired(control: Control) -> None:
+    """By its type of event, alone or beside operations; what `op` shows has all of it."""
+    control(CREATE + " AND ttl_events = true AND retention = '9999d'")
+    options = sink_options(control.service.commands.sink("h").config)
+    kept = Kept(DrivenClock(), **options)
+    writer = kept.writer()
+    soon_s = NOW_US // 1_000_000 + 60
+    kept_row = change(written_us=NOW_US, of=(8, 1), total=2)
+    writer.submit(delivery(change(written_us=NOW_US, of=(7, 1), expires=soon_s)), settled)
+    writer.submit(delivery(kept_row), settled)
+    assert writer.commit({}, FOREVER_MS)
+    writer.close()
+    found = control("SELECT JSON FROM h $ALL AND op = 'TTL_DELETE'").rows
+    documents = [json.loads(row[0]) for row in found]
+    assert [({"id": 7, "at": 1}, "ttl_delete")] == [(d["key"], d["event_type"]) for d in documents]
+    both = "SELECT op FROM h $ALL AND op IN ('insert', 'ttl_delete')"
+    assert ["insert", "insert", "delete"] == control.first(both)
+    assert ["delete"] == control.first("SELECT op FROM h $ALL AND op = 'delete'")
+    assert [] == control.first("SELECT op FROM h $ALL AND op = 'ttl_update'")
+
+
 def test_pages_continue_behind_their_tokens(control: Control) -> None:
     """Until there is no token."""
     control(CREATE)
@@ -225,6 +246,7 @@ def test_json_has_the_names_of_phoenix(control: Control) -> None:
         ("$ALL AND PARTITION_ID() > 1", "compared once, by = or IN"),
         ("$ALL AND PARTITION_ID() = 'x'", "partition_id: expected a number of a bucket"),
         ("$ALL AND op = 'upset'", "op: 'upset' is not an operation"),
+        ("$ALL AND op IN ('insert', 'ttl_upsert')", "op: 'ttl_upsert' is not an operation"),
         ("$ALL AND id > 7", "id: a column of the key is compared once"),
         ("$ALL AND note = 'a'", "note: cannot be compared"),
         ("$ALL AFTER 'x'", "after: 'x' is not a token"),

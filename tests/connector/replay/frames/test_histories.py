@@ -142,6 +142,18 @@ def test_a_key(tmp_path: Path) -> None:
         assert list(wanted) == rows(source).column("at").to_pylist()
 
 
+def test_operations_choose_what_expired(tmp_path: Path) -> None:
+    """By its type of event; tasks read it as it arrived with the load."""
+    options = {"ttl_events": "true", "retention": "9999d"}
+    made = Kept(DrivenClock(), **beside(tmp_path, table=TABLE, seed="empty", **options))
+    soon_s = made.clock.wall_ms() // 1_000 + 5  # Long ago by the clock of the machine.
+    sent = [change(written_us=n, of=(n, 1), expires=soon_s, note="a") for n in range(4)]
+    fill(made, [delivery(*sent)], per_commit=4, step_ms=1_000)
+    found = rows(loaded(made, since="2023-01-01", operations="ttl_delete", shards="2"))
+    assert {0, 1, 2, 3} == {*found.column("id").to_pylist()}
+    assert [("delete", True)] * 4 == [(row["op"], row["expired"]) for row in found.to_pylist()]
+
+
 def test_a_frame_is_as_of_its_load(tmp_path: Path) -> None:
     """What is committed later is in no query of it; also not what is committed while tasks read."""
     made = orders(tmp_path)
