@@ -15,6 +15,7 @@ from headrace.connector.history.config import SCOPES
 from headrace.connector.history.query import Event
 from headrace.connector.history.store.file import HistoryFile
 from headrace.history import connect
+from helpers.histories.places import FILE, table_places
 from helpers.jobs.filled_tables import KILLED, RANGES, ROWS, Filled, T, answering
 
 SHARDS = ("--shards", str(RANGES))
@@ -86,6 +87,25 @@ def test_rows_that_were_there_are_states(
     assert not seeded.asked()
     assert before == seeded.states()
     assert f"all rows of {T} are known: {ROWS} were read" in capsys.readouterr().out
+
+
+def test_a_history_in_tables_is_seeded(seeded: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one in a file: its rows are states of the store, and what is read is not read again."""
+    with table_places() as node:
+        monkeypatch.chdir(seeded.job.folder)
+        node.begin(seeded.job.folder)
+        seeded.of_file(path=f"{FILE}#h", buckets="2")
+        assert 0 == seeded.job.run()
+        for asked in (RANGES, 0):
+            assert 0 == seeded.seed()
+            assert asked == seeded.asked()[T]
+            assert ROWS == node.tables.count("history_states")
+            assert 0 == node.tables.count("history_changes")
+        seeded.job.log(1, range(ROWS - 1, ROWS))
+        assert 0 == seeded.job.run()
+        with connect(f"{FILE}#h") as history:
+            (old,) = history.select(0, include=SCOPES)
+    assert ({"v": "0x04"}, {"v": "0x04"}, False) == (old.pre, old.post, old.partial)
 
 
 def test_it_waits_for_the_logs(seeded: Seeded, capsys: pytest.CaptureFixture[str]) -> None:

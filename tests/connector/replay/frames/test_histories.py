@@ -23,7 +23,9 @@ from headrace.connector.history.errors import (
 from headrace.connector.replay.frames.histories import CHANGES_PER_TASK, HistorySource
 from headrace.plugins import ConfigError
 from headrace.plugins.testing.doubles import DrivenClock
+from helpers.histories import places
 from helpers.histories.kept import FOREVER_MS, Kept, beside, fill, recorded_history, settled
+from helpers.histories.places import table_places
 from helpers.histories.rows import TABLE, change, delivery
 
 IMAGES = {"since": "2023-01-01", "include": "change,pre,post"}
@@ -152,6 +154,20 @@ def test_operations_choose_what_expired(tmp_path: Path) -> None:
     found = rows(loaded(made, since="2023-01-01", operations="ttl_delete", shards="2"))
     assert {0, 1, 2, 3} == {*found.column("id").to_pylist()}
     assert [("delete", True)] * 4 == [(row["op"], row["expired"]) for row in found.to_pylist()]
+
+
+def test_a_history_in_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks find it by the path of the worker's file, wherever they run."""
+    with table_places() as node:
+        monkeypatch.chdir(tmp_path)
+        node.begin(tmp_path)
+        monkeypatch.setattr(places, "chosen", node)
+        made = orders(tmp_path, retention="9999d")
+        source = loaded(made, **IMAGES, path=made.sink.config.path, shards="3")
+        wanted = selected(made)
+        monkeypatch.chdir(tmp_path.parent)
+        found = [sum(batch.num_rows for batch in part) for part in parts(source)]
+        assert (wanted, [14, 14, 12]) == (rows(source), found)
 
 
 def test_a_frame_is_as_of_its_load(tmp_path: Path) -> None:
