@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -64,3 +65,11 @@ def _logging_restored() -> Iterator[None]:
     logging.root.handlers[:] = handlers
     logging.root.setLevel(level)
     driver.setLevel(driver_level)
+
+
+@pytest.fixture(autouse=True)
+def _folder_restored() -> Iterator[None]:
+    """Let no test begin in the folder of another's job, which is removed: commands change to it."""
+    before = Path.cwd()
+    yield
+    os.chdir(before)
