@@ -107,6 +107,19 @@ class RuntimeConfig:
         default=PER_JOB,
         choices=(PER_JOB, PER_SPLIT),
     )
+    otel_endpoint: str | None = option(
+        "Where metrics, and spans of batches, are sent over OTLP: the URL below which `/v1/traces`"
+        " and `/v1/metrics` are. It needs the extra `otel`.",
+        name="otel.endpoint",
+        default=None,
+    )
+    otel_every_seconds: float = option(
+        "How often they are sent.",
+        name="otel.every_seconds",
+        default=10.0,
+        minimum=0.1,
+        maximum=3600,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -62,6 +62,9 @@ from headrace.plugins import (
 from headrace.plugins.metrics import Passed
 from headrace.plugins.stores.kept_modes import KeptModes, Place
 
+if TYPE_CHECKING:
+    from headrace.connector.obs.traces import Trail
+
 _END_ONLY: Final = Demand(records_max=0, bytes_max=0, linger_ms=0)
 _US: Final = 1_000  # In a millisecond.
 _WINDOW_PARTS: Final = 3  # From one of them on batches have ends; half the window is committed.
@@ -113,6 +116,7 @@ class Surroundings:
     plan: int = 0  # The generation of the splits; 0 is any.
     window_bytes: int = 0  # How much of a split may be uncommitted when its owner dies (I7).
     schemas: dict[bytes, RecordSchema] = field(default_factory=dict)  # A source gives each once.
+    trail: "Callable[[str], Trail] | None" = None  # Makes what takes the times of a split.
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +160,7 @@ class SplitRun:
         self.release_due: Position | None = None
         self._around = around
         self._budget = ErrorBudget(records_max=errors.budget_records, window_ms=errors.budget_ms)
+        self._trail: Trail | None = None
         self._reader: Reader | None = None
         self.ledger = Ledger(lease.split, last_seq=0)
         self._offer: Offer | None = None
@@ -306,6 +311,8 @@ class SplitRun:
         shipment = self.ledger.awaited(seq)
         if shipment is not None:
             self._around.tally.publishes.observe(now_ms - shipment.sent_ms)
+            if self._trail is not None:
+                self._trail.settled(seq, attempt, shipment.sent_ms, now_ms)
         before = self.ledger.retrying
         rejected = [f for f in failures if f.disposition is Disposition.REJECT]
         if rejected and not self._around.errors.tolerant:
@@ -376,6 +383,8 @@ class SplitRun:
         self.counters = offer.commit.counters
         self.position = offer.settled.end
         self.ledger.committed(offer.settled)
+        if self._trail is not None:
+            self._trail.committed(offer.commit.seq, self._around.clock.monotonic_ms())
         self.release_due = offer.settled.end
         codes = Counter(loss.code for loss in offer.settled.losses)
         if codes:  # Once for each commit, however many they are.
@@ -440,6 +449,7 @@ class SplitRun:
         self._offer = None
         self._restarting = self.commit_due = False
         self.ledger = Ledger(self.split, last_seq=state.seq)
+        self._trail = None if around.trail is None else around.trail(self.split)
         with making(around.source, f"opened for split {self.split}"):
             reader = around.source.open(Split(self.split), resume)
         around.log.info("split_started", split=self.split, token=self.lease.token, seq=state.seq)
@@ -458,6 +468,8 @@ class SplitRun:
         if isinstance(batch, Batch):
             crash.reached("read")
             self.bytes_read += batch.size_bytes
+            if self._trail is not None:
+                self._trail.read(started_ms, now_ms)
             return batch
         if isinstance(batch, Idle) and batch.more:
             return Progress.WAITING
@@ -488,6 +500,8 @@ class SplitRun:
             lost = quarantined[0]
             raise NotToleratedError(f"{lost.code}: {lost.message}", place=lost.place)
         shipment = self.ledger.add(batch, encoded, _passed(batch, encoded))
+        if self._trail is not None:
+            self._trail.added(shipment.seq, shipment.records, shipment.size_bytes, shipment.passed)
         self._note_repeats(shipment, more=batch.more)
         self._around.tally.records_read += len(encoded)
         self.read_last = None

@@ -17,7 +17,7 @@ from headrace.sinks.files import FileSinkConfig
 from helpers.jobs.line_jobs import JOB, write_line_job
 
 # What takes long to import, and is needed neither for a statement nor for a job of files.
-SLOW = {"aiohttp", "asyncio", "cassandra.cluster", "confluent_kafka", "rich"}
+SLOW = {"aiohttp", "asyncio", "cassandra.cluster", "confluent_kafka", "opentelemetry", "rich"}
 # What statements on a state file do not need either.
 UNUSED = {"email", "fastavro", "http.client", "importlib.metadata", "ssl", "yaml"}
 

@@ -62,6 +62,12 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "connector/obs/test_metrics.py::test_detail": {
         "connector.foundation.job_file:RuntimeConfig": "metrics_detail",
     },
+    "connector/obs/test_otlp.py::test_a_job_is_told": {
+        "connector.foundation.job_file:RuntimeConfig": "otel_endpoint",
+    },
+    "connector/obs/test_otlp.py::test_metrics_come_again": {
+        "connector.foundation.job_file:RuntimeConfig": "otel_every_seconds",
+    },
     "connector/rest/test_auth.py::test_unsafe_configurations": {
         "connector.rest.config:RestConfig": "listen listen_services",
     },

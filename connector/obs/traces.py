@@ -1,0 +1,62 @@
+"""The times of batches, from being read up to the commit, for what is sent over OTLP."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headrace.plugins.metrics import Passed
+
+
+@dataclass(slots=True)
+class BatchTrace:
+    """One batch that had records, and when it came to each step, in ms of the monotonic clock.
+
+    `stages_ms` are those of its first change, in ms since 1970; None: that is not known.
+    """
+
+    split: str
+    seq: int
+    records: int
+    size_bytes: int
+    read_ms: int
+    encode_ms: int
+    stages_ms: Sequence[float | None]
+    sent_ms: int = 0
+    settled_ms: int = 0
+    committed_ms: int = 0
+    attempts: int = 0
+
+
+class Trail:
+    """The batches of one split since it was opened, until they are committed."""
+
+    def __init__(self, split: str, tell: Callable[[BatchTrace], None]) -> None:
+        """*tell* is called for each batch once it is committed, and must not block."""
+        self._split = split
+        self._tell = tell
+        self._batches: dict[int, BatchTrace] = {}  # In order; the ledger bounds them.
+        self._read_ms = self._encode_ms = 0
+
+    def read(self, started_ms: int, ended_ms: int) -> None:
+        """Note when the batch was read that is added next."""
+        self._read_ms, self._encode_ms = started_ms, ended_ms
+
+    def added(self, seq: int, records: int, size_bytes: int, passed: Sequence[Passed]) -> None:
+        """Note that what was read last is in the ledger."""
+        if records:
+            stages = passed[0].times_ms if passed else ()
+            self._batches[seq] = BatchTrace(
+                self._split, seq, records, size_bytes, self._read_ms, self._encode_ms, stages
+            )
+
+    def settled(self, seq: int, attempt: int, sent_ms: int, settled_ms: int) -> None:
+        """Note a result of the sink; of several, sent is of the first and settled of the last."""
+        batch = self._batches[seq]
+        batch.sent_ms = batch.sent_ms or sent_ms
+        batch.settled_ms, batch.attempts = settled_ms, attempt
+
+    def committed(self, last_seq: int, now_ms: int) -> None:
+        """Report all batches up to *last_seq*: they are durable."""
+        for seq in [seq for seq in self._batches if seq <= last_seq]:
+            batch = self._batches.pop(seq)
+            batch.committed_ms = now_ms
+            self._tell(batch)
