@@ -102,7 +102,8 @@ class Author:
 def author(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Author:
-    """Return who makes the mistakes."""
+    """Return who makes the mistakes, in a folder from which the process comes back."""
+    monkeypatch.chdir(tmp_path)
     return Author(tmp_path, monkeypatch, capsys)
 
 
