@@ -92,10 +92,12 @@ def suggestions(before: str, known: Known) -> list[Suggestion]:
         offered = _after(head, last.kind if last else Kind.OURS, known)
     else:
         offered = [Suggestion(start) for start in (*outlook("").expected, *_CQL_STARTS, *COMMANDS)]
+    is_number = not word and text[-1:].isdigit()  # A word needs a space before it.
     return [
         dataclasses.replace(one, replaces=len(word))
         for one in offered
         if one.text.lower().startswith(word.lower()) and one.text != word
+        if not (is_number and one.text[:1].isalpha())
     ]
 
 

@@ -98,6 +98,12 @@ def test_offered(before: str, expected: list[str]) -> None:
     assert expected == offered(before)
 
 
+def test_behind_a_number() -> None:
+    """A keyword is offered after a space only: it would make the number a mistake."""
+    assert [] == offered("REDRIVE DEAD_LETTER 10")
+    assert ["FOR"] == offered("REDRIVE DEAD_LETTER 10 ")
+
+
 def test_beginning() -> None:
     """An empty line offers statements, CQL and commands."""
     assert {"CREATE", "SELECT", "HELP"} < set(offered(""))
