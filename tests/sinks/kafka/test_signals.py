@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import closing
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from headrace.plugins import ConfigError, Signal, Signals, parse_config
 from headrace.plugins.testing.doubles import context
@@ -21,8 +21,12 @@ def _signals(broker: EmbeddedBroker, **given: str) -> Signals:
     return found
 
 
+def _client(broker: EmbeddedBroker) -> dict[str, str | int | float | bool]:
+    return {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}
+
+
 def _send(broker: EmbeddedBroker, topic: str, *values: bytes) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+    producer = Producer(_client(broker))
     for value in values:
         producer.produce(topic, value, b"orders")
     assert 0 == producer.flush(60)
@@ -46,6 +50,11 @@ def test_what_was_followed_is_not_read_again(broker: EmbeddedBroker) -> None:
     with closing(_signals(broker, **options)) as signals:
         first = _taken(signals, 3)
         signals.done(first[0])
+    partition = int(first[0].origin.split(":")[1])
+    group = Consumer({**_client(broker), "group.id": "signals-a"})
+    (place,) = group.committed([TopicPartition("signals", partition)], timeout=60)
+    group.close()
+    assert 1 == place.offset
     with closing(_signals(broker, **options)) as signals:
         second = _taken(signals, 2)
 
