@@ -25,6 +25,7 @@ _APART = {
     "guarded",
     "test_ring_upgrade",
     "test_live_hold",
+    "test_debezium",
 }
 
 
