@@ -182,19 +182,27 @@ class LakeTransactions(plugins.TransactionalWriter):
 
     def _made(self) -> list[Staged]:
         """Return the rows of all that was submitted, as they fit into the tables."""
-        made: dict[str, list[Row]] = {}
         if self._upserts:
             now_s = self._context.clock.wall_ms() // 1_000
-            made = folded(self._file, self._changes, self._widest, now_s)
-        else:
-            for shape, _, document in self._changes:
-                made.setdefault(shape.view.table, []).append(shape.change(document))
-        return [self._staged(table, rows) for table, rows in made.items()]
+            states = folded(self._file, self._changes, self._widest, now_s)
+            widest = self._widest
+            return [
+                self._staged(table, rows, [widest[table].of_rows], widest[table].keys)
+                for table, rows in states.items()
+            ]
+        made: dict[str, list[Row]] = {}
+        shapes: dict[str, dict[TableShape, None]] = {}
+        for shape, _, document in self._changes:
+            made.setdefault(shape.view.table, []).append(shape.change(document))
+            shapes.setdefault(shape.view.table, {})[shape] = None
+        return [
+            self._staged(table, rows, [shape.of_changes for shape in shapes[table]], ())
+            for table, rows in made.items()
+        ]
 
-    def _staged(self, table: str, rows: Sequence[Row]) -> Staged:
-        shapes = dict.fromkeys(each for each, *_ in self._changes if each.view.table == table)
-        widest = self._widest[table]
-        schemas = [widest.of_rows] if self._upserts else [each.of_changes for each in shapes]
+    def _staged(
+        self, table: str, rows: Sequence[Row], schemas: Sequence[pa.Schema], keys: Sequence[str]
+    ) -> Staged:
         place = f"{self._lake.place}, table {table}"
         there = self._lake.schema(table)
         for schema in schemas if there is not None else ():
@@ -203,7 +211,6 @@ class LakeTransactions(plugins.TransactionalWriter):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, found.schema) as writer:
             writer.write_table(found)
-        keys = widest.keys if self._upserts else ()
         return Staged(self._number + 1, table, sink.getvalue().to_pybytes(), keys)
 
     def _add_staged(self) -> None:
@@ -243,6 +250,7 @@ class LakeWriter(plugins.Writer):
         """Write to *lake*; the writer closes *file*."""
         self._own = LakeTransactions(lake, file, str(uuid4()), mode, context)
         self._waiting: list[tuple[plugins.Delivery, plugins.Settle]] = []
+        self._taken = 0  # So many of these are in the commit that is under way.
         self._rows = 0
         self._begun = False
 
@@ -265,19 +273,28 @@ class LakeWriter(plugins.Writer):
         self._own.close()
 
     def _flush(self) -> bool:
-        if not self._waiting:
-            return True
-        if not self._begun and self._own.begin(0) is None:
+        while self._waiting:
+            if not self._taken and not self._take():
+                return False
+            try:
+                if not self._own.commit({}, 0):
+                    return False
+            except plugins.AbortedError:
+                self._taken = 0
+                return False
+            for delivery, settle in self._waiting[: self._taken]:
+                settle(range(len(delivery.encoded)))
+                self._rows -= len(delivery.encoded)
+            del self._waiting[: self._taken]
+            self._taken = 0
+        return True
+
+    def _take(self) -> bool:
+        """Put all that waits into a new commit, which drops what an aborted one had."""
+        if self._own.begin(0) is None:
             return False
         self._begun = True
         for delivery, _ in self._waiting:
             self._own.submit(delivery, lambda *_: None)
-        try:
-            if not self._own.commit({}, 0):
-                return False
-        except plugins.AbortedError:
-            return False
-        for delivery, settle in self._waiting:
-            settle(range(len(delivery.encoded)))
-        self._waiting, self._rows = [], 0
+        self._taken = len(self._waiting)
         return True

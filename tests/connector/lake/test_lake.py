@@ -11,6 +11,7 @@ from pyiceberg import catalog
 from pyiceberg.utils.config import Config
 
 from headrace.connector.lake.errors import LakeBusyError, LakeFileError, LakeSchemaError
+from headrace.connector.lake.staging import CommitsFile
 from headrace.connector.lake.writer import LakeTransactions
 from headrace.connector.serde.codecs.records import writer_of
 from headrace.plugins import (
@@ -368,6 +369,29 @@ def test_a_lake_that_cannot_be_written_now(box: LakeBox, monkeypatch: pytest.Mon
         assert [] == notes(box)
     assert writer.commit({"head": b"1"}, FOREVER_MS)
     assert ["1"] == notes(box)
+    writer.close()
+
+
+@pytest.mark.parametrize("step", ["_add", "stage"])
+def test_rows_of_no_split_are_tried_again(
+    appended: LakeBox, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What could not be added, or not even be staged, is added once, with what came meanwhile."""
+    writer = appended.sink().open()
+    results: list[int] = []
+
+    def submit(note: str) -> None:
+        row = delivery(change(written_us=NOW_US, note=note))
+        writer.submit(row, lambda delivered, _=(): results.append(len(delivered)))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LakeTransactions if step == "_add" else CommitsFile, step, busy)
+        for note in ("1", "2"):
+            submit(note)
+            assert not writer.drain(FOREVER_MS)
+        assert ([], []) == (results, notes(appended))
+    assert writer.drain(FOREVER_MS)
+    assert ([1, 1], ["1", "2"]) == (results, notes(appended))
     writer.close()
 
 
