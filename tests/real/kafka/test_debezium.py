@@ -108,7 +108,7 @@ def _job(node: Cassandra, servers: str, folder: Path) -> Json:
 def _count(servers: str, prefix: str) -> int:
     try:
         return len(_read(servers, prefix))
-    except KafkaException:  # The topic is not there yet.
+    except KafkaException:  # The topic does not exist yet.
         return 0
 
 
