@@ -223,10 +223,10 @@ def _missing(
     from headrace.connector.foundation.missing_places import missing_places  # noqa: PLC0415
 
     found: list[Problem] = []
+    sections = {name: given for name, given in (("source", source), ("sink", sink)) if given}
     with suppress(HeadraceError):  # The plugin of a section is among the mistakes.
-        found += missing_places(path.absolute().parent, state, {})
-        for name, given in (("source", source), ("sink", sink)):
-            found += missing_places(path.absolute().parent, None, {name: given} if given else {})
+        for each in missing_places(path.absolute().parent, state, sections):
+            found.append(each)  # noqa: PERF402 (what came before an error is kept)
     return found
 
 

@@ -177,7 +177,7 @@ class Host:
             running.stop()
         if not until_idle:
             self._signalling = signalling = Signalling(job, self._log)
-            with snapshotting.beside(), signalling.beside(notes.store(job.name).job_key()):
+            with snapshotting.beside(), signalling.beside(notes):
                 return running.run(notes, until_idle=False)
         report = running.run(notes, until_idle=True)
         if report.outcome is not Outcome.ENDED or report.failures:

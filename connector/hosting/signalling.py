@@ -44,10 +44,11 @@ class Signalling:
         return [counter("headrace_signals_total", "Signals by what became of them.", found)]
 
     @contextlib.contextmanager
-    def beside(self, job_key: bytes) -> Iterator[None]:
+    def beside(self, notes: NoteCopy) -> Iterator[None]:
         """Follow signals while the block runs, if the sink has a place for them.
 
-        A fork's signals are those of the job that it left.
+        *notes* are the control store of the job. The signals of a fork are those of the job that
+        it left.
 
         Raises:
             ConfigError: the sink's client refuses an option.
@@ -55,7 +56,8 @@ class Signalling:
         """
         signals = None
         if issubclass(self._job.sink, SignalChannel) and FORK_MARK not in self._job.name:
-            sink = made_sink(self._job, read_only_context(self._job.name, job_key))
+            key = notes.store(self._job.name).job_key()
+            sink = made_sink(self._job, read_only_context(self._job.name, key))
             assert isinstance(sink, SignalChannel)  # noqa: S101 (as its class is)
             signals = sink.signals()
         if signals is None:
