@@ -86,6 +86,23 @@ def measure(
     return samples, {"wide": wide, "narrow": narrow}
 
 
+@contextmanager
+def repeated(mutations_max: int | None, times: int) -> Iterator[tuple[Recording, "Jobs"]]:
+    """Yield the wide recording of three logs, so many *times*, and a folder for jobs over it."""
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
+        wide = prepare(
+            "wide",
+            Path(folder) / "wide",
+            replicas=3,
+            consistency="QUORUM",
+            mutations_max=mutations_max,
+            times=times,
+        )
+        runs = Path(folder) / "runs"
+        runs.mkdir()
+        yield wide, Jobs(runs)
+
+
 def probe(name: str, **arguments: object) -> dict[str, Any]:
     """Run one of `bench.probes` in a process of its own; return what it measured."""
     child = subprocess.run(  # noqa: S603 (our own interpreter)

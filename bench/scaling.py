@@ -11,7 +11,6 @@ import gc
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,8 +20,8 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from bench.errors import ProbeFailedError
-from bench.measure import Jobs
-from bench.recordings import Recording, prepare
+from bench.measure import Jobs, repeated
+from bench.recordings import Recording
 from headrace.connector.control.jobs import job_text
 from headrace.connector.obs.logging import configure
 from headrace.connector.replay.delivery import Target, Work
@@ -48,18 +47,8 @@ def main() -> int:
     given = parser.parse_args()
     configure("warning")
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)  # Whose workers are started.
-    with tempfile.TemporaryDirectory(prefix="headrace-scaling-") as folder:
-        wide = prepare(
-            "wide",
-            Path(folder) / "wide",
-            replicas=3,
-            consistency="QUORUM",
-            mutations_max=given.mutations,
-            times=TIMES,
-        )
-        runs = Path(folder) / "runs"
-        runs.mkdir()
-        one, two = (measured(workers, wide, Jobs(runs)) for workers in (1, 2))
+    with repeated(given.mutations, TIMES) as (wide, jobs):
+        one, two = (measured(workers, wide, jobs) for workers in (1, 2))
     faster = one["wall_seconds"] / two["wall_seconds"]
     growth = max(two["memory_bytes"] / two["memory_bytes_before"] - 1, 0)
     for told in (one, two):

@@ -10,7 +10,6 @@ import contextlib
 import io
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -21,8 +20,8 @@ from pyspark.sql import SparkSession
 
 from bench.errors import ProbeFailedError
 from bench.figures import Figure
-from bench.measure import Jobs
-from bench.recordings import Recording, prepare
+from bench.measure import Jobs, repeated
+from bench.recordings import Recording
 from bench.reporting import RESULTS, keep, status_of, table
 from headrace.connector.commands.cli import main as headrace
 from headrace.connector.control.jobs import job_text
@@ -54,18 +53,8 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, default=RESULTS, help="the folder of raw numbers")
     given = parser.parse_args()
     configure("warning")
-    with tempfile.TemporaryDirectory(prefix="headrace-spark-") as folder:
-        wide = prepare(
-            "wide",
-            Path(folder) / "wide",
-            replicas=3,
-            consistency="QUORUM",
-            mutations_max=given.mutations,
-            times=TIMES,
-        )
-        runs = Path(folder) / "runs"
-        runs.mkdir()
-        replays = Replays(wide, Jobs(runs))
+    with repeated(given.mutations, TIMES) as (wide, jobs):
+        replays = Replays(wide, jobs)
         with contextlib.nullcontext() if given.no_spark else session("local[2]") as spark:
             found = measured(replays, spark)
     figures = figures_of(found)
