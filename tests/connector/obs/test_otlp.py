@@ -69,7 +69,7 @@ def delivered(collector: Collector) -> float:
     return sum(float(point.as_double or point.as_int) for point in found)
 
 
-def test_a_job_is_told() -> None:
+def test_a_job_is_traced() -> None:
     """A collector gets a span of each batch with its steps, and the counters of the books."""
     with collecting() as collector:
         job = job_file(**{"otel.endpoint": collector.url, "otel.every_seconds": 0.1})
@@ -80,12 +80,12 @@ def test_a_job_is_told() -> None:
 
     assert [] == senders()
     whole = [span for span in spans if not span.parent_span_id]
-    told = [attributes(span.attributes) for span in whole]
+    batches = [attributes(span.attributes) for span in whole]
     assert {"batch"} == {span.name for span in whole}
-    assert CHANGES == sum(int(str(each["headrace.records"])) for each in told)
-    assert all(int(str(each["headrace.records"])) <= 7 for each in told)
-    assert {("lines", 1)} == {(e["headrace.job"], e["headrace.attempts"]) for e in told}
-    assert len(whole) == len({each["headrace.batch"] for each in told})
+    assert CHANGES == sum(int(str(each["headrace.records"])) for each in batches)
+    assert all(int(str(each["headrace.records"])) <= 7 for each in batches)
+    assert {("lines", 1)} == {(e["headrace.job"], e["headrace.attempts"]) for e in batches}
+    assert len(whole) == len({each["headrace.batch"] for each in batches})
     for span in whole:
         steps = [each for each in spans if each.parent_span_id == span.span_id]
         assert STEPS == [each.name for each in steps]
@@ -102,11 +102,25 @@ def test_a_job_is_told() -> None:
 
 
 def test_metrics_come_again() -> None:
-    """Metrics are sent each `otel.every_seconds`."""
+    """Metrics are sent each `otel.every_seconds`, each time as of then."""
     with collecting() as collector:
+
+        def times() -> list[int]:
+            metrics = [
+                metric
+                for request in list(collector.metrics)
+                for metric in request.resource_metrics[0].scope_metrics[0].metrics
+            ]
+            return [
+                metric.sum.data_points[0].time_unix_nano
+                for metric in metrics
+                if metric.name == "headrace_changes_total" and metric.sum.data_points
+            ]
+
         job = job_file(**{"otel.endpoint": collector.url, "otel.every_seconds": 0.1})
         with running(job):
-            until(lambda: len(collector.metrics) >= 3, "there were fewer than three")
+            until(lambda: len(times()) >= 3, "there were fewer than three")
+        assert sorted(set(times())) == times()
 
 
 @pytest.mark.parametrize("listens", [False, True], ids=["refuses", "is_silent"])
@@ -125,7 +139,7 @@ def test_an_endpoint_that_does_not_answer_harms_nothing(
         url = f"http://user:hidden@127.0.0.1:{server.getsockname()[1]}"
         job = job_file(**{"otel.endpoint": url, "otel.every_seconds": 0.1})
         with capture_logs() as logs, running(job):
-            until(lambda: told_of(logs), "nothing was said")
+            until(lambda: has_warned(logs), "nothing was said")
             until(lambda: out().count("\n") == CHANGES, "it was not delivered")
 
     events = [each["event"] for each in logs]
@@ -134,7 +148,7 @@ def test_an_endpoint_that_does_not_answer_harms_nothing(
     assert [] == [each for each in caplog.records if each.name.startswith("opentelemetry")]
 
 
-def told_of(logs: list[MutableMapping[str, Any]]) -> bool:
+def has_warned(logs: list[MutableMapping[str, Any]]) -> bool:
     """Say whether the warning is in *logs*."""
     return any(each["event"] == "otlp_not_sent" for each in list(logs))
 

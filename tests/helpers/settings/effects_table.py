@@ -62,7 +62,7 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "connector/obs/test_metrics.py::test_detail": {
         "connector.foundation.job_file:RuntimeConfig": "metrics_detail",
     },
-    "connector/obs/test_otlp.py::test_a_job_is_told": {
+    "connector/obs/test_otlp.py::test_a_job_is_traced": {
         "connector.foundation.job_file:RuntimeConfig": "otel_endpoint",
     },
     "connector/obs/test_otlp.py::test_metrics_come_again": {

@@ -139,6 +139,8 @@ def test_leases_are_renewed(driven: Driven, verb: str) -> None:
 
     with driven.running():
         until(lambda: len(beats()) == 2 and min(beats()) > 2, "they were never renewed")
+        assert 1 == len({split.worker for split in driven.status().splits} - {""})
+    assert driven.error is None
 
 
 def test_restart(driven: Driven) -> None:
@@ -150,6 +152,8 @@ def test_restart(driven: Driven) -> None:
         until(lambda: 2 == len(driven.queries), "the query never started again")
         driven.job.log(2, range(3, 6))
         until(driven.has(*range(6)), "it never continued")
+        assert 2 == len(driven.queries)
+    assert driven.error is None
 
 
 def test_a_source_that_is_created_while_it_runs(driven: Driven) -> None:
