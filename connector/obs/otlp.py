@@ -113,8 +113,8 @@ class OtlpSender:
         if not metrics:
             return True
         scope = points.ScopeMetrics(_SCOPE, metrics, "")
-        told = points.MetricsData([points.ResourceMetrics(self._resource, [scope], "")])
-        return self._metrics.export(told) is points.MetricExportResult.SUCCESS
+        whole = points.MetricsData([points.ResourceMetrics(self._resource, [scope], "")])
+        return self._metrics.export(whole) is points.MetricExportResult.SUCCESS
 
     def _spans_of(self, trace: BatchTrace) -> Iterator[ReadableSpan]:
         """Return the span of a batch, and below it those of its steps, one after the other."""
@@ -169,13 +169,13 @@ class OtlpSender:
         found: dict[str, tuple[Measure, list[_Point]]] = {}
         now_ns = self._clock.wall_ms() * _NS
         for each in measures:
-            _, told = found.setdefault(each.name, (each, []))
-            told += [
+            _, samples = found.setdefault(each.name, (each, []))
+            samples += [
                 self._point({"job": self._job, **labels}, value, now_ns)
                 for labels, value in each.samples
                 if value or not labels or each.kind is not Kind.COUNTER
             ]
-        return [points.Metric(m.name, m.doc, "", _data(m.kind, told)) for m, told in found.values()]
+        return [points.Metric(m.name, m.doc, "", _data(m.kind, each)) for m, each in found.values()]
 
     def _point(self, labels: dict[str, str], value: float | Timing, now_ns: int) -> "_Point":
         if not isinstance(value, Timing):
@@ -197,11 +197,11 @@ class OtlpSender:
 _Point = points.NumberDataPoint | points.HistogramDataPoint
 
 
-def _data(kind: Kind, told: Sequence[_Point]) -> points.Sum | points.Gauge | points.Histogram:
+def _data(kind: Kind, samples: Sequence[_Point]) -> points.Sum | points.Gauge | points.Histogram:
     if kind is Kind.HISTOGRAM:
-        timings = [each for each in told if isinstance(each, points.HistogramDataPoint)]
+        timings = [each for each in samples if isinstance(each, points.HistogramDataPoint)]
         return points.Histogram(timings, _CUMULATIVE)
-    numbers = [each for each in told if isinstance(each, points.NumberDataPoint)]
+    numbers = [each for each in samples if isinstance(each, points.NumberDataPoint)]
     if kind is Kind.COUNTER:
         return points.Sum(numbers, _CUMULATIVE, is_monotonic=True)
     return points.Gauge(numbers)

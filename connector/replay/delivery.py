@@ -247,7 +247,7 @@ def _outlet(shard: Shard, target: Target, run: str, attempt: int) -> Iterator[Ou
             run=run,
             attempt=attempt,
             suffix=target.suffix,
-            told=shard.selection.by_record,
+            with_facts=shard.selection.by_record,
         )
         with contextlib.closing(sending):
             yield sending

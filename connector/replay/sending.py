@@ -12,7 +12,7 @@ from typing import Final
 
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.replay.errors import DeliveryRefusedError
-from headrace.connector.replay.shards import encoded_changes, told_changes
+from headrace.connector.replay.shards import changes_with_facts, encoded_changes
 from headrace.connector.runtime.splits.ledger import dead_letter, miscount_of
 from headrace.connector.serde import Encoder
 from headrace.connector.stores import Loss
@@ -54,13 +54,13 @@ class Sending:
         run: str = "",
         attempt: int = 0,
         suffix: str = "",
-        told: bool = False,
+        with_facts: bool = False,
         lose: Callable[[Loss], None] = lambda _: None,
     ) -> None:
         """Open the sink; records get the headers of *run*, and their topics the *suffix*.
 
-        *told* asks for the facts of all records. *lose* takes the records that the sink refused
-        permanently.
+        *with_facts* asks for the facts of all records. *lose* takes the records that the sink
+        refused permanently.
         """
         self.refused: Counter[str] = Counter()  # Permanently, by table.
         self.notes: list[str] = []
@@ -68,7 +68,7 @@ class Sending:
         self._encoder = encoder
         self._suffix = suffix
         self._lose = lose
-        self._encode = told_changes if told else encoded_changes
+        self._encode = changes_with_facts if with_facts else encoded_changes
         self._mark: Headers = (
             ((RUN_HEADER, run.encode()), ("replay_attempt", b"%d" % attempt)) if run else ()
         )

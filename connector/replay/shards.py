@@ -268,15 +268,15 @@ def encoded_changes(encoder: Encoder, batch: Batch) -> EncodedRecords:
     )
 
 
-def told_changes(encoder: Encoder, batch: Batch) -> EncodedRecords:
+def changes_with_facts(encoder: Encoder, batch: Batch) -> EncodedRecords:
     """Return the same with the facts of each change, and its name if it has one.
 
     Transforms that depend on records lose them: then each change is encoded alone.
     """
     made = encoded_changes(encoder, batch)
-    told = made.facts
-    if told is not None and len(told.timestamps_us) == len(made):
-        first = next(iter(() if told.ids else batch.records()), None)
+    known = made.facts
+    if known is not None and len(known.timestamps_us) == len(made):
+        first = next(iter(() if known.ids else batch.records()), None)
         if first is None or "mutation" not in first.value:
             return made
     facts = FactColumns()

@@ -12,9 +12,9 @@ from headrace.plugins.metrics import families
 
 
 def serve(
-    state: Path, job_file: Path, host: Host, told: Callable[[str], None]
+    state: Path, job_file: Path, host: Host, show: Callable[[str], None]
 ) -> Callable[[], None]:
-    """Serve on a free port of this machine, and tell the address; return what ends that."""
+    """Serve on a free port of this machine, which *show* gets; return what ends that."""
     over = threading.Event()
 
     async def run() -> None:
@@ -26,7 +26,7 @@ def serve(
         )
         try:
             address = await server.start(Address("127.0.0.1", 0))
-            told(f"http://{address.host}:{address.port}/")
+            show(f"http://{address.host}:{address.port}/")
             await asyncio.get_running_loop().run_in_executor(None, over.wait)
         finally:
             await server.close()

@@ -31,10 +31,10 @@ from headrace.connector.replay.selection import Selection, names_of
 from headrace.connector.replay.shards import (
     Shard,
     batches,
+    changes_with_facts,
     encoded_changes,
     inside,
     opened,
-    told_changes,
 )
 from headrace.connector.serde import Encoder
 from headrace.connector.serde.decoding import prefixes_of
@@ -286,7 +286,7 @@ class LogSide:
                     announced = shaped(encoder, batch.schemas())
                     reader.learn(announced.values())
                     schemas |= announced
-                    self._take(told_changes(encoder, batch), side, reader)
+                    self._take(changes_with_facts(encoder, batch), side, reader)
                     books = batch.end.books() if batch.has_end else books
         except HeadraceError as error:
             return SideReport(problem=f"{error.code}: {error}")
@@ -313,9 +313,9 @@ class LogSide:
                 headers = encoded.headers[number]
                 stored = Stored(number, row.key, encoded.values[number], headers)
                 document = reader.document(stored) or {}
-                told = reader.row(document, stored)
+                message = reader.row(document, stored)
                 content = reader.content(document, row, headers)
-                side.add(row._replace(expires_s=told.expires_s, content=content))
+                side.add(row._replace(expires_s=message.expires_s, content=content))
 
 
 @dataclass(frozen=True, slots=True)

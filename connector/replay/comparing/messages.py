@@ -192,11 +192,11 @@ class MessageReader:
         schema = self._schemas.get(schema_id)
         fields = self._fields_of(document, schema_id)
         try:
-            told = document[fields.source] if fields.source else document
-            time_us, operation = told[fields.time], document[fields.operation]
+            holder = document[fields.source] if fields.source else document
+            time_us, operation = holder[fields.time], document[fields.operation]
             table = schema.table if schema is not None else _table_of(document)
             if fields.source:
-                is_read = told.get("snapshot") == "true"  # A deleted range has the same `op`.
+                is_read = holder.get("snapshot") == "true"  # A deleted range has the same `op`.
                 operation = _OPS["i" if is_read else operation]
             name = b""
             if fields.mutation and document.get(fields.mutation) is not None:
@@ -242,8 +242,8 @@ class MessageReader:
         else:
             columns = zip(rows, encoded.values, encoded.headers, strict=True)
             contents = [
-                self.content(self._decoder.value(Stored(0, None, value, told)) or {}, row, told)
-                for row, value, told in columns
+                self.content(self._decoder.value(Stored(0, None, value, own)) or {}, row, own)
+                for row, value, own in columns
             ]
         return [self._summed(*each) for each in zip(rows, contents, encoded.headers, strict=True)]
 

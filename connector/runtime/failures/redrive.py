@@ -126,8 +126,8 @@ def _delivered(writer: Writer, encoded: EncodedRecords, context: Context) -> str
     results: list[str] = []
 
     def settle(delivered: Collection[int], failures: Sequence[Failure] = ()) -> None:
-        told = [f"{failure.code}: {failure.message}" for failure in failures]
-        results.append("; ".join(told) or miscount_of(len(encoded), delivered, failures))
+        problems = [f"{failure.code}: {failure.message}" for failure in failures]
+        results.append("; ".join(problems) or miscount_of(len(encoded), delivered, failures))
 
     batch = RecordBatch("redrive", NumberPosition(0), 0, made=())
     writer.submit(Delivery(batch, encoded), settle)
