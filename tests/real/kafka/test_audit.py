@@ -104,12 +104,14 @@ def test_it_follows_a_topic(tmp_path: Path, bootstrap_servers: str) -> None:
 
 
 def abort(servers: str, topic: str, messages: Sequence[Message]) -> None:
-    """Send messages in a transaction that is aborted."""
+    """Send messages to their partitions again, in a transaction that is aborted."""
     producer = Producer({"bootstrap.servers": servers, "transactional.id": f"abort-{topic}"})
     producer.init_transactions(60)
     producer.begin_transaction()
     for each in messages:
-        producer.produce(topic, each.value(), each.key(), 0, headers=each.headers())
+        producer.produce(
+            topic, each.value(), each.key(), each.partition() or 0, headers=each.headers()
+        )
     assert 0 == producer.flush(60)
     producer.abort_transaction(60)
 
