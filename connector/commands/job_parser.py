@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from headrace.plugins import ConfigError, Problem
 from headrace.plugins.config.arguments import CommandParser
 
 SPARK: Final = "spark"
@@ -40,9 +41,27 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def runs_on_spark(given: argparse.Namespace) -> bool:
+    """Say whether Spark runs jobs. Raises ConfigError: an option of Spark is given without it."""
+    on_spark: bool = given.engine == SPARK
+    problems = [
+        Problem(name, f"is for Spark, found --engine {given.engine}", f"add --engine {SPARK}")
+        for name, value in (("--master", given.master), ("--batch-bytes", given.batch_bytes))
+        if value is not None and not on_spark
+    ]
+    if given.batch_bytes is not None and given.batch_bytes < 1:
+        problems.append(Problem("--batch-bytes", f"must be at least 1, found {given.batch_bytes}"))
+    if problems:
+        raise ConfigError(problems)
+    return on_spark
+
+
 def spark_arguments(given: argparse.Namespace) -> Sequence[str]:
-    """Return the arguments of `headrace run` that say the same as *given*, if Spark runs jobs."""
-    if given.engine != SPARK:
+    """Return the arguments of `headrace run` that say the same as *given*, if Spark runs jobs.
+
+    Raises ConfigError as `runs_on_spark`.
+    """
+    if not runs_on_spark(given):
         return ()
     master = () if given.master is None else ("--master", given.master)
     size = () if given.batch_bytes is None else ("--batch-bytes", str(given.batch_bytes))

@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from headrace.connector.commands.job_parser import SPARK, add_engine, job_parser
+from headrace.connector.commands.job_parser import add_engine, job_parser, runs_on_spark
 from headrace.connector.control.jobs import read_job
 from headrace.connector.foundation.states import Desired
 from headrace.connector.hosting.host import Host
@@ -48,7 +48,7 @@ class BooksDifferError(FatalError):
 def run_main(arguments: Sequence[str]) -> int:
     """Run a job until SIGTERM, or until all there is was taken. Returns the exit status."""
     given = _run_parser().parse_args(arguments)
-    if given.engine == SPARK:
+    if runs_on_spark(given):
         # Only here: a worker needs nothing of it.
         from headrace.connector.commands.bulk.spark_entry import stream_main  # noqa: PLC0415
 

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.connector.commands.run import run_host
 from headrace.connector.hosting.host import Engine, Host
-from headrace.connector.replay.errors import StreamFailedError, bad_option
+from headrace.connector.replay.errors import StreamFailedError
 from headrace.connector.replay.session import session
 from headrace.connector.replay.stream.checkpoint import Checkpoint
 from headrace.connector.replay.stream.stream_driver import StreamDriver
@@ -38,8 +38,6 @@ def main(given: argparse.Namespace) -> int:
         HeadraceError: by what stopped it.
 
     """
-    if given.batch_bytes is not None and given.batch_bytes < 1:
-        raise bad_option("--batch-bytes", f"must be at least 1, found {given.batch_bytes}")
     log = structlog.stdlib.get_logger()
     with _engine(given, log) as engine:
         host = Host(
