@@ -33,7 +33,10 @@ def job_file(notes: NoteCopy, job: str) -> Path:
         return notes.file
     path = _noted(Board(notes), job)
     if path is None:
-        hint = "start it: headrace run JOB.yaml"
+        hint = (
+            "start it: headrace run JOB.yaml, or headrace worker WORKER.yaml; "
+            "or give the worker's file in place of the state"
+        )
         raise NotAvailableError("table", f"job {job} has never run on this state", hint)
     return Path(path)
 

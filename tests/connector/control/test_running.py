@@ -96,6 +96,7 @@ def test_never_run(service: ControlService) -> None:
         run(service, f"SHOW LAG FOR DATA_SOURCE {TABLE}")
 
     assert "headrace run" in caught.value.hint
+    assert "worker's file in place of the state" in caught.value.hint
     assert "job j has never run on this state" == run(service, "SHOW LAG").rows[0][-1]
 
 
