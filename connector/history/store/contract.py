@@ -101,7 +101,7 @@ class HistoryStore(ABC):
         """Run the block, and write all of it at once behind the block, or nothing.
 
         No other process writes meanwhile. A writer of a *split* that *begins* does not wait for a
-        former one of this split.
+        former one of this split, and without a split for no other.
 
         Raises:
             HistoryBusyError: nothing was written: another writes, or it cannot be written now.
@@ -198,7 +198,7 @@ class HistoryStore(ABC):
         known = self.epochs()
         if known and known[-1].scopes == scopes:
             return  # Without a write: one that died may still be named as under way.
-        with self.writing():
+        with self.writing(begins=True):  # What is under way keeps what is not wanted any more.
             epochs = self.epochs()
             last = epochs[-1] if epochs else None
             if last is not None and last.scopes == scopes:

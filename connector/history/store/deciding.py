@@ -22,7 +22,8 @@ from headrace.plugins import Clock, FencedError
 from headrace.plugins.stores.key_values import Change, Entry, Key
 
 LOOK_SECONDS: Final = 0.02
-GIVE_UP_MS: Final = 30_000  # A commit takes less, or another one takes its place.
+PATIENCE_MS: Final = 3_000  # How long others wait for a commit at least,
+PATIENCE_MS_MAX: Final = 30_000  # and at most. One that was given up asks for longer.
 LEARN_MAX: Final = 5
 
 
@@ -37,6 +38,9 @@ class Deciding:
         self._key = Key(self._partition, HEAD)
         self._clock = clock
         self._mine = 0  # The last attempt of this connection: one that is named still has failed.
+        self._patience_ms = PATIENCE_MS  # What the next attempt asks of others.
+        self._began_ms = 0  # When that attempt did.
+        self._seen = (0, 0)  # The last attempt that was waited for, and since when.
 
     def exists(self) -> bool:
         """Say whether there is a history of this name."""
@@ -64,6 +68,8 @@ class Deciding:
     def begin(self, split: str, *, begins: bool, seconds: float) -> Snapshot:
         """Name an attempt in the head, and return the snapshot as of then; wait for others.
 
+        One that *begins* does not wait for a former one of its split, or without one for none.
+
         Raises:
             HistoryBusyError: another one was under way for so many *seconds*.
 
@@ -80,17 +86,18 @@ class Deciding:
             if pending is None or self._is_over(pending, split if begins else None, now_ms):
                 head.end_pending(now_ms)
                 head.attempts += 1
-                head.pending = Pending(head.attempts, split, now_ms)
+                head.pending = Pending(head.attempts, split, now_ms, self._patience_ms)
                 change = self._replacement(entry.stamp, {HEAD: pack(head)})
                 mine = change.stamp
-                self._mine = head.attempts
+                self._mine, self._began_ms = head.attempts, self._clock.monotonic_ms()
                 if self._values.change([change])[0]:
                     return self._begun(mine)
             if time.monotonic() >= until:
                 raise HistoryBusyError(
                     f"another process writes for more than {seconds} s",
                     place=self.place,
-                    hint=f"that of a process that died is given up {GIVE_UP_MS // 1000} s later",
+                    hint="that of a process that died is given up within "
+                    f"{PATIENCE_MS_MAX // 1000} s",
                 )
             if pending is not None:
                 pause.wait(LOOK_SECONDS)
@@ -134,6 +141,8 @@ class Deciding:
             applied = self._learnt(now.head.attempts)
         if not applied:
             raise self._replaced()
+        took_ms = self._clock.monotonic_ms() - self._began_ms
+        self._patience_ms = min(max(PATIENCE_MS, took_ms * 2), PATIENCE_MS_MAX)
 
     def give_up(self, attempt: int) -> None:
         """Take this process's attempt out of the head, if it can be reached."""
@@ -156,16 +165,28 @@ class Deciding:
             if head.pending is None or self._is_over(head.pending, None, now_ms):
                 head.end_pending(now_ms)
                 head.last = promised
-                self._values.change([self._replacement(entry.stamp, {HEAD: pack(head)})])
+                if self._values.change([self._replacement(entry.stamp, {HEAD: pack(head)})])[0]:
+                    return
             if time.monotonic() >= until:
                 raise HistoryBusyError("a commit is under way", place=self.place)
             if head.pending is not None:
                 pause.wait(LOOK_SECONDS)
 
     def _is_over(self, pending: Pending, begun: str | None, now_ms: int) -> bool:
-        """Say whether a commit that is under way will not end, or is not waited for."""
-        is_late = now_ms - pending.begun_ms > GIVE_UP_MS
-        return is_late or pending.split == begun or pending.attempt == self._mine
+        """Say whether a commit that is under way will not end, or is not waited for.
+
+        A process counts by its own clock how long it has waited; one that waits for the first time
+        compares clocks. To be wrong costs a commit that is repeated, which then has more time.
+        """
+        if pending.attempt == self._mine or begun in ("", pending.split):
+            return True
+        attempt, since_ms = self._seen
+        mono_ms = self._clock.monotonic_ms()
+        if attempt != pending.attempt:
+            since_ms = mono_ms
+            self._seen = pending.attempt, mono_ms
+        waited_ms = mono_ms - since_ms
+        return waited_ms > pending.patience_ms or now_ms - pending.begun_ms > PATIENCE_MS_MAX
 
     def _learnt(self, attempt: int) -> bool:
         """Say whether an attempt that was not answered was decided."""
@@ -190,6 +211,7 @@ class Deciding:
         return Change(partition=self._partition, expected={HEAD: stamp}, rows=rows)
 
     def _replaced(self) -> HistoryBusyError:
+        self._patience_ms = min(self._patience_ms * 2, PATIENCE_MS_MAX)
         return HistoryBusyError("another commit took its place", place=self.place)
 
     def _missing(self) -> HistoryMissingError:

@@ -26,11 +26,15 @@ SKEW_MS: Final = 3_600_000  # Clocks differ by less: rows of changes live so muc
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """The commit that is under way, of a split or of none, and when it started, by its clock."""
+    """The commit that is under way, of a split or of none, and when it started, by its clock.
+
+    `patience_ms` is how long others are to wait for it.
+    """
 
     attempt: int
     split: str
     begun_ms: int
+    patience_ms: int = 0
 
 
 class EpochRow(msgspec.Struct, frozen=True):

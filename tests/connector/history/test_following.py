@@ -12,6 +12,7 @@ from headrace.connector.history.following import WAIT_MS_MAX, Pace, poll, tail
 from headrace.connector.history.query import Event, Page, Query
 from headrace.connector.history.reading import History
 from headrace.connector.history.sink import HistoryWriter
+from headrace.connector.history.store import deciding
 from headrace.connector.history.store.places import opened
 from headrace.plugins.testing.doubles import DrivenClock
 from helpers.histories.failing import call_before_decision
@@ -226,8 +227,11 @@ def test_a_poller_of_an_idle_history_sees_what_expired(tmp_path: Path) -> None:
         assert [(1, False), (1, True)] == shown
 
 
-def test_a_poller_reads_on_while_a_commit_is_under_way(tmp_path: Path) -> None:
+def test_a_poller_reads_on_while_a_commit_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What expired cannot arrive before its end; a range behind it has it, once."""
+    monkeypatch.setattr(deciding, "PATIENCE_MS", deciding.PATIENCE_MS_MAX)  # It takes so long.
     kept = expiring(tmp_path)
     start_ms, history = kept.clock.wall_ms(), kept.history()
     other = opened(kept.sink.config.place, kept.clock)

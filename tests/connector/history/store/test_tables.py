@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from headrace.connector.history.errors import (
     HistoryTruncatedError,
 )
 from headrace.connector.history.query import Event, Query
+from headrace.connector.history.reading import History
 from headrace.connector.history.sink import HistoryWriter
 from headrace.connector.history.store import deciding, tables
 from headrace.connector.history.store.head import Snapshot
@@ -155,7 +157,7 @@ def test_a_commit_that_comes_late_counts_not(node: TablePlaces, tmp_path: Path) 
     first, second = kept.writer("a"), kept.writer("b")
 
     def overtake() -> None:
-        kept.clock.advance(deciding.GIVE_UP_MS + 1)
+        kept.clock.advance(deciding.PATIENCE_MS_MAX + 1)
         assert commit(second, 2)
 
     call_before_decision(first, overtake)
@@ -182,7 +184,7 @@ def test_a_commit_that_begins_late_counts_not(
 
     def overtaken() -> Snapshot:
         monkeypatch.setattr(decides, "load", load)
-        kept.clock.advance(deciding.GIVE_UP_MS + 1)
+        kept.clock.advance(deciding.PATIENCE_MS_MAX + 1)
         assert commit(second, 2)
         found: Snapshot = load()
         return found
@@ -245,6 +247,91 @@ def test_others_wait_for_a_commit_that_is_under_way(
     first.close()
     second.close()
     assert [1, 3] == totals(events(kept))
+
+
+def dies_in_a_commit(node: TablePlaces, writer: HistoryWriter) -> None:
+    """Have *writer* stop when all is written and nothing decided, as a kill would."""
+
+    def leave() -> None:
+        node.tables.refused_at, node.tables.is_away = 1, True
+
+    call_before_decision(writer, leave)
+    with pytest.raises(FencedError):
+        commit(writer, 1)
+    node.tables.refused_at, node.tables.is_away = 0, False
+
+
+def test_a_restart_with_other_options_does_not_wait_for_a_commit_that_died(
+    node: TablePlaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept changes at once: a commit that is under way would keep something else."""
+    monkeypatch.setattr(tables, "BUSY_SECONDS", 0.0)
+    dies_in_a_commit(node, made(tmp_path).writer())
+    again = made(tmp_path, include="change,latest")
+    writer = again.writer()
+    assert commit(writer, 2)
+    writer.close()
+    assert [2] == totals(events(again))
+
+
+def test_others_wait_for_a_commit_that_died_for_seconds(
+    node: TablePlaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their own clocks, from when they find it on: writers of other splits, and readers."""
+    monkeypatch.setattr(tables, "BUSY_SECONDS", 0.0)
+    monkeypatch.setattr(tables, "SETTLE_SECONDS", 0.0)
+    kept = made(tmp_path)
+    second = kept.writer("b")
+    history = kept.history()
+    dies_in_a_commit(node, kept.writer("a"))
+    kept.clock.advance(deciding.PATIENCE_MS * 2)
+    with pytest.raises(AbortedError, match="another process writes"):
+        commit(second, 2)
+    kept.clock.advance(deciding.PATIENCE_MS + 1)
+    assert commit(second, 2)
+    dies_in_a_commit(node, second)
+    kept.clock.advance(deciding.PATIENCE_MS + 1)
+    assert not settles(history, kept.clock.wall_ms())
+    kept.clock.advance(deciding.PATIENCE_MS + 1)
+    assert settles(history, kept.clock.wall_ms())
+    history.close()
+    assert [2] == totals(events(kept))
+
+
+def settles(history: History, until_ms: int) -> bool:
+    """Say whether nothing arrives before then any more."""
+    try:
+        history.file.settle(until_ms)
+    except HistoryBusyError:
+        return False
+    return True
+
+
+def test_a_commit_that_was_given_up_too_soon_gets_more_time(
+    node: TablePlaces, tmp_path: Path
+) -> None:
+    """Until it is decided: then others wait for twice as long as it took."""
+    del node
+    kept = made(tmp_path)
+    first, second = kept.writer("a"), kept.writer("b")
+    decides = first._file._deciding  # type: ignore[attr-defined]  # noqa: SLF001 (what decides)
+    asked: list[int] = []
+
+    def look() -> None:
+        asked.append(decides._head()[1].pending.patience_ms)  # noqa: SLF001 (what others see)
+        if len(asked) < 3:
+            kept.clock.advance(deciding.PATIENCE_MS_MAX + 1)
+            assert commit(second, 2)
+        elif len(asked) < 5:
+            kept.clock.advance(2_000)
+
+    call_before_decision(first, look)
+    for is_overtaken in (True, True, False, False, False):
+        with pytest.raises(AbortedError) if is_overtaken else nullcontext():
+            assert commit(first, 1)
+    assert [3_000, 6_000, 12_000, 4_000, 4_000] == asked
+    first.close()
+    second.close()
 
 
 def test_a_window_goes_when_all_of_it_is_old(node: TablePlaces, tmp_path: Path) -> None:
