@@ -70,6 +70,8 @@ class Head(msgspec.Struct, kw_only=True):
     also those that ended with nothing. The states of the commit `unapplied` may still be in plain
     rows only. What an attempt in `abandoned` wrote does not count; with it is the time, in ms,
     before which its changes arrived. `expiry_day` is the first that may have rows that are due.
+    `removing` is what is left of the keys of all histories, where states of this one that have
+    another name than `states` are being removed; None, if there are none.
     """
 
     table: str
@@ -91,6 +93,7 @@ class Head(msgspec.Struct, kw_only=True):
     pending: Pending | None = None
     unapplied: int = 0
     abandoned: list[tuple[int, int]] = []
+    removing: tuple[int, int] | None = None
 
     def end_pending(self, now_ms: int) -> None:
         """Give up the commit that is under way: what it wrote, or still writes, does not count."""

@@ -3,6 +3,7 @@
 A reader knows from elsewhere which of them count: see `tables`.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -73,6 +74,19 @@ _DROP_EXPIRY: Final = (
 _EXPIRIES: Final = (
     "SELECT at_s, key, row FROM history_expiries WHERE states = ? AND day = ? AND at_s <= ?"
 )
+
+
+_OF_STATES: Final = (("history_states", "key"), ("history_expiries", "day"))
+_SWEEP: Final = [
+    f"SELECT DISTINCT states, {part}, token(states, {part}) AS at FROM {table} "  # noqa: S608 (constants)
+    f"WHERE token(states, {part}) > ?"
+    for table, part in _OF_STATES
+]
+TOKEN_MIN: Final = -(1 << 63)
+ALL: Final = (0, TOKEN_MIN)
+SWEEP_ROWS: Final = 500
+Left = tuple[int, int]
+"""What `drop_states` has not looked at: the number of a table, and the token behind which."""
 
 
 class State(NamedTuple):
@@ -194,13 +208,25 @@ class HistoryRows:
         for row in rows:
             yield (row["key"], row["row"]), row["at_s"]
 
-    def drop_states(self, of: str) -> None:
-        """Remove all states of a history; it looks at the keys of all histories."""
-        for table, part in (("history_states", "key"), ("history_expiries", "day")):
-            found = self._session.rows(f"SELECT DISTINCT states, {part} FROM {table}")  # noqa: S608 (constants)
-            mine = [(r["states"], r[part]) for r in found if r["states"].startswith(of)]
-            drop = f"DELETE FROM {table} WHERE states = ? AND {part} = ?"  # noqa: S608 (likewise)
-            self._session.write([(drop, each) for each in mine])
+    def drop_states(self, of: str, *, but: str, left: Left) -> Left | None:
+        """Remove some states whose names begin with *of*, *but* one; return what is left then.
+
+        Looks at up to SWEEP_ROWS keys of all histories. None: all were looked at.
+        """
+        number, after = left
+        table, part = _OF_STATES[number]
+        (rows,) = self._session.streams(_SWEEP[number], [(after,)], SWEEP_ROWS)
+        found = list(itertools.islice(rows, SWEEP_ROWS))
+        mine = [(row["states"], row[part]) for row in found]
+        drop = f"DELETE FROM {table} WHERE states = ? AND {part} = ?"  # noqa: S608 (constants)
+        self._session.write([(drop, each) for each in mine if _is_named(each[0], of, but)])
+        if len(found) == SWEEP_ROWS:
+            return number, found[-1]["at"]
+        return (number + 1, TOKEN_MIN) if number + 1 < len(_OF_STATES) else None
+
+
+def _is_named(name: str, of: str, but: str) -> bool:
+    return name.startswith(of) and name != but
 
 
 def _expiry(of: str, name: Name, at_s: int) -> Sequence[object]:

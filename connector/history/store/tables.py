@@ -45,7 +45,15 @@ from headrace.connector.history.store.head import (
     window_ms_for,
 )
 from headrace.connector.history.store.journal import Journal
-from headrace.connector.history.store.rows import DAY_SECONDS, Expiry, HistoryRows, Part, State
+from headrace.connector.history.store.rows import (
+    ALL,
+    DAY_SECONDS,
+    Expiry,
+    HistoryRows,
+    Left,
+    Part,
+    State,
+)
 from headrace.connector.stores import StoreUnavailableError
 from headrace.connector.stores.cassandra.session import CassandraSession
 from headrace.connector.stores.cassandra.values import CassandraValues
@@ -158,7 +166,9 @@ class HistoryTables(HistoryStore):
             self._rows.drop_changes(
                 [Part(name, w, bucket) for w in now.windows for bucket in range(self.buckets)]
             )
-            self._rows.drop_states(f"{name}.")
+            left: Left | None = ALL
+            while left is not None:
+                left = self._rows.drop_states(f"{name}.", but="", left=left)
             gone = [self._schema_key(name, each) for each in now.head.schemas]
             for split, writer in now.writers.items():
                 gone += [_entry_key(name, split, row) for row in writer.entries.values()]
@@ -242,6 +252,11 @@ class HistoryTables(HistoryStore):
             work.plain |= self._journal.rows(head.name, work.attempt, work.states)
             head.unapplied = work.attempt
         self._values.put(work.plain)
+        if head.removing is not None:  # A little with each commit, from where the last one came to.
+            with contextlib.suppress(StoreUnavailableError):  # It is not needed for the commit.
+                head.removing = self._rows.drop_states(
+                    f"{head.name}.", but=head.states, left=head.removing
+                )
 
     def _document(self, change: Change) -> str:
         """Return a change as `cqlsh` shows it; no reader uses it."""
@@ -379,10 +394,12 @@ class HistoryTables(HistoryStore):
         now, work = self._writing()
         head = now.head
         row = EpochRow(epoch.since, sorted(epoch.scopes), epoch.states_since_us)
+        had_states = any(each.states_since_us is not None for each in head.epochs)
         head.epochs = [each for each in head.epochs if each.since != epoch.since] + [row]
         if not keeps_states:
             head.states = f"{head.name}.{work.attempt}"
             head.has_partitions, head.expiry_day = False, 0
+            head.removing = ALL if had_states else None
             work.states = {}
 
     def seed(self, states_since_us: int | None) -> Seed | None:

@@ -8,9 +8,10 @@ of its own loses to what was written with a later one. Rows live for ever.
 import re
 import struct
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import eq, ge, le, lt
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from helpers.servers.cql_node import (
     BIGINT,
@@ -65,11 +66,12 @@ _TABLES: Final = {
         {"states": TEXT, "day": INT, "at_s": BIGINT, **_NAME},
     ),
 }
-_USING: Final = {"TTL": INT, "TIMESTAMP": BIGINT}
+_USING: Final = {"TTL": INT, "TIMESTAMP": BIGINT, "token": BIGINT}
+_TOKEN: Final = re.compile(r"token\(\w+, \w+\)")
 _OF_TABLES: Final = re.compile(
     rf"(SELECT .* FROM|UPDATE|DELETE FROM|INSERT INTO) ({'|'.join(_TABLES)})\b"
 )
-_MARK: Final = re.compile(r"(\w+)(?: (=|>=|<=|<))? \?")
+_MARK: Final = re.compile(r"(\w+)(?: (=|>=|<=|<|>))? \?")
 _LISTED: Final = re.compile(r"INSERT INTO \w+ \((.*?)\)")
 _SELECTED: Final = re.compile(r"SELECT (DISTINCT )?(.*) FROM")
 _SIGNS: Final[Mapping[str, Callable[[bytes, bytes], bool]]] = {
@@ -98,6 +100,8 @@ class CqlTables:
             """Which of the next requests is refused; 0: none."""
             self.is_away = False
             """Whether all are refused from that one on."""
+            self.refuses = ""
+            """What a statement has that is refused; nothing: none is."""
             self.batch_max = 0
             """How many statements without conditions came at once, at most."""
             self.ttls: set[int] = set()
@@ -133,6 +137,8 @@ class CqlTables:
             return None
         with self._lock:
             self._refuse()
+            if self.refuses and self.refuses in statements[0][0]:
+                raise InvalidError("the node refuses it")
             if statements[0][0].startswith("SELECT"):
                 return self._select(*statements[0], page)
             if not any(" IF " in statement for statement, _ in statements):
@@ -159,13 +165,12 @@ class CqlTables:
 
     def _select(self, statement: str, values: Sequence[bytes | None], page: Asked) -> bytes:
         ((distinct, columns),) = _SELECTED.findall(statement)
-        names = columns.split(", ")
         table = _table(statement)
-        kinds = {name: table.types[name] for name in names}
         partitions = self._rows[_of(statement)]
         if distinct:
-            found = [dict(zip(table.partition, key, strict=True)) for key in partitions]
-            return rows(kinds, *([row[name] for name in names] for row in found))
+            return _keys_behind(table, partitions, values[0] or b"", page)
+        names = columns.split(", ")
+        kinds = {name: table.types[name] for name in names}
         asked = list(zip(_MARK.findall(statement), values, strict=True))
         partition, _ = _keys(statement, values)
         matching = [
@@ -226,6 +231,18 @@ class CqlTables:
             there.pop(name, None)  # An UPDATE to null makes no row.
 
 
+def _keys_behind(table: _Table, keys: Iterable[Values], after: bytes, page: Asked) -> bytes:
+    """Return the keys of partitions whose tokens are behind one, and these, in their order."""
+    begin = int.from_bytes(after, "big", signed=True)
+    found = sorted((crc32(repr(key).encode()), key) for key in keys)
+    shown = [[*key, struct.pack(">q", token)] for token, key in found if token > begin]
+    kinds = {name: table.types[name] for name in table.partition} | {"at": BIGINT}
+    first = int(page.state or b"0")
+    end = first + page.size
+    state = b"%d" % end if end < len(shown) else b""
+    return rows(kinds, *shown[first:end], state=state)
+
+
 def _of(statement: str) -> str:
     found = _OF_TABLES.match(statement)
     assert found, statement
@@ -239,7 +256,7 @@ def _table(statement: str) -> _Table:
 def _names(statement: str) -> Sequence[str]:
     """Return the columns of the question marks, in order; or TTL and TIMESTAMP."""
     listed = _LISTED.match(statement)
-    found = [name for name, _ in _MARK.findall(statement)]
+    found = [name for name, _ in _MARK.findall(_TOKEN.sub("token", statement))]
     return listed[1].split(", ") + found if listed else found
 
 

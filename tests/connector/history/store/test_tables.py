@@ -4,6 +4,7 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from headrace.connector.history.query import Event, Query
 from headrace.connector.history.reading import History
 from headrace.connector.history.sink import HistoryWriter
 from headrace.connector.history.store import deciding, tables
+from headrace.connector.history.store import rows as store_rows
 from headrace.connector.history.store.head import Snapshot
 from headrace.connector.history.store.places import opened, table_parts, whole_place
 from headrace.connector.history.store.rows import BATCH_BYTES, BATCH_ROWS
@@ -403,6 +405,68 @@ def test_nothing_is_left_of_a_history_that_is_purged(node: TablePlaces, tmp_path
     with pytest.raises(HistoryMissingError, match="no history of this name"):
         opened(kept.sink.config.place, kept.clock)
     assert [] == events(made(tmp_path))
+
+
+def of_rows(kept: Kept, count: int) -> None:
+    """Commit a change of each of so many rows, which expire a day later."""
+    writer = kept.writer()
+    later_s = kept.clock.wall_ms() // 1_000 + 86_400
+    rows = (
+        change(written_us=NOW_US, of=(n + 2, 0), expires=later_s, note="a") for n in range(count)
+    )
+    writer.submit(delivery(*rows), settled)
+    assert writer.commit({"head": b"1"}, FOREVER_MS)
+    writer.close()
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_states_that_are_no_longer_kept_are_removed_in_steps(
+    node: TablePlaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_kept: bool
+) -> None:
+    """Some with each commit, up to the last; a kill loses one step, and no newer state goes."""
+    monkeypatch.setattr(store_rows, "SWEEP_ROWS", 4)
+    (tmp_path / "other").mkdir()
+    of_rows(made(tmp_path / "other", ttl_events="true"), 3)
+    of_rows(made(tmp_path, ttl_events="true"), 20)
+    states = partial(node.tables.count, "history_states")
+    expiries = partial(node.tables.count, "history_expiries")
+    assert (23, 23) == (states(), expiries())
+    kept = made(tmp_path, include="change")
+    left = [states()]
+    if is_kept:  # States are new, while the old ones are there.
+        kept = made(tmp_path, ttl_events="true")
+        of_rows(kept, 2)
+        left.append(states() - 2)
+    newer = 2 if is_kept else 0
+    for number in range(20):
+        writer = kept.writer()
+        if number == 3:
+            dies_in_a_commit(node, writer)
+            writer = kept.writer()
+        assert commit(writer, number)
+        writer.close()
+        newer = min(newer + is_kept, 3)  # The row (1, 1) is new, and then there.
+        left.append(states() - newer)
+    assert sorted(left, reverse=True) == left
+    assert all(before - after <= 16 for before, after in itertools.pairwise(left))
+    assert 3 == left[-1]
+    assert 3 + 2 * is_kept == expiries()
+
+
+def test_what_cannot_be_removed_now_does_not_hold_up_a_commit(
+    node: TablePlaces, tmp_path: Path
+) -> None:
+    """It is removed with a later one."""
+    of_rows(made(tmp_path), 3)
+    node.tables.refuses = "DISTINCT"
+    kept = made(tmp_path, include="change")
+    writer = kept.writer()
+    assert commit(writer, 1)
+    node.tables.refuses = ""
+    left = node.tables.count("history_states")
+    assert commit(writer, 2)
+    assert (3, 0) == (left, node.tables.count("history_states"))
+    writer.close()
 
 
 def test_what_expires_no_more_is_not_noted_any_more(node: TablePlaces, tmp_path: Path) -> None:
