@@ -6,6 +6,7 @@ from contextlib import suppress
 from random import Random
 from time import process_time
 
+import cramjam
 import pytest
 
 from headrace.sources.cassandra.agreement.rules import Agreement
@@ -17,6 +18,8 @@ from headrace.sources.cassandra.state.chunks import (
     ROUND,
     Chunk,
     RecordChunks,
+    seal,
+    unseal,
 )
 from helpers.model.agreement_rules import everyone
 from helpers.settings.native_modules import is_compiled
@@ -24,6 +27,7 @@ from helpers.settings.native_modules import is_compiled
 RECORDS = "headrace.sources.cassandra.agreement.rules"
 WORDS = 10
 HEAD_BYTES_MAX = 64 * 1024
+SEALED_PREFIX_BYTES = 14
 
 
 def fill(agreement: Agreement, count: int, random: Random) -> list[tuple[int, int, int]]:
@@ -190,3 +194,17 @@ def test_rows_that_wait_for_a_commit_are_bounded() -> None:
     rows, stored = (sum(sizes) for sizes in zip(*chunks, strict=True))
     assert stored + 2 * slack_bytes < rows
     assert held < stored + slack_bytes
+
+
+@pytest.mark.parametrize("length", [0, 1, 255, 2_047, 2_048, 2_049])
+def test_any_zstd_reads_what_is_sealed_however_small(length: int) -> None:
+    """A small content is not compressed, and its frame is a zstd frame all the same."""
+    content = Random(length).randbytes(length)  # noqa: S311 (a test's dice)
+    sealed = seal(b"HRSC", content)
+    assert content == bytes(cramjam.zstd.decompress(sealed[SEALED_PREFIX_BYTES:]))
+    assert content == unseal(b"HRSC", sealed, "a test")
+    for place in range(len(sealed)):
+        spoilt = bytearray(sealed)
+        spoilt[place] ^= 1
+        with pytest.raises(StateError):
+            unseal(b"HRSC", bytes(spoilt), "a test")
