@@ -10,13 +10,19 @@ next commit folds anything: so images of a row follow each other without a step 
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
-from zlib import crc32
 
 import msgspec
 
 from headrace.connector.history import arrival
 from headrace.connector.history.config import TTL_EVENTS
-from headrace.connector.history.store.contract import GONE, LESS, PARTITION, HistoryStore, Name
+from headrace.connector.history.store.contract import (
+    GONE,
+    LESS,
+    PARTITION,
+    Columns,
+    HistoryStore,
+    Name,
+)
 from headrace.connector.rows.byte_folding import ByteFold
 from headrace.connector.rows.folding import State, TableView, columns_of, shown_columns
 from headrace.connector.rows.message_pack import BadStateError
@@ -97,7 +103,7 @@ class States:
 
     def look_up(self, names: Iterable[Name]) -> None:
         """Read the states of these rows, which `apply` and `partition` need."""
-        unknown = sorted({*names}.difference(self._known))  # In the order of the file.
+        unknown = list({*names}.difference(self._known))
         self._known.update(dict.fromkeys(unknown))
         for key, row, state in self._file.states(unknown):
             self._known[key, row] = state
@@ -173,19 +179,22 @@ class Expiries:
         keeps = PRE in file.epochs()[-1].scopes
         partitions = {key: state for key, _, state in file.states(_partitions(due))}
         first = arrival.next_after(file.last(), now_ms)
-        made: list[tuple[object, ...]] = []
+        made = Columns()
         next_ones: dict[Name, int] = {}
         for key, row, content, at_s in due:
             around = None if row == PARTITION else partitions.get(key)
             before, after = (_shown(view, row, (content, around), s) for s in (at_s - 1, at_s))
             if before != after:
-                operation = GONE if after is None else LESS
-                head = first + len(made), crc32(key) % file.buckets, schema, operation
-                name = bytearray(key), bytearray(row), b""
-                found = (bytearray(packed((content, around))),) if keeps else ()
-                made.append((*head, at_s * 1_000_000, *name, *found))
+                made.schemas.append(schema)
+                made.operations.append(GONE if after is None else LESS)
+                made.written_us.append(at_s * 1_000_000)
+                made.keys.append(key)
+                made.rows.append(row)
+                made.changes.append(b"")
+                if keeps:
+                    made.befores.append(packed((content, around)))
             next_ones[key, row] = next_expiry(content, at_s)
-        file.append(made, has_before=keeps)
+        file.append(first, made)
         file.set_expiries(next_ones)
         if made:
             file.set_last(first + len(made) - 1)

@@ -3,11 +3,10 @@
 Each split is written exactly once: its changes and its position are one commit of the store.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, count, repeat
+from itertools import chain
 from typing import Any, Final, cast
-from zlib import crc32
 
 from headrace import plugins
 from headrace.connector.history import arrival
@@ -26,7 +25,7 @@ from headrace.connector.history.images import (
     state_of,
 )
 from headrace.connector.history.seeding import RowWriter, seed_now
-from headrace.connector.history.store.contract import PARTITION, HistoryStore, Name
+from headrace.connector.history.store.contract import PARTITION, Columns, HistoryStore, Name
 from headrace.connector.history.store.places import made, opened
 from headrace.connector.rows.byte_folding import ByteFold
 from headrace.connector.rows.folding import TableView, row_of
@@ -41,6 +40,7 @@ _DELETE: Final = OPERATIONS.index(plugins.Operation.DELETE)
 _PARTITION: Final = OPERATIONS.index(plugins.Operation.DELETE_PARTITION)
 _WIDE: Final = frozenset(map(OPERATIONS.index, WIDE))
 _ALL: Final = range(len(OPERATIONS))
+_WRITTEN_MAX: Final = 4_096  # Changes that are given to the store together, or a batch more.
 
 
 class HistorySink(plugins.Sink):
@@ -114,9 +114,6 @@ class HistorySink(plugins.Sink):
         )
 
 
-_Row = tuple[Any, ...]  # Any: numbers and bytes, a value for each column.
-
-
 @dataclass(frozen=True, slots=True)
 class _Shape:
     """What a schema says of changes; `number` is its number in the file.
@@ -129,6 +126,31 @@ class _Shape:
     fold: ByteFold
     view: TableView
     operations: Sequence[int]
+
+
+class _Log:
+    """Writes the changes of one commit into a store, many at once."""
+
+    def __init__(self, file: HistoryStore, begin: int) -> None:
+        """Write changes that arrive from *begin* on; the caller appends them to `columns`."""
+        self._file = file
+        self._first = begin
+        self.columns = Columns()
+
+    @property
+    def end(self) -> int:
+        """Return the first arrival that no change has yet."""
+        return self._first + len(self.columns)
+
+    def write_much(self) -> None:
+        """Write what there is if that is much, which bounds what is in memory twice."""
+        if len(self.columns) >= _WRITTEN_MAX:
+            self.write()
+
+    def write(self) -> None:
+        """Write what there is."""
+        self._file.append(self._first, self.columns)
+        self._first, self.columns = self.end, Columns()
 
 
 class _NoWriter(plugins.Writer):
@@ -255,30 +277,28 @@ class HistoryWriter(plugins.TransactionalWriter):
     def _append(self) -> None:
         now_ms = self._clock.wall_ms()
         settled_s = self._expiries.settle(now_ms)
-        first = end = arrival.next_after(self._file.last(), now_ms)
+        begin = arrival.next_after(self._file.last(), now_ms)
+        log = _Log(self._file, begin)
         if self._keeps_states:
-            end += self._append_with_states(first, settled_s)
+            self._append_with_states(log, settled_s)
         else:
             for encoded in self._submitted:
-                self._append_plain(encoded, end)
-                end += len(encoded)
-        if end > first:
-            self._file.set_last(end - 1)
-        self._file.retain(self._retention_ms, now_ms, end - first)
+                self._append_plain(log, encoded)
+        log.write()
+        if log.end > begin:
+            self._file.set_last(log.end - 1)
+        self._file.retain(self._retention_ms, now_ms, log.end - begin)
 
-    def _append_with_states(self, first: int, settled_s: int | None) -> int:
-        """Append all changes, from the arrival *first* on, with the states that they find."""
+    def _append_with_states(self, log: "_Log", settled_s: int | None) -> None:
+        """Append all changes with the states that they find."""
         states = States(self._file, settled_s)
         names = [self._names(encoded) for encoded in self._submitted]
         states.look_up(chain.from_iterable(names))
         if self._file.has_partitions():
             states.look_up((key, PARTITION) for each in names for key, _ in each)
-        numbers = count(first)
         for encoded, mine in zip(self._submitted, names, strict=True):
-            rows = self._with_states(encoded, mine, states, numbers)
-            self._file.append(rows, has_before=self._keeps_before)
+            self._with_states(log, encoded, mine, states)
         states.save()
-        return next(numbers) - first
 
     def _names(self, encoded: plugins.EncodedRecords) -> list[Name]:
         """Return what each change is about."""
@@ -291,55 +311,69 @@ class HistoryWriter(plugins.TransactionalWriter):
             names.append((given or b"", fold.row()))
         return names
 
-    def _append_plain(self, encoded: plugins.EncodedRecords, first: int) -> None:
-        """Append changes without images, from the arrival *first* on. Hot: no Python for each."""
-        numbers: Iterable[int]
+    def _append_plain(self, log: "_Log", encoded: plugins.EncodedRecords) -> None:
+        """Append changes without images. Hot: no Python for each."""
         if len({*map(id, encoded.headers)}) == 1:
             shape = self._shape(encoded.headers[0])
-            numbers = repeat(shape.number)
+            schemas = [shape.number] * len(encoded)
         else:
             shapes = [self._shape(headers) for headers in encoded.headers]
-            shape, numbers = shapes[0], [each.number for each in shapes]
+            shape, schemas = shapes[0], [each.number for each in shapes]
+        operations, written_us = _facts(encoded)
+        columns = log.columns
+        columns.schemas += schemas
+        # Those of all schemas of a table.
+        columns.operations += map(shape.operations.__getitem__, operations)
+        columns.written_us += written_us
         keys = encoded.keys
-        whole = cast("Sequence[bytes]", [k or b"" for k in keys] if None in keys else keys)
-        operations, times = _facts(encoded)
-        rows = zip(
-            count(first),
-            map(crc32, whole),
-            numbers,
-            map(shape.operations.__getitem__, operations),  # Those of all schemas of a table.
-            times,
-            map(bytearray, whole),
-            map(bytearray, encoded.values),
-            strict=False,
-        )
-        self._file.append_plain(rows)
+        columns.keys += cast("Sequence[bytes]", [k or b"" for k in keys] if None in keys else keys)
+        columns.changes += encoded.values
+        log.write_much()
 
     def _with_states(
         self,
+        log: "_Log",
         encoded: plugins.EncodedRecords,
         names: Sequence[Name],
         states: States,
-        numbers: Iterator[int],
-    ) -> Iterator[_Row]:
-        """Yield rows with the states that they find, which they change. Hot."""
-        buckets, expands, keeps = self._file.buckets, self._expands, self._keeps_before
+    ) -> None:
+        """Append changes with the states that they find, which they change. Hot."""
+        keeps, expands = self._keeps_before, self._expands
+        columns = log.columns
         shape = of = None
         for name, content, headers in zip(names, encoded.values, encoded.headers, strict=True):
             if shape is None or headers is not of:
                 shape, of = self._shape(headers), headers
-            fold, (key, row) = shape.fold, name
+            fold = shape.fold
             fold.read(content)
             operation = shape.operations[fold.operation]
             found = states.apply(name, fold)
-            head = crc32(key) % buckets, shape.number, operation, fold.written_us
-            made: _Row = next(numbers), *head, bytearray(key), bytearray(row), bytearray(content)
-            yield (*made, bytearray(packed(found))) if keeps else made
+            columns.schemas.append(shape.number)
+            columns.operations.append(operation)
+            columns.written_us.append(fold.written_us)
+            columns.keys.append(name[0])
+            columns.rows.append(name[1])
+            columns.changes.append(content)
+            if keeps:
+                columns.befores.append(packed(found))
             if expands and operation in _WIDE:
-                for removed, state in _removed(shape, states, key, found[0], content):
-                    parts = map(bytearray, (key, removed, content))
-                    made = next(numbers), *head[:2], _DELETE, head[3], *parts
-                    yield (*made, bytearray(packed((state, found[0])))) if keeps else made
+                self._expand(columns, shape, states, found[0])
+        log.write_much()
+
+    def _expand(
+        self, columns: Columns, shape: _Shape, states: States, before: bytes | None
+    ) -> None:
+        """Append the deletion of each row that the last change removed."""
+        key, content, written_us = columns.keys[-1], columns.changes[-1], columns.written_us[-1]
+        for removed, state in _removed(shape, states, key, before, content):
+            columns.schemas.append(shape.number)
+            columns.operations.append(_DELETE)
+            columns.written_us.append(written_us)
+            columns.keys.append(key)
+            columns.rows.append(removed)
+            columns.changes.append(content)
+            if self._keeps_before:
+                columns.befores.append(packed((state, before)))
 
     def _shape(self, headers: plugins.Headers) -> _Shape:
         known = self._shapes.get(headers)

@@ -5,9 +5,10 @@ arrivals while it writes, so what a reader has seen is never preceded by what co
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from headrace.connector.history import arrival
 from headrace.connector.rows.folding import NEVER
@@ -60,6 +61,26 @@ class Change(NamedTuple):
     row: bytes
     change: bytes
     before: bytes | None
+
+
+@dataclass(slots=True)
+class Columns:
+    """Changes that arrive one behind the other: of each field of a `Change` all values.
+
+    A key without bytes is b"". `rows` or `befores` are empty if all changes are without them.
+    """
+
+    schemas: list[int] = field(default_factory=list)
+    operations: list[int] = field(default_factory=list)
+    written_us: list[int] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)
+    rows: list[bytes] = field(default_factory=list)
+    changes: list[bytes] = field(default_factory=list)
+    befores: list[bytes] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        """Return the number of changes."""
+        return len(self.changes)
 
 
 class Range(NamedTuple):
@@ -235,12 +256,8 @@ class HistoryStore(ABC):
         """Replace some of a split's entries; None removes one. Within `writing`."""
 
     @abstractmethod
-    def append(self, changes: Iterable[Sequence[Any]], *, has_before: bool) -> None:
-        """Append changes, each the fields of a `Change`, perhaps without `before`, in `writing`."""
-
-    @abstractmethod
-    def append_plain(self, changes: Iterable[Sequence[Any]]) -> None:
-        """Append changes without `row` and `before`; for `bucket`, each has a hash. As `append`."""
+    def append(self, first: int, columns: Columns) -> None:
+        """Append changes that arrive from *first* on, one behind the other, within `writing`."""
 
     @abstractmethod
     def changes(

@@ -9,8 +9,11 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, starmap
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+from zlib import crc32
 
 import msgspec
 
@@ -20,21 +23,24 @@ from headrace.connector.history.errors import (
     HistoryFileError,
     HistoryMissingError,
 )
+from headrace.connector.history.store import key_runs
+from headrace.connector.history.store.blocks import BlockReader, blocks_of
 from headrace.connector.history.store.contract import (
-    GONE,
     PARTITION,
     Change,
+    Columns,
     Epoch,
     HistoryStore,
     Name,
     Range,
     Seed,
 )
+from headrace.connector.history.store.key_runs import KeyRuns, entries_of
 from headrace.connector.stores.sqlite.place import remote_file_system
 from headrace.plugins import HeadraceError, Origin, RecordSchema
 
 APPLICATION_ID: Final = 0x68646869  # "hdhi"
-VERSION: Final = 4
+VERSION: Final = 5
 BUSY_TIMEOUT_MS: Final = 5_000
 SETTLE_TIMEOUT_MS: Final = 250
 LOOK_UP_MAX: Final = 500  # States that one statement reads.
@@ -44,9 +50,9 @@ _PRIMARY: Final = 0xFF  # Of an extended error code.
 _BUSY: Final = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
 
 # A partition's own state has the row x''. New states are appended, and only their index is in the
-# order of keys: one commit writes fewer pages. `before` is what `images.packed` packs. `expires` is
-# when a state loses a value next, in seconds, for `images.Expiries`; or 0.
-_TABLES: Final = """
+# order of hashes: one commit writes fewer pages. `expires` is when a state loses a value next, in
+# seconds, for `images.Expiries`; or 0.
+_TABLES: Final = f"""
 CREATE TABLE about (
     one INTEGER PRIMARY KEY CHECK (one = 1), table_name TEXT NOT NULL, buckets INTEGER NOT NULL,
     last INTEGER NOT NULL, floor INTEGER NOT NULL, removed INTEGER NOT NULL, origin TEXT NOT NULL,
@@ -59,17 +65,15 @@ CREATE TABLE schemas (
     number INTEGER PRIMARY KEY, schema_id BLOB NOT NULL UNIQUE, table_name TEXT NOT NULL,
     text TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL
 ) STRICT;
-CREATE TABLE changes (
-    arrival INTEGER PRIMARY KEY, bucket INTEGER NOT NULL, schema INTEGER NOT NULL,
-    operation INTEGER NOT NULL, written_us INTEGER NOT NULL, key BLOB NOT NULL, row BLOB NOT NULL,
-    change BLOB NOT NULL, before BLOB
+CREATE TABLE blocks (
+    number INTEGER PRIMARY KEY, first INTEGER NOT NULL, count INTEGER NOT NULL,
+    written INTEGER NOT NULL, size_bytes INTEGER NOT NULL, content BLOB NOT NULL
 ) STRICT;
-CREATE INDEX changes_of_key ON changes (key);
-CREATE TABLE states (
-    number INTEGER PRIMARY KEY, key BLOB NOT NULL, row BLOB NOT NULL, state BLOB NOT NULL,
-    expires INTEGER NOT NULL
+CREATE UNIQUE INDEX blocks_by_arrival ON blocks (first);{key_runs.TABLES}CREATE TABLE states (
+    number INTEGER PRIMARY KEY, name INTEGER NOT NULL, key BLOB NOT NULL, row BLOB NOT NULL,
+    state BLOB NOT NULL, expires INTEGER NOT NULL
 ) STRICT;
-CREATE UNIQUE INDEX states_of_row ON states (key, row);
+CREATE INDEX states_of_row ON states (name);
 CREATE INDEX states_by_expiry ON states (expires) WHERE expires > 0;
 CREATE TABLE seeds (
     states_since_us INTEGER PRIMARY KEY, run TEXT NOT NULL, begun_us INTEGER NOT NULL,
@@ -82,9 +86,9 @@ CREATE TABLE entries (
 """
 
 REMOVED_PER_CHANGE: Final = 4  # Retention removes up to this many for each that is appended,
-REMOVED_MIN: Final = 1_000  # or this many.
-_COLUMNS: Final = ", ".join(Change._fields)
-_MARKS: Final = ", ".join("?" * (len(Change._fields) - 1))
+REMOVED_MIN: Final = 1_000  # or this many, and then whole blocks.
+_ROW_BITS: Final = 31
+_LATER: Final = 1 << 62
 
 
 class HistoryFile(HistoryStore):
@@ -97,6 +101,7 @@ class HistoryFile(HistoryStore):
         self.run = connection.execute
         self.run_many = connection.executemany
         self._connection = connection
+        self._keys = KeyRuns(self)
         self._numbers: dict[Name, int] = {}  # Of states that the transaction has read.
         self.table, self.buckets = self.run("SELECT table_name, buckets FROM about").fetchone()
 
@@ -213,15 +218,17 @@ class HistoryFile(HistoryStore):
 
     def size_behind(self, behind: int) -> int:
         """See `HistoryStore.size_behind`."""
-        found = self.run("SELECT sum(length(change)) FROM changes WHERE arrival > ?", (behind,))
-        return int(found.fetchone()[0] or 0)
+        found = self.run("SELECT sum(size_bytes) FROM blocks WHERE first > ?", (behind,))
+        size_bytes = int(found.fetchone()[0] or 0)
+        begun = self._blocks(Range(behind, behind + 1))  # It may have changes behind that, too.
+        return size_bytes + sum(each.bytes_behind(behind) for each in begun)
 
     def extent(self) -> tuple[int, int, int]:
         """See `HistoryStore.extent`."""
         first, last, count = self.run(
-            "SELECT min(arrival), max(arrival), count(*) FROM changes"
+            "SELECT min(first), max(first + count - 1), sum(count) FROM blocks"
         ).fetchone()
-        return first or 0, last or 0, count
+        return first or 0, last or 0, count or 0
 
     def set_last(self, last: int) -> None:
         """See `HistoryStore.set_last`."""
@@ -298,60 +305,98 @@ class HistoryFile(HistoryStore):
         self.run_many("DELETE FROM entries WHERE split = ? AND name = ?", gone)
         self.run_many("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", new)
 
-    def append(self, changes: Iterable[Sequence[Any]], *, has_before: bool) -> None:
-        """See `HistoryStore.append`."""
-        before = "?" if has_before else "NULL"  # To bind None takes a µs, too.
-        self.run_many(f"INSERT INTO changes VALUES ({_MARKS}, {before})", changes)  # noqa: S608 (marks)
+    def append(self, first: int, columns: Columns) -> None:
+        """See `HistoryStore.append`: the content of blocks, and where keys are in them."""
+        if not columns:
+            return
+        begin = number = self._last_block() + 1
+        rows, entries = [], []
+        for block, hashes in blocks_of(first, columns):
+            rows.append((number, *block))
+            entries += entries_of(hashes, number)
+            number += 1
+        self.run_many("INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?)", rows)
+        self._keys.append(entries, begin, number - 1)
 
-    def append_plain(self, changes: Iterable[Sequence[Any]]) -> None:
-        """See `HistoryStore.append_plain`."""
-        self.run_many(
-            f"INSERT INTO changes VALUES (?, ? % {self.buckets}, ?, ?, ?, ?, x'', ?, NULL)",  # noqa: S608 (a number)
-            changes,
-        )
+    def _last_block(self, end: int = _LATER) -> int:
+        """Return the number of the last block that begins before *end*; 0, if none does."""
+        text = "SELECT number FROM blocks WHERE first < ? ORDER BY first DESC LIMIT 1"
+        return next((int(number) for (number,) in self.run(text, (end,))), 0)
 
     def changes(
         self, wanted: Range, *, descending: bool = False, count_max: int = -1
     ) -> Iterator[Change]:
         """See `HistoryStore.changes`."""
-        which, values = _conditions(wanted)
-        order = "DESC" if descending else "ASC"
-        text = f"SELECT {_COLUMNS} FROM {which} ORDER BY arrival {order} LIMIT ?"  # noqa: S608 (all parts are ours)
-        return map(Change._make, self.run(text, (*values, count_max)))
+        found = chain.from_iterable(
+            each.changes(wanted, descending=descending)
+            for each in self._blocks(wanted, descending=descending)
+        )
+        return islice(found, None if count_max < 0 else count_max)
 
     def count(self, wanted: Range) -> int:
         """See `HistoryStore.count`."""
-        which, values = _conditions(wanted)
-        return int(self.run(f"SELECT count(*) FROM {which}", values).fetchone()[0])  # noqa: S608 (likewise)
+        return sum(map(len, self._arrivals(wanted)))
 
     def cuts(self, wanted: Range, size: int) -> list[int]:
         """See `HistoryStore.cuts`."""
-        which, values = _conditions(wanted)
-        numbered = f"SELECT arrival, row_number() OVER (ORDER BY arrival) AS number FROM {which}"  # noqa: S608 (likewise)
-        text = f"SELECT arrival FROM ({numbered}) WHERE number > 1 AND number % ? = 1 % ?"  # noqa: S608 (likewise)
-        return [cut for (cut,) in self.run(text, (*values, size, size))]
+        found: list[int] = []
+        passed = 0
+        for arrivals in self._arrivals(wanted):
+            found += arrivals[-passed % size :: size]
+            passed += len(arrivals)
+        return found[1:]
+
+    def _arrivals(self, wanted: Range) -> Iterator[Sequence[int]]:
+        """Yield the arrivals of the changes of each block that are wanted."""
+        if wanted != Range(wanted.begin, wanted.end):
+            for block in self._blocks(wanted):
+                yield block.arrivals(wanted)
+            return
+        text = "SELECT first, count FROM blocks WHERE number >= ? AND number <= ? ORDER BY number"
+        for first, count in self.run(text, self._numbers_of(wanted)):
+            yield range(max(first, wanted.begin), min(first + count, wanted.end))
+
+    def _blocks(self, wanted: Range, *, descending: bool = False) -> Iterator[BlockReader]:
+        """Yield the blocks that may have changes which are wanted."""
+        order = "DESC" if descending else "ASC"
+        first, last = self._numbers_of(wanted)
+        text = "SELECT first, count, content FROM blocks WHERE "
+        found: Iterable[tuple[int, int, bytes]]
+        if wanted.key is None:
+            text += f"number >= ? AND number <= ? ORDER BY number {order}"
+            found = self.run(text, (first, last))
+        else:
+            numbers = self._keys.blocks(wanted.key, first, last, descending=descending)
+            found = chain.from_iterable(self.run(f"{text} number = ?", (n,)) for n in numbers)
+        for first, count, content in found:
+            yield BlockReader(first, count, content, self.buckets)
+
+    def _numbers_of(self, wanted: Range) -> tuple[int, int]:
+        """Return the numbers of the first and the last block of a range."""
+        return self._last_block(wanted.begin + 1), self._last_block(wanted.end)
 
     def states(self, names: Sequence[Name]) -> Iterator[tuple[bytes, bytes, bytes]]:
         """See `HistoryStore.states`."""
-        for begin in range(0, len(names), LOOK_UP_MAX):
-            part = names[begin : begin + LOOK_UP_MAX]
-            marks = ", ".join(["(?, ?)"] * len(part))
-            for number, key, row, state in self.run(
-                f"WITH wanted (of, name) AS (VALUES {marks}) SELECT number, key, row, state "  # noqa: S608 (marks)
-                "FROM wanted CROSS JOIN states ON key = of AND row = name",
-                [bytearray(each) for name in part for each in name],
-            ):
-                self._numbers[key, row] = number
-                yield key, row, state
+        hashes, wanted = sorted({*starmap(_name, names)}), frozenset(names)
+        for begin in range(0, len(hashes), LOOK_UP_MAX):
+            part = hashes[begin : begin + LOOK_UP_MAX]
+            marks = ", ".join("?" * len(part))
+            text = f"SELECT number, key, row, state FROM states WHERE name IN ({marks})"  # noqa: S608 (marks)
+            for number, key, row, state in self.run(text, part):
+                if (key, row) in wanted:
+                    self._numbers[key, row] = number
+                    yield key, row, state
 
     def states_of(self, key: bytes) -> list[tuple[bytes, bytes]]:
         """See `HistoryStore.states_of`."""
-        return self.run("SELECT row, state FROM states WHERE key = ?", (key,)).fetchall()
+        first = crc32(key) << _ROW_BITS
+        text = "SELECT row, state FROM states WHERE name >= ? AND name < ? AND key = ?"
+        return self.run(text, (first, first + (1 << _ROW_BITS), key)).fetchall()
 
     def keep_states(self, states: Mapping[Name, bytes], expiries: Mapping[Name, int]) -> None:
         """See `HistoryStore.keep_states`."""
         numbers = self._numbers
-        new = sorted(states.keys() - numbers.keys())  # In the order of the index.
+        new = states.keys() - numbers.keys()
         if any(row == PARTITION for _, row in new):
             self.run("UPDATE about SET has_partitions = 1")
         self.run_many(
@@ -362,12 +407,13 @@ class HistoryFile(HistoryStore):
                 if n in states
             ),
         )
+        rows = [
+            (_name(*n), bytearray(n[0]), bytearray(n[1]), bytearray(states[n]), expiries.get(n, 0))
+            for n in new
+        ]
+        rows.sort(key=itemgetter(0))  # In the order of the index.
         self.run_many(
-            "INSERT INTO states (key, row, state, expires) VALUES (?, ?, ?, ?)",
-            (
-                (bytearray(n[0]), bytearray(n[1]), bytearray(states[n]), expiries.get(n, 0))
-                for n in new
-            ),
+            "INSERT INTO states (name, key, row, state, expires) VALUES (?, ?, ?, ?, ?)", rows
         )
 
     def due(self, until_s: int, count_max: int) -> list[tuple[bytes, bytes, bytes, int]]:
@@ -408,39 +454,28 @@ class HistoryFile(HistoryStore):
         """Remove some of the changes, more than were appended. See `HistoryStore.retain`."""
         first = arrival.first_of(max(0, now_ms - retention_ms))
         count_max = max(REMOVED_MIN, REMOVED_PER_CHANGE * appended)
-        oldest = self.run("SELECT min(arrival) FROM changes").fetchone()[0]
+        oldest = self.run("SELECT min(first) FROM blocks").fetchone()[0]
         if oldest is None or oldest >= first:
             return
-        found = self.run(
-            "SELECT arrival, operation FROM changes WHERE arrival < ? ORDER BY arrival LIMIT ?",
-            (first, count_max),
-        ).fetchall()
-        # A source, which leaves out what expired, has not passed such an event.
-        written = max((each for each, operation in found if operation < GONE), default=0)
-        self.run(
-            "UPDATE about SET floor = max(floor, ?), removed = max(removed, ?)", (first, written)
-        )
-        self.run("DELETE FROM changes WHERE arrival <= ?", (found[-1][0],))
+        self.run("UPDATE about SET floor = max(floor, ?)", (first,))
+        text = "SELECT number, first + count, count, written FROM blocks ORDER BY number LIMIT ?"
+        end = written = count = 0
+        for number, behind, of_block, of_written in self.run(text, (count_max,)):
+            count += of_block
+            if behind > first or (end and count > count_max):
+                break
+            end = number + 1
+            # A source, which leaves out what expired, has not passed such an event.
+            written = max(written, of_written)
+        if end:
+            self.run("UPDATE about SET removed = max(removed, ?)", (written,))
+            self.run("DELETE FROM blocks WHERE number < ?", (end,))
+            self._keys.forget(end)
 
 
-def _conditions(wanted: Range) -> tuple[str, list[int | bytes]]:
-    """Return which rows of the file are wanted, and the values of conditions."""
-    conditions = ["arrival >= ?", "arrival < ?"]
-    values: list[int | bytes] = [wanted.begin, wanted.end]
-    for column, numbers in (("bucket", wanted.buckets), ("operation", wanted.operations)):
-        if numbers:
-            conditions.append(f"{column} IN ({', '.join('?' * len(numbers))})")
-            values += sorted(numbers)
-    for sign, bound in ((">=", wanted.written_from_us), ("<", wanted.written_to_us)):
-        if bound is not None:
-            conditions.append(f"written_us {sign} ?")
-            values.append(bound)
-    by_key = ""
-    if wanted.key is not None:
-        by_key = " INDEXED BY changes_of_key"
-        conditions.append("key = ?")
-        values.append(wanted.key)
-    return f"changes{by_key} WHERE {' AND '.join(conditions)}", values
+def _name(key: bytes, row: bytes) -> int:
+    """Return the number by which the states of a row are found, with few others."""
+    return crc32(key) << _ROW_BITS | crc32(row) >> 1
 
 
 def _make(path: Path, table: str, buckets: int) -> None:

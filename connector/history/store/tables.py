@@ -10,9 +10,9 @@ import heapq
 import itertools
 import json
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 import msgspec
@@ -26,6 +26,7 @@ from headrace.connector.history.store.contract import (
     GONE,
     PARTITION,
     Change,
+    Columns,
     Epoch,
     HistoryStore,
     Name,
@@ -447,23 +448,26 @@ class HistoryTables(HistoryStore):
 
     # Changes.
 
-    def append(self, changes: Iterable[Sequence[Any]], *, has_before: bool) -> None:
+    def append(self, first: int, columns: Columns) -> None:
         """See `HistoryStore.append`."""
-        self._add(map(Change._make, changes if has_before else ((*row, None) for row in changes)))
-
-    def append_plain(self, changes: Iterable[Sequence[Any]]) -> None:
-        """See `HistoryStore.append_plain`."""
-        self._add(
-            Change(at, of % self.buckets, schema, operation, written_us, key, b"", change, None)
-            for at, of, schema, operation, written_us, key, change in changes
-        )
-
-    def _add(self, changes: Iterable[Change]) -> None:
         now, work = self._writing()
-        head = now.head
-        for each in changes:
-            part = Part(head.name, head.window_of(each.arrival), each.bucket)
-            work.changes.setdefault(part, []).append(each)
+        head, of, empty = now.head, columns, [b""] * len(columns)
+        found = zip(
+            itertools.count(first),
+            of.schemas,
+            of.operations,
+            of.written_us,
+            of.keys,
+            of.rows or empty,
+            of.changes,
+            of.befores or empty,
+            strict=False,
+        )
+        for at, schema, operation, written_us, key, name, change, before in found:
+            bucket = crc32(key) % self.buckets
+            row = schema, operation, written_us, key, name, change
+            part = Part(head.name, head.window_of(at), bucket)
+            work.changes.setdefault(part, []).append(Change(at, bucket, *row, before or None))
 
     def changes(
         self, wanted: Range, *, descending: bool = False, count_max: int = -1

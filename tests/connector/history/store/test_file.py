@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.connector.history.arrival import first_of
 from headrace.connector.history.errors import HistoryFileError, HistoryMissingError
+from headrace.connector.history.store.blocks import COUNT_MAX
 from headrace.connector.history.store.file import HistoryFile
 from headrace.plugins.testing.doubles import DrivenClock
 from helpers.histories.kept import FOREVER_MS, Kept, beside, file_of, settled
@@ -58,8 +60,18 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
         made(tmp_path)
 
 
+def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
+    """It is not misread: the error names both versions."""
+    kept = made(tmp_path)
+    connection = sqlite3.connect(kept.sink.config.place)
+    connection.execute("PRAGMA user_version = 4")
+    connection.close()
+    with pytest.raises(HistoryFileError, match="has version 4, this headrace knows 5"):
+        kept.history()
+
+
 def test_retention_removes_in_parts(tmp_path: Path) -> None:
-    """A commit removes a bounded number, and later ones the rest."""
+    """A commit removes a bounded number, in whole blocks, and later ones the rest."""
     kept = made(tmp_path, retention="1h")
     writer = kept.writer()
     writer.submit(delivery(*(change(written_us=NOW_US, of=(n, 1)) for n in range(2_500))), settled)
@@ -68,6 +80,27 @@ def test_retention_removes_in_parts(tmp_path: Path) -> None:
     left = []
     for _ in range(4):
         assert writer.commit({}, FOREVER_MS)
-        left.append(file_of(writer).run("SELECT count(*) FROM changes").fetchone()[0])
+        left.append(file_of(writer).extent()[2])
     writer.close()
-    assert [1_500, 500, 0, 0] == left
+    per_commit = 1_000 // COUNT_MAX * COUNT_MAX
+    assert [2_500 - per_commit, 2_500 - 2 * per_commit, 0, 0] == left
+
+
+def test_retention_keeps_blocks_that_are_not_all_old(tmp_path: Path) -> None:
+    """No answer has what is old of them."""
+    kept = made(tmp_path, retention="1h")
+    writer = kept.writer()
+    for number in (1, 2):
+        writer.submit(delivery(change(written_us=NOW_US, of=(number, 1))), settled)
+        assert writer.commit({}, FOREVER_MS)
+        kept.clock.advance(1_000)
+    kept.clock.advance(3_600_000 - 1_000)
+    assert writer.commit({}, FOREVER_MS)
+    file = file_of(writer)
+    assert 1 == file.extent()[2]
+    assert file.removed() < file.floor() == first_of(kept.clock.wall_ms() - 3_600_000)
+    assert file.extent()[0] == file.floor()
+    kept.clock.advance(1)
+    assert writer.commit({}, FOREVER_MS)
+    assert 0 == file.extent()[2]
+    writer.close()

@@ -1,0 +1,152 @@
+"""Changes as a file keeps them: many in one row, which arrived one behind the other. Hot.
+
+A block has columns of numbers, and then keys, names of rows, changes and states, each kind in one
+piece. Numbers have a fixed size, so a query looks at those of all changes, and then takes the bytes
+of those that it wants.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from headrace.connector.history.store.contract import GONE, Change, Columns, Range
+
+COUNT_MAX: Final = 64  # One change is read with all of its block.
+BYTES_MAX: Final = 1 << 20  # Unless it is a single change.
+_NUMBERS: Final = "IqIBIIII"  # Hashes, write times, schemas, operations, and where bytes end.
+_KEYS, _ROWS, _CHANGES, _BEFORES = range(4)
+
+
+class Block(NamedTuple):
+    """Changes that arrived from `first` on, one behind the other.
+
+    `written` is the arrival of the last one that did not expire, or 0; `size_bytes` is that of the
+    changes alone.
+    """
+
+    first: int
+    length: int
+    written: int
+    size_bytes: int
+    content: bytes
+
+
+def blocks_of(first: int, columns: Columns) -> Iterator[tuple[Block, Sequence[int]]]:
+    """Yield changes that arrive from *first* on in blocks, each with the hashes of its keys."""
+    hashes = [*map(crc32, columns.keys)]
+    for begin in range(0, len(hashes), COUNT_MAX):
+        yield from _parts(first, columns, hashes, begin, min(len(hashes), begin + COUNT_MAX))
+
+
+def _parts(
+    first: int, columns: Columns, hashes: Sequence[int], begin: int, end: int
+) -> Iterator[tuple[Block, Sequence[int]]]:
+    """Yield changes in one block; in several, if that would be too large."""
+    keys, rows = columns.keys[begin:end], columns.rows[begin:end]
+    changes, befores = columns.changes[begin:end], columns.befores[begin:end]
+    size_bytes = sum(map(len, changes))
+    if end - begin > 1 and size_bytes + sum(map(len, befores)) > BYTES_MAX:
+        middle = (begin + end) // 2
+        yield from _parts(first, columns, hashes, begin, middle)
+        yield from _parts(first, columns, hashes, middle, end)
+        return
+    count, operations = end - begin, columns.operations[begin:end]
+    numbers = _layout(count).pack(
+        *hashes[begin:end],
+        *columns.written_us[begin:end],
+        *columns.schemas[begin:end],
+        *operations,
+        *_ends(keys, count),
+        *_ends(rows, count),
+        *_ends(changes, count),
+        *_ends(befores, count),
+    )
+    content = b"".join((numbers, *keys, *rows, *changes, *befores))
+    arrived = first + begin
+    written = arrived + count - 1
+    if max(operations) >= GONE:
+        written = max((arrived + n for n, each in enumerate(operations) if each < GONE), default=0)
+    yield Block(arrived, count, written, size_bytes, content), hashes[begin:end]
+
+
+def _ends(pieces: Sequence[bytes], count: int) -> Sequence[int]:
+    """Return where pieces end behind one another; where there are none, they are all empty."""
+    return [*accumulate(map(len, pieces))] or [0] * count
+
+
+@lru_cache(COUNT_MAX)
+def _layout(count: int) -> struct.Struct:
+    return struct.Struct("<" + "".join(f"{count}{each}" for each in _NUMBERS))
+
+
+class BlockReader:
+    """Reads the changes of one block."""
+
+    def __init__(self, first: int, count: int, content: bytes, buckets: int) -> None:
+        """Take apart its numbers; partition keys are divided into *buckets*."""
+        self._first = first
+        self._count = count
+        self._content = content
+        self._buckets = buckets
+        layout = _layout(count)
+        found = layout.unpack_from(content)
+        columns = [found[at : at + count] for at in range(0, len(found), count)]
+        self._hashes, self._written, self._schemas, self._operations, *ends = columns
+        self._bounds: list[tuple[int, ...]] = []
+        begin = layout.size
+        for each in ends:
+            self._bounds.append((begin, *(begin + end for end in each)))
+            begin += each[-1]
+
+    def changes(self, wanted: Range, *, descending: bool) -> Iterator[Change]:
+        """Yield those changes that are wanted."""
+        numbers = self._matching(wanted)
+        return map(self._change, reversed(numbers) if descending else numbers)
+
+    def arrivals(self, wanted: Range) -> list[int]:
+        """Return the arrivals of those changes that are wanted, ascending."""
+        return [self._first + n for n in self._matching(wanted)]
+
+    def bytes_behind(self, behind: int) -> int:
+        """Return how many bytes the changes behind an arrival have, without their states."""
+        bounds = self._bounds[_CHANGES]
+        return bounds[-1] - bounds[max(0, min(self._count, behind + 1 - self._first))]
+
+    def _matching(self, wanted: Range) -> Sequence[int]:
+        """Return the numbers of those changes that are wanted, from 0, ascending."""
+        hashes, operations, written = self._hashes, self._operations, self._written
+        begin, end = max(0, wanted.begin - self._first), wanted.end - self._first
+        found: Sequence[int] = range(begin, min(end, self._count))
+        if wanted.key is not None:
+            of = crc32(wanted.key)
+            found = [n for n in found if hashes[n] == of and self._bytes(_KEYS, n) == wanted.key]
+        if wanted.buckets:
+            found = [n for n in found if hashes[n] % self._buckets in wanted.buckets]
+        if wanted.operations:
+            found = [n for n in found if operations[n] in wanted.operations]
+        if wanted.written_from_us is not None:
+            found = [n for n in found if written[n] >= wanted.written_from_us]
+        if wanted.written_to_us is not None:
+            found = [n for n in found if written[n] < wanted.written_to_us]
+        return found
+
+    def _change(self, n: int) -> Change:
+        """Return a change by its number."""
+        return Change(
+            self._first + n,
+            self._hashes[n] % self._buckets,
+            self._schemas[n],
+            self._operations[n],
+            self._written[n],
+            self._bytes(_KEYS, n),
+            self._bytes(_ROWS, n),
+            self._bytes(_CHANGES, n),
+            self._bytes(_BEFORES, n) or None,
+        )
+
+    def _bytes(self, of: int, n: int) -> bytes:
+        bounds = self._bounds[of]
+        return self._content[bounds[n] : bounds[n + 1]]
