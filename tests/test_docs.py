@@ -311,17 +311,6 @@ def test_errors_are_documented() -> None:
     assert set() == listed - words  # Some are named by constants.
 
 
-def test_events_are_documented() -> None:
-    """The page for operators has every event that is logged by its name."""
-    text = _page("operations.md")
-    called = r"log\.(?:info|warning|error|exception)\(\s*\"(\w+)\"|_log\(run, \"(\w+)\""
-    modules = [m for room in ROOMS for m in modules_of(room)]
-    events = {first or second for m in modules for first, second in re.findall(called, m)}
-
-    assert {"split_failed", "split_pauses"} < events
-    assert [] == sorted(event for event in events if f"`{event}`" not in text)
-
-
 def test_sizes_follow_from_the_formulae() -> None:
     """Each row of the page on sizing is what its formulae come to, for four hours."""
     rows = re.findall(r"^\| (\d.*) \|$", _page("sizing.md"), re.MULTILINE)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headrace.connector.control.plugins.listing import find_plugins, installed
+from headrace.connector.control.plugins.listing import PluginInfo, find_plugins, installed
 from headrace.connector.foundation.job_file import JobFile, RuntimeConfig
 from headrace.plugins import ConfigError, HeadraceError, Problem, discovery
 from headrace.plugins.config.arguments import CommandParser
@@ -28,10 +28,11 @@ _STATEMENTS: Final = "CREATE DATA_SOURCE, and the config of the connector {}"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Options that are written in one place."""
+    """Options that are written in one place; *kind* says what has them, as `schema store`."""
 
     place: str
     config_class: type
+    kind: str
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     given = parser.parse_args(arguments)
     if given.name is None:
-        sys.stdout.writelines(f"{name:<20} {place}\n" for name, place in _names())
+        sys.stdout.writelines(f"{name:<20} {each.place}\n" for name, each in every_section())
         return 0
     sections = list(_sections(given.name))
     if not sections:
@@ -63,33 +64,46 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _names() -> Iterator[tuple[str, str]]:
-    for name in _OURS:
-        yield name, _place_of_ours(name)
-    for group, place in _PLACES.items():
+def every_section() -> Iterator[tuple[str, Section]]:
+    """Yield all that has options, by its name; options of several places come once for each."""
+    for name, declared in _OURS.items():
+        yield name, Section(_place_of_ours(name), declared, "section")
+    for group in _PLACES:
         for name in discovery.names(group):
-            if _declared(group, name) is not None:
-                yield name, place.format(name)
+            section = _section(group, name)
+            if section is not None:
+                yield name, section
     for plugin in installed():
         if plugin.config_class is not None:
-            yield plugin.class_name, _place_of_class(plugin.group, plugin.class_name, plugin.name)
+            yield plugin.class_name, _section_of_class(plugin, plugin.config_class)
 
 
 def _sections(name: str) -> Iterator[Section]:
     """Yield all that is called *name*, which may be a plugin of several groups."""
     if name in _OURS:
-        yield Section(_place_of_ours(name), _OURS[name])
+        yield Section(_place_of_ours(name), _OURS[name], "section")
     seen: set[type] = set()
-    for group, place in _PLACES.items():
-        declared = _declared(group, name) if name in discovery.names(group) else None
-        if declared is not None:
-            seen.add(declared)
-            yield Section(place.format(name), declared)
+    for group in _PLACES:
+        section = _section(group, name) if name in discovery.names(group) else None
+        if section is not None:
+            seen.add(section.config_class)
+            yield section
     for plugin in find_plugins(name):
         if plugin.config_class is not None and plugin.config_class not in seen:
             seen.add(plugin.config_class)
-            place = _place_of_class(plugin.group, plugin.class_name, plugin.name)
-            yield Section(place, plugin.config_class)
+            yield _section_of_class(plugin, plugin.config_class)
+
+
+def _section(group: str, name: str) -> Section | None:
+    """Return the options of a plugin; None if it has none, or is broken."""
+    declared = _declared(group, name)
+    kind = group.replace("_", " ").removesuffix("s")
+    return None if declared is None else Section(_PLACES[group].format(name), declared, kind)
+
+
+def _section_of_class(plugin: PluginInfo, declared: type) -> Section:
+    place = _place_of_class(plugin.group, plugin.class_name, plugin.name)
+    return Section(place, declared, "connector" if plugin.group == "sources" else "sink")
 
 
 def _declared(group: str, name: str) -> type | None:

@@ -37,6 +37,7 @@ class CqlError(HeadraceError):
     """Cassandra refused something, or could not do it; `title` is the name that it has there."""
 
     code: ClassVar[str] = "cql"
+    exit_status: ClassVar[int] = 2
 
     def __init__(self, title: str, message: str) -> None:
         """Keep both."""
@@ -52,6 +53,7 @@ class CqlUnreachableError(CqlError):
     """No connection: no node answers, or it does not accept the name and the password."""
 
     code = "cql_unreachable"
+    exit_status = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
