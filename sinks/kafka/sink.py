@@ -73,7 +73,7 @@ class KafkaSink(Sink, Diagnosis, SignalChannel):
 
     def checks(self, about: Examined) -> Sequence[Check]:
         """Return the same, also about the topics of the job's tables, and the client's versions."""
-        from headrace.sinks.kafka.check import library_findings  # noqa: PLC0415 (seldom needed)
+        from headrace.sinks.kafka.diagnosis.cluster import library_findings  # noqa: PLC0415 (seldom needed)
 
         topics = [self.topic_of(table) for table in about.tables]
         return [
@@ -82,7 +82,7 @@ class KafkaSink(Sink, Diagnosis, SignalChannel):
         ]
 
     def _findings(self, topics: Sequence[str]) -> Sequence[Finding]:
-        from headrace.sinks.kafka.check import ClusterCheck  # noqa: PLC0415 (seldom needed)
+        from headrace.sinks.kafka.diagnosis.cluster import ClusterCheck  # noqa: PLC0415 (seldom needed)
 
         try:
             check_hosts(self.config.hosts)

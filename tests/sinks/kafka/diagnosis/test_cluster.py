@@ -9,7 +9,7 @@ from confluent_kafka.admin import PartitionMetadata, TopicMetadata  # type: igno
 from headrace.plugins import CheckResult, Finding, parse_config
 from headrace.plugins.diagnosis import Examined
 from headrace.sinks.kafka import KafkaConfig, KafkaSink
-from headrace.sinks.kafka.check import ClusterCheck, missing_finding, partition_findings
+from headrace.sinks.kafka.diagnosis.cluster import ClusterCheck, missing_finding, partition_findings
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from helpers.jobs.deliveries import context
 

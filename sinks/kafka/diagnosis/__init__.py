@@ -1,0 +1,1 @@
+"""The checks of `headrace doctor` and of VALIDATE DATA_SINK."""
