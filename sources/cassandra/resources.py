@@ -263,7 +263,8 @@ class Parts:
         """Return the logs as they are read: what was framed of them is not framed again."""
         if self.framed is None:
             return self.logs
-        return {node: FramedLog(node, log, self._blocks) for node, log in self.logs.items()}
+        copies = Copies(self.logs, self.context.job_key, self.keys)
+        return {node: FramedLog(node, log, self._blocks, copies) for node, log in self.logs.items()}
 
     def _blocks(self) -> BlockFile:
         assert self.framed is not None  # noqa: S101 (else logs are read as they are)

@@ -1,5 +1,6 @@
 """The Cassandra source: a ring cut into equal splits, read from the logs of all its replicas."""
 
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +56,8 @@ from headrace.sources.cassandra.config import CassandraConfig, warnings_of
 from headrace.sources.cassandra.encode.list_modes import READ
 from headrace.sources.cassandra.encode.origin import ORIGIN
 from headrace.sources.cassandra.framed.blocks import BlockFile
-from headrace.sources.cassandra.framed.log_framing import LogFramer, LogPart
+from headrace.sources.cassandra.framed.log_framing import KEY_BYTES, LogFramer, LogPart
+from headrace.sources.cassandra.framed.sharing import shares_of
 from headrace.sources.cassandra.framed.sorting import EntrySorter
 from headrace.sources.cassandra.job_options import JobOptions
 from headrace.sources.cassandra.logs import seek
@@ -321,10 +323,15 @@ class CassandraSource(
             return ()
         self._parts.know(position)
         markers = position.markers if position else {}
-        return [
-            msgspec.msgpack.encode(LogPart(node, begin, end))
+        cut = {
+            node: seek.stretches(log, markers.get(node, START), size_bytes)
             for node, log in logs.items()
-            for begin, end in seek.stretches(log, markers.get(node, START), size_bytes)
+        }
+        read, key = [node for node, found in cut.items() if found], os.urandom(KEY_BYTES)
+        return [
+            msgspec.msgpack.encode(LogPart(node, begin, end, read, key))
+            for node, found in cut.items()
+            for begin, end in found
         ]
 
     def frame(
@@ -336,8 +343,12 @@ class CassandraSource(
         framer = LogFramer(sorter, parts.keys, parts.spared)
         for encoded in log_parts:
             part = msgspec.msgpack.decode(encoded, type=LogPart)
-            book = number_of(parts.replicas.home(part.node), parts.count)
-            for number, block in framer.frame(parts.logs[part.node], part, book):
+            replicas = parts.replicas
+            book = number_of(replicas.home(part.node), parts.count)
+            shares = shares_of(
+                replicas.current, replicas.keyspaces, parts.schema, part.node, part.read
+            )
+            for number, block in framer.frame(parts.logs[part.node], part, book, shares):
                 yield parts.splits[number], block
 
     def read_framed(self, file: Path) -> None:

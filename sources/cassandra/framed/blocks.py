@@ -1,23 +1,33 @@
 """Blocks of framed entries: how one is written, and a file of those of one split.
 
 A block is two numbers of 32 bits, the lengths of its head and of its body; the head in MessagePack;
-and the body: where entries end in the segment (64 bits each), their sizes (32 bits), and their
-bytes. Numbers are little-endian. Blocks may be in a file in any order.
+and the body: where entries end in the segment (64 bits each), digests (128 bits), sizes (32 bits),
+how each entry is sent (8 bits), and bytes. Numbers are little-endian. Blocks may be in a file in
+any order. Of an entry that is sent as a digest the bytes are in the block of another log; where
+they are in none, they are read again in the log of the entry.
 """
 
+import mmap
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from headrace.sources.cassandra.errors import StateError
+from headrace.sources.cassandra.commitlog.framer import digest
+from headrace.sources.cassandra.errors import SegmentError, StateError
+from headrace.sources.cassandra.framed.rejoining import SentBytes
+from headrace.sources.cassandra.logs.rescued_copies import Rescued
+
+# Returns the mutation of a node's log, by its segment, the end of its entry and its length.
+Fetch = Callable[[str, int, int, int], Rescued | None]
 
 _LENGTHS: Final = struct.Struct("<II")
-_END_BYTES, _SIZE_BYTES = 8, 4
+_END_BYTES, _DIGEST_BYTES, _SIZE_BYTES, _KIND_BYTES = 8, 16, 4, 1
 
 
 class End(msgspec.Struct, frozen=True, array_like=True):
@@ -32,7 +42,8 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     """What a block is: the one of that `number` in the section that begins at `begin` in a segment.
 
     `until` is where the section ends; the last block of it has an `end`. With `is_unfit` none of
-    the segment could be framed once for all.
+    the segment could be framed once for all. Of `count` entries so many have `digests` under `key`;
+    of `both` of these there are bytes, too.
     """
 
     node: str
@@ -46,6 +57,25 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     count: int = 0
     end: End | None = None
     is_unfit: bool = False
+    digests: int = 0
+    both: int = 0
+    key: bytes = b""
+
+
+class _Columns(NamedTuple):
+    """Where the columns of a body begin in it."""
+
+    digests: int
+    sizes: int
+    kinds: int
+    content: int
+
+    @classmethod
+    def of(cls, head: Head) -> "_Columns":
+        digests = _END_BYTES * head.count
+        sizes = digests + _DIGEST_BYTES * head.digests
+        kinds = sizes + _SIZE_BYTES * head.count
+        return cls(digests, sizes, kinds, kinds + _KIND_BYTES * head.count)
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -79,9 +109,10 @@ class BlockFile:
         """
         self._path = path
         self._descriptor = os.open(path, os.O_RDONLY)
+        self._blocks = self._scanned()
         self.segments: dict[str, dict[int, Sequence[Block]]] = {}
         found: dict[tuple[str, int], list[Block]] = {}
-        for block in self._scanned():
+        for block in self._blocks:
             found.setdefault((block.head.node, block.head.segment_id), []).append(block)
         for (node, segment_id), blocks in found.items():
             if not any(block.head.is_unfit for block in blocks):
@@ -102,7 +133,7 @@ class BlockFile:
             except msgspec.MsgspecError as error:
                 raise self._damaged(str(error), at) from error
             at += head_size
-            if at + body_size > size or head.count * (_END_BYTES + _SIZE_BYTES) > body_size:
+            if at + body_size > size or _Columns.of(head).content > body_size:
                 raise self._damaged(f"a block of {body_size} bytes", at)
             found.append(Block(head, at, body_size))
             at += body_size
@@ -124,14 +155,73 @@ class BlockFile:
         hint = "remove nothing from the temporary folder while a replay runs; run it again"
         return StateError(said, place=f"{self._path}: byte {at}", hint=hint)
 
-    def columns(self, block: Block) -> tuple[memoryview, memoryview, memoryview]:
-        """Return where entries end, their sizes, and their bytes."""
-        body = memoryview(bytearray(block.size))
-        if os.preadv(self._descriptor, [body], block.at) != block.size:
+    def columns(self, block: Block, fetch: Fetch) -> tuple[memoryview, memoryview, memoryview]:
+        """Return where entries end, their sizes, and their bytes.
+
+        *fetch* reads mutations that no log sent. Raises as it does.
+
+        Raises:
+            StateError: there is another mutation or none at a place, because its segment is gone.
+
+        """
+        body = self._read(block, 0, block.size)
+        at, head = _Columns.of(block.head), block.head
+        ends = body[: at.digests].cast("q")
+        sizes, content = body[at.sizes : at.kinds].cast("i"), body[at.content :]
+        if head.digests == head.both:
+            return ends, sizes, content
+        digests = body[at.digests : at.sizes].cast("Q")
+        made = memoryview(bytearray(sum(sizes)))
+        missing = self._sent.rejoin(
+            self._mapped, body[at.kinds : at.content], sizes, digests, content, made
+        )
+        for number, begin, word in missing:
+            wanted = bytes(digests[word : word + 2].cast("B"))
+            raw = self._again(head, ends[number], sizes[number], wanted, fetch)
+            made[begin : begin + sizes[number]] = raw
+        return ends, sizes, made
+
+    @staticmethod
+    def _again(head: Head, position: int, length: int, wanted: bytes, fetch: Fetch) -> bytes:
+        """Read a mutation where it was framed."""
+        said = "a mutation that was there is gone"
+        try:
+            found = fetch(head.node, head.segment_id, position, length)
+        except SegmentError as error:  # The reader of the log would take it for damage there.
+            found, said = None, f"a mutation cannot be read any more: {error.message}"
+        if found is None or digest(found.raw, head.key) != wanted:
+            hint = "segments were removed while a replay read them: run it again"
+            place = f"{head.place} of {head.node}: before byte {position}"
+            raise StateError(said, place=place, hint=hint)
+        return found.raw
+
+    def _read(self, block: Block, begin: int, end: int) -> memoryview:
+        part = memoryview(bytearray(end - begin))
+        if os.preadv(self._descriptor, [part], block.at + begin) != end - begin:
             raise self._damaged("cut short", block.at)
-        ends = _END_BYTES * block.head.count
-        sizes = ends + _SIZE_BYTES * block.head.count
-        return body[:ends].cast("q"), body[ends:sizes].cast("i"), body[sizes:]
+        return part
+
+    @cached_property
+    def _sent(self) -> SentBytes:
+        """What is sent with bytes and digest, of all logs."""
+        sent = SentBytes(sum(block.head.both for block in self._blocks))
+        for block in self._blocks:
+            if block.head.both:
+                at = _Columns.of(block.head)
+                part = self._read(block, at.digests, at.content)
+                kinds, sizes = at.kinds - at.digests, at.sizes - at.digests
+                sent.add(
+                    block.at + at.content,
+                    part[kinds:],
+                    part[sizes:kinds].cast("i"),
+                    part[:sizes].cast("Q"),
+                )
+        return sent
+
+    @cached_property
+    def _mapped(self) -> memoryview:
+        """The file: of 128 MiB of bytes, each is copied once or twice, near those before."""
+        return memoryview(mmap.mmap(self._descriptor, 0, prot=mmap.PROT_READ))
 
     def of(self, node: str) -> Mapping[int, Sequence[Block]]:
         """Return the blocks of a node's segments, by number; none of what was not framed."""

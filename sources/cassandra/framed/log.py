@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from headrace.sources.cassandra.commitlog.framer import Framer
 from headrace.sources.cassandra.framed.blocks import Block, BlockFile
 from headrace.sources.cassandra.logs.directory import Arcs, LogReader, SegmentBytes, SegmentInfo
+from headrace.sources.cassandra.logs.reread import Copies
 from headrace.sources.cassandra.logs.rescued_copies import Rescued
 from headrace.sources.cassandra.native import constants
 
@@ -12,10 +13,11 @@ from headrace.sources.cassandra.native import constants
 class FramedSegment:
     """A segment as blocks of entries."""
 
-    def __init__(self, file: BlockFile, blocks: Sequence[Block]) -> None:
-        """Read none of *blocks* yet, which are in *file*."""
+    def __init__(self, file: BlockFile, blocks: Sequence[Block], copies: Copies) -> None:
+        """Read none of *blocks* yet, which are in *file*; *copies* are those of all logs."""
         self._file = file
         self._blocks = blocks
+        self._copies = copies
         self._next = 0
 
     def begin(self, framer: Framer, resume: int) -> None:
@@ -36,7 +38,7 @@ class FramedSegment:
             block = self._blocks[self._next]
             self._next += 1
             if block.head.count:
-                framer.gather(*self._file.columns(block))
+                framer.gather(*self._file.columns(block, self._copies.at))
                 return constants.ENTRY
         end = self._blocks[-1].head.end
         assert end is not None  # noqa: S101 (checked when the file was opened)
@@ -48,15 +50,19 @@ class FramedSegment:
         return 0
 
     def close(self) -> None:
-        """Nothing: the file is open for all segments."""
+        """Close the segments of copies: the file is open for all segments."""
+        self._copies.close()
 
 
 class FramedLog:
     """See the module."""
 
-    def __init__(self, node: str, log: LogReader, file: Callable[[], BlockFile]) -> None:
-        """*file* returns the blocks of the split that is read now."""
+    def __init__(
+        self, node: str, log: LogReader, file: Callable[[], BlockFile], copies: Copies
+    ) -> None:
+        """*file* returns the blocks of the split that is read now; *copies* read all logs."""
         self._node = node
+        self._copies = copies
         self._log = log
         self._file = file
 
@@ -72,7 +78,7 @@ class FramedLog:
         """Open a listed segment, from its blocks if there are any."""
         file = self._file()
         blocks = file.of(self._node).get(segment.segment_id)
-        return FramedSegment(file, blocks) if blocks else self._log.open(segment)
+        return FramedSegment(file, blocks, self._copies) if blocks else self._log.open(segment)
 
     def narrow(self, passed: Collection[bytes], kept: Collection[bytes], arcs: Arcs) -> bool:
         """See `LogReader.narrow`."""

@@ -14,6 +14,7 @@ from headrace.sources.cassandra.commitlog.opening import open_segment
 from headrace.sources.cassandra.commitlog.unwrap import Workspace
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.framed.blocks import End, Head, block_of
+from headrace.sources.cassandra.framed.sharing import Shares
 from headrace.sources.cassandra.framed.sorting import EntrySorter
 from headrace.sources.cassandra.keystore.keys import Keys
 from headrace.sources.cassandra.logs.directory import LogReader, SegmentBytes, SegmentInfo
@@ -21,17 +22,23 @@ from headrace.sources.cassandra.native import constants
 from headrace.sources.cassandra.state.cdc_state import Marker
 
 HELD_BYTES_MAX: Final = 32 * 1024 * 1024  # Of entries in memory, of all splits together.
+KEY_BYTES: Final = 16
 
 Blocks = Iterator[tuple[int, bytes]]  # For which split, and a block.
 Spared = Callable[[SegmentInfo], Sequence[tuple[int, int]]]
 
 
 class LogPart(NamedTuple):
-    """What lies behind `begin` in the log of `node`, up to `end`."""
+    """What lies behind `begin` in the log of `node`, up to `end`.
+
+    `read` are the nodes whose logs have parts; `key` is that of the digests of all parts.
+    """
 
     node: str
     begin: Marker
     end: Marker
+    read: Sequence[str]
+    key: bytes = b""
 
 
 class LogFramer:
@@ -51,16 +58,19 @@ class LogFramer:
         self._workspace = Workspace()
         self._header_bytes = 0
 
-    def frame(self, log: LogReader, part: LogPart, book: int) -> Blocks:
-        """Yield the blocks of *part* of a *log*, of which split *book* keeps the books."""
-        self._sorter.book = book
+    def frame(self, log: LogReader, part: LogPart, book: int, shares: Shares) -> Blocks:
+        """Yield the blocks of *part* of a *log*, of which split *book* keeps the books.
+
+        *shares* are those of the log.
+        """
+        self._sorter.begin(book, shares, part.key)
         for segment in log.segments():
             number = segment.segment_id
             if segment.missing or not part.begin.segment_id <= number <= part.end.segment_id:
                 continue
             begin = part.begin.offset if number == part.begin.segment_id else 0
             until = part.end.offset if number == part.end.segment_id else END_OFFSET
-            head = Head(part.node, number, begin, until, number=0)
+            head = Head(part.node, number, begin, until, number=0, key=part.key)
             try:
                 opened = log.open(segment)
             except FileNotFoundError:
@@ -91,7 +101,7 @@ class LogFramer:
                 continue  # Up to a spared part.
             end = None if found == constants.ENTRY else End(found, framer.at, framer.at_until)
             for split in sorter.wanted:
-                entries = sorter.of(split)
+                entries = sorter.sent(split)
                 said = Head(
                     head.node,
                     head.segment_id,
@@ -103,6 +113,9 @@ class LogFramer:
                     self._header_bytes,
                     entries.count,
                     end,
+                    digests=entries.digests,
+                    both=entries.both,
+                    key=head.key,
                 )
                 numbers[split] += 1
                 yield split, block_of(said, *entries.columns())

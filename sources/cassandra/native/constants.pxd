@@ -200,6 +200,9 @@ cdef enum:
     PART_DIGEST = 2
     PART_PASSED = 3
     PART_KIND_BITS = 2
+    SENT_BYTES = 0
+    SENT_BOTH = 1
+    SENT_DIGEST = 2
     PASSED_BYTES_MIN = 32
     ENTRY_PASSED = 0
     ENTRY_WANTED = 1

@@ -261,6 +261,11 @@ PART_FULL = 1  # A mutation.
 PART_DIGEST = 2  # A mutation of which only the digest is sent.
 PART_PASSED = 3  # Entries that were not asked for: only how many bytes they take.
 PART_KIND_BITS = 2
+
+# How an entry is sent that was framed for a split.
+SENT_BYTES = 0  # With its bytes, by each log.
+SENT_BOTH = 1  # With its bytes and their digest, for other logs that have the mutation.
+SENT_DIGEST = 2  # The digest alone.
 PASSED_BYTES_MIN = 32  # Of an entry that can be passed over: one of a system table takes its place.
 # The answers of readers to the entries of a table: see `stretches.Stretch`.
 ENTRY_PASSED = 0

@@ -20,8 +20,12 @@ from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import Shard, SourceSpec, batches, encoded_changes, opened
 from headrace.connector.serde import Encoder
 from headrace.plugins import Encoding
+from headrace.sources.cassandra.errors import StateError
 from headrace.sources.cassandra.framed import log_framing
+from headrace.sources.cassandra.framed.blocks import BlockFile
 from headrace.sources.cassandra.logs.directory import SegmentFile
+from headrace.sources.cassandra.logs.reread import Copies
+from headrace.sources.cassandra.logs.rescued_copies import Rescued
 from headrace.sources.cassandra.reading import pump
 from helpers.recordings.batches import source_of
 from helpers.recordings.corpora import recording
@@ -249,6 +253,69 @@ def test_each_byte_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     logs = (recording("5.0-ring") / "segments").rglob("*.log")
     assert rows
     assert size <= 1.1 * sum(path.stat().st_size for path in logs)
+
+
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the nodes in whose logs mutations are read again, once for each."""
+    nodes: list[str] = []
+    at = Copies.at
+
+    def noted(self: Copies, node: str, segment: int, position: int, length: int) -> Rescued | None:
+        nodes.append(node)
+        return at(self, node, segment, position, length)
+
+    monkeypatch.setattr(Copies, "at", noted)
+    return nodes
+
+
+def test_one_replica_sends_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of about three copies one has bytes; the others are digests. Little is read again."""
+    shards = planned(ring("5.0-ring"), Selection(), shards=8).shards
+    nodes = fetched(monkeypatch)
+    both_sent = digests = 0
+    with framed(shards) as once:
+        rows = sum(len(read(shard).rows) for shard in once)
+        for shard in once:
+            file = BlockFile(Path(shard.framed))
+            blocks = [each for log in file.segments.values() for of in log.values() for each in of]
+            both_sent += sum(block.head.both for block in blocks)
+            digests += sum(block.head.digests for block in blocks)
+            file.close()
+
+    assert rows
+    assert 2.5 * both_sent < digests < 3.1 * both_sent
+    assert len(nodes) < rows // 10  # A replica was late: its log does not have all.
+
+
+@pytest.mark.parametrize("node", ["node1", "node2", "node3"])
+def test_a_replica_that_misses_mutations(
+    node: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it should have sent is read in the logs that have it: as if they had sent it."""
+    spec = ring("5.0-ring", tmp_path, gaps="expire")
+    logs = sorted((tmp_path / "5.0-ring/segments" / node).glob("*.log"))
+    plan = planned(spec, Selection(), shards=4)
+    max(logs, key=lambda path: path.stat().st_size).unlink()
+    nodes = fetched(monkeypatch)
+    alone, once = both(plan.shards)
+
+    assert sum(len(each.rows) for each in alone)
+    assert len(nodes) > 500
+    assert {"node1", "node2", "node3"} - {node} <= set(nodes)
+    assert alone == once
+
+
+def test_bytes_that_are_gone(tmp_path: Path) -> None:
+    """A mutation that no log sent, and whose segments are gone since, stops its shard."""
+    spec = ring("5.0-ring", tmp_path, gaps="expire")
+    folder = tmp_path / "5.0-ring/segments"
+    plan = planned(spec, Selection(), shards=4)
+    max((folder / "node1").glob("*.log"), key=lambda path: path.stat().st_size).unlink()
+    with framed(plan.shards) as once:
+        for path in folder.rglob("*.log"):
+            path.write_bytes(b"")
+        with pytest.raises(StateError, match="a mutation"):
+            read(once[0])
 
 
 def test_shards_that_read_other_parts() -> None:

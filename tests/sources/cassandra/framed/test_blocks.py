@@ -3,12 +3,17 @@
 from array import array
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from headrace.sources.cassandra.errors import StateError
-from headrace.sources.cassandra.framed.blocks import BlockFile, End, Head, block_of
+from headrace.sources.cassandra.commitlog.framer import digest
+from headrace.sources.cassandra.errors import CorruptSegmentError, StateError
+from headrace.sources.cassandra.framed.blocks import BlockFile, End, Fetch, Head, block_of
+from headrace.sources.cassandra.logs.rescued_copies import Rescued
+from headrace.sources.cassandra.native import constants
 
 FINISHED = 3
+RAW, KEY = b"a mutation", bytes(range(16))
 
 
 def block(begin: int, number: int, *, is_last: bool = False, segment_id: int = 7) -> bytes:
@@ -17,7 +22,33 @@ def block(begin: int, number: int, *, is_last: bool = False, segment_id: int = 7
     head = Head("n1", segment_id, begin, begin + 100, number, "segment", 12, 40, 1, end)
     ends, sizes = array("q", [begin + 10 * number]), array("i", [3])
     return block_of(
-        head, memoryview(ends).cast("B"), memoryview(sizes).cast("B"), memoryview(b"abc")
+        head,
+        memoryview(ends).cast("B"),
+        memoryview(sizes).cast("B"),
+        memoryview(bytes([constants.SENT_BYTES])),
+        memoryview(b"abc"),
+    )
+
+
+def nothing(node: str, segment_id: int, position: int, length: int) -> Rescued | None:
+    """Find no mutation."""
+    assert (node, segment_id, length) == ("n2", 9, len(RAW))
+    assert 40 == position
+    return None
+
+
+def shared(kind: int, node: str, segment_id: int) -> bytes:
+    """Return a block with one mutation that several logs have."""
+    has_bytes = kind == constants.SENT_BOTH
+    head = Head(node, segment_id, 0, 100, 0, "log", 12, 40, 1, End(FINISHED, 100, at_until=False))
+    head = msgspec.structs.replace(head, digests=1, both=int(has_bytes), key=KEY)
+    return block_of(
+        head,
+        memoryview(array("q", [40])).cast("B"),
+        memoryview(digest(RAW, KEY)),
+        memoryview(array("i", [len(RAW)])).cast("B"),
+        memoryview(bytes([kind])),
+        memoryview(RAW if has_bytes else b""),
     )
 
 
@@ -39,7 +70,7 @@ def test_blocks_come_in_order(tmp_path: Path) -> None:
     assert [(0, 0), (0, 1), (100, 0)] == [(each.head.begin, each.head.number) for each in blocks]
     assert [([10], [3], b"abc")] == [
         (ends.tolist(), sizes.tolist(), bytes(content))
-        for ends, sizes, content in [file.columns(blocks[1])]
+        for ends, sizes, content in [file.columns(blocks[1], nothing)]
     ]
     assert {} == file.of("n2")
     file.close()
@@ -75,4 +106,34 @@ def test_an_unfit_segment_has_no_blocks(tmp_path: Path) -> None:
     file = opened(tmp_path, *WHOLE[:2], unfit, block(0, 0, is_last=True, segment_id=8))
 
     assert [8] == list(file.of("n1"))
+    file.close()
+
+
+def raw_of(file: BlockFile, fetch: Fetch) -> bytes:
+    """Return the mutation of the log that sent a digest."""
+    ends, sizes, content = file.columns(file.of("n2")[9][0], fetch)
+    assert ([40], [len(RAW)]) == (ends.tolist(), sizes.tolist())
+    return bytes(content)
+
+
+def test_bytes_of_another_log(tmp_path: Path) -> None:
+    """Where a log sent a digest there are the bytes of the one that sent them, before or after."""
+    blocks = (shared(constants.SENT_DIGEST, "n2", 9), shared(constants.SENT_BOTH, "n1", 8))
+    for order in (blocks, blocks[::-1]):
+        file = opened(tmp_path, *order)
+        assert RAW == raw_of(file, nothing)
+        file.close()
+
+
+def test_bytes_that_no_log_sent(tmp_path: Path) -> None:
+    """They are read at the place of the digest; other bytes, none, and damage are refused."""
+    file = opened(tmp_path, shared(constants.SENT_DIGEST, "n2", 9))
+
+    def damaged(*_: object) -> Rescued | None:
+        raise CorruptSegmentError("torn", place="log", hint="", begin=0, end=1)
+
+    assert RAW == raw_of(file, lambda *_: Rescued(RAW, 12))
+    for fetch in (nothing, damaged, lambda *_: Rescued(RAW[::-1], 12)):
+        with pytest.raises(StateError, match="log of n2: before byte 40: a mutation"):
+            raw_of(file, fetch)
     file.close()

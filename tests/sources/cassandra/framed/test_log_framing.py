@@ -5,6 +5,7 @@ from pathlib import Path
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 from headrace.sources.cassandra.framed.log_framing import LogFramer, LogPart
+from headrace.sources.cassandra.framed.sharing import no_shares
 from headrace.sources.cassandra.framed.sorting import EntrySorter
 from headrace.sources.cassandra.keystore.keys import KeyOptions, Keys
 from headrace.sources.cassandra.logs.directory import LogDirectory
@@ -23,7 +24,7 @@ def test_a_segment_that_vanishes_has_no_blocks(tmp_path: Path) -> None:
     log.segments = lambda: listed  # type: ignore[method-assign]  # As it was listed before.
     (tmp_path / gone).unlink()
     framer = LogFramer(EntrySorter(1, [0]), Keys(KeyOptions()), {})
-    part = LogPart("n1", Marker(0, 0), Marker(SEGMENT_ID + 1, END_OFFSET))
+    part = LogPart("n1", Marker(0, 0), Marker(SEGMENT_ID + 1, END_OFFSET), ["n1"], bytes(16))
 
-    (block,) = [block for _, block in framer.frame(log, part, book=0)]
+    (block,) = [block for _, block in framer.frame(log, part, 0, no_shares())]
     assert left.encode() in block

@@ -5,19 +5,23 @@ from functools import partial
 
 import pytest
 
-from headrace.sources.cassandra.commitlog.framer import Framer
+from headrace.sources.cassandra.commitlog.framer import Framer, digest
 from headrace.sources.cassandra.commitlog.opening import open_segment
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment
+from headrace.sources.cassandra.framed.sharing import Shares, no_shares
 from headrace.sources.cassandra.framed.sorting import EntrySorter
 from headrace.sources.cassandra.keystore.keys import KeyOptions, Keys
 from headrace.sources.cassandra.native import constants
 from headrace.sources.cassandra.native.ops import token
 from headrace.sources.cassandra.ring.splits import number_of
+from headrace.sources.cassandra.schema.ddl import parse_schema
+from headrace.sources.cassandra.schema.layout import Catalogue
 from headrace.sources.cassandra.schema.tables import system_table_id
-from helpers.logs.forged import OTHER, insert, mutation, update
+from helpers.logs.forged import OTHER, SCHEMA, UNKNOWN, insert, mutation, update
 
 pytestmark = pytest.mark.hot
 
+KEY = bytes(range(16))
 SPLITS = 4
 FAR = 1 << 30
 LOCAL = system_table_id("system", "local")
@@ -46,7 +50,7 @@ def framer_of(raws: Sequence[bytes]) -> Framer:
 
 def entries_of(sorter: EntrySorter, split: int) -> Iterator[tuple[int, bytes]]:
     """Yield where each entry of a split ends, and its bytes."""
-    ends, sizes, content = sorter.of(split).columns()
+    ends, _, sizes, _, content = sorter.sent(split).columns()
     at = 0
     for end, size in zip(ends.cast("q"), sizes.cast("i"), strict=True):
         yield end, bytes(content[at : at + size])
@@ -65,7 +69,7 @@ def test_an_entry_goes_to_the_split_of_its_key() -> None:
     keys = [b"k%03d" % n for n in range(200)]
     raws = [insert(key, b"v" * 50) for key in keys]
     sorter = EntrySorter(SPLITS, range(SPLITS))
-    sorter.book = 2
+    sorter.begin(2, no_shares(), KEY)
     found = sorter.sort(framer_of(raws), FAR, FAR)
 
     assert constants.FINISHED == found
@@ -85,7 +89,7 @@ def test_what_concerns_all_goes_to_all() -> None:
     cut = cut[: cut.index(b"c" * 9) + 4]
     raws = [schema, system, cut]
     sorter = EntrySorter(SPLITS, [0, 1])
-    sorter.book = 0
+    sorter.begin(0, no_shares(), KEY)
     sorter.sort(framer_of(raws), FAR, FAR)
 
     everywhere = {schema, cut}
@@ -98,7 +102,7 @@ def test_the_books_get_all_of_several_updates() -> None:
     raw = mutation(update(b"k", table=OTHER), update(b"k", b"v" * 40))
     book = (split_of(b"k") + 1) % SPLITS
     sorter = EntrySorter(SPLITS, range(SPLITS))
-    sorter.book = book
+    sorter.begin(book, no_shares(), KEY)
     sorter.sort(framer_of([raw]), FAR, FAR)
 
     assert [raw] == [each for _, each in entries_of(sorter, book)]
@@ -130,3 +134,55 @@ def test_bounds() -> None:
     assert 39 == len(
         [raw for n in range(SPLITS) for _, raw in entries_of(sorter, n) if raw in raws]
     )
+
+
+def shares_of_three(rank: int) -> Shares:
+    """Return the shares of one of three logs, which have all mutations of the forged tables."""
+    catalogue = Catalogue(parse_schema(SCHEMA))
+    return Shares(catalogue, [0] * len(catalogue.tables), [[(0, 3 << 8 | rank)]])
+
+
+def test_of_three_logs_one_sends_the_bytes() -> None:
+    """Each mutation is sent by one of them, with its digest; the others send that and the size."""
+    raws = [insert(b"k%03d" % n, b"v" * (n % 90)) for n in range(300)]
+    senders: dict[bytes, list[bytes]] = {digest(raw, KEY): [] for raw in raws}
+    sent_bytes = 0
+    for rank in range(3):
+        sorter = EntrySorter(1, [0])
+        sorter.begin(0, shares_of_three(rank), KEY)
+        sorter.sort(framer_of(raws), FAR, FAR)
+        entries = sorter.sent(0)
+        ends, digests, sizes, kinds, content = entries.columns()
+        names = [bytes(digests[at : at + 16]) for at in range(0, len(digests), 16)]
+        at = 0
+
+        assert [digest(raw, KEY) for raw in raws] == names
+        assert [len(raw) for raw in raws] == sizes.cast("i").tolist()
+        assert positions(raws) == ends.cast("q").tolist()
+        assert (len(raws), kinds.tolist().count(constants.SENT_BOTH)) == (
+            entries.digests,
+            entries.both,
+        )
+        for name, size, kind in zip(names, sizes.cast("i"), kinds, strict=True):
+            if kind == constants.SENT_BOTH:
+                senders[name].append(bytes(content[at : at + size]))
+                at += size
+        assert at == len(content)
+        sent_bytes += at
+        assert len(raws) // 6 < entries.both < len(raws) // 2
+
+    assert [[raw] for raw in raws] == list(senders.values())
+    assert sum(map(len, raws)) == sent_bytes
+
+
+def test_what_is_for_the_books_has_no_digest() -> None:
+    """Nor has an entry of a table without replicas that are known: each log sends these bytes."""
+    raws = [insert(b"k", b"v" * 50), insert(b"k", table=LOCAL), insert(b"k", table=UNKNOWN)]
+    book = (split_of(b"k") + 1) % SPLITS
+    sorter = EntrySorter(SPLITS, range(SPLITS))
+    sorter.begin(book, shares_of_three(0), KEY)
+    sorter.sort(framer_of(raws), FAR, FAR)
+
+    books, owner = sorter.sent(book), sorter.sent(split_of(b"k"))
+    assert (3, 0) == (books.count, books.digests)
+    assert (3, 1) == (owner.count, owner.digests)
