@@ -104,6 +104,10 @@ class Target:
         check_suffix(plugin, suffix, hint=f"give --to-folder, or {instead}")
         return cls(directory=str(text.directory), sink=dict(text.sink), suffix=suffix)
 
+    def place(self) -> str:
+        """Return where the output is: the folder, or what `describe` says of the sink."""
+        return self.describe() if self.sink is not None else str(self.folder)
+
     def describe(self) -> str:
         """Return a description for users."""
         if self.sink is None:
@@ -115,7 +119,7 @@ class Target:
 
 @dataclass(slots=True, kw_only=True)
 class ShardReport:
-    """The result of a shard: numbers of changes, CPU and wall seconds; or the error.
+    """The result of a shard: numbers of changes, CPU and wall seconds, its end; or the error.
 
     `notes` report damage and refused records of a shard that succeeded.
     """
@@ -128,6 +132,7 @@ class ShardReport:
     size_bytes: int = 0
     cpu_seconds: float = 0
     wall_seconds: float = 0
+    ended_ms: int = 0
     problem: str = ""
     is_halted: bool = False
     notes: list[str] = field(default_factory=list)
@@ -178,6 +183,7 @@ def deliver(
         report.problem = f"{error.code}: {error}"[:_PROBLEM_CHARS_MAX]
     report.cpu_seconds = time.process_time() - cpu
     report.wall_seconds = time.monotonic() - started
+    report.ended_ms = time.time_ns() // 1_000_000
     return report
 
 

@@ -159,6 +159,7 @@ class StatusOptions(OfJob):
 
     run: str | None = option("The run; without it, all.", default=None)
     json: bool = option("As JSON.", default=False)
+    report: str = option("A page about the run, with charts, to be written: a file.", default="")
 
 
 @dataclass(frozen=True, kw_only=True)

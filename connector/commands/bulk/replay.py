@@ -31,6 +31,7 @@ from headrace.connector.replay.options import (
     check_lake,
     keys_in,
 )
+from headrace.connector.replay.pages.run_page import run_page
 from headrace.connector.replay.planning import Bounds, Planned, by_log, planned
 from headrace.connector.replay.run_metrics import CatchUpMeasures, RunMeasures, telling
 from headrace.connector.replay.runs import Run, RunTable, ShardRow, ShardState
@@ -169,17 +170,39 @@ def _run(given: RunOptions, text: JobText, table: RunTable) -> int:
         execute(table, run, used.perform, measures, width=used.width)
     rows = table.shards(run.run)
     sys.stdout.write(summary(run, rows))
+    sys.stdout.write(
+        f"  into   {run.target.place()}\n"
+        f"  next   headrace replay verify {given.called} {run.run}\n"
+        f"         headrace replay status {given.called} {run.run} --report {run.run}.html\n"
+    )
     return 0
+
+
+def _write_page(path: Path, page: str) -> None:
+    """Write a page.
+
+    Raises:
+        ConfigError: it cannot be written there.
+
+    """
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise bad_option("--report", f"{path} cannot be written: {error.strerror}") from error
 
 
 def _status(given: StatusOptions, table: RunTable) -> int:
     if given.run is None:
+        if given.report:
+            raise bad_option("--report", "is about one run", "give the run before it")
         for run in table.runs():
             states = _states(table.shards(run.run))
             sys.stdout.write(f"{run.run}  {run.target.describe()}  {states}\n")
         return 0
     run = table.run(given.run)
     rows = table.shards(run.run)
+    if given.report:
+        _write_page(Path(given.report), run_page(run, rows))
     if given.json:
         shards = [
             {"state": r.state, "attempt": r.attempt, "split": r.shard.split, **r.report}

@@ -1,6 +1,5 @@
 """Writes a comparison as files: JSON, Parquet, and a self-contained page with charts."""
 
-import datetime as dt
 import html
 import json
 from collections import Counter
@@ -15,15 +14,10 @@ import pyarrow.parquet as pq
 from headrace.connector.replay.columns import own_columns
 from headrace.connector.replay.comparing.differences import Difference, Found, FoundRow
 from headrace.connector.replay.comparing.reconciling import Outcome
+from headrace.connector.replay.pages.charts import BARS, bars, head, over_time
 from headrace.plugins import Origin
 
-_STYLE: Final = (
-    "<style>body{font:15px sans-serif;max-width:720px;margin:2em auto}"
-    "td,th{padding:2px 12px;text-align:left}svg text{font:12px sans-serif}</style>"
-)
 SAMPLES_MAX: Final = 100
-_TIME_BARS: Final = 40
-_WIDTH: Final = 640
 _COLORS: Final[Mapping[Difference, str]] = {
     Difference.MISSING: "#c0392b",
     Difference.STALE: "#d35400",
@@ -127,14 +121,11 @@ def _page(outcome: Outcome, title: str) -> str:
     times = [each.row.time_us for each in outcome.found]
     times += [each.row.newest_us for each in outcome.rows]
     parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8>",
-        f"<title>{html.escape(title)}</title>",
-        _STYLE,
-        f"<h1>{html.escape(title)}</h1>",
+        head(title),
         f"<p>{_conclusion(outcome)}</p>",
         _notes(outcome),
         _tables(outcome),
-        _bars({d.value: (counts[d.value], _COLORS[d]) for d in Difference}),
+        bars({d.value: (counts[d.value], _COLORS[d]) for d in Difference}),
         _over_time(times),
     ]
     return "\n".join(part for part in parts if part) + "\n"
@@ -163,21 +154,7 @@ def _tables(outcome: Outcome) -> str:
         for name in names
     ]
     counts = {head: (side.total(), "#555") for head, side in zip(_SIDES, sides, strict=True)}
-    return f"<table><tr>{heads}{''.join(rows)}</table>\n{_bars(counts)}"
-
-
-def _bars(counts: Mapping[str, tuple[int, str]]) -> str:
-    most = max(count for count, _ in counts.values()) or 1
-    lines = []
-    for place, (name, (count, color)) in enumerate(counts.items()):
-        y = 24 * place
-        width = round((_WIDTH - 220) * count / most)
-        lines.append(
-            f'<text x="0" y="{y + 15}">{name}</text>'
-            f'<rect x="130" y="{y + 2}" width="{width}" height="18" fill="{color}"/>'
-            f'<text x="{138 + width}" y="{y + 15}">{count}</text>'
-        )
-    return f'<svg width="{_WIDTH}" height="{24 * len(counts)}">{"".join(lines)}</svg>'
+    return f"<table><tr>{heads}{''.join(rows)}</table>\n{bars(counts)}"
 
 
 def _over_time(times: Sequence[int]) -> str:
@@ -186,23 +163,6 @@ def _over_time(times: Sequence[int]) -> str:
         return ""
     low, high = min(times), max(times)
     span = max(1, high - low + 1)
-    bars = Counter((time - low) * _TIME_BARS // span for time in times)
-    most = max(bars.values())
-    width = _WIDTH / _TIME_BARS
-    lines = [
-        f'<rect x="{width * bar:.1f}" y="{100 - 90 * count / most:.1f}" width="{width - 1:.1f}" '
-        f'height="{90 * count / most:.1f}" fill="#555"/>'
-        for bar, count in sorted(bars.items())
-    ]
-    ends = f'<text x="0" y="116">{_time(low)}</text><text x="460" y="116">{_time(high)}</text>'
-    picture = f'<svg width="{_WIDTH}" height="120">{"".join(lines)}{ends}</svg>'
-    return f"<p>Write times of the differences:</p>{picture}"
-
-
-def _time(time_us: int) -> str:
-    """Return a time as a date, or in µs where no date can express it."""
-    try:
-        time = dt.datetime.fromtimestamp(time_us // 1_000_000, dt.UTC)
-    except (OverflowError, ValueError, OSError):
-        return f"{time_us} µs"
-    return f"{time:%Y-%m-%d %H:%M:%S}"
+    counts = Counter((time - low) * BARS // span for time in times)
+    values = [counts[place] for place in range(BARS)]
+    return over_time("Differences by write time", values, low, high)

@@ -139,13 +139,26 @@ def test_run_and_status(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = planned(job, capsys, "--to-folder", "out")
 
     assert 0 == execute(job, run)
-    assert f"{FILES} PASS; {FILES * LINES} changes" in capsys.readouterr().out
+    told = capsys.readouterr().out.splitlines()
+    assert f"{FILES} PASS; {FILES * LINES} changes" in told[0]
+    assert f"  into   {job.parent / 'out'}" == told[1]
+    nexts = [line.removeprefix("  next").split()[1:] for line in told[2:]]
+    assert [["replay", "verify"], ["replay", "status"]] == [each[:2] for each in nexts]
+    assert 0 == main([*nexts[0], "--master", "none"])
+    capsys.readouterr()
     assert FILES * LINES == pq.read_table(job.parent / "out").num_rows
     assert 0 == main(["replay", "status", str(job), run, "--json"])
     shards = json.loads(capsys.readouterr().out)["shards"]
     assert [LINES] * FILES == [shard["delivered"] for shard in shards]
     assert 0 == main(["replay", "status", str(job)])
     assert run in capsys.readouterr().out
+    assert 0 == main([*nexts[1][:-1], str(job.with_name("page.html"))])
+    page = job.with_name("page.html").read_text()
+    assert f"{FILES * LINES} changes into Parquet files in out" in page
+    assert "Rate, in changes per second" in page
+    assert 2 == main([*nexts[1][:-1], str(job.parent)])
+    assert 2 == main(["replay", "status", str(job), "--report", str(job.with_name("page.html"))])
+    assert "--report: is about one run" in capsys.readouterr().err
 
 
 def test_a_failed_shard_is_named_and_the_others_are_done(
