@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Protocol, Self
+from typing import Any, ClassVar, Final, Protocol, Self
 
 import structlog
 
@@ -325,6 +325,10 @@ class Work:
     run: str
     attempt: int
 
+    def describe(self) -> str:
+        """Return what it does, for users of the engine."""
+        return f"{self.run}: shard {self.shard.number} into {self.target.describe()}"
+
     def __call__(self) -> ShardReport:
         """Deliver the shard. The report has an error of headrace, which is not raised."""
         return self.unless(_never)
@@ -337,6 +341,8 @@ class Work:
 @dataclass(frozen=True, slots=True)
 class Search:
     """Indexes the logs of `source`, so that shards can skip parts of them."""
+
+    job_description: ClassVar[str] = "index the logs"
 
     source: SourceSpec
 

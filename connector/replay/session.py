@@ -102,6 +102,7 @@ def perform(
     do = partial(_on_cluster, spark)
     framing = framing_of([work.shard for work in works])
     if framing is not None:
+        _describe(spark, f"{works[0].run}: read the logs once for all {len(works)} shards")
         try:
             do = partial(_framed, spark, framing, shuffled(spark, framing))
         except (PySparkException, Py4JError) as error:
@@ -112,12 +113,15 @@ def perform(
 def gather(spark: SparkSession, tasks: Sequence[Callable[[], T]]) -> Sequence[T]:
     """Run *tasks* on the cluster, each as a task of one job; return their results in order.
 
+    The job's description is the `job_description` that their class has.
+
     Raises:
         ShardFailedError: a task died every time.
 
     """
     if not tasks:
         return []
+    _describe(spark, getattr(tasks[0], "job_description", ""))
     try:
         found = spark.sparkContext.parallelize(tasks, len(tasks)).map(_called).collect()
     except (PySparkException, Py4JError) as error:
@@ -130,7 +134,13 @@ def _called(task: Callable[[], T]) -> T:
     return task()
 
 
+def _describe(spark: SparkSession, text: str) -> None:
+    """Say in Spark's pages what the next job of this thread does."""
+    spark.sparkContext.setJobDescription(f"headrace: {text}" if text else "")
+
+
 def _on_cluster(spark: SparkSession, work: Work) -> ShardReport:
+    _describe(spark, work.describe())
     try:
         (report,) = spark.sparkContext.parallelize([work], 1).map(_do).collect()
     except (PySparkException, Py4JError) as error:
@@ -143,6 +153,7 @@ def _framed(
     spark: SparkSession, framing: Framing, blocks: "RDD[tuple[str, bytes]]", work: Work
 ) -> ShardReport:
     number = framing.splits.index(work.shard.split)
+    _describe(spark, work.describe())
     do = with_blocks(lambda path: _do(replace(work, shard=replace(work.shard, framed=path))))
     try:
         (report,) = spark.sparkContext.runJob(blocks, do, [number])

@@ -94,7 +94,7 @@ def _begin(
     else:
         every_ms = max(1, round(job.runtime.commit_max_seconds * _MS))
         writer = writer.trigger(processingTime=f"{every_ms} milliseconds")
-    return writer.queryName(job.name).start()
+    return writer.queryName(f"headrace: job {job.name}").start()
 
 
 def failure_of(said: str) -> HeadraceError:

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from headrace.connector.foundation.clock import ThreadWake
 from headrace.connector.foundation.job_file import RuntimeConfig
@@ -48,6 +48,8 @@ class PartReport:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartWork:
     """A part of a split, the target of its records, and the token under which they are sent."""
+
+    job_description: ClassVar[str] = "catch up with splits that lag"
 
     part: Part
     sink: Mapping[str, Any] = field(repr=False)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import repeat
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from headrace.connector.foundation.confinement import Bounds
 from headrace.connector.replay.comparing.messages import (
@@ -271,6 +271,8 @@ def _encoding(shard: Shard, comparison: Comparison) -> Iterator[tuple[Source, En
 class LogSide:
     """The changes on which the logs of a shard agree."""
 
+    job_description: ClassVar[str] = "read the changes of the logs"
+
     shard: Shard
     comparison: Comparison
 
@@ -321,6 +323,8 @@ class LogSide:
 @dataclass(frozen=True, slots=True)
 class TopicSide:
     """The changes in one part of a sink's topics, and the rows that they fold to."""
+
+    job_description: ClassVar[str] = "read the topics"
 
     part: str
     comparison: Comparison
@@ -517,6 +521,8 @@ def hash64(member: bytes) -> int:
 @dataclass(frozen=True, slots=True)
 class TableSide:
     """The rows of a token range of a table, as the changes that a backfill makes of them."""
+
+    job_description: ClassVar[str] = "read the tables"
 
     shard: Shard
     comparison: Comparison

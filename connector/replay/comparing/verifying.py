@@ -93,6 +93,10 @@ def _state(report: ShardReport) -> ShardState:
 class Check(Work):
     """Compares a shard's files with the changes of the shard. Changes nothing."""
 
+    def describe(self) -> str:
+        """Return what it does, for users of the engine."""
+        return f"{self.run}: verify shard {self.shard.number}"
+
     def __call__(self) -> ShardReport:
         """Do it."""
         try:

@@ -20,6 +20,12 @@ class StreamMeasures:
         self._took = Timing()
         self._seqs: Sequence[int] = ()
         self._books: Sequence[Measure] = ()
+        self._left_bytes: int | None = None
+
+    @property
+    def left_bytes(self) -> int | None:
+        """The durable bytes that are not committed, of all logs together; None: not known yet."""
+        return self._left_bytes
 
     def note(self, records: int, took_ms: int) -> None:
         """Count a micro-batch."""
@@ -47,6 +53,12 @@ class StreamMeasures:
         except (HeadraceError, OSError):
             return
         self._seqs = seqs
+        # Each split has the same logs to read.
+        most: dict[str, int] = {}
+        for _, each in backlogs:
+            name = str(sorted(each.partition.items()))
+            most[name] = max(most.get(name, 0), each.size_bytes)
+        self._left_bytes = sum(most.values())
         self._books = [*book_measures(books, source.bookkeeping), *backlog_measures(backlogs)]
 
 

@@ -19,6 +19,7 @@ from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.states import Desired
 from headrace.connector.obs.logging import set_threshold
 from headrace.connector.replay.errors import JobBusyError
+from headrace.connector.replay.stream.batch_lines import BatchLines
 from headrace.connector.replay.stream.checkpoint import Checkpoint, checkpoint_of
 from headrace.connector.replay.stream.stream_books import StreamMeasures
 from headrace.connector.replay.stream.stream_commits import StreamCommits, refuse_others
@@ -130,6 +131,7 @@ class StreamDriver:
         self._get_ready = get_ready
         self._begin_query, self._failure = begin_query, failure
         self._log = log.bind(job=job.name)
+        self._lines = BatchLines(self._log)
         self._clock = SystemClock()
         self._checkpoint = checkpoint_of(job.state, job.name)
         self._stopped = threading.Event()
@@ -307,19 +309,27 @@ class StreamDriver:
         is_idle = not (query.isActive and query.status["isTriggerActive"])
         if is_idle:
             self._moved_ms = self._clock.monotonic_ms()
-        for progress in query.recentProgress:
-            if progress.batchId > done.newest and progress.numInputRows:
-                done.newest = progress.batchId
-                done.count += 1
-                done.records += progress.numInputRows
-                self._moved_ms = self._clock.monotonic_ms()
-                if self._measures is not None:
-                    self._measures.note(progress.numInputRows, progress.batchDuration)
-                self._log.info("micro_batch", batch=progress.batchId, records=progress.numInputRows)
+        new = [
+            progress
+            for progress in query.recentProgress
+            if progress.batchId > done.newest and progress.numInputRows
+        ]
+        for progress in new:
+            done.newest = progress.batchId
+            done.count += 1
+            done.records += progress.numInputRows
+            self._moved_ms = self._clock.monotonic_ms()
+            if self._measures is not None:
+                self._measures.note(progress.numInputRows, progress.batchDuration)
         run.commits.look()
         run.show(Desired.RUNNING)
         if self._measures is not None:
             self._measures.look(run.commits.states)
+        left_bytes = None if self._measures is None else self._measures.left_bytes
+        for progress in new:
+            self._lines.tell(
+                progress.batchId, progress.numInputRows, progress.batchDuration, left_bytes
+            )
 
     def _rest(self, run: _Run) -> Outcome | None:
         """While the job is paused, keep its leases; return why it is to end then, or None."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import structlog
 import yaml
+from structlog.testing import capture_logs
 
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.running import JobLag, Running
@@ -319,3 +320,21 @@ def test_splits_at_different_places(driven: Driven) -> None:
     with pytest.raises(ConfigError, match="1-of-2 and 2-of-2 are at different places"):
         run_by_hand(driven.job.path)
     assert [*range(3)] == driven.job.rows()
+
+
+def test_what_is_left_after_each_batch(driven: Driven) -> None:
+    """It is what all logs have together, however many splits read them.
+
+    A position is up to a segment of one node behind: its copies came after the agreement.
+    """
+    for number in range(1, 4):
+        driven.job.log(number, range(3 * number, 3 * number + 3))
+    sizes = [path.stat().st_size for path in sorted(driven.job.folder.glob("n1/CommitLog-*.log"))]
+    with capture_logs() as logged:
+        assert 9 == run_by_hand(driven.job.path)
+
+    batches = [each for each in logged if each["event"] == "micro_batch"]
+    assert [3, 3, 3] == [each["records"] for each in batches]
+    for number, each in enumerate(batches, start=1):
+        at_least = 3 * sum(sizes[number:])
+        assert at_least <= each["left_bytes"] <= at_least + max(sizes)
