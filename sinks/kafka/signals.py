@@ -18,6 +18,11 @@ SESSION_MS: Final = 6_000  # So long a process that died keeps its partitions: b
 COMMIT_HINT: Final = "allow this user to read the topic and the group"
 
 
+def signal_group(config: KafkaConfig, job: str) -> str:
+    """Return the consumer group of the processes of *job*."""
+    return config.signal_group or f"headrace-signals-{job}"
+
+
 class KafkaSignals(Signals):
     """See the module."""
 
@@ -30,7 +35,7 @@ class KafkaSignals(Signals):
             self._consumer = Consumer(
                 {
                     **config.admin_config(),
-                    "group.id": config.signal_group or f"headrace-signals-{context.job}",
+                    "group.id": signal_group(config, context.job),
                     "session.timeout.ms": SESSION_MS,
                     "enable.auto.commit": False,
                     "auto.offset.reset": "earliest",  # What was sent before the first start counts.

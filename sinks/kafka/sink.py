@@ -69,7 +69,7 @@ class KafkaSink(Sink, Diagnosis, SignalChannel):
 
     def check(self) -> Sequence[Finding]:
         """Ask the brokers: are they there, do they know us, the topics, rights and sizes."""
-        return self._findings(())
+        return self._findings((), "")
 
     def checks(self, about: Examined) -> Sequence[Check]:
         """Return the same, also about the topics of the job's tables, and the client's versions."""
@@ -78,15 +78,15 @@ class KafkaSink(Sink, Diagnosis, SignalChannel):
         topics = [self.topic_of(table) for table in about.tables]
         return [
             Check("Kafka", "client", library_findings),
-            Check("Kafka", "brokers", partial(self._findings, topics)),
+            Check("Kafka", "brokers", partial(self._findings, topics, self.context.job)),
         ]
 
-    def _findings(self, topics: Sequence[str]) -> Sequence[Finding]:
+    def _findings(self, topics: Sequence[str], job: str) -> Sequence[Finding]:
         from headrace.sinks.kafka.diagnosis.cluster import ClusterCheck  # noqa: PLC0415 (seldom needed)
 
         try:
             check_hosts(self.config.hosts)
-            return ClusterCheck(self.config).findings(topics)
+            return ClusterCheck(self.config, job).findings(topics)
         except EgressError as error:
             return [Finding("connection", CheckResult.FAILED, error.message, error.hint)]
         except KafkaException as error:

@@ -49,6 +49,11 @@ _LOOK_MS: Final = 100
 _PURGED: Final = frozenset({"kafka_purge_queue", "kafka_purge_inflight"})
 
 
+def transactional_id(prefix: str, job: str, split: str) -> str:
+    """Return the transactional id of a split."""
+    return f"{prefix}-{_id_of(job, split)}"
+
+
 def _id_of(job: str, split: str) -> str:
     """Return what no other job and split have: joined by a dash or, with others in it, marked.
 
@@ -93,7 +98,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
             ConfigError: librdkafka refuses a value.
 
         """
-        self._id = f"{config.transactional_id_prefix}-{_id_of(context.job, split)}"
+        self._id = transactional_id(config.transactional_id_prefix, context.job, split)
         self._offsets = OffsetsTopic(config, context.clock, context.job, split)
         self._phase = _Phase.NEW
         self._why = ""

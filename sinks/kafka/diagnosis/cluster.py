@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs forget some.
     AclOperation,
     AdminClient,
@@ -16,7 +16,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs f
 
 from headrace.plugins import CheckResult, Finding
 from headrace.sinks.kafka.config import KafkaConfig
+from headrace.sinks.kafka.diagnosis.rights import Rights, reason, user_of
 from headrace.sinks.kafka.failures import hint_of
+from headrace.sinks.kafka.signals import signal_group
+from headrace.sinks.kafka.transactions import transactional_id
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 _PASSED, _FAILED, _UNKNOWN = CheckResult.PASSED, CheckResult.FAILED, CheckResult.UNKNOWN
 
+_A_SPLIT: Final = "1-of-8"  # Any one: a right to the ids of a job is one by prefix.
 _AUTO_CREATE: Final = "auto.create.topics.enable"
 SECONDS_MAX: Final = 5.0  # For each question.
 _MESSAGE_BYTES: Final = 1_000_000  # What a producer sends at most, unless configured.
@@ -32,14 +36,19 @@ _MESSAGE_BYTES: Final = 1_000_000  # What a producer sends at most, unless confi
 class ClusterCheck:
     """One check, on one thread."""
 
-    def __init__(self, config: KafkaConfig) -> None:
-        """Ask nothing yet. Raises KafkaException if librdkafka refuses a value."""
+    def __init__(self, config: KafkaConfig, job: str = "") -> None:
+        """Ask nothing yet; of a *job* its transactional ids and its group are asked about, too.
+
+        Raises KafkaException if librdkafka refuses a value.
+        """
         self._config = config
+        self._job = job
         self._heard: list[KafkaError] = []
         self._seconds = min(SECONDS_MAX, config.connect_timeout_ms / 1000)
         # Not a method: that would be a cycle, and the client's threads would wait for a collector.
         options: dict[str, Any] = {**config.admin_config(), "error_cb": self._heard.append}
         self._admin = AdminClient(options)
+        self._rights = Rights(self._admin, user_of(options), self._seconds)
 
     def findings(self, topics: Iterable[str] = ()) -> Sequence[Finding]:
         """Return what was found, up to the first thing without which there is nothing to ask.
@@ -60,7 +69,30 @@ class ClusterCheck:
             found.append(Finding("authentication", _PASSED, "the brokers know this user"))
         for topic in dict.fromkeys((*self._topics(), *topics)):
             found += self._of_topic(topic, cluster)
+        if self._job and self._config.exactly_once:
+            found += self._of_transactions(cluster)
+        if self._job and self._config.signal_topic:
+            found += self._of_signals(self._config.signal_topic, cluster)
         return found
+
+    def _of_transactions(self, cluster: ClusterMetadata) -> Iterator[Finding]:
+        """Yield the rights that exactly once needs besides."""
+        topic, prefix = self._config.offsets_topic, self._config.transactional_id_prefix
+        if topic in cluster.topics:
+            yield self._rights.of_topic(topic, AclOperation.READ, AclOperation.WRITE)
+        else:
+            yield Finding("topic", _PASSED, f"{topic} is missing, and will be created")
+        split = transactional_id(prefix, self._job, _A_SPLIT)
+        yield self._rights.of_transactional_id(split, f"{prefix}-{self._job}-")
+
+    def _of_signals(self, topic: str, cluster: ClusterMetadata) -> Iterator[Finding]:
+        """Yield whether signals can be read."""
+        if topic in cluster.topics:
+            yield self._rights.of_topic(topic, AclOperation.READ)
+        else:
+            hint = "create it, or leave signal.topic out"
+            yield Finding("topic", _FAILED, f"there is no topic {topic} of signals", hint)
+        yield self._rights.of_group(signal_group(self._config, self._job))
 
     def _why(self) -> KafkaError | None:
         """Return what was heard last; that all are down says less than why each of them is."""
@@ -79,14 +111,9 @@ class ClusterCheck:
             return
         yield Finding("topic", _PASSED, f"{topic} has {len(known[topic].partitions)} partitions")
         yield from partition_findings(topic, known[topic])
-        rights = self._admin.describe_topics(
-            TopicCollection([topic]),
-            include_authorized_operations=True,
-            request_timeout=self._seconds,
-        )[topic]
         resource = ConfigResource(ResourceType.TOPIC, topic)
         settings = self._admin.describe_configs([resource], request_timeout=self._seconds)[resource]
-        yield self._right(topic, rights)
+        yield self._rights.of_topic(topic, AclOperation.WRITE)
         yield self._size(topic, settings)
 
     def _missing(self, topic: str, cluster: ClusterMetadata) -> Finding:
@@ -99,24 +126,11 @@ class ClusterCheck:
         except (KafkaException, TimeoutError, KeyError):
             return missing_finding(topic, None)
 
-    def _right(self, topic: str, asked: "Future[Any]") -> Finding:
-        try:
-            operations = asked.result(self._seconds).authorized_operations
-        except (KafkaException, TimeoutError) as error:
-            return Finding("rights", _UNKNOWN, f"{topic}: {_reason(error)}")
-        if operations is None:
-            return Finding("rights", _UNKNOWN, f"{topic}: the brokers do not say who may write")
-        if AclOperation.WRITE in operations:
-            return Finding("rights", _PASSED, f"this user may write to {topic}")
-        return Finding(
-            "rights", _FAILED, f"this user may not write to {topic}", "grant it WRITE on the topic"
-        )
-
     def _size(self, topic: str, asked: "Future[Any]") -> Finding:
         try:
             takes = int(asked.result(self._seconds)["max.message.bytes"].value)
         except (KafkaException, TimeoutError) as error:
-            return Finding("size", _UNKNOWN, f"{topic}: {_reason(error)}")
+            return Finding("size", _UNKNOWN, f"{topic}: {reason(error)}")
         sends = int(self._config.librdkafka.get("message.max.bytes", _MESSAGE_BYTES))
         said = f"{topic} takes {takes} bytes, a message has at most {sends}"
         if sends <= takes:
@@ -157,7 +171,3 @@ def library_findings() -> Iterator[Finding]:
     client, library = confluent_kafka.version()[0], confluent_kafka.libversion()[0]
     said = f"confluent-kafka {client}, librdkafka {library}"
     yield Finding("client", _PASSED, said)
-
-
-def _reason(error: KafkaException | TimeoutError) -> str:
-    return str(error.args[0].str()) if error.args else "no answer in time"
