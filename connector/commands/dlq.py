@@ -54,9 +54,10 @@ def _redrive(job: Job, store: Store, chosen: Sequence[KeptLoss], *, dry: bool) -
         with closing(open_notes(job.notes, create=False)) as notes:
             Commands(notes).redrive(Redriving(job.name, [kept.number for kept in chosen]))
     failed = 0
-    for number, problem in Redrive(job, store).each(chosen, dry=dry):
-        failed += bool(problem)
-        sys.stdout.write(f"{number}\t{problem or ('ready' if dry else 'delivered')}\n")
+    for group in Redrive(job, store).groups(chosen, dry=dry):
+        for number, problem in group:
+            failed += bool(problem)
+            sys.stdout.write(f"{number}\t{problem or ('ready' if dry else 'delivered')}\n")
     if failed:
         raise NotRedrivenError(f"{failed} of {len(chosen)} were not delivered")
 

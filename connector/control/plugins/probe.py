@@ -228,11 +228,12 @@ def redrive(question: Question) -> Json:
     os.chdir(job.directory)
     with contextlib.closing(job.open_store(create=False)) as store:
         chosen = list(store.losses(question["numbers"] or None))
-        until, sent = time.monotonic() + REDRIVE_SECONDS_MAX, []
-        sending = Redrive(job, store).each(chosen[:LETTERS_MAX], dry=False)
+        until = time.monotonic() + REDRIVE_SECONDS_MAX
+        sent: list[tuple[int, str]] = []
+        sending = Redrive(job, store).groups(chosen[:LETTERS_MAX], dry=False)
         with contextlib.closing(sending):
-            for each in sending:
-                sent.append(each)
+            for group in sending:
+                sent += group
                 if time.monotonic() > until:
                     break
     return {"sent": sent, "left": len(chosen) - len(sent)}

@@ -1,9 +1,14 @@
-"""Sends records that could not be processed or delivered again, one by one, in their order."""
+"""Sends records that could not be processed or delivered again, in their order.
 
-from collections.abc import Collection, Generator, Sequence
+A sink may hold records back to send more of them at once, so records are submitted in groups, and
+each group is waited for once.
+"""
+
+from collections.abc import Collection, Generator, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+import msgspec
 import structlog
 
 from headrace.connector.foundation.clock import SystemClock, ThreadWake
@@ -27,12 +32,17 @@ from headrace.plugins import (
     Quarantined,
     RecordBatch,
     Recovery,
+    RetriableError,
     Sink,
     Source,
     Writer,
 )
 
-DELIVERY_MS_MAX: Final = 60_000
+DELIVERY_MS_MAX: Final = 60_000  # For the results of a group.
+# A group ends with the first of these, so that a caller hears soon, and memory is bounded.
+GROUP_RECORDS_MAX: Final = 500
+GROUP_BYTES_MAX: Final = 8 * 1024 * 1024
+GROUP_MS_MAX: Final = 1_000
 SOURCE_STAGE: Final = "TASK_POLL"
 
 
@@ -55,38 +65,83 @@ class Redrive:
         self._retry = Retry(in_ms(job.runtime.retry_seconds_max))
         self._wake = ThreadWake()
 
-    def each(self, chosen: Sequence[KeptLoss], *, dry: bool) -> Generator[tuple[int, str]]:
-        """Yield of each its number, and why it was not delivered, or nothing.
+    def groups(
+        self, chosen: Sequence[KeptLoss], *, dry: bool
+    ) -> Generator[Sequence[tuple[int, str]]]:
+        """Yield, group by group, of each its number, and why it was not delivered, or nothing.
 
         A dry run only tries whether each can be encoded. Close the iterator to end sooner.
+
+        Raises:
+            HeadraceError: the sink takes no more; all that it took before was yielded.
+
         """
         writer = None if dry else self._sink.open()
         try:
-            for kept in chosen:
-                yield kept.number, self._redrive(kept, writer)
+            left = iter(chosen)
+            while group := self._submitted(left, writer):
+                yield self._results(group, writer)
+                if group[-1].error is not None:
+                    raise group[-1].error
         finally:
             if writer:
                 writer.close()
             self._encoder.close()
             self._source.close()
 
-    def _redrive(self, kept: KeptLoss, writer: Writer | None) -> str:
-        """Return why it was not delivered, or nothing."""
+    def _submitted(self, left: Iterator[KeptLoss], writer: Writer | None) -> Sequence["_Sent"]:
+        """Take a group of what is *left*, and give it to the sink."""
+        clock = self._context.clock
+        group: list[_Sent] = []
+        until_ms, size_bytes = clock.monotonic_ms() + GROUP_MS_MAX, 0
+        for kept in left:
+            group.append(self._submit(kept, writer))
+            size_bytes += len(kept.loss.content)
+            is_full = len(group) >= GROUP_RECORDS_MAX or size_bytes >= GROUP_BYTES_MAX
+            if is_full or group[-1].error is not None or clock.monotonic_ms() >= until_ms:
+                break
+        return group
+
+    def _submit(self, kept: KeptLoss, writer: Writer | None) -> "_Sent":
         try:
             encoded = self._encoded(kept)
         except HeadraceError as error:
-            return f"{error.code}: {error.message}"
+            return _Sent(kept, f"{error.code}: {error.message}")
         if encoded is None:
-            return "its bytes cannot be made into records again"
+            return _Sent(kept, "its bytes cannot be made into records again")
         if encoded.quarantined:
             lost = encoded.quarantined[0]
-            return f"{lost.code}: {lost.message}"
+            return _Sent(kept, f"{lost.code}: {lost.message}")
         if writer is None:
-            return ""
-        problem = _delivered(writer, encoded, self._context)
-        if not problem:
-            self._store.remove_losses([kept])
-        return problem
+            return _Sent(kept, "")
+        sent = _Sent(kept, None, records=len(encoded))
+        delivery = Delivery(RecordBatch("redrive", NumberPosition(0), 0, made=()), encoded)
+        try:
+            try:
+                writer.submit(delivery, sent.settle)
+            except RetriableError:  # It took nothing: perhaps it is full of what came before.
+                self._drain(writer)
+                writer.submit(delivery, sent.settle)
+        except HeadraceError as error:
+            sent.problem, sent.error = f"{error.code}: {error.message}", error
+        return sent
+
+    def _results(
+        self, group: Sequence["_Sent"], writer: Writer | None
+    ) -> Sequence[tuple[int, str]]:
+        """Wait for the sink, and remove what it delivered from the quarantine."""
+        if writer is not None:
+            if any(sent.problem is None for sent in group):
+                self._drain(writer)
+            # Each is looked at once: what settles after this stays, and is sent again.
+            missing = f"no result within {DELIVERY_MS_MAX // 1000} s"
+            for sent in group:
+                sent.problem = missing if sent.problem is None else sent.problem
+            self._store.remove_losses([sent.kept for sent in group if not sent.problem])
+        return [(sent.kept.number, sent.problem or "") for sent in group]
+
+    def _drain(self, writer: Writer) -> None:
+        writer.drain(self._context.clock.monotonic_ms() + DELIVERY_MS_MAX)
 
     def _encoded(self, kept: KeptLoss) -> EncodedRecords | None:
         loss = kept.loss
@@ -121,17 +176,17 @@ class Redrive:
         return None if schema is None else KeptBatch(loss.content, loss.origin, schema)
 
 
-def _delivered(writer: Writer, encoded: EncodedRecords, context: Context) -> str:
-    """Deliver; return why not, or nothing."""
-    results: list[str] = []
+class _Sent(msgspec.Struct):
+    """A dead letter that was given to the sink; `error` ended the sending."""
 
-    def settle(delivered: Collection[int], failures: Sequence[Failure] = ()) -> None:
-        problems = [f"{failure.code}: {failure.message}" for failure in failures]
-        results.append("; ".join(problems) or miscount_of(len(encoded), delivered, failures))
+    kept: KeptLoss
+    problem: str | None
+    """Why it was not delivered, or nothing; None while that is unknown."""
+    records: int = 0
+    error: HeadraceError | None = None
 
-    batch = RecordBatch("redrive", NumberPosition(0), 0, made=())
-    writer.submit(Delivery(batch, encoded), settle)
-    writer.drain(context.clock.monotonic_ms() + DELIVERY_MS_MAX)
-    if not results:
-        return f"no result within {DELIVERY_MS_MAX // 1000} s"
-    return results[0]
+    def settle(self, delivered: Collection[int], failures: Sequence[Failure] = ()) -> None:
+        """See `Settle`."""
+        if self.problem is None:
+            problems = [f"{failure.code}: {failure.message}" for failure in failures]
+            self.problem = "; ".join(problems) or miscount_of(self.records, delivered, failures)

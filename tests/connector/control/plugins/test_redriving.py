@@ -14,6 +14,7 @@ from headrace.connector.control.service import ControlService
 from headrace.connector.foundation.processes import this_process
 from headrace.connector.language.parser import parse_statement
 from headrace.connector.language.rendering import ResultTable
+from headrace.connector.runtime.failures import redrive
 from headrace.connector.stores import Commit, Loss
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.plugins import NumberPosition
@@ -89,8 +90,9 @@ def test_one_and_then_all(service: ControlService, connection: NoteCopy) -> None
 
 
 def test_a_statement_ends_in_time(service: ControlService, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the time is over, the answer says how many are left, and they are not lost."""
+    """When the time is over after a group, the answer says how many are left; none is lost."""
     monkeypatch.setattr(probe, "REDRIVE_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(redrive, "GROUP_RECORDS_MAX", 1)
     found = run(service, "REDRIVE DEAD_LETTERS FOR JOB 'j'")
 
     assert (1, (("left", "2"),)) == (len(found.rows), found.footer)
