@@ -23,7 +23,8 @@ from headrace.connector.history.query import Query
 from headrace.connector.history.reading import History
 from headrace.connector.history.store.places import opened, whole_place
 from headrace.connector.replay.errors import bad_option
-from headrace.connector.replay.frames.sources import check_options, shards_of
+from headrace.connector.replay.frames.mistakes import check_options, shown_plainly
+from headrace.connector.replay.frames.sources import shards_of
 from headrace.connector.replay.selection import names_in
 
 if TYPE_CHECKING:
@@ -150,10 +151,12 @@ class HistorySource(DataSource):
         """Return what all queries of the frame read. Spark keeps it with the frame."""
         return Plan.of(self.options)
 
+    @shown_plainly()
     def schema(self) -> StructType:
         """Return the columns. Spark calls it when a frame is loaded."""
         return from_arrow_schema(self.plan.layout.schema)
 
+    @shown_plainly()
     def reader(self, schema: StructType) -> HistoryReader:
         """Return a batch reader.
 

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from headrace.connector.control.jobs import job_text, table_source
 from headrace.connector.replay.columns import arrow_schema, record_batch, sink_schema, spark_schema
 from headrace.connector.replay.errors import bad_option
+from headrace.connector.replay.frames.mistakes import check_options, meant, shown_plainly
 from headrace.connector.replay.frames.typed_columns import chosen, typed_batch
 from headrace.connector.replay.frames.typed_columns import spark_schema as typed_spark_schema
 from headrace.connector.replay.options import SHARDS_BOUND
@@ -40,13 +41,11 @@ from headrace.connector.replay.stream.streaming import AS_SINK, SegmentStream
 from headrace.connector.serde import Encoder
 from headrace.plugins import (
     Batch,
-    ConfigError,
     EncodedRecords,
     Encoding,
     HeadraceError,
     LogArchive,
     Origin,
-    Problem,
     TypedColumns,
 )
 from headrace.plugins.discovery import load, names
@@ -119,6 +118,40 @@ def _encoder(codec: str) -> Encoder:
     return Encoder(Encoding(codec=codec), joined=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the options of a frame ask for, besides its source."""
+
+    format: str
+    shards: int
+    agreed: bool
+    bounds: Bounds
+    selection: Selection
+
+    @classmethod
+    def of(cls, source: str, options: Mapping[str, str]) -> "Asked":
+        """Read the options of *source*; opens nothing.
+
+        Raises:
+            ConfigError: with the unknown ones, or what is wrong with one.
+
+        """
+        check_options(source, options, (*OPTIONS, *folder_options()))
+        return cls(
+            format=format_of(options),
+            shards=shards_of(options),
+            agreed=is_agreed(options),
+            bounds=Bounds(after=options.get("after", ""), until=options.get("until", "")),
+            selection=Selection(
+                tables=names_in(options.get("table") or options.get("tables"), "tables"),
+                operations=operations_in(options.get("operations"), "operations"),
+                from_us=time_us(options["from"], "from") if "from" in options else None,
+                to_us=time_us(options["to"], "to") if "to" in options else None,
+                tokens=(token_range(options["token_range"]),) if "token_range" in options else (),
+            ),
+        )
+
+
 class SegmentReader(DataSourceReader):
     """Plans on the driver, reads in the tasks.
 
@@ -133,36 +166,27 @@ class SegmentReader(DataSourceReader):
             ConfigError: with all mistakes found.
 
         """
-        check_options("headrace.segments", options, (*OPTIONS, *folder_options()))
+        self._asked = asked = Asked.of("headrace.segments", options)
         self._spec = spec or spec_of(options)
-        self._format = format_of(options)
         self._target = target_of(self._spec, options)
-        self._shards = shards_of(options)
-        self._bounds = Bounds(after=options.get("after", ""), until=options.get("until", ""))
-        self._agreed = is_agreed(options)
-        self.selection = Selection(
-            tables=names_in(options.get("table") or options.get("tables"), "tables"),
-            operations=operations_in(options.get("operations"), "operations"),
-            from_us=time_us(options["from"], "from") if "from" in options else None,
-            to_us=time_us(options["to"], "to") if "to" in options else None,
-            tokens=(token_range(options["token_range"]),) if "token_range" in options else (),
-        )
+        self.selection = asked.selection
 
     def partitions(self) -> Sequence[SegmentPartition]:
         """Return a partition for each shard. Spark calls it once, on the driver."""
-        specs = [self._spec] if self._agreed else by_log(self._spec)
+        asked = self._asked
+        specs = [self._spec] if asked.agreed else by_log(self._spec)
         shards = [
             shard
             for spec in specs
             for shard in planned(
                 spec,
                 self.selection,
-                bounds=self._bounds,
-                shards=self._shards,
-                by_place=not self._agreed,
+                bounds=asked.bounds,
+                shards=asked.shards,
+                by_place=not asked.agreed,
             ).shards
         ]
-        return [SegmentPartition(shard, self._format, self._target) for shard in shards]
+        return [SegmentPartition(shard, asked.format, self._target) for shard in shards]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Yield a shard's changes. Spark calls it in a task, once for each attempt."""
@@ -178,18 +202,22 @@ class SegmentSource(DataSource):
         """Return its name."""
         return "headrace.segments"
 
+    @shown_plainly()
     def schema(self) -> str:
         """Return the columns; `key` and `value` are those of a message. One `table` is typed."""
-        spec = spec_of(self.options)
         if self.options.get("format") == AS_SINK:
-            return spark_schema(sink_schema(spec.origin))
+            return spark_schema(sink_schema(spec_of(self.options).origin))
+        Asked.of(self.name(), self.options)
+        spec = spec_of(self.options)
         return schema_of(spec, self.options)
 
+    @shown_plainly()
     def reader(self, schema: StructType) -> SegmentReader:
         """Return a batch reader."""
         del schema
         return SegmentReader(dict(self.options))
 
+    @shown_plainly()
     def streamReader(self, schema: StructType) -> SegmentStream:  # noqa: N802 (Spark's name)
         """Return a streaming reader."""
         del schema
@@ -204,10 +232,13 @@ class TableSource(DataSource):
         """Return its name."""
         return "headrace.table"
 
+    @shown_plainly()
     def schema(self) -> str:
         """Return the columns, also typed ones; asks the cluster."""
+        Asked.of(self.name(), self.options)
         return schema_of(self._spec(), self.options)
 
+    @shown_plainly()
     def reader(self, schema: StructType) -> SegmentReader:
         """Return a batch reader. Options: `job`, `table`, and those of segments."""
         del schema
@@ -253,22 +284,6 @@ def folder_options() -> Sequence[str]:
     return sorted({name for archive in archives().values() for name in archive.folder_options})
 
 
-def check_options(source: str, options: Mapping[str, str], known: Sequence[str]) -> None:
-    """Refuse options that *source* does not have: a user would believe that they work.
-
-    Raises:
-        ConfigError: with all these options.
-
-    """
-    problems = [
-        Problem(name, f"is not an option of {source}", f"there are {', '.join(known)}")
-        for name in options
-        if name.lower() not in known
-    ]
-    if problems:
-        raise ConfigError(problems)
-
-
 def shards_of(options: Mapping[str, str]) -> int:
     """Return the option `shards`; 0, the default, means as many as the size needs.
 
@@ -308,7 +323,7 @@ def format_of(options: Mapping[str, str]) -> str:
     """
     given = options.get("format", _AVRO)
     if given not in FORMATS or (given == _NO_MESSAGES and "table" not in options):
-        hint = f"there are {', '.join(FORMATS)}; none with a table only"
+        hint = meant(given, FORMATS) if given not in FORMATS else "it is for a `table` only"
         raise bad_option("format", f"{given!r} is not possible here", hint)
     return given
 

@@ -31,7 +31,8 @@ from headrace.connector.replay.comparing.bucket_sums import (
 from headrace.connector.replay.comparing.messages import ChangeRow, MessageReader
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import DeliveryRefusedError, bad_option
-from headrace.connector.replay.frames.sources import check_options, schema_of, spec_of, target_of
+from headrace.connector.replay.frames.mistakes import check_options, check_writing, shown_plainly
+from headrace.connector.replay.frames.sources import schema_of, spec_of, target_of
 from headrace.connector.replay.frames.typed_columns import typed_arrow_schema, typed_batch
 from headrace.connector.replay.runs import new_run
 from headrace.connector.replay.selection import Selection
@@ -250,10 +251,14 @@ class TopicSource(DataSource):
         """Return its name."""
         return "headrace.topic"
 
+    @shown_plainly()
     def schema(self) -> str:
         """Return the columns: those of segments, and the place of the message."""
+        check_options(self.name(), self.options, OPTIONS)
+        _job(self.options)
         return f"{_PLACE_SCHEMA}, {schema_of(spec_of(self.options), self.options)}"
 
+    @shown_plainly()
     def reader(self, schema: StructType) -> TopicReader:
         """Return a batch reader."""
         del schema
@@ -300,18 +305,18 @@ class SinkTarget(DataSource):
         """Return its name."""
         return "headrace.sink"
 
+    @shown_plainly()
     def writer(self, schema: StructType, overwrite: bool) -> SinkWriter:  # noqa: FBT001 (Spark's)
         """Return a writer; it can only append."""
         missing = {"table", "key", "value"} - set(schema.fieldNames())
-        if missing or overwrite:
-            hint = 'mode("append"), with the columns of headrace.segments'
-            raise bad_option("schema", f"columns {', '.join(sorted(missing))} are missing", hint)
+        columns = "write those of headrace.segments"
+        check_writing('mode("append")', sorted(missing), overwrite=overwrite, columns=columns)
         return SinkWriter(dict(self.options))
 
+    @shown_plainly()
     def streamWriter(self, schema: StructType, overwrite: bool) -> SinkStream:  # noqa: FBT001, N802 (Spark's)
         """Return a writer of a stream of the same job's `headrace.segments`."""
         missing = {"table", "key", "value", "headers"} - set(schema.fieldNames())
-        if missing or overwrite:
-            hint = 'outputMode("append"), with the columns of headrace.segments in format `sink`'
-            raise bad_option("schema", f"columns {', '.join(sorted(missing))} are missing", hint)
+        columns = "write those of headrace.segments in format `sink`"
+        check_writing('outputMode("append")', sorted(missing), overwrite=overwrite, columns=columns)
         return SinkStream(dict(self.options))

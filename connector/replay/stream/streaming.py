@@ -24,6 +24,7 @@ from headrace.connector.control.jobs import JobText, job_text, read_job
 from headrace.connector.replay.columns import encoded_rows, sink_batch
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import JobChangedError, bad_option
+from headrace.connector.replay.frames.mistakes import check_options
 from headrace.connector.replay.sending import Sending
 from headrace.connector.replay.shards import SourceSpec, encode_with_retries, inside, origin_of
 from headrace.connector.replay.stream.checkpoint import Checkpoint, Offset, checkpoint_of
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 AS_SINK: Final = "sink"
 BATCH_BYTES: Final = 128 * 1024 * 1024
 _OPTIONS: Final = ("job", "name", "generation", "format", "batch_bytes")
+_SINK_OPTIONS: Final = ("job", "name", "generation", "checkpointlocation", "queryname")
 _BATCH: Final = "streaming.sql.batchId"  # As Spark tells its tasks.
 
 
@@ -69,10 +71,10 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         """Check the options. Raises ConfigError."""
-        unknown = [name for name in options if name.lower() not in _OPTIONS]
-        if unknown or options.get("format") != AS_SINK:
-            hint = f"a stream takes {', '.join(_OPTIONS)}; its format is `{AS_SINK}`"
-            raise bad_option(unknown[0] if unknown else "format", "is not for streams", hint)
+        check_options("a stream of headrace.segments", options, _OPTIONS)
+        if (given := options.get("format")) != AS_SINK:
+            said = f"of a stream is `{AS_SINK}`, found {given!r}"
+            raise bad_option("format", said, f'option("format", "{AS_SINK}")')
         self._path, self._text, self._checkpoint = _job_of(options)
         self._limit = ReadMaxBytes(_size_of(options.get("batch_bytes", str(BATCH_BYTES))))
         self._made: Course | None = None
@@ -166,6 +168,7 @@ class SinkStream(DataSourceStreamArrowWriter):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         """Read the job. Raises ConfigError."""
+        check_options("a stream into headrace.sink", options, _SINK_OPTIONS)
         _, self._text, self._checkpoint = _job_of(options)
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> Delivered:

@@ -102,15 +102,6 @@ def test_unknown_options(job: str) -> None:
         SinkWriter(given)
 
 
-@pytest.mark.parametrize("overwrite", [True, False])
-def test_what_cannot_be_written(job: str, *, overwrite: bool) -> None:
-    """Missing columns and the mode overwrite are refused."""
-    fields = COLUMNS if overwrite else StructType(COLUMNS.fields[:2])
-
-    with pytest.raises(ConfigError, match="columns"):
-        SinkTarget({"job": job}).writer(fields, overwrite=overwrite)
-
-
 @pytest.mark.parametrize("name", ["5.0-ops", *(pytest.param(n, marks=LONG) for n in RECORDINGS)])
 def test_typed_columns_are_those_of_segments(name: str) -> None:
     """Typed columns of a table are the same from its messages as from its logs.

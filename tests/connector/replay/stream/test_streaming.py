@@ -310,7 +310,7 @@ def test_options(options: Mapping[str, str], job: GapJob, monkeypatch: pytest.Mo
     """A stream without a job, and options that only a batch query has, are refused."""
     monkeypatch.chdir(job.folder)
 
-    with pytest.raises(ConfigError, match=r"is required|is not for|expected a number"):
+    with pytest.raises(ConfigError, match=r"is required|of a stream|expected a number"):
         SegmentStream(options)
 
 
