@@ -259,6 +259,17 @@ def _outlet(shard: Shard, target: Target, run: str, attempt: int) -> Iterator[Ou
             yield sending
 
 
+def check_target(shard: Shard, target: Target, run: str) -> None:
+    """Open what a task of *run* opens to deliver, and close it: nothing is sent.
+
+    Raises:
+        HeadraceError: what each shard would fail with.
+
+    """
+    with _outlet(shard, target, run, 0):
+        pass
+
+
 def check_suffix(sink: Sink | type[Sink], suffix: str, *, hint: str) -> None:
     """Refuse side topics of a sink without topics: they would be mixed with its live records.
 

@@ -13,7 +13,7 @@ from headrace.connector.commands.run import stopped_by_signals
 from headrace.connector.control.jobs import JobText, job_text, read_job
 from headrace.connector.replay.catching_up.lag_catch_up import CaughtUp, Driver, Orders
 from headrace.connector.replay.comparing.verifying import verify
-from headrace.connector.replay.delivery import Search, Target
+from headrace.connector.replay.delivery import Search, Target, check_target
 from headrace.connector.replay.engine import Engine, engine
 from headrace.connector.replay.errors import ArchiveGapError, ShardFailedError, bad_option
 from headrace.connector.replay.execution import execute
@@ -122,6 +122,7 @@ def _plan(given: PlanOptions, text: JobText, table: RunTable) -> int:
             place=str(given.job),
             hint="mend the archive, or say --accept-gaps",
         )
+    check_target(plan.shards[0], target, run.run)
     table.add(run, plan.shards)
     _print_plan(run, plan, given)
     return 0

@@ -15,6 +15,7 @@ import yaml
 
 from headrace.connector.commands.cli import main
 from headrace.connector.replay.runs import RunTable, ShardState
+from helpers.jobs.deliveries import NO_BROKER
 from helpers.logs.forged import TABLE, insert
 from helpers.logs.gap_jobs import GapJob
 
@@ -132,6 +133,28 @@ def test_a_plan_checks_the_options_of_every_sink(
 
     assert 2 == main(["replay", "plan", str(job), "--into-live"])
     assert "Nothing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schema.store": "registry", "schema.store.url": "http://h", "format": "json"}, "Avro"),
+        ({"compression.type": "zzz"}, "zzz"),
+        ({"connect.timeout.ms": 100}, "no broker answered"),
+    ],
+)
+def test_a_plan_opens_the_sink(
+    options: dict[str, object], message: str, job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What each shard of the run would fail with is refused by the plan, which adds no run."""
+    given = yaml.safe_load(job.read_text())
+    given["sink"] = {"plugin": "kafka", "bootstrap.servers": NO_BROKER, "topic": "t", **options}
+    job.write_text(yaml.safe_dump(given))
+
+    assert 0 != main(["replay", "plan", str(job)])
+    assert message in capsys.readouterr().err
+    assert 0 == main(["replay", "status", str(job)])
+    assert not capsys.readouterr().out
 
 
 def test_run_and_status(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
