@@ -425,8 +425,15 @@ class CassandraSource(
         return unread_of(self._parts)
 
     def log_spaces(self) -> Sequence[LogSpace]:
-        """Return the space of each `cdc_raw` of this machine; see `space`."""
-        return spaces(directories(self.config.nodes), self._parts.cdc_bytes_max)
+        """Return the space of each `cdc_raw`; those of other machines as their agents say it."""
+        bytes_max, logs = self._parts.cdc_bytes_max, self._parts.logs
+        found = spaces(here := directories(self.config.nodes), bytes_max)
+        if len(here) == len(logs):
+            return found
+        # Only here: a running job does not ask.
+        from headrace.sources.cassandra.diagnosis.agents import agent_spaces  # noqa: PLC0415
+
+        return [*found, *agent_spaces(logs, bytes_max)]
 
     def checks(self, about: Examined) -> Sequence[Check]:
         """Return checks of the nodes, of replicas and types, and of each node's log and disk."""

@@ -5,7 +5,9 @@ from importlib.metadata import version
 
 from headrace.plugins import CheckResult, Context, Finding, HeadraceError
 from headrace.plugins.diagnosis import Check
+from headrace.sources.cassandra.agent.client import RemoteLog
 from headrace.sources.cassandra.config import CassandraConfig
+from headrace.sources.cassandra.diagnosis.agents import agent_findings
 from headrace.sources.cassandra.diagnosis.cluster import cluster_findings, unasked
 from headrace.sources.cassandra.diagnosis.copies import copy_findings, type_findings
 from headrace.sources.cassandra.diagnosis.disks import disk_findings, log_findings
@@ -43,19 +45,29 @@ def checks_of(config: CassandraConfig, context: Context, count: int) -> Sequence
     ]
     for node, given in config.nodes.items():
         place = given if isinstance(given, Mapping) else {"path": given}
-
-        def log(parts: Parts, node: str = node) -> Iterable[Finding]:
-            return log_findings(node, parts.logs[node])
-
-        def disk(
-            parts: Parts, node: str = node, place: Mapping[str, object] = place
-        ) -> Iterable[Finding]:
-            return disk_findings(node, place, config, _bytes_max(parts))
-
-        found.append(Check(DISKS, f"log of {node}", fresh(log)))
-        if "path" in place:
-            found.append(Check(DISKS, f"disk of {node}", fresh(disk)))
+        found += _of_node(node, place, config, fresh)
     return found
+
+
+def _of_node(
+    node: str,
+    place: Mapping[str, object],
+    config: CassandraConfig,
+    fresh: Callable[[Callable[[Parts], Iterable[Finding]]], Callable[[], Iterable[Finding]]],
+) -> Iterator[Check]:
+    """Yield the checks of a node's log and disk: on this machine, or through its agent."""
+
+    def log(parts: Parts) -> Iterable[Finding]:
+        return log_findings(node, parts.logs[node])
+
+    def disk(parts: Parts) -> Iterable[Finding]:
+        there = parts.logs[node]
+        if isinstance(there, RemoteLog):
+            return agent_findings(node, there.agent, _bytes_max(parts))
+        return disk_findings(node, place, config, _bytes_max(parts))
+
+    yield Check(DISKS, f"log of {node}", fresh(log))
+    yield Check(DISKS, f"disk of {node}", fresh(disk))
 
 
 def _driver() -> Iterator[Finding]:

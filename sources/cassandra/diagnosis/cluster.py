@@ -148,8 +148,14 @@ def _repair(facts: NodeFacts, config: CassandraConfig) -> Finding:
 
 def _clock(facts: NodeFacts, config: CassandraConfig) -> Finding:
     del config
-    if abs(ahead := facts.ahead_seconds) <= SKEW_SECONDS_MAX:
-        return Finding("clock", _PASSED, f"differs by less than {SKEW_SECONDS_MAX:.0f} s from here")
-    which = "ahead of" if ahead > 0 else "behind"
-    said = f"is {abs(ahead):.1f} s {which} the clock here"
+    return clock_finding(facts.ahead_seconds)
+
+
+def clock_finding(ahead_seconds: float) -> Finding:
+    """Return what a clock means that is *ahead_seconds* ahead of the clock here, at least."""
+    if abs(ahead_seconds) <= SKEW_SECONDS_MAX:
+        said = f"clock differs by less than {SKEW_SECONDS_MAX:.0f} s from here"
+        return Finding("clock", _PASSED, said)
+    which = "ahead of" if ahead_seconds > 0 else "behind"
+    said = f"clock is {abs(ahead_seconds):.1f} s {which} the clock here"
     return Finding("clock", _WARNED, said, "run a time service (chrony, ntpd) on both machines")

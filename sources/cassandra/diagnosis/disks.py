@@ -44,7 +44,7 @@ def disk_findings(
         if name in given and (found := _together(node, path, Path(str(given[name])), name)):
             yield found
     for space in spaces({node: path}, bytes_max):
-        yield _lasting(node, space)
+        yield lasting(node, space)
 
 
 def _rights(node: str, path: Path, config: CassandraConfig) -> Finding:
@@ -67,7 +67,7 @@ def _together(node: str, path: Path, other: Path, name: str) -> Finding | None:
     return Finding("file system", _FAILED, f"{node}: {name} is on another one than cdc_raw", hint)
 
 
-def _lasting(node: str, space: LogSpace) -> Finding:
+def lasting(node: str, space: LogSpace) -> Finding:
     """Return how full the disk is, and how long its room lasts."""
     used, room, lasts = space.used_bytes, space.room_bytes, space.full_in_seconds
     share = used / (used + room) if room is not None and used + room else 0.0

@@ -32,6 +32,7 @@ from headrace.sources.cassandra.logs.directory import LogDirectory, SegmentInfo,
 from headrace.sources.cassandra.logs.last_seen import Watched
 from headrace.sources.cassandra.logs.pins import FOLDER, HoldDeniedError, HoldError, Need, Note
 from headrace.sources.cassandra.logs.reread import OpenedSegment
+from headrace.sources.cassandra.logs.space import spaces
 from headrace.sources.cassandra.retention.figures import HoldFigures
 
 TICK_MS: Final = 1_000
@@ -193,6 +194,7 @@ class SegmentRetention:
     def _figures(self) -> HoldFigures:
         here, hold = self._log.path, self._log.hold
         room, rate = max(0, -self._shortage(0)), self._rate()
+        space = next(iter(spaces({"": here}, None)), None)
         return HoldFigures(
             held_bytes=0 if hold is None else self._bytes_in(hold),
             held_segments=0 if hold is None else len(self._segments_in(hold)),
@@ -200,6 +202,8 @@ class SegmentRetention:
             room_bytes=room,
             retention_seconds=room / rate if rate else None,
             full=self._full,
+            free_bytes=None if space is None else space.free_bytes,
+            growth=rate or (None if space is None else space.growth),
         )
 
     # ---- holding ----
