@@ -11,7 +11,7 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -94,10 +94,15 @@ class Browser:
     """A running browser. For one thread."""
 
     def __enter__(self) -> Self:
-        """Start it."""
-        self._stack = ExitStack()
+        """Start it. If that fails, nothing of it stays."""
+        with ExitStack() as stack:
+            self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def _start(self, stack: ExitStack) -> None:
         folder = chromium()
-        profile = self._stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+        profile = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         self._process = subprocess.Popen(  # noqa: S603 (what was fetched)
             [str(folder / "chromium"), *_ARGUMENTS, f"--user-data-dir={profile}", "about:blank"],
             stderr=subprocess.PIPE,
@@ -109,14 +114,14 @@ class Browser:
                 "HOME": profile,
             },
         )
-        self._stack.callback(self._end)
+        stack.callback(self._end)
         self._loop = asyncio.new_event_loop()
-        self._stack.callback(self._loop.close)
+        stack.callback(self._loop.close)
         self._numbers = itertools.count(1)
         self.events: list[Mapping[str, Any]] = []
-        self._session = self._loop.run_until_complete(self._connect(self._address()))
-        self._stack.callback(lambda: self._loop.run_until_complete(self._session.close()))
-        return self
+        wires = AsyncExitStack()
+        stack.callback(lambda: self._loop.run_until_complete(wires.aclose()))
+        self._loop.run_until_complete(self._connect(self._address(), wires))
 
     def __exit__(
         self,
@@ -179,10 +184,10 @@ class Browser:
             self.events.append(found)
         return found
 
-    async def _connect(self, address: str) -> aiohttp.ClientSession:
-        session = aiohttp.ClientSession()
-        self._socket = await session.ws_connect(address, max_msg_size=0)
-        return session
+    async def _connect(self, address: str, wires: AsyncExitStack) -> None:
+        session = await wires.enter_async_context(aiohttp.ClientSession())
+        # A socket that is open when its session closes would fail a test that comes later.
+        self._socket = await wires.enter_async_context(session.ws_connect(address, max_msg_size=0))
 
     def _address(self) -> str:
         assert self._process.stderr is not None
