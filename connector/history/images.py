@@ -99,29 +99,43 @@ class States:
         self._file = file
         self._settled_s = settled_s
         self._known: dict[Name, bytes | None] = {}
-        self._changed: dict[Name, bytes] = {}
+        self._changed: set[Name] = set()
 
     def look_up(self, names: Iterable[Name]) -> None:
-        """Read the states of these rows, which `apply` and `partition` need."""
+        """Read the states of these rows, which `fold` and `partition` need."""
         unknown = list({*names}.difference(self._known))
         self._known.update(dict.fromkeys(unknown))
         for key, row, state in self._file.states(unknown):
             self._known[key, row] = state
 
-    def apply(self, name: Name, fold: ByteFold) -> Before:
-        """Fold the change that *fold* has read into the state of its row, or partition.
+    def fold(  # noqa: PLR0913, PLR0917 (as `ByteFold.fold_many`)
+        self,
+        fold: ByteFold,
+        names: list[Name],
+        changes: list[bytes],
+        begin: int,
+        end: int,
+        columns: Columns,
+        *,
+        keeps: bool,
+    ) -> int:
+        """Fold changes from *begin* on, and perhaps not all before *end*; return where it stopped.
 
-        Return what it found.
+        `columns` get what they do and when, and if it *keeps* that what they found. It stops
+        behind each deletion of many rows.
         """
-        found = self._known[name]
+        befores = columns.befores if keeps else None
+        given = self._known, columns.operations, columns.written_us, befores
         try:
-            state = fold.fold(found)
+            stop = fold.fold_many(names, changes, begin, end, *given)
         except BadStateError as error:
             raise _damaged(error.message, error.place) from error
-        if fold.ranges > RANGES_MAX:
-            state = _without_old_ranges(state)
-        self._known[name] = self._changed[name] = state
-        return found, (self._known.get((name[0], PARTITION)) if name[1] else None)
+        self._changed.update(names[begin:stop])
+        last = names[stop - 1]
+        state = self._known[last]
+        if fold.ranges > RANGES_MAX and state is not None:
+            self._known[last] = _without_old_ranges(state)
+        return stop
 
     def partition(self, key: bytes) -> bytes | None:
         """Return the state of a partition."""
@@ -129,17 +143,25 @@ class States:
 
     def rows(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the rows of a partition that have a state, and these, by name."""
-        mine = {row: state for (of, row), state in self._changed.items() if of == key}
+        mine = {row: state for (of, row), state in self._states() if of == key}
         for row, state in sorted((dict(self._file.states_of(key)) | mine).items()):
             if row != PARTITION:
                 yield row, state
 
     def save(self) -> None:
         """Write what was changed."""
+        changed = dict(self._states())
         expiries: dict[Name, int] = {}
         if self._settled_s is not None:
-            expiries = {n: next_expiry(s, self._settled_s) for n, s in self._changed.items()}
-        self._file.keep_states(self._changed, expiries)
+            expiries = {n: next_expiry(s, self._settled_s) for n, s in changed.items()}
+        self._file.keep_states(changed, expiries)
+
+    def _states(self) -> Iterator[tuple[Name, bytes]]:
+        """Yield the states that were changed."""
+        for name in self._changed:
+            state = self._known[name]
+            if state is not None:
+                yield name, state
 
 
 class Expiries:

@@ -5,7 +5,7 @@ Each split is written exactly once: its changes and its position are one commit 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, Final, cast
 
 from headrace import plugins
@@ -40,7 +40,7 @@ _DELETE: Final = OPERATIONS.index(plugins.Operation.DELETE)
 _PARTITION: Final = OPERATIONS.index(plugins.Operation.DELETE_PARTITION)
 _WIDE: Final = frozenset(map(OPERATIONS.index, WIDE))
 _ALL: Final = range(len(OPERATIONS))
-_WRITTEN_MAX: Final = 4_096  # Changes that are given to the store together, or a batch more.
+_WRITTEN_MAX: Final = 2_048  # Changes that are given to the store together, or a batch more.
 
 
 class HistorySink(plugins.Sink):
@@ -141,11 +141,6 @@ class _Log:
     def end(self) -> int:
         """Return the first arrival that no change has yet."""
         return self._first + len(self.columns)
-
-    def write_much(self) -> None:
-        """Write what there is if that is much, which bounds what is in memory twice."""
-        if len(self.columns) >= _WRITTEN_MAX:
-            self.write()
 
     def write(self) -> None:
         """Write what there is."""
@@ -284,81 +279,96 @@ class HistoryWriter(plugins.TransactionalWriter):
         else:
             for encoded in self._submitted:
                 self._append_plain(log, encoded)
+                if len(log.columns) >= _WRITTEN_MAX:
+                    log.write()
         log.write()
         if log.end > begin:
             self._file.set_last(log.end - 1)
         self._file.retain(self._retention_ms, now_ms, log.end - begin)
 
     def _append_with_states(self, log: "_Log", settled_s: int | None) -> None:
-        """Append all changes with the states that they find."""
+        """Append all changes with the states that they find.
+
+        Some thousand at once: their states stay in the caches of a processor.
+        """
+        part: list[plugins.EncodedRecords] = []
+        size = 0
+        for encoded in self._submitted:
+            part.append(encoded)
+            size += len(encoded)
+            if size >= _WRITTEN_MAX:
+                self._append_part(log, part, settled_s)
+                part, size = [], 0
+        if part:
+            self._append_part(log, part, settled_s)
+
+    def _append_part(
+        self, log: "_Log", part: Sequence[plugins.EncodedRecords], settled_s: int | None
+    ) -> None:
         states = States(self._file, settled_s)
-        names = [self._names(encoded) for encoded in self._submitted]
+        names = [self._names(encoded) for encoded in part]
         states.look_up(chain.from_iterable(names))
         if self._file.has_partitions():
             states.look_up((key, PARTITION) for each in names for key, _ in each)
-        for encoded, mine in zip(self._submitted, names, strict=True):
+        for encoded, mine in zip(part, names, strict=True):
             self._with_states(log, encoded, mine, states)
         states.save()
+        log.write()
 
     def _names(self, encoded: plugins.EncodedRecords) -> list[Name]:
         """Return what each change is about."""
-        names = []
-        for given, content, headers in zip(
-            encoded.keys, encoded.values, encoded.headers, strict=True
-        ):
-            fold = self._shape(headers).fold
-            fold.read(content)
-            names.append((given or b"", fold.row()))
-        return names
+        keys, changes = list(encoded.keys), list(encoded.values)
+        stretches = self._stretches(encoded)
+        return [n for shape, *of in stretches for n in shape.fold.names(keys, changes, *of)]
 
     def _append_plain(self, log: "_Log", encoded: plugins.EncodedRecords) -> None:
         """Append changes without images. Hot: no Python for each."""
-        if len({*map(id, encoded.headers)}) == 1:
-            shape = self._shape(encoded.headers[0])
-            schemas = [shape.number] * len(encoded)
-        else:
-            shapes = [self._shape(headers) for headers in encoded.headers]
-            shape, schemas = shapes[0], [each.number for each in shapes]
         operations, written_us = _facts(encoded)
         columns = log.columns
-        columns.schemas += schemas
-        # Those of all schemas of a table.
-        columns.operations += map(shape.operations.__getitem__, operations)
+        for shape, begin, end in self._stretches(encoded):
+            columns.schemas += [shape.number] * (end - begin)
+            columns.operations += map(shape.operations.__getitem__, operations[begin:end])
         columns.written_us += written_us
         keys = encoded.keys
         columns.keys += cast("Sequence[bytes]", [k or b"" for k in keys] if None in keys else keys)
         columns.changes += encoded.values
-        log.write_much()
 
     def _with_states(
         self,
         log: "_Log",
         encoded: plugins.EncodedRecords,
-        names: Sequence[Name],
+        names: list[Name],
         states: States,
     ) -> None:
         """Append changes with the states that they find, which they change. Hot."""
-        keeps, expands = self._keeps_before, self._expands
-        columns = log.columns
-        shape = of = None
-        for name, content, headers in zip(names, encoded.values, encoded.headers, strict=True):
-            if shape is None or headers is not of:
-                shape, of = self._shape(headers), headers
-            fold = shape.fold
-            fold.read(content)
-            operation = shape.operations[fold.operation]
-            found = states.apply(name, fold)
-            columns.schemas.append(shape.number)
-            columns.operations.append(operation)
-            columns.written_us.append(fold.written_us)
-            columns.keys.append(name[0])
-            columns.rows.append(name[1])
-            columns.changes.append(content)
-            if keeps:
-                columns.befores.append(packed(found))
-            if expands and operation in _WIDE:
-                self._expand(columns, shape, states, found[0])
-        log.write_much()
+        columns, changes = log.columns, list(encoded.values)
+        for shape, begin, end in self._stretches(encoded):
+            at = begin
+            while at < end:
+                stop = states.fold(
+                    shape.fold, names, changes, at, end, columns, keeps=self._keeps_before
+                )
+                columns.schemas += [shape.number] * (stop - at)
+                columns.keys += [key for key, _ in names[at:stop]]
+                columns.rows += [row for _, row in names[at:stop]]
+                columns.changes += changes[at:stop]
+                operation = shape.operations[columns.operations[-1]]
+                columns.operations[-1] = operation  # It stops behind each that is another.
+                if self._expands and operation in _WIDE:
+                    self._expand(columns, shape, states, shape.fold.found)
+                at = stop
+
+    def _stretches(self, encoded: plugins.EncodedRecords) -> Iterator[tuple[_Shape, int, int]]:
+        """Yield where changes of one schema begin and end."""
+        headers = encoded.headers
+        if len({*map(id, headers)}) == 1:
+            yield self._shape(headers[0]), 0, len(headers)
+            return
+        begin = 0
+        for of, same in groupby(headers):
+            end = begin + sum(1 for _ in same)
+            yield self._shape(of), begin, end
+            begin = end
 
     def _expand(
         self, columns: Columns, shape: _Shape, states: States, before: bytes | None

@@ -27,13 +27,17 @@ cdef class ByteFold(Packer):
     cdef int64_t[::1] starts, written_columns, noted, order
     cdef Py_ssize_t count
     cdef bytes change, state
+    cdef readonly object found
     cdef readonly int64_t written_us, operation, ranges
     cdef int64_t expires_s, number
     cdef readonly int is_static
     cdef int has_expires
 
-    @cython.locals(plan=Plan)
     cpdef read(self, bytes change)
+    @cython.locals(plan=Plan)
+    cdef int _read_head(self, bytes change) except -1
+    @cython.locals(made=list, i=Py_ssize_t)
+    cpdef list names(self, list keys, list changes, Py_ssize_t begin, Py_ssize_t end)
     @cython.locals(plan=Plan, count=Py_ssize_t, i=Py_ssize_t)
     cpdef bytes document(self, bytes change)
     @cython.locals(plan=Plan, count=Py_ssize_t, wide=bint, i=Py_ssize_t, column=Py_ssize_t)
@@ -48,6 +52,9 @@ cdef class ByteFold(Packer):
     @cython.locals(length=int64_t, start=Py_ssize_t, names=list, column=Py_ssize_t)
     cdef Py_ssize_t _column(self, Py_ssize_t guess) except -1
 
+    @cython.locals(i=Py_ssize_t, name=tuple)
+    cpdef Py_ssize_t fold_many(self, list names, list changes, Py_ssize_t begin, Py_ssize_t end, dict states, list operations, list written_us, list befores) except -1
+    cdef bytes _before(self, bytes around)
     @cython.locals(members=int64_t, seen=int)
     cpdef bytes fold(self, state)
     @cython.locals(begin=Py_ssize_t, end=Py_ssize_t, start=Py_ssize_t, deleted=int64_t)

@@ -82,6 +82,7 @@ class ByteFold(Packer):
         self.order = memoryview(array("q", bytes(8 * count)))
         self.count = 0
         self.change = self.state = b""
+        self.found: bytes | None = None
         self.written_us = self.operation = self.expires_s = self.ranges = 0
         self.is_static = self.has_expires = 0
 
@@ -94,6 +95,15 @@ class ByteFold(Packer):
             BadAvroError: it does not fit the schema.
 
         """
+        self._read_head(change)
+        self.at = self.starts[self.plan.expires]
+        self.has_expires = self._optional()
+        self.expires_s = self.number
+        self._read_columns()
+        self._read_notes()
+
+    def _read_head(self, change: bytes) -> None:
+        """Note where the fields are; read what says which row it is about, and when."""
         plan = self.plan
         self._begin(change)
         self._note_starts(plan.pieces, self.starts)
@@ -102,11 +112,19 @@ class ByteFold(Packer):
         if not 0 <= self.operation <= kinds.DELETE_PARTITION:
             self._bad()
         self.is_static = self.buf[self.starts[plan.static]]
-        self.at = self.starts[plan.expires]
-        self.has_expires = self._optional()
-        self.expires_s = self.number
-        self._read_columns()
-        self._read_notes()
+
+    def names(
+        self, keys: list[bytes | None], changes: list[bytes], begin: int, end: int
+    ) -> list[tuple[bytes, bytes]]:
+        """Return the key and the row's name of each change from *begin* on, before *end*.
+
+        Raises BadAvroError.
+        """
+        made = []
+        for i in range(begin, end):
+            self._read_head(changes[i])
+            made.append((keys[i] or b"", self.row()))
+        return made
 
     def document(self, change: bytes) -> bytes:
         """Return a change in MessagePack, up to its range. Raises BadAvroError."""
@@ -203,6 +221,53 @@ class ByteFold(Packer):
 
     # ---- a state ----
 
+    def fold_many(  # noqa: PLR0913, PLR0917 (lists and numbers, for C)
+        self,
+        names: list[tuple[bytes, bytes]],
+        changes: list[bytes],
+        begin: int,
+        end: int,
+        states: dict[tuple[bytes, bytes], bytes | None],
+        operations: list[int],
+        written_us: list[int],
+        befores: list[bytes] | None,
+    ) -> int:
+        """Fold changes from *begin* on into *states*, by the names of their rows.
+
+        Append of each its operation, when it was written and, where they are wanted, the states
+        of its row and its partition as it found them: an array of two. Stop before *end*, behind a
+        change of many rows, or of a partition with ranges; return where.
+
+        Raises:
+            BadAvroError: a change does not fit the schema.
+            BadStateError: a state is damaged.
+
+        """
+        for i in range(begin, end):
+            name = names[i]
+            self.read(changes[i])
+            states[name] = self.fold(states[name])
+            operations.append(self.operation)
+            written_us.append(self.written_us)
+            if befores is not None:
+                befores.append(self._before(states.get((name[0], b"")) if name[1] else None))
+            if self.ranges or self.operation >= kinds.DELETE_RANGE:
+                return i + 1
+        return end
+
+    def _before(self, around: bytes | None) -> bytes:
+        self.size = 0
+        self._lead_byte(0x92)
+        if self.found is None:
+            self._lead_byte(_NIL)
+        else:
+            self._binary(self.found)
+        if around is None:
+            self._lead_byte(_NIL)
+        else:
+            self._binary(around)
+        return octets.take(self.out, 0, self.size)
+
     def fold(self, state: bytes | None) -> bytes:
         """Return *state* with the change that was read; the same one twice is as once.
 
@@ -210,6 +275,7 @@ class ByteFold(Packer):
             BadStateError: the state is damaged.
 
         """
+        self.found = state
         self.state = _EMPTY if state is None else state
         self.mem = self.state
         self.place = 0

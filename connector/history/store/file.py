@@ -10,7 +10,6 @@ import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, starmap
-from operator import itemgetter
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -50,8 +49,9 @@ _PRIMARY: Final = 0xFF  # Of an extended error code.
 _BUSY: Final = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
 
 # A partition's own state has the row x''. New states are appended, and only their index is in the
-# order of hashes: one commit writes fewer pages. `expires` is when a state loses a value next, in
-# seconds, for `images.Expiries`; or 0.
+# order of hashes: one commit writes fewer pages. Its content is the key, the name of the row,
+# and the state. `expires` is when a state loses a value next, in seconds, for `images.Expiries`; or
+# 0.
 _TABLES: Final = f"""
 CREATE TABLE about (
     one INTEGER PRIMARY KEY CHECK (one = 1), table_name TEXT NOT NULL, buckets INTEGER NOT NULL,
@@ -70,10 +70,10 @@ CREATE TABLE blocks (
     written INTEGER NOT NULL, size_bytes INTEGER NOT NULL, content BLOB NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX blocks_by_arrival ON blocks (first);{key_runs.TABLES}CREATE TABLE states (
-    number INTEGER PRIMARY KEY, name INTEGER NOT NULL, key BLOB NOT NULL, row BLOB NOT NULL,
-    state BLOB NOT NULL, expires INTEGER NOT NULL
+    number INTEGER PRIMARY KEY, hash INTEGER NOT NULL, key_bytes INTEGER NOT NULL,
+    row_bytes INTEGER NOT NULL, content BLOB NOT NULL, expires INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX states_of_row ON states (name);
+CREATE INDEX states_of_row ON states (hash);
 CREATE INDEX states_by_expiry ON states (expires) WHERE expires > 0;
 CREATE TABLE seeds (
     states_since_us INTEGER PRIMARY KEY, run TEXT NOT NULL, begun_us INTEGER NOT NULL,
@@ -89,6 +89,7 @@ REMOVED_PER_CHANGE: Final = 4  # Retention removes up to this many for each that
 REMOVED_MIN: Final = 1_000  # or this many, and then whole blocks.
 _ROW_BITS: Final = 31
 _LATER: Final = 1 << 62
+_STATE: Final = "key_bytes, row_bytes, content"
 
 
 class HistoryFile(HistoryStore):
@@ -102,7 +103,8 @@ class HistoryFile(HistoryStore):
         self.run_many = connection.executemany
         self._connection = connection
         self._keys = KeyRuns(self)
-        self._numbers: dict[Name, int] = {}  # Of states that the transaction has read.
+        self._numbers: dict[Name, int] = {}  # Of states that the transaction has read,
+        self._hashes: dict[Name, int] = {}  # and of names that it looked for, since it kept some.
         self.table, self.buckets = self.run("SELECT table_name, buckets FROM about").fetchone()
 
     @classmethod
@@ -178,7 +180,7 @@ class HistoryFile(HistoryStore):
 
     @contextlib.contextmanager
     def _transaction(self, begin: str) -> Iterator[None]:
-        self._numbers = {}
+        self._numbers, self._hashes = {}, {}
         self.run(begin)
         try:
             yield
@@ -377,54 +379,61 @@ class HistoryFile(HistoryStore):
 
     def states(self, names: Sequence[Name]) -> Iterator[tuple[bytes, bytes, bytes]]:
         """See `HistoryStore.states`."""
-        hashes, wanted = sorted({*starmap(_name, names)}), frozenset(names)
+        mine = {name: _hash_of(name) for name in names}
+        self._hashes |= mine
+        hashes = sorted({*mine.values()})  # In the order of the index.
         for begin in range(0, len(hashes), LOOK_UP_MAX):
             part = hashes[begin : begin + LOOK_UP_MAX]
             marks = ", ".join("?" * len(part))
-            text = f"SELECT number, key, row, state FROM states WHERE name IN ({marks})"  # noqa: S608 (marks)
-            for number, key, row, state in self.run(text, part):
-                if (key, row) in wanted:
+            text = f"SELECT number, {_STATE} FROM states WHERE hash IN ({marks})"  # noqa: S608 (marks)
+            for number, *parts in self.run(text, part):
+                key, row, state = _parts(*parts)
+                if (key, row) in mine:
                     self._numbers[key, row] = number
                     yield key, row, state
 
     def states_of(self, key: bytes) -> list[tuple[bytes, bytes]]:
         """See `HistoryStore.states_of`."""
         first = crc32(key) << _ROW_BITS
-        text = "SELECT row, state FROM states WHERE name >= ? AND name < ? AND key = ?"
-        return self.run(text, (first, first + (1 << _ROW_BITS), key)).fetchall()
+        text = f"SELECT {_STATE} FROM states WHERE hash >= ? AND hash < ?"  # noqa: S608 (ours)
+        found = self.run(text, (first, first + (1 << _ROW_BITS))).fetchall()
+        return [(row, state) for of, row, state in starmap(_parts, found) if of == key]
 
     def keep_states(self, states: Mapping[Name, bytes], expiries: Mapping[Name, int]) -> None:
         """See `HistoryStore.keep_states`."""
-        numbers = self._numbers
-        new = states.keys() - numbers.keys()
+        numbers, hashes = self._numbers, self._hashes
+        new = sorted(states.keys() - numbers.keys(), key=hashes.__getitem__)
         if any(row == PARTITION for _, row in new):
             self.run("UPDATE about SET has_partitions = 1")
+        join = bytearray().join  # Of bytes, sqlite3 looks up an adapter each time.
         self.run_many(
-            "UPDATE states SET state = ?, expires = ? WHERE number = ?",
+            "UPDATE states SET content = ?, expires = ? WHERE number = ?",
             (
-                (bytearray(states[n]), expiries.get(n, 0), number)
+                (join((*n, states[n])), expiries.get(n, 0), number)
                 for n, number in numbers.items()
                 if n in states
             ),
         )
-        rows = [
-            (_name(*n), bytearray(n[0]), bytearray(n[1]), bytearray(states[n]), expiries.get(n, 0))
-            for n in new
-        ]
-        rows.sort(key=itemgetter(0))  # In the order of the index.
         self.run_many(
-            "INSERT INTO states (name, key, row, state, expires) VALUES (?, ?, ?, ?, ?)", rows
+            "INSERT INTO states (hash, key_bytes, row_bytes, content, expires) "
+            "VALUES (?, ?, ?, ?, ?)",
+            (
+                (hashes[n], len(n[0]), len(n[1]), join((*n, states[n])), expiries.get(n, 0))
+                for n in new
+            ),
         )
+        self._numbers, self._hashes = {}, {}
 
     def due(self, until_s: int, count_max: int) -> list[tuple[bytes, bytes, bytes, int]]:
         """See `HistoryStore.due`."""
         found = self.run(
-            "SELECT number, key, row, state, expires FROM states WHERE 0 < expires "
+            f"SELECT number, expires, {_STATE} FROM states WHERE 0 < expires "  # noqa: S608 (ours)
             "AND expires <= ? ORDER BY expires, number LIMIT ?",
             (until_s, count_max),
-        ).fetchall()
-        self._numbers |= {(key, row): number for number, key, row, _, _ in found}
-        return [each[1:] for each in found]
+        )
+        made = [(number, (*_parts(*parts), at_s)) for number, at_s, *parts in found]
+        self._numbers |= {each[:2]: number for number, each in made}
+        return [each for _, each in made]
 
     def set_expiries(self, expiries: Mapping[Name, int]) -> None:
         """See `HistoryStore.set_expiries`."""
@@ -473,9 +482,15 @@ class HistoryFile(HistoryStore):
             self._keys.forget(end)
 
 
-def _name(key: bytes, row: bytes) -> int:
-    """Return the number by which the states of a row are found, with few others."""
-    return crc32(key) << _ROW_BITS | crc32(row) >> 1
+def _hash_of(name: Name) -> int:
+    """Return the number by which the state of a row is found, with few others."""
+    return crc32(name[0]) << _ROW_BITS | crc32(name[1]) >> 1
+
+
+def _parts(key_bytes: int, row_bytes: int, content: bytes) -> tuple[bytes, bytes, bytes]:
+    """Return the key, the row and the state of a row of the table `states`."""
+    state = key_bytes + row_bytes
+    return content[:key_bytes], content[key_bytes:state], content[state:]
 
 
 def _make(path: Path, table: str, buckets: int) -> None:

@@ -4,6 +4,8 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -16,7 +18,7 @@ from headrace.connector.rows.message_pack import BadStateError
 from headrace.connector.serde import Encoder
 from headrace.connector.serde.codecs.records import UnfitRecordError, reader_of, writer_of
 from headrace.connector.serde.transcode.walk import BadAvroError
-from headrace.plugins import Encoding, RecordSchema
+from headrace.plugins import Encoding, Operation, RecordSchema
 from headrace.plugins.records.record import OPERATIONS
 from helpers.histories.plain_fold import add
 from helpers.histories.whole_changes import schema_of, whole
@@ -25,6 +27,7 @@ from helpers.settings.native_modules import long
 
 pytestmark = pytest.mark.hot
 
+WIDE = (Operation.DELETE_RANGE, Operation.DELETE_PARTITION)
 RECORDINGS = ("4.1-schema", "5.0-types", *map(long, ("4.1-ops", "5.0-random", "6.0-v9-random")))
 PACK = msgspec.msgpack.Encoder()
 UNPACK = msgspec.msgpack.Decoder()
@@ -109,6 +112,38 @@ def test_states_are_those_of_the_decoded_changes(name: str) -> None:
             way.fold.read(content)
             packed[key] = way.fold.fold(packed.get(key))
             assert same(states[key], packed[key])
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_many_changes_are_folded_as_one_by_one(name: str) -> None:
+    """States, and what each change found, are the same; it stops behind changes of many rows."""
+    wide = 0
+    for schema, same_schema in groupby(recorded(name), key=itemgetter(0)):
+        changes = [content for _, content in same_schema]
+        keys = [(None, b"a", b"b")[number % 3] for number in range(len(changes))]
+        fold, alone = (ByteFold(plan_of(schema)) for _ in range(2))
+        names = fold.names(keys, changes, 0, len(changes))
+        states: dict[tuple[bytes, bytes], bytes | None] = dict.fromkeys(names)
+        expected, found = dict(states), []
+        for key, change, of in zip(keys, changes, names, strict=True):
+            alone.read(change)
+            assert (key or b"", alone.row()) == of
+            around = expected.get((of[0], b"")) if of[1] else None
+            found.append((alone.operation, alone.written_us, PACK.encode((expected[of], around))))
+            expected[of] = alone.fold(expected[of])
+        operations: list[int] = []
+        written_us: list[int] = []
+        befores: list[bytes] = []
+        at = 0
+        while at < len(changes):
+            given = states, operations, written_us, befores
+            at = fold.fold_many(names, changes, at, len(changes), *given)
+            is_wide = OPERATIONS[operations[-1]] in WIDE
+            wide += is_wide
+            assert is_wide or fold.ranges or at == len(changes)
+        assert expected == states
+        assert found == list(zip(operations, written_us, befores, strict=True))
+    assert wide or name.endswith(("schema", "types"))
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
@@ -270,6 +305,7 @@ def test_damage_has_a_name() -> None:
         else:
             state = damaged(state if number % 4 else small, rng)
         try:
+            way.fold.names([None], [content], 0, 1)
             way.fold.read(content)
             way.fold.row()
             way.fold.fold(state)
