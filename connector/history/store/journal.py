@@ -12,7 +12,7 @@ from headrace.connector.history.store.rows import State
 from headrace.connector.stores.keyed.rows import pack, plain, unpack
 from headrace.plugins.stores.key_values import Key, KeyValues, Partition
 
-ROW_BYTES: Final = 512 * 1024
+ROW_BYTES: Final = 256 * 1024  # A node with small segments of its commit log takes it, too.
 _Row = list[tuple[bytes, bytes, bytes, int]]
 
 
@@ -29,7 +29,7 @@ class Journal:
         size = 0
         for (key, row), state in states.items():
             parts[-1].append((key, row, *state))
-            size += len(state.state)
+            size += len(key) + len(row) + len(state.state)
             if size >= ROW_BYTES:
                 parts.append([])
                 size = 0

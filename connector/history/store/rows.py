@@ -5,7 +5,7 @@ A reader knows from elsewhere which of them count: see `tables`.
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from headrace.connector.history.arrival import ms_of
 from headrace.connector.history.store.contract import Change, Name
@@ -35,6 +35,11 @@ TTL_SECONDS_MAX: Final = 20 * 365 * 86_400  # What Cassandra takes.
 BATCH_ROWS: Final = 64
 BATCH_BYTES: Final = 256 * 1024
 PAGE_ROWS: Final = 100
+ASKED_MAX: Final = 20  # States that one request reads: some clusters refuse more than 25 names,
+CROSSED_MAX: Final = 5  # and each key is asked for each row.
+STATES_MAX: Final = 10  # States, and bytes, of one request that writes: a node warns of more.
+STATES_BYTES: Final = 5_000
+_STATE_BYTES: Final = 100  # Of a row, besides.
 _OPERATIONS: Final = (
     *(each.value.lower() for each in OPERATIONS),
     "ttl_delete",
@@ -61,7 +66,9 @@ _PUT_STATE: Final = (
     "INSERT INTO history_states (states, key, row, expires, state) VALUES (?, ?, ?, ?, ?) "
     "USING TIMESTAMP ?"
 )
-_STATE: Final = "SELECT state, expires FROM history_states WHERE states = ? AND key = ? AND row = ?"
+_STATE: Final = (
+    "SELECT key, row, state, expires FROM history_states WHERE states = ? AND key IN ? AND row IN ?"
+)
 _STATES: Final = "SELECT row, state, expires FROM history_states WHERE states = ? AND key = ?"
 _PUT_EXPIRY: Final = (
     "INSERT INTO history_expiries (states, day, at_s, key, row) VALUES (?, ?, ?, ?, ?) "
@@ -87,6 +94,9 @@ ALL: Final = (0, TOKEN_MIN)
 SWEEP_ROWS: Final = 500
 Left = tuple[int, int]
 """What `drop_states` has not looked at: the number of a table, and the token behind which."""
+
+
+_T = TypeVar("_T")
 
 
 class State(NamedTuple):
@@ -137,9 +147,10 @@ class HistoryRows:
             size = 0
             for each in changes:
                 head = *part, each.arrival, attempt, ms_of(each.arrival)
-                what = _OPERATIONS[each.operation], each.written_us, document(each), each.schema
+                shown = document(each)
+                what = _OPERATIONS[each.operation], each.written_us, shown, each.schema
                 batch.append((_PUT, (*head, *what, *each[5:], ttl)))
-                size += len(each.change) + len(each.before or b"")
+                size += len(each.change) + len(each.before or b"") + len(shown)
                 if len(batch) >= BATCH_ROWS or size >= BATCH_BYTES:
                     batches.append(batch)
                     batch, size = [], 0
@@ -166,16 +177,25 @@ class HistoryRows:
 
     def put_states(self, of: str, states: Mapping[Name, State], attempt: int) -> None:
         """Write states, unless a later attempt has written them."""
-        self._session.write(
-            [(_PUT_STATE, (of, *name, s.expires, s.state, attempt)) for name, s in states.items()]
-        )
+        batches: list[list[Statement]] = [[]]
+        size = 0
+        for name, each in states.items():
+            size += len(each.state) + len(name[0]) + len(name[1]) + _STATE_BYTES
+            if len(batches[-1]) == STATES_MAX or (batches[-1] and size > STATES_BYTES):
+                batches.append([])
+                size = len(each.state) + len(name[0]) + len(name[1]) + _STATE_BYTES
+            put = _PUT_STATE, (of, *name, each.expires, each.state, attempt)
+            batches[-1].append(put)
+        self._session.write_batches(batches)
 
     def states(self, of: str, names: Sequence[Name]) -> Iterator[tuple[Name, State]]:
-        """Yield the states of those rows that have one."""
-        found = self._session.results(_STATE, [(of, *name) for name in names])
-        for name, rows in zip(names, found, strict=True):
-            for row in rows:
-                yield name, State(row["state"], row["expires"])
+        """Yield the states of those rows that have one, in no order."""
+        wanted = frozenset(names)
+        asked = [(of, keys, rows) for keys, rows in _products(names)]
+        for found in self._session.rows_of(_STATE, asked):
+            name = found["key"], found["row"]
+            if name in wanted:
+                yield name, State(found["state"], found["expires"])
 
     def states_of(self, of: str, key: bytes) -> Iterator[tuple[bytes, State]]:
         """Yield the names and the states of all rows of a partition."""
@@ -223,6 +243,35 @@ class HistoryRows:
         if len(found) == SWEEP_ROWS:
             return number, found[-1]["at"]
         return (number + 1, TOKEN_MIN) if number + 1 < len(_OF_STATES) else None
+
+
+def _products(names: Iterable[Name]) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
+    """Yield keys and names of rows, each of the one with each of the other, that have all *names*.
+
+    Several rows of one key, several keys with one row, and then a few of both.
+    """
+    rows_of: dict[bytes, list[bytes]] = {}
+    for key, row in names:
+        rows_of.setdefault(key, []).append(row)
+    keys_of: dict[bytes, list[bytes]] = {}
+    for key, rows in rows_of.items():
+        if len(rows) == 1:
+            keys_of.setdefault(rows[0], []).append(key)
+        else:
+            yield from (([key], part) for part in _parts(rows, ASKED_MAX))
+    alone: list[Name] = []
+    for row, keys in keys_of.items():
+        if len(keys) == 1:
+            alone.append((keys[0], row))
+        else:
+            yield from ((part, [row]) for part in _parts(keys, ASKED_MAX))
+    for few in _parts(alone, CROSSED_MAX):
+        yield [key for key, _ in few], [row for _, row in few]
+
+
+def _parts(names: Sequence[_T], count: int) -> Iterator[Sequence[_T]]:
+    for begin in range(0, len(names), count):
+        yield names[begin : begin + count]
 
 
 def _is_named(name: str, of: str, but: str) -> bool:

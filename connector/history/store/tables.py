@@ -76,6 +76,7 @@ class _Work:
     changes: dict[Part, list[Change]] = field(default_factory=dict)
     states: dict[Name, State] = field(default_factory=dict)
     gone: set[Expiry] = field(default_factory=set)
+    journal: Mapping[Key, bytes] = field(default_factory=dict)
     plain: dict[Key, bytes] = field(default_factory=dict)
     replaced: list[Key] = field(default_factory=list)
 
@@ -250,7 +251,8 @@ class HistoryTables(HistoryStore):
         if work.states:
             expiries = [(name, s.expires) for name, s in work.states.items() if s.expires]
             self._rows.put_expiries(head.states, expiries, work.attempt)
-            work.plain |= self._journal.rows(head.name, work.attempt, work.states)
+            work.journal = self._journal.rows(head.name, work.attempt, work.states)
+            work.plain |= work.journal
             head.unapplied = work.attempt
         self._values.put(work.plain)
         if head.removing is not None:  # A little with each commit, from where the last one came to.
@@ -287,7 +289,7 @@ class HistoryTables(HistoryStore):
         if work.states:
             self._rows.put_states(head.states, work.states, work.attempt)
             self._applied = work.attempt
-            self._journal.drop(head.name, work.attempt)
+            self._values.put(dict.fromkeys(work.journal))
         self._rows.drop_expiries(head.states, work.gone, work.attempt)
 
     def _recover(self, head: Head) -> None:

@@ -29,7 +29,13 @@ from cassandra.policies import (
     TokenAwarePolicy,
 )
 from cassandra.protocol import ErrorMessage
-from cassandra.query import BatchStatement, BoundStatement, PreparedStatement, dict_factory
+from cassandra.query import (
+    BatchStatement,
+    BatchType,
+    BoundStatement,
+    PreparedStatement,
+    dict_factory,
+)
 
 from headrace.connector.stores import StateLostError, StateNewerError, StoreUnavailableError
 from headrace.connector.stores.stored import UnreadableError, restore_hint
@@ -181,9 +187,12 @@ class CassandraSession:
         self._all(statements)
 
     def write_batches(self, batches: Sequence[Sequence[Statement]]) -> None:
-        """Execute writes without conditions, each batch to one partition. Raises as `rows`."""
+        """Execute writes without conditions, several batches at a time. Raises as `rows`.
+
+        A batch to one partition is written as a whole, another one not.
+        """
         with self.named_errors():
-            asked = [(self._whole(batch), ()) for batch in batches]
+            asked = [(self._whole(batch, BatchType.UNLOGGED), ()) for batch in batches if batch]
             execute_concurrent(self._session, asked, concurrency=CONCURRENT_MAX)
 
     def streams(
@@ -247,11 +256,13 @@ class CassandraSession:
                     outcomes.append(None)
         return outcomes
 
-    def _whole(self, statements: Sequence[Statement]) -> BoundStatement | BatchStatement:
+    def _whole(
+        self, statements: Sequence[Statement], kind: BatchType = BatchType.LOGGED
+    ) -> BoundStatement | BatchStatement:
         if len(statements) == 1:
             return self._bound(*statements[0])
         batch = BatchStatement(
-            consistency_level=self._quorum, serial_consistency_level=self._serial
+            kind, consistency_level=self._quorum, serial_consistency_level=self._serial
         )
         for statement, values in statements:
             batch.add(self._bound(statement, values))

@@ -8,7 +8,8 @@ of its own loses to what was written with a later one. Rows live for ever.
 import re
 import struct
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import eq, ge, le, lt
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -67,11 +68,12 @@ _TABLES: Final = {
     ),
 }
 _USING: Final = {"TTL": INT, "TIMESTAMP": BIGINT, "token": BIGINT}
+_LIST: Final = b"\x00\x20"
 _TOKEN: Final = re.compile(r"token\(\w+, \w+\)")
 _OF_TABLES: Final = re.compile(
     rf"(SELECT .* FROM|UPDATE|DELETE FROM|INSERT INTO) ({'|'.join(_TABLES)})\b"
 )
-_MARK: Final = re.compile(r"(\w+)(?: (=|>=|<=|<|>))? \?")
+_MARK: Final = re.compile(r"(\w+)(?: (=|>=|<=|<|>|IN))? \?")
 _LISTED: Final = re.compile(r"INSERT INTO \w+ \((.*?)\)")
 _SELECTED: Final = re.compile(r"SELECT (DISTINCT )?(.*) FROM")
 _SIGNS: Final[Mapping[str, Callable[[bytes, bytes], bool]]] = {
@@ -102,6 +104,8 @@ class CqlTables:
             """Whether all are refused from that one on."""
             self.refuses = ""
             """What a statement has that is refused; nothing: none is."""
+            self.asked: Counter[str] = Counter()
+            """How many requests named a table first, by its name."""
             self.batch_max = 0
             """How many statements without conditions came at once, at most."""
             self.ttls: set[int] = set()
@@ -123,7 +127,9 @@ class CqlTables:
         if not _OF_TABLES.match(statement):
             return None
         types = {**_table(statement).types, **_USING}
-        return [types[name] for name in _names(statement)]
+        lists = {name for name, sign in _MARK.findall(statement) if sign == "IN"}
+        names = _names(statement)
+        return [_LIST + types[n] if n in lists else types[n] for n in names]
 
     def execute(self, statements: Sequence[Bound], page: Asked) -> bytes | None:
         """Execute a statement or a batch; return the result. None of statements of another table.
@@ -137,6 +143,7 @@ class CqlTables:
             return None
         with self._lock:
             self._refuse()
+            self.asked[_of(statements[0][0])] += 1
             if self.refuses and self.refuses in statements[0][0]:
                 raise InvalidError("the node refuses it")
             if statements[0][0].startswith("SELECT"):
@@ -166,16 +173,32 @@ class CqlTables:
     def _select(self, statement: str, values: Sequence[bytes | None], page: Asked) -> bytes:
         ((distinct, columns),) = _SELECTED.findall(statement)
         table = _table(statement)
-        partitions = self._rows[_of(statement)]
         if distinct:
-            return _keys_behind(table, partitions, values[0] or b"", page)
+            return _keys_behind(table, self._rows[_of(statement)], values[0] or b"", page)
         names = columns.split(", ")
         kinds = {name: table.types[name] for name in names}
+        matching = self._matching(table, statement, values)
+        begin = int(page.state or b"0")
+        end = begin + page.size
+        shown = ([row.get(name) for name in names] for row in matching[begin:end])
+        return rows(kinds, *shown, state=b"%d" % end if end < len(matching) else b"")
+
+    def _matching(
+        self, table: _Table, statement: str, values: Sequence[bytes | None]
+    ) -> Sequence[Row]:
+        """Return the rows, with their keys, that a statement asks for."""
         asked = list(zip(_MARK.findall(statement), values, strict=True))
+        for number, ((name, sign), value) in enumerate(asked):
+            if sign == "IN":
+                one = statement.replace(f"{name} IN ?", f"{name} = ?")
+                before, after = values[:number], values[number + 1 :]
+                each = ([*before, listed, *after] for listed in _listed(value or b""))
+                return [row for given in each for row in self._matching(table, one, given)]
         partition, _ = _keys(statement, values)
+        head: Row = dict(zip(table.partition, partition, strict=True))
         matching = [
-            whole
-            for name, row in sorted(partitions.get(partition, {}).items())
+            whole | head
+            for name, row in sorted(self._rows[_of(statement)].get(partition, {}).items())
             if (whole := row | dict(zip(table.clustering, name, strict=True)))
             and all(
                 _SIGNS[sign](whole[column] or b"", value or b"")
@@ -185,11 +208,7 @@ class CqlTables:
         ]
         if statement.endswith("DESC"):
             matching.reverse()
-        head = dict(zip(table.partition, partition, strict=True))
-        begin = int(page.state or b"0")
-        end = begin + page.size
-        shown = ([(head | row).get(name) for name in names] for row in matching[begin:end])
-        return rows(kinds, *shown, state=b"%d" % end if end < len(matching) else b"")
+        return matching
 
     def _holds(self, statement: str, values: Sequence[bytes | None]) -> bool:
         """Say whether the condition of a statement holds, if it has one."""
@@ -241,6 +260,15 @@ def _keys_behind(table: _Table, keys: Iterable[Values], after: bytes, page: Aske
     end = first + page.size
     state = b"%d" % end if end < len(shown) else b""
     return rows(kinds, *shown[first:end], state=state)
+
+
+def _listed(content: bytes) -> Iterator[bytes]:
+    """Yield the values of a list."""
+    (count,), at = struct.unpack_from(">i", content), 4
+    for _ in range(count):
+        (size,) = struct.unpack_from(">i", content, at)
+        yield content[at + 4 : at + 4 + size]
+        at += 4 + size
 
 
 def _of(statement: str) -> str:

@@ -507,6 +507,38 @@ def test_batches_are_bounded(node: TablePlaces, tmp_path: Path) -> None:
     writer.close()
 
 
+@pytest.mark.parametrize(
+    ("of", "asked"),
+    [
+        ([(n, 0) for n in range(50)], 3),
+        ([(0, n) for n in range(50)], 3),
+        ([(n, n) for n in range(50)], 10),
+        ([(n // 2, n) for n in range(50)] + [(99, 0)], 26),
+        ([(1, 1), (1, 2), (2, 3), (3, 4), (4, 4)], 3),
+    ],
+)
+def test_states_are_read_and_written_together(
+    node: TablePlaces, tmp_path: Path, of: Sequence[tuple[int, int]], asked: int
+) -> None:
+    """Those of one partition, or of one row in each, and others in small groups."""
+    kept = made(tmp_path)
+    writer = kept.writer()
+    wanted = []
+    for total in (1, 2):
+        rows = (change(written_us=NOW_US + total, of=each, total=total + each[1]) for each in of)
+        writer.submit(delivery(*rows), settled)
+        node.tables.asked.clear()
+        assert writer.commit({}, FOREVER_MS)
+        written = -(-len(of) // store_rows.STATES_MAX)
+        assert asked + written == node.tables.asked["history_states"]
+        wanted += [total + each[1] for each in of]
+    writer.close()
+    found = events(kept)
+    assert wanted == [(event.post or {})["total"] for event in found]
+    before = [(event.pre or {}).get("total") for event in found]
+    assert [None] * len(of) + wanted[: len(of)] == before
+
+
 def test_cqlsh_shows_what_was_written(node: TablePlaces, tmp_path: Path) -> None:
     """Keys and columns are JSON, and operations have their names."""
     kept = made(tmp_path, ttl_events="true", expand_deletes="true")
