@@ -7,6 +7,8 @@ a row; what such a write decides is never written in another way. All calls bloc
 
 import contextlib
 import ssl
+import threading
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -47,10 +49,15 @@ SERVICE: Final = "headrace.store"  # Under which `configs` has the version of th
 CONNECT_SECONDS_MAX: Final = 10
 SCHEMA_SECONDS_MAX: Final = 60
 CONCURRENT_MAX: Final = 32
+VERSION_TRIES: Final = 10
+VERSION_SECONDS: Final = 0.5  # Between two of them.
 RECONNECT_SECONDS: Final = (0.5, 10.0)  # The first pause and the longest one.
 _PORT: Final = 9042
 _PROTOCOL_VERSION: Final = 4  # Of every version from 4.0 on.
 RESTORE: Final = restore_hint("keyspace")
+_READ_VERSION: Final = "SELECT config FROM configs WHERE service = ?"
+_PUT_VERSION: Final = "INSERT INTO configs (service, config) VALUES (?, ?) IF NOT EXISTS"
+_IDS: Final = uuid.UUID("6f0a8a52-6d0b-4c86-9a5e-0d1a0b7e2f45")  # Of names of tables.
 _ERRORS: Final = (NoHostAvailable, DriverException, ErrorMessage)
 
 # `configs` and `cdc_state` are those of CEP-44. Nothing a job depends on has a TTL. Plain rows that
@@ -305,20 +312,33 @@ class CassandraSession:
         return row
 
     def _check_version(self, *, create: bool) -> None:
-        if create:
-            self.apply(
-                "INSERT INTO configs (service, config) VALUES (?, ?) IF NOT EXISTS",
-                SERVICE,
-                {"version": str(VERSION)},
-            )
-        rows = self.rows("SELECT config FROM configs WHERE service = ?", SERVICE, serial=True)
-        version = int(rows[0]["config"]["version"]) if rows else 0
+        version = self._version(create=create)
         if version != VERSION:
             raise StateNewerError(
                 f"has version {version}, this headrace knows {VERSION}",
                 place=self.place,
                 hint="run the newer headrace, or give another keyspace",
             )
+
+    def _version(self, *, create: bool) -> int:
+        """Return the version of the tables, which is written where there is none, if *create*.
+
+        Processes that begin at the same time contend for it, also through nodes that do not have
+        the tables yet: so some are not answered, and look again.
+        """
+        pause = threading.Event()
+        for left in reversed(range(VERSION_TRIES if create else 1)):
+            try:
+                rows = self.rows(_READ_VERSION, SERVICE, serial=True)
+                if rows:
+                    return int(rows[0]["config"]["version"])
+                if create:
+                    self.apply(_PUT_VERSION, SERVICE, {"version": str(VERSION)})
+            except StoreUnavailableError:
+                if not left:
+                    raise
+                pause.wait(VERSION_SECONDS)
+        return 0
 
 
 def _cluster(config: CassandraStoreConfig) -> Cluster:
@@ -349,6 +369,7 @@ def _cluster(config: CassandraStoreConfig) -> Cluster:
         control_connection_timeout=CONNECT_SECONDS_MAX,
         reconnection_policy=ExponentialReconnectionPolicy(*RECONNECT_SECONDS),
         schema_metadata_enabled=False,
+        max_schema_agreement_wait=SCHEMA_SECONDS_MAX,
     )
 
 
@@ -397,8 +418,15 @@ def _missing(session: Session, keyspace: str, tables: Iterable[str]) -> list[str
 
 
 def _make_table(session: Session, keyspace: str, table: str, content: str) -> None:
+    """Make a table, perhaps while others make it through other nodes.
+
+    Each node that does not have it yet gives it an id, of which only one can stay. So the id
+    follows from the name, as those of Cassandra's own shared tables do.
+    """
     name = quoted_name(keyspace)
-    _change(session, f"CREATE TABLE IF NOT EXISTS {name}.{table} ({content}")
+    of = uuid.uuid5(_IDS, f"{keyspace}.{table}")
+    joined = "AND" if " WITH " in content else "WITH"
+    _change(session, f"CREATE TABLE IF NOT EXISTS {name}.{table} ({content} {joined} ID = {of}")
 
 
 def _change(session: Session, statement: str) -> None:

@@ -1,6 +1,8 @@
 """What the store's options make of its connection, as a node sees it."""
 
+import re
 import ssl
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,21 @@ def test_the_keyspace_is_made() -> None:
     (made,) = (each for each in node.levels if each.startswith("CREATE KEYSPACE"))
     assert made.startswith('CREATE KEYSPACE IF NOT EXISTS "kept" WITH replication = ')
     assert "'replication_factor': 2" in made
+
+
+def test_all_who_make_a_table_give_it_one_id() -> None:
+    """Through several nodes they would make several tables of one name. No two tables share it."""
+    tables = {"one": "k int PRIMARY KEY)", "two": "k int PRIMARY KEY) WITH gc_grace_seconds = 0"}
+    ids: list[str] = []
+    for keyspace in ("kept", "kept", "Other"):
+        with CqlNode(answers=MADE | {"CREATE TABLE": VOID}) as node:
+            config = CassandraStoreConfig(contact_points=(node.point,), keyspace=keyspace)
+            with closing(CassandraSession(config, create=False)) as session:
+                session.make(tables)
+        made = [each for each in node.levels if each.startswith("CREATE TABLE")]
+        ids += [each[-36:] for each in made if re.search(r" (WITH|AND) ID = \S{36}$", each)]
+    assert ids[:2] == ids[2:4]
+    assert [4, 6] == [len(set(ids)), len(ids)]
 
 
 @pytest.mark.parametrize(
