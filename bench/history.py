@@ -28,6 +28,7 @@ RUNS: Final = 3
 TIMES: Final = 2
 VERSIONS: Final = 10_000
 PAGE: Final = 100
+IN_TABLES: Final = 20_000  # Mutations of each pass, where a node keeps the history.
 _NS_PER_US: Final = 1_000
 _MS_PER_SECOND: Final = 1_000
 _INCLUDE: Final = {"change": "change", "all images": ",".join(SCOPES)}
@@ -152,11 +153,26 @@ def one_row(folder: Path) -> Path:
     return Path(kept.sink.config.place)
 
 
+def _beside_tables(folder: Path, recording: Recording, given: argparse.Namespace) -> int:
+    from bench.history_tables import measured as measured_tables  # noqa: PLC0415 (with Java only)
+
+    figures, raw = measured_tables(folder, recording, runs=given.runs)
+    bare = [probe("bare", log=str(recording.log)) for _ in range(given.runs)]
+    md5 = min(md5_ns(each) for each in bare)
+    machine = Figure("this machine: MD5 of 323 bytes", "ns", [md5], {"goals were set at": MD5_NS})
+    sys.stdout.write(table([machine, *figures]) + "\n")
+    keep(given.results, "history-tables", {"machine": machine_facts(), **raw})
+    return 0
+
+
 def main() -> int:
     """Return 1 if a goal is missed, with --goals."""
     parser = argparse.ArgumentParser(prog="bench.history", description=__doc__)
     parser.add_argument("--runs", type=int, default=RUNS, help="how often each way is measured")
     parser.add_argument("--times", type=int, default=TIMES, help="how often the recording is read")
+    parser.add_argument(
+        "--store", choices=("file", "cassandra"), default="file", help="of histories"
+    )
     parser.add_argument("--goals", action="store_true", help="fail for goals that are missed")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where raw JSON is kept")
     given = parser.parse_args()
@@ -168,9 +184,11 @@ def main() -> int:
             folder / "wide",
             replicas=3,
             consistency="QUORUM",
-            mutations_max=None,
+            mutations_max=IN_TABLES if given.store == "cassandra" else None,
             times=given.times,
         )
+        if given.store == "cassandra":
+            return _beside_tables(folder, recording, given)
         for way, found, file in measured(folder / "jobs", recording, runs=given.runs):
             samples[way].append((found, file.stat().st_size))
         queries = queries_of(file, one_row(folder), runs=given.runs)
