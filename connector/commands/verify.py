@@ -33,10 +33,10 @@ from headrace.connector.serde.change_names import ChangeNames
 from headrace.connector.serde.decoding import Decoder
 from headrace.connector.serde.transforms.chain import Chain
 from headrace.connector.stores import StateFileError
+from headrace.connector.stores.asked_runs import AskedRuns, RunKind
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.connector.stores.snapshots import Snapshots
 from headrace.connector.stores.target_state import Board
 from headrace.plugins import NO_ORIGIN, Sink, SinkOptions
 
@@ -116,8 +116,8 @@ def _committed(job: Job) -> tuple[Sequence[SplitBooks], Mapping[str, str]]:
 def _snapshots(notes: NoteCopy, job: str) -> Mapping[str, tuple[str, int]]:
     """Return the snapshots of a job: the source of each, and the rows that were delivered."""
     mine = {route.source for route in Board(notes).routes(job)}
-    found = Snapshots(notes).all()
-    return {each.name: (each.source, seen.rows) for each, seen in found if each.source in mine}
+    found = AskedRuns(notes).all(kind=RunKind.SNAPSHOT)
+    return {each.name: (each.source, seen.changes) for each, seen in found if each.source in mine}
 
 
 def _compared(

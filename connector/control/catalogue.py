@@ -22,19 +22,20 @@ from headrace.connector.control.entries import (
 )
 from headrace.connector.control.errors import (
     AmbiguousError,
-    BadSnapshotError,
+    BadRunError,
     JobUndefinedError,
     NotFoundError,
 )
 from headrace.connector.control.plugins.search import source_of_class
+from headrace.connector.control.runs.orders import check_sink
 from headrace.connector.control.services import ROUTE, SERVICES, ServiceJob, service_job
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.states import Desired
 from headrace.connector.language.formatting import format_statement, format_table
 from headrace.connector.language.statements import NO_TABLE, SteerSource, TableName, Verb
+from headrace.connector.stores.asked_runs import AskedRuns, Order, RunKind
 from headrace.connector.stores.job_forks import begin_apart
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.snapshots import Snapshots
 from headrace.connector.stores.target_state import FORK_MARK, SERVICE, SETTINGS, Board, Route
 from headrace.plugins import ConfigError, HeadraceError, Problem, declared_options
 from headrace.plugins.cql_text import quote_name
@@ -173,26 +174,24 @@ class Catalogue:
         if snapshot == ONLY or (entry.start and self._begins_elsewhere(job, entry)):
             job = begin_apart(self._notes, job, entry.name)
         if snapshot != NEVER:
-            self.ask_snapshot(entry)
+            self.ask_run(entry, Order())
         self.board.add_route(Route(entry.name, job, entry.sink, state))
 
-    def ask_snapshot(
-        self,
-        entry: SourceEntry,
-        *,
-        tokens: tuple[tuple[int, int], ...] = (),
-        key: Mapping[str, str | int | float | bool] | None = None,
-        name: str | None = None,
-    ) -> str:
-        """Ask for a snapshot of the table of a source; return its name. Raises BadSnapshotError."""
-        if not entry.table_text:
-            raise BadSnapshotError(SNAPSHOT_KEY, f"{entry.name} has no table")
-        if self.sink(entry.sink).plugin == _HISTORY:
+    def ask_run(self, entry: SourceEntry, order: Order, *, name: str | None = None) -> str:
+        """Ask for a run of a source, and return its name; one of that *name* is left as it is.
+
+        Raises:
+            BadRunError: its sink, or its table, takes no such run.
+
+        """
+        key, sink = SNAPSHOT_KEY if order.kind is RunKind.SNAPSHOT else "", self.sink(entry.sink)
+        if order.kind is not RunKind.REPLAY and not entry.table_text:
+            raise BadRunError(key, f"{entry.name} has no table")
+        if sink.plugin == _HISTORY and order.kind is RunKind.SNAPSHOT:
             hint = "CREATE CDC … WITH seed = 'snapshot', and headrace seed"
-            message = f"{entry.sink} is a history, which is seeded instead"
-            raise BadSnapshotError(SNAPSHOT_KEY, message, hint)
-        asked_ms = SystemClock().wall_ms()
-        return Snapshots(self._notes).ask(entry.name, asked_ms, tokens=tokens, key=key, name=name)
+            raise BadRunError(key, f"{entry.sink} is a history, which is seeded instead", hint)
+        check_sink(order, entry.sink, load("sinks", sink.plugin))
+        return AskedRuns(self._notes).ask(entry.name, SystemClock().wall_ms(), order, name=name)
 
     def _begins_elsewhere(self, job: str, entry: SourceEntry) -> bool:
         """Say whether *job* has positions, or sources with another `start` than *entry* has."""
@@ -234,7 +233,7 @@ class Catalogue:
     def remove_source(self, name: str) -> None:
         """Delete a source."""
         self._notes.put(SOURCES, name, None)
-        Snapshots(self._notes).forget(name)
+        AskedRuns(self._notes).forget_source(name)
         self.board.remove_route(name)
 
     def _job_for(self, entry: SourceEntry) -> str:

@@ -5,6 +5,7 @@ A verb changes the state file and nothing else; it takes effect wholly or not at
 broker or node. Verbs write target states; the workers read them and act on them.
 """
 
+import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +24,7 @@ from headrace.connector.control.entries import (
 )
 from headrace.connector.control.errors import (
     AlreadyExistsError,
-    BadSnapshotError,
+    BadRunError,
     NotFoundError,
     NotStoppedError,
 )
@@ -42,9 +43,17 @@ from headrace.connector.foundation.states import Desired, Observed
 from headrace.connector.language.formatting import format_statement, format_table
 from headrace.connector.language.statements import DropSource, TableName
 from headrace.connector.obs.logging import set_threshold
+from headrace.connector.stores.asked_runs import (
+    OVER,
+    AskedRun,
+    AskedRuns,
+    Order,
+    Progress,
+    RunKind,
+    RunState,
+)
 from headrace.connector.stores.job_forks import separate
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.snapshots import Progress, Snapshot, Snapshots, SnapshotState
 from headrace.connector.stores.target_state import LOG_LEVEL, WHOLE_JOB
 from headrace.plugins import (
     ConfigError,
@@ -274,20 +283,29 @@ class Commands(SinkCommands):
             self._catalogue.board.ask_restart(job, [split])
             self._forget_failures(name)
 
-    # Snapshots.
+    # Runs of bulk work.
 
-    def snapshots(self, source: str | None = None) -> Sequence[tuple[Snapshot, Progress]]:
-        """Return all snapshots, or those of one source, the newest first, and how far they are."""
-        return Snapshots(self._notes).all(source)
+    def runs(
+        self, source: str | None = None, kind: RunKind | None = None
+    ) -> Sequence[tuple[AskedRun, Progress]]:
+        """Return all runs, or those of a *source* or *kind*, newest first, and how far each is."""
+        return AskedRuns(self._notes).all(source, kind)
+
+    def run(self, name: str) -> tuple[AskedRun, Progress]:
+        """Return the run of that name, and how far it is. Raises NotFoundError."""
+        runs = AskedRuns(self._notes)
+        if (found := runs.get(name)) is not None:
+            return found
+        known = [each.name for each, _ in runs.all()]
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = (
+            f"did you mean {near[0]}?" if near else f"there are: {', '.join(known[:5]) or 'none'}"
+        )
+        raise NotFoundError("run", f"there is no run {name[:48]!r}", hint)
 
     @needs(Role.ADMIN)
     def snapshot_source(
-        self,
-        config: Mapping[str, str],
-        *,
-        tokens: tuple[tuple[int, int], ...] = (),
-        key: Mapping[str, str | int | float | bool] | None = None,
-        name: str | None = None,
+        self, config: Mapping[str, str], order: Order, *, name: str | None = None
     ) -> str:
         """Ask for a snapshot of the table of a source, or of a part of it; return its name.
 
@@ -295,37 +313,62 @@ class Commands(SinkCommands):
 
         Raises:
             NotFoundError: there is no such source.
-            BadSnapshotError: its sink takes none.
+            BadRunError: its sink takes none.
 
         """
+        return self._ask_run(config, order, name)
+
+    @needs(Role.ADMIN)
+    def replay_source(self, config: Mapping[str, str], order: Order) -> str:
+        """Ask for a replay of a source's changes; return its name. Raises as `snapshot_source`."""
+        return self._ask_run(config, order)
+
+    @needs(Role.ADMIN)
+    def reconcile_source(self, config: Mapping[str, str], order: Order) -> str:
+        """Ask for a comparison of what a source read and sent; return its name.
+
+        Raises as `snapshot_source`.
+        """
+        return self._ask_run(config, order)
+
+    def _ask_run(self, config: Mapping[str, str], order: Order, name: str | None = None) -> str:
         with self._catalogue.changing():
             entry = self._catalogue.source(config[NAME_KEY])
-            return self._catalogue.ask_snapshot(entry, tokens=tokens, key=key, name=name)
+            return self._catalogue.ask_run(entry, order, name=name)
 
     @needs(Role.OPERATOR)
-    def steer_snapshot(self, name: str, wanted: Desired) -> None:
-        """Pause, stop or continue a snapshot; what was delivered stays. Safe to repeat.
+    def steer_run(self, name: str, wanted: Desired) -> None:
+        """Pause, stop or continue a run; what was delivered stays. Safe to repeat.
 
         Raises:
             NotFoundError: there is none of that name.
-            BadSnapshotError: it is over.
+            BadRunError: it is over.
 
         """
         with self._catalogue.changing():
-            snapshots = Snapshots(self._notes)
-            found = snapshots.get(name)
-            if found is None:
-                names = ", ".join(each.name for each, _ in snapshots.all()[:5]) or "none"
-                message = f"there is no snapshot {name[:48]!r}"
-                raise NotFoundError("snapshot", message, f"there are: {names}")
-            snapshot, seen = found
-            state = snapshot.state(seen)
-            if state is SnapshotState.COMPLETED or (
-                state is SnapshotState.STOPPED and wanted is not Desired.STOPPED
+            run, seen = self.run(name)
+            state = run.state(seen)
+            if state is RunState.COMPLETED or (
+                state is RunState.STOPPED and wanted is not Desired.STOPPED
             ):
-                hint = "SNAPSHOT DATA_SOURCE takes another one"
-                raise BadSnapshotError("snapshot", f"{name} is {state.value}", hint)
-            snapshots.want(snapshot, wanted)
+                raise BadRunError("run", f"{name} is {state.value}", "ask for another one")
+            AskedRuns(self._notes).want(run, wanted)
+
+    @needs(Role.OPERATOR)
+    def drop_run(self, name: str) -> None:
+        """Forget a run, and which of its shards are done; what was delivered stays.
+
+        Raises:
+            NotFoundError: there is none of that name.
+            BadRunError: it is not over, and has not failed.
+
+        """
+        with self._catalogue.changing():
+            run, seen = self.run(name)
+            state = run.state(seen)
+            if state not in (*OVER, RunState.FAILED):
+                raise BadRunError("run", f"{name} is {state.value}", f"first STOP RUN '{name}'")
+            AskedRuns(self._notes).forget(name)
 
     # Services, as the Sidecar has them.
 

@@ -88,10 +88,10 @@ class BadPositionError(StatementError):
     code = "bad_position"
 
 
-class BadSnapshotError(StatementError):
-    """No snapshot can be taken of such a part, or into such a sink, or this one is over."""
+class BadRunError(StatementError):
+    """Such a run is not possible: of such a part or time, or into such a sink; or it is over."""
 
-    code = "bad_snapshot"
+    code = "bad_run"
 
 
 class JobUndefinedError(StatementError):

@@ -15,21 +15,25 @@ from headrace.connector.control.offsets import Offset, OffsetsChange
 from headrace.connector.control.plugins.probing import Ask, ask
 from headrace.connector.control.plugins.redriving import Redriving
 from headrace.connector.control.running import JobLag, Running
-from headrace.connector.control.showing import show, snapshots
-from headrace.connector.control.snapshots.parts import part_of
+from headrace.connector.control.runs.orders import order_of
+from headrace.connector.control.showing import runs, show, snapshots
 from headrace.connector.foundation.catch_up import Looks
+from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.states import Desired
 from headrace.connector.language.rendering import STATEMENT_COLUMN, ResultTable, StatementWarning
 from headrace.connector.language.statements import (
     AcceptGap,
     AlterSink,
     AlterSource,
+    Bulk,
+    BulkSource,
     CreateSink,
     CreateSource,
     DescribeSink,
     DescribeSinks,
     DescribeSource,
     DescribeSources,
+    DropRun,
     DropSink,
     DropSource,
     HistoryStatement,
@@ -42,7 +46,7 @@ from headrace.connector.language.statements import (
     Show,
     SnapshotSource,
     Statement,
-    SteerSnapshot,
+    SteerRun,
     SteerSource,
     Subject,
     TailCdc,
@@ -138,16 +142,19 @@ class ControlService:
                 return self._describe(statement)
             case AcceptGap() | RedriveLetters():
                 return self._mend(statement)
-            case ValidateSink() | PreviewSource() | SetPosition() | SetMode() | SnapshotSource():
+            case ValidateSink() | PreviewSource() | SetPosition() | SetMode():
                 return self._ask(statement)
+            case SnapshotSource() | BulkSource():
+                answer = self._ask_run(statement)
             case _ if isinstance(statement, HistoryStatement):
-                return self._of_history(statement)
+                answer = self._of_history(statement)
             case CreateSource() | AlterSource():
                 source = self.change_source(statement)
-                return ResultTable(warnings=self.table_warnings(source) if source else ())
+                answer = ResultTable(warnings=self.table_warnings(source) if source else ())
             case _:
                 self._change(statement)
-                return ResultTable()
+                answer = ResultTable()
+        return answer
 
     def _of_history(self, statement: HistoryStatement) -> ResultTable:
         # It decodes records, and what that needs takes long to import.
@@ -236,20 +243,28 @@ class ControlService:
                     commands.drop_source(name)
             case SteerSource():
                 self._steer(statement)
-            case SteerSnapshot(name=name):
-                commands.steer_snapshot(name, _WANTED[statement.verb])
+            case SteerRun(name=name):
+                commands.steer_run(name, _WANTED[statement.verb])
+            case DropRun(name=name):
+                commands.drop_run(name)
             case _:
                 raise AssertionError(statement)
 
-    def _ask(
-        self, statement: ValidateSink | PreviewSource | SetPosition | SetMode | SnapshotSource
-    ) -> ResultTable:
+    def _ask_run(self, statement: SnapshotSource | BulkSource) -> ResultTable:
+        commands = self.commands
+        config = commands.source_on(statement.word, statement.table).config
+        order = order_of(statement, SystemClock().wall_ms())
         match statement:
             case SnapshotSource():
-                source = self.commands.source_on(statement.word, statement.table)
-                part = part_of(statement.where)
-                name = self.commands.snapshot_source(source.config, **part)
-                return ResultTable(("snapshot",), ((name,),))
+                name = commands.snapshot_source(config, order)
+            case BulkSource(verb=Bulk.REPLAY):
+                name = commands.replay_source(config, order)
+            case BulkSource(verb=Bulk.RECONCILE):
+                name = commands.reconcile_source(config, order)
+        return ResultTable(("run",), ((name,),))
+
+    def _ask(self, statement: ValidateSink | PreviewSource | SetPosition | SetMode) -> ResultTable:
+        match statement:
             case ValidateSink(name=name):
                 return self._running.validate(name)
             case PreviewSource():
@@ -286,6 +301,8 @@ class ControlService:
             return self._running.lag(source)
         if statement.subject is Subject.SNAPSHOTS:
             return snapshots(self.commands, source)
+        if statement.subject is Subject.RUNS:
+            return runs(self.commands, source)
         return show(self._notes, self.commands, statement.subject, source)
 
     def _steer(self, statement: SteerSource) -> None:

@@ -13,9 +13,10 @@ from headrace.connector.foundation.states import Observed
 from headrace.connector.language.rendering import ResultTable
 from headrace.connector.language.statements import Subject
 from headrace.connector.stores import KeptLoss
+from headrace.connector.stores.asked_runs import Order, RunKind
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.snapshots import Snapshot
 
+_US_PER_MS: Final = 1_000
 ERRORS_SHOWN_MAX: Final = 1000  # The newest are shown.
 CHANGE_COLUMNS: Final = (
     *("request", "node", "asked", "outcome", "reason"),
@@ -103,20 +104,46 @@ def snapshots(commands: Commands, source: SourceEntry | None) -> ResultTable:
     """Return the snapshots of all sources, or of *source*, the newest first."""
     rows = [
         (
-            *(each.source, each.name, _part_text(each), each.wanted.value, each.state(seen).value),
-            *(f"{seen.done}/{seen.ranges}", str(seen.rows), str(seen.lost)),
+            *(each.source, each.name, _part_text(each.order)),
+            *(each.wanted.value, each.state(seen).value),
+            *(f"{seen.done}/{seen.shards}", str(seen.changes), str(seen.lost)),
             *map(time_text, (each.asked_ms, seen.begun_ms, seen.ended_ms)),
             seen.problem,
         )
-        for each, seen in commands.snapshots(source.name if source else None)
+        for each, seen in commands.runs(source.name if source else None, RunKind.SNAPSHOT)
     ]
     columns = ("name", "snapshot", "part", "wanted", "state", "ranges", "rows", "lost")
     return ResultTable((*columns, "asked", "begun", "ended", "problem"), tuple(rows))
 
 
-def _part_text(snapshot: Snapshot) -> str:
-    tokens = [f"tokens {after}:{until}" for after, until in snapshot.tokens]
-    return ", ".join(tokens) or pairs_text(snapshot.key or {}) or "all"
+def runs(commands: Commands, source: SourceEntry | None) -> ResultTable:
+    """Return the runs of all sources, or of *source*, the newest first."""
+    rows = [
+        (
+            *(each.source, each.name, each.order.kind.value, part_text(each.order)),
+            *(each.wanted.value, each.state(seen).value, f"{seen.done}/{seen.shards}"),
+            *(str(seen.changes), str(seen.size_bytes), f"{seen.rate:.0f}", str(seen.lost)),
+            *map(time_text, (each.asked_ms, seen.begun_ms, seen.ended_ms)),
+            *(seen.result, seen.problem),
+        )
+        for each, seen in commands.runs(source.name if source else None)
+    ]
+    columns = ("name", "run", "kind", "part", "wanted", "state", "shards", "changes", "size_bytes")
+    others = ("rate", "lost", "asked", "begun", "ended", "result", "problem")
+    return ResultTable((*columns, *others), tuple(rows))
+
+
+def part_text(order: Order) -> str:
+    """Return which part of the logs, or of the table, a run is about, and its options."""
+    times = (("from", order.from_us), ("to", order.to_us))
+    found = [f"{word} {time_text(us // _US_PER_MS)}" for word, us in times if us is not None]
+    options = [pairs_text(order.options)] if order.options else []
+    return "; ".join([", ".join(found) or _part_text(order), *options])
+
+
+def _part_text(order: Order) -> str:
+    tokens = [f"tokens {after}:{until}" for after, until in order.tokens]
+    return ", ".join(tokens) or pairs_text(order.key or {}) or "all"
 
 
 def change_row(change: ModeChange) -> tuple[str | int, ...]:

@@ -1,7 +1,7 @@
 """The status of connectors, from the store alone: no broker, node or worker is asked."""
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Final
@@ -19,9 +19,17 @@ from headrace.connector.foundation.states import (
 )
 from headrace.connector.runtime.unread import UnreadPart, missing_tables_in, unread_parts
 from headrace.connector.stores import LeaseRow, Owner, Seen
+from headrace.connector.stores.asked_runs import (
+    ASKED,
+    OVER,
+    AskedRun,
+    AskedRuns,
+    Progress,
+    RunKind,
+    RunState,
+)
 from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.snapshots import ASKED, Progress, Snapshot, Snapshots, SnapshotState
 from headrace.connector.stores.target_state import WHOLE_JOB, Board, Failure, Route
 
 SILENT_MS_MIN: Final = 10_000
@@ -30,9 +38,9 @@ _HINT: Final = "hint: "  # Begins the line of an error's text that says what to 
 
 
 _AS_SEEN: Final = {
-    SnapshotState.RUNNING: Observed.RUNNING,
-    SnapshotState.PAUSED: Observed.PAUSED,
-    SnapshotState.FAILED: Observed.FAILED,
+    RunState.RUNNING: Observed.RUNNING,
+    RunState.PAUSED: Observed.PAUSED,
+    RunState.FAILED: Observed.FAILED,
 }
 
 
@@ -90,8 +98,9 @@ def connector_statuses(
     with notes.snapshot():
         sources = catalogue.sources()
         tables = {s.name: s.table_text for s in sources}
-        snapshots = _newest(Snapshots(notes).all()) if notes.all(ASKED) else {}
-        only = {s.name for s in sources if snapshots and s.snapshot == ONLY}
+        asked = AskedRuns(notes).all() if notes.all(ASKED) else ()
+        only = {s.name for s in sources if asked and s.snapshot == ONLY}
+        runs = _chosen([each for each in asked if _is_shown(each[0], only)])
         jobs: dict[str, _JobStatus] = {}
         found = []
         for route in board.routes():
@@ -105,33 +114,45 @@ def connector_statuses(
                 reason = failure_text(route.failure)
                 job = replace(job, state=Observed.FAILED, reason=reason, hint=route.failure.hint)
             status = _status(route, job, start)
-            if (snapshot := snapshots.get(route.source)) is not None:
-                status = _with_snapshot(status, *snapshot, is_only=route.source in only)
+            if (run := runs.get(route.source)) is not None:
+                status = _with_run(status, *run, is_only=route.source in only)
             found.append(status)
     return found
 
 
-def _newest(found: Sequence[tuple[Snapshot, Progress]]) -> dict[str, tuple[Snapshot, Progress]]:
-    """Return the newest snapshot of each source, by the source's name; *found* begins with it."""
-    return {each.source: (each, seen) for each, seen in reversed(found)}
+def _is_shown(run: AskedRun, only: Collection[str]) -> bool:
+    """Say whether a run is of interest: a source of snapshots *only* has no other state."""
+    return run.source not in only or run.order.kind is RunKind.SNAPSHOT
 
 
-def _with_snapshot(
-    status: ConnectorStatus, snapshot: Snapshot, seen: Progress, *, is_only: bool
+def _chosen(found: Sequence[tuple[AskedRun, Progress]]) -> dict[str, tuple[AskedRun, Progress]]:
+    """Return of each source the newest run that is not over, or else the newest.
+
+    *found* begins with the newest.
+    """
+    going = [(each, seen) for each, seen in found if each.state(seen) not in OVER]
+    return {each.source: (each, seen) for each, seen in reversed([*going, *found])}
+
+
+def _with_run(
+    status: ConnectorStatus, run: AskedRun, seen: Progress, *, is_only: bool
 ) -> ConnectorStatus:
-    """Return the status of a source with its newest snapshot, which is all of it if *is_only*."""
-    state = snapshot.state(seen)
+    """Return the status of a source with a run; if *is_only*, snapshots are all that it has."""
+    state = run.state(seen)
     if is_only and status.desired is Desired.PAUSED:
         return replace(status, state=Observed.PAUSED)
-    if is_only and status.desired is Desired.RUNNING and state is not SnapshotState.WAITING:
+    if is_only and status.desired is Desired.RUNNING and state is not RunState.WAITING:
         as_seen = _AS_SEEN.get(state, Observed.STOPPED)
         status = replace(status, state=as_seen, reason="", hint="")
-    is_shown = state is SnapshotState.FAILED or not status.reason
-    if state is SnapshotState.COMPLETED or not is_shown:
+    is_shown = state is RunState.FAILED or not status.reason
+    if state is RunState.COMPLETED or not is_shown:
         return status
     first, _ = _reason_and_hint(seen.problem)
-    hint = f"RESUME SNAPSHOT '{snapshot.name}'" if state is SnapshotState.FAILED else ""
-    said = f"{snapshot.name}: {state.value}, {seen.done} of {seen.ranges} ranges, {seen.rows} rows"
+    hint = f"RESUME RUN '{run.name}'" if state is RunState.FAILED else ""
+    done = f"{seen.done} of {seen.shards} shards, {seen.changes} changes"
+    if run.order.kind is RunKind.SNAPSHOT:
+        done = f"{seen.done} of {seen.shards} ranges, {seen.changes} rows"
+    said = f"{run.name}: {state.value}, {done}"
     said = "; ".join(filter(None, (status.reason, f"{said}: {first}" if first else said)))
     return replace(status, reason=said, hint=status.hint or hint)
 

@@ -23,8 +23,8 @@ from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.processes import is_dead
 from headrace.connector.foundation.states import Desired
 from headrace.connector.hosting.opened_job import OpenedJob
+from headrace.connector.hosting.run_taker import RunTaker, is_only
 from headrace.connector.hosting.signalling import Signalling
-from headrace.connector.hosting.snapshotting import Snapshotting, is_only
 from headrace.connector.replay.stream.checkpoint import refuse_stream
 from headrace.connector.runtime.books.report import Outcome, Report
 from headrace.connector.runtime.failures.retry import Retry
@@ -92,7 +92,7 @@ class Host:
         self._wait = wait
         self._stopped = threading.Event()
         self._running: Running | None = None
-        self._snapshotting: Snapshotting | None = None
+        self._taker: RunTaker | None = None
         self._signalling: Signalling | None = None
         self._configured = ConfiguredSplits()
         self._next_catch_up = 0.0
@@ -100,7 +100,7 @@ class Host:
     def stop(self) -> None:
         """Ask for a clean stop. Any thread, and a signal handler, may call it at any time."""
         self._stopped.set()
-        for running in (self._signalling, self._snapshotting, self._running):
+        for running in (self._signalling, self._taker, self._running):
             if running is not None:
                 running.stop()
 
@@ -111,7 +111,7 @@ class Host:
 
     def measures(self) -> Iterable[Measure]:
         """Return the metrics of the current run. Any thread may ask."""
-        running = (self._running, self._snapshotting, self._signalling)
+        running = (self._running, self._taker, self._signalling)
         return [measure for each in running if each for measure in each.measures()]
 
     def run(self, *, until_idle: bool) -> tuple[str, Report | None]:
@@ -167,9 +167,9 @@ class Host:
         for fork in forks_of(Board(notes), job.name):
             self._log.info("forked_job", job=job.name, source=fork.source, forked=fork.job)
             self._reserve(job, fork.job, notes.store(fork.job))
-        self._snapshotting = snapshotting = Snapshotting(job, self._log)
+        self._taker = taker = RunTaker(job, self._log)
         if self._stopped.is_set():
-            snapshotting.stop()
+            taker.stop()
         if FORK_MARK in job.name and is_only(notes, job.name):
             return self._take_only(notes, job.name, wanted, until_idle=until_idle)
         self._running = running = self._engine(job, wanted)
@@ -177,12 +177,12 @@ class Host:
             running.stop()
         if not until_idle:
             self._signalling = signalling = Signalling(job, self._log)
-            with snapshotting.beside(), signalling.beside(notes):
+            with taker.beside(), signalling.beside(notes):
                 return running.run(notes, until_idle=False)
         report = running.run(notes, until_idle=True)
         if report.outcome is not Outcome.ENDED or report.failures:
             return report
-        return replace(report, failures=snapshotting.finish(notes))
+        return replace(report, failures=taker.finish(notes))
 
     def _as_worker(self, job: Job, wanted: Wanted) -> Worker:
         """Return a worker, unless Spark runs the job, or has delivered more than the store says.
@@ -203,13 +203,13 @@ class Host:
         )
 
     def _take_only(self, notes: NoteCopy, job: str, wanted: Wanted, *, until_idle: bool) -> Report:
-        """Take the snapshots of a job without live changes, until something else is wanted."""
-        report, snapshotting = Report([], [], 0, 0, 0, 0, 0.0, 0.0, 0), self._snapshotting
-        assert snapshotting is not None  # noqa: S101 (made before)
+        """Take the runs of a job without live changes, until something else is wanted."""
+        report, taker = Report([], [], 0, 0, 0, 0, 0.0, 0.0, 0), self._taker
+        assert taker is not None  # noqa: S101 (made before)
         if until_idle:
-            return replace(report, failures=snapshotting.finish(notes))
+            return replace(report, failures=taker.finish(notes))
         board = Board(notes)
-        with snapshotting.beside():
+        with taker.beside():
             while not self._stopped.is_set() and board.wanted(job) == wanted:
                 self._wait(self._stopped, LOOK_EVERY_SECONDS)
         is_over = self._stopped.is_set()

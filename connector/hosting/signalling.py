@@ -101,7 +101,7 @@ class Signalling:
     def _obey(self, notes: NoteCopy, signal: Signal) -> None:
         # Here because they take long to import, and are seldom needed.
         from headrace.connector.control.commands import Commands  # noqa: PLC0415
-        from headrace.connector.control.snapshots.signals import follow_signal  # noqa: PLC0415
+        from headrace.connector.control.runs.signals import follow_signal  # noqa: PLC0415
 
         name = self._job.name
         if signal.key != name.encode():

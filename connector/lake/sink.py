@@ -4,8 +4,9 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace import plugins
+from headrace.connector.control.runs.options import DELTA, ICEBERG
 from headrace.connector.lake.config import DeltaConfig, IcebergConfig, LakeConfig
-from headrace.connector.replay.options import DELTA, ICEBERG, check_lake
+from headrace.connector.replay.options import check_lake
 
 if TYPE_CHECKING:
     from headrace.connector.lake.staging import CommitsFile

@@ -11,6 +11,7 @@ from headrace.connector.language.statements import (
     AlterCdc,
     AlterSink,
     AlterSource,
+    BulkSource,
     Changes,
     Comparison,
     Condition,
@@ -23,6 +24,7 @@ from headrace.connector.language.statements import (
     DescribeSource,
     DescribeSources,
     DropCdc,
+    DropRun,
     DropSink,
     DropSource,
     Literal,
@@ -37,7 +39,7 @@ from headrace.connector.language.statements import (
     SnapshotSource,
     SourceName,
     Statement,
-    SteerSnapshot,
+    SteerRun,
     SteerSource,
     TableName,
     TailCdc,
@@ -51,7 +53,8 @@ _BARE_OPTION: Final = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*")
 def format_statement(statement: Statement) -> str:
     """Return the text of *statement* on one line, with its semicolon."""
     of_source = _of_source(statement) or _of_running(statement) or _of_job(statement)
-    return f"{_of_sink(statement) or of_source or _of_history(statement)};"
+    of_run = _of_run(statement)
+    return f"{_of_sink(statement) or of_source or of_run or _of_history(statement)};"
 
 
 def _of_sink(statement: Statement) -> str:
@@ -111,11 +114,6 @@ def _of_running(statement: Statement) -> str:
             text = f"ALTER DATA_SOURCE {_target(statement)} {asked}"
         case SteerSource():
             text = f"{statement.verb} DATA_SOURCE {_target(statement)}"
-        case SnapshotSource():
-            where = " AND ".join(map(_condition, statement.where))
-            text = f"SNAPSHOT DATA_SOURCE {_target(statement)}{' WHERE ' if where else ''}{where}"
-        case SteerSnapshot():
-            text = f"{statement.verb} SNAPSHOT {quoted_string(statement.name)}"
         case PreviewSource():
             limit = "" if statement.limit is None else f" LIMIT {statement.limit}"
             text = f"PREVIEW DATA_SOURCE {_target(statement)}{limit}"
@@ -123,6 +121,25 @@ def _of_running(statement: Statement) -> str:
             text = f"SHOW {statement.subject}"
         case Show(source=SourceName() as source):
             text = f"SHOW {statement.subject} FOR DATA_SOURCE {_target(source)}"
+    return text
+
+
+def _of_run(statement: Statement) -> str:
+    text = ""
+    match statement:
+        case SnapshotSource():
+            where = " AND ".join(map(_condition, statement.where))
+            head = f"SNAPSHOT DATA_SOURCE {_target(statement)}{' WHERE ' if where else ''}{where}"
+            text = f"{head}{_with(statement.options)}"
+        case BulkSource():
+            since = "" if statement.since is None else f" FROM {_literal(statement.since)}"
+            before = "" if statement.before is None else f" TO {_literal(statement.before)}"
+            head = f"{statement.verb} DATA_SOURCE {_target(statement)}{since}{before}"
+            text = f"{head}{_with(statement.options)}"
+        case SteerRun():
+            text = f"{statement.verb} RUN {quoted_string(statement.name)}"
+        case DropRun():
+            text = f"DROP RUN {quoted_string(statement.name)}"
     return text
 
 
@@ -149,11 +166,10 @@ def _of_history(statement: Statement) -> str:
         case CreateCdc():
             head = f"CREATE CDC {_if_not_exists(statement)}{quote_name(statement.name)}"
             on = f"{head} ON {format_table(statement.table)}{_include(statement.include)}"
-            text = f"{on}{_changes([], statement.options) if statement.options else ''}"
+            text = f"{on}{_with(statement.options)}"
         case AlterCdc():
             head = f"ALTER CDC {_if_exists(statement)}{quote_name(statement.name)}"
-            changes = _changes([], statement.options) if statement.options else ""
-            text = f"{head}{_include(statement.include)}{changes}"
+            text = f"{head}{_include(statement.include)}{_with(statement.options)}"
         case DropCdc():
             purge = " PURGE" if statement.purge else ""
             text = f"DROP CDC {_if_exists(statement)}{quote_name(statement.name)}{purge}"
@@ -258,6 +274,10 @@ def _as_config(statement: DescribeSink | DescribeSource) -> str:
 
 def _options(options: Changes) -> str:
     return "".join(f" AND {_option(name, value)}" for name, value in options)
+
+
+def _with(options: Changes) -> str:
+    return _changes([], options) if options else ""
 
 
 def _changes(first: Sequence[str], options: Changes) -> str:

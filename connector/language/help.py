@@ -111,13 +111,37 @@ STATEMENT_TOPICS: Final[Mapping[str, str]] = {
         Shows statements that make the objects again, or a connector config. DESC is short for it.
         Anything else that is described is Cassandra's.""",
     "SNAPSHOT": f"""\
-        SNAPSHOT DATA_SOURCE {_TARGET}
-          [WHERE TOKEN() > number AND TOKEN() <= number | WHERE key = value [AND ...]];
+        SNAPSHOT | BACKFILL DATA_SOURCE {_TARGET}
+          [WHERE TOKEN() > number AND TOKEN() <= number | WHERE key = value [AND ...]]
+          [WITH option = value [AND ...]];
 
         Sends what the table holds now, beside live changes: all of it, a range of tokens, or one
-        partition. The answer is its name. SHOW SNAPSHOTS shows how far it is.
+        partition; into the live topics, topics with a suffix, or files. Both words mean the same.
+        The answer is the name of the run. SHOW RUNS shows how far it is.
 
-          SNAPSHOT DATA_SOURCE cdc ON TABLE shop.orders WHERE id = 7;""",
+          SNAPSHOT DATA_SOURCE cdc ON TABLE shop.orders WHERE id = 7;
+          BACKFILL DATA_SOURCE cdc ON TABLE shop.orders WITH suffix = '.backfill';""",
+    "REPLAY": f"""\
+        REPLAY DATA_SOURCE {_TARGET} [FROM time] [TO time]
+          [WITH option = value [AND ...]];
+
+        Sends changes of the logs again that were written in a range of time: into topics that
+        end in .replay, or, WITH into_live = true, into the live ones. A time is
+        '2026-01-31T12:00:00Z', or NOW() - '1h'. SHOW RUNS shows how far it is.
+
+          REPLAY DATA_SOURCE cdc ON TABLE shop.orders FROM NOW() - '1d';""",
+    "RECONCILE": f"""\
+        RECONCILE DATA_SOURCE {_TARGET} [FROM time] [TO time]
+          [WITH option = value [AND ...]];
+
+        Compares the logs with the topic, and the topic with the table, and writes a report. Sends
+        nothing. SHOW RUNS shows how many differences there are.
+
+          RECONCILE DATA_SOURCE cdc ON TABLE shop.orders FROM NOW() - '1d';""",
+    "DROP_RUN": """\
+        DROP RUN 'name';
+
+        Forgets a run that is over or failed, and which of its shards are done.""",
     "ACCEPT": """\
         ACCEPT GAP 'name' FOR JOB 'job' [EXPIRE | ASSUME];
 
@@ -133,31 +157,31 @@ STATEMENT_TOPICS: Final[Mapping[str, str]] = {
         delivered leaves the quarantine; of the others the answer says why not.""",
     "PAUSE": f"""\
         PAUSE DATA_SOURCE {_TARGET};
-        PAUSE SNAPSHOT 'name';
+        PAUSE RUN 'name';
 
         Reads nothing more and keeps what is needed to continue at once with RESUME.""",
     "RESUME": f"""\
         RESUME DATA_SOURCE {_TARGET};
-        RESUME SNAPSHOT 'name';
+        RESUME RUN 'name';
 
-        Continues, a source also after STOP. A snapshot that failed is tried again.""",
+        Continues, a source also after STOP. A run that failed is tried again.""",
     "STOP": f"""\
         STOP DATA_SOURCE {_TARGET};
-        STOP SNAPSHOT 'name';
+        STOP RUN 'name';
 
-        Gives back everything but the position, which can be moved then. A snapshot ends.""",
+        Gives back everything but the position, which can be moved then. A run ends.""",
     "RESTART": f"""\
         RESTART DATA_SOURCE {_TARGET};
 
         Restarts after the last commit.""",
     "SHOW": f"""\
         SHOW STATUS | LAG | SPLITS | OFFSETS | ERRORS [FOR DATA_SOURCE {_TARGET}];
-        SHOW MODE | MODE CHANGES | SNAPSHOTS [FOR DATA_SOURCE {_TARGET}];
+        SHOW MODE | MODE CHANGES | RUNS | SNAPSHOTS [FOR DATA_SOURCE {_TARGET}];
 
         STATUS: what is wanted, what is so, and why. LAG: how far behind. SPLITS: which worker has
         which part. OFFSETS: what is committed. ERRORS: what failed and what was lost. MODE: how
-        logs are read. MODE CHANGES: what became of requests for a mode. SNAPSHOTS: how far
-        snapshots of tables are.""",
+        logs are read. MODE CHANGES: what became of requests for a mode. RUNS: how far
+        snapshots, replays and comparisons are. SNAPSHOTS: the snapshots among them.""",
     "PREVIEW": f"""\
         PREVIEW DATA_SOURCE {_TARGET} [LIMIT number];
 

@@ -19,6 +19,8 @@ from headrace.connector.language.statements import (
     AlterCdc,
     AlterSink,
     AlterSource,
+    Bulk,
+    BulkSource,
     Changes,
     Comparison,
     Condition,
@@ -31,6 +33,7 @@ from headrace.connector.language.statements import (
     DescribeSource,
     DescribeSources,
     DropCdc,
+    DropRun,
     DropSink,
     DropSource,
     Literal,
@@ -46,7 +49,7 @@ from headrace.connector.language.statements import (
     SnapshotSource,
     SourceName,
     Statement,
-    SteerSnapshot,
+    SteerRun,
     SteerSource,
     Subject,
     TableName,
@@ -82,7 +85,7 @@ _TIME_HINT: Final = "write '2026-01-31T12:00:00Z', ms since 1970, or NOW() - '15
 
 _URI_HINT: Final = "write the URI in single quotes: 'kafka://host:9092?topic=name'"
 _MODE_HINT: Final = "in single quotes: 'realtime' or 'log'"
-_SNAPSHOT_HINT: Final = "in single quotes, as SHOW SNAPSHOTS shows it"
+_RUN_HINT: Final = "in single quotes, as SHOW RUNS shows it"
 _BOUNDS: Final = (Comparison.AT_LEAST, Comparison.AFTER, Comparison.AT_MOST, Comparison.BEFORE)
 _POSITION_HINT: Final = "in single quotes: 'earliest', 'latest', a time, or what SHOW OFFSETS shows"
 
@@ -92,7 +95,7 @@ class ParsedStatement:
     """A statement and where it stood; `spans` bounds its parts by the key errors name them by.
 
     The keys are `sink`, `uri`, `source`, `table`, `position`, `split`, `mode`, `node`, `wait`,
-    `limit`, `snapshot`, `gap`, `job`, those of columns, and the names of the options.
+    `limit`, `run`, `from`, `to`, `gap`, `job`, those of columns, and the names of the options.
     """
 
     statement: Statement
@@ -297,12 +300,14 @@ class _Parser:
         wait = self._duration("wait") if at.accept("WAIT") else ""
         return SetMode(word=word, table=table, mode=mode, node=node, wait=wait)
 
-    def drop(self) -> DropSink | DropSource | DropCdc:
+    def drop(self) -> DropSink | DropSource | DropCdc | DropRun:
         at = self._at
         if at.accept("DATA_SINK"):
             if_exists = self._has("IF", "EXISTS")
             return DropSink(name=at.name("sink"), if_exists=if_exists)
         if not at.accept("DATA_SOURCE"):
+            if at.accept("RUN"):
+                return DropRun(name=self._quoted("run", _RUN_HINT))
             at.expect("CDC")
             return self._drop_cdc()
         if_exists = self._has("IF", "EXISTS")
@@ -340,10 +345,10 @@ class _Parser:
         self._at.expect("DATA_SINK")
         return ValidateSink(name=self._at.name("sink"))
 
-    def _steer(self, verb: Verb) -> SteerSource | SteerSnapshot:
+    def _steer(self, verb: Verb) -> SteerSource | SteerRun:
         at = self._at
-        if verb is not Verb.RESTART and at.accept("SNAPSHOT"):
-            return SteerSnapshot(verb=verb, name=self._quoted("snapshot", _SNAPSHOT_HINT))
+        if verb is not Verb.RESTART and (at.accept("RUN") or at.accept("SNAPSHOT")):
+            return SteerRun(verb=verb, name=self._quoted("run", _RUN_HINT))
         at.expect("DATA_SOURCE")
         word, table = self._target()
         return SteerSource(verb=verb, word=word, table=table)
@@ -357,7 +362,39 @@ class _Parser:
             where.append(self._part())
             while at.accept("AND"):
                 where.append(self._part())
-        return SnapshotSource(word=word, table=table, where=tuple(where))
+        options = self._with_options()
+        return SnapshotSource(word=word, table=table, where=tuple(where), options=options)
+
+    def replay(self) -> BulkSource:
+        return self._bulk(Bulk.REPLAY)
+
+    def reconcile(self) -> BulkSource:
+        return self._bulk(Bulk.RECONCILE)
+
+    def _bulk(self, verb: Bulk) -> BulkSource:
+        at = self._at
+        at.expect("DATA_SOURCE")
+        word, table = self._target()
+        since = self._since()
+        before = None
+        if at.accept("TO"):
+            at.spans["to"] = (at.token.start, at.token.end)
+            before = self._literal("quoted time")
+        options = self._with_options()
+        return BulkSource(
+            verb=verb, word=word, table=table, since=since, before=before, options=options
+        )
+
+    def _with_options(self) -> Options:
+        """Read `WITH option = value AND …`; nothing where it is not next."""
+        found: dict[str, str] = {}
+        if self._at.accept("WITH"):
+            name = self._option_name(found)
+            found[name] = self._value()
+            while self._at.accept("AND"):
+                name = self._option_name(found)
+                found[name] = self._value()
+        return tuple(found.items())
 
     def _part(self) -> Condition:
         """Read a bound of the token, or the value of a column of the partition key."""
@@ -441,14 +478,8 @@ class _Parser:
         at.accept("TABLE")
         table = self._table()
         include = self._include()
-        options: dict[str, str] = {}
-        if at.accept("WITH"):
-            name_of_first = self._option_name(options)
-            options[name_of_first] = self._value()
-            while at.accept("AND"):
-                option = self._option_name(options)
-                options[option] = self._value()
-        else:
+        options = dict(self._with_options())
+        if not options:
             self._phoenix_options(options)
         return CreateCdc(
             name=name,
@@ -792,6 +823,9 @@ _RULES: Final[Sequence[tuple[str, Callable[[_Parser], Statement]]]] = (
     ("VALIDATE", _Parser.validate),
     ("PREVIEW", _Parser.preview),
     ("SNAPSHOT", _Parser.snapshot),
+    ("BACKFILL", _Parser.snapshot),
+    ("REPLAY", _Parser.replay),
+    ("RECONCILE", _Parser.reconcile),
     ("ACCEPT", _Parser.accept),
     ("REDRIVE", _Parser.redrive),
     ("SELECT", _Parser.select),

@@ -170,16 +170,44 @@ TOKEN_COLUMN: Final = "token()"  # noqa: S105 (of the ring)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSource(SourceName):
-    """`SNAPSHOT DATA_SOURCE`: sends what its table holds; *where* bounds tokens, or is a key."""
+    """`SNAPSHOT DATA_SOURCE`: sends what its table holds; *where* bounds tokens, or is a key.
+
+    `BACKFILL` is another word for it.
+    """
 
     where: "tuple[Condition, ...]" = ()
+    options: Options = ()
+
+
+class Bulk(StrEnum):
+    """What is done with the logs of a source, in a range of time."""
+
+    REPLAY = "REPLAY"
+    RECONCILE = "RECONCILE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SteerSnapshot:
-    """`PAUSE`, `RESUME` or `STOP SNAPSHOT`, by its name."""
+class BulkSource(SourceName):
+    """`REPLAY` or `RECONCILE DATA_SOURCE`: changes written from *since* on and before *before*."""
+
+    verb: Bulk
+    since: "Literal | None" = None
+    before: "Literal | None" = None
+    options: Options = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteerRun:
+    """`PAUSE`, `RESUME` or `STOP RUN`, by its name; a snapshot is a run."""
 
     verb: Verb
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropRun:
+    """`DROP RUN`: forgets a run that is over, or failed."""
+
     name: str
 
 
@@ -218,6 +246,7 @@ class Subject(StrEnum):
     MODE = "MODE"
     MODE_CHANGES = "MODE CHANGES"
     SNAPSHOTS = "SNAPSHOTS"
+    RUNS = "RUNS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,7 +395,9 @@ Statement = (
     | DescribeSource
     | SteerSource
     | SnapshotSource
-    | SteerSnapshot
+    | BulkSource
+    | SteerRun
+    | DropRun
     | AcceptGap
     | RedriveLetters
     | PreviewSource

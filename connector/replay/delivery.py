@@ -162,13 +162,14 @@ Halted = Callable[[float], bool]
 """Waits for a number of seconds, or until the work is to end; returns whether it is."""
 
 
-def _never(seconds: float) -> bool:
+def never(seconds: float) -> bool:
+    """Wait; the work is not to end."""
     time.sleep(seconds)
     return False
 
 
 def deliver(
-    shard: Shard, target: Target, *, run: str, attempt: int, halted: Halted = _never
+    shard: Shard, target: Target, *, run: str, attempt: int, halted: Halted = never
 ) -> ShardReport:
     """Deliver a shard. The report has an error of headrace, which is not raised.
 
@@ -342,7 +343,7 @@ class Work:
 
     def __call__(self) -> ShardReport:
         """Deliver the shard. The report has an error of headrace, which is not raised."""
-        return self.unless(_never)
+        return self.unless(never)
 
     def unless(self, halted: Halted) -> ShardReport:
         """Deliver the shard, until it is *halted*; see `deliver`."""

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from headrace.connector.foundation.extras import install_hint
-from headrace.connector.replay.delivery import Work
+from headrace.connector.replay.delivery import Halted, ShardReport, Work, never
 from headrace.connector.replay.errors import SparkMissingError
 from headrace.connector.replay.execution import Begun, Ended, Performer
 from headrace.connector.replay.framing.framed_shards import framed
@@ -47,7 +47,7 @@ def engine(master: str | None) -> Iterator[Engine]:
 
     """
     if master == NO_SPARK:
-        yield Engine(_perform, _gather)
+        yield Engine(perform_here, gather_here)
         return
     try:
         from headrace.connector.replay import session  # noqa: PLC0415 (an extra)
@@ -60,13 +60,29 @@ def engine(master: str | None) -> Iterator[Engine]:
         )
 
 
-def _perform(works: Sequence[Work], *, begun: Begun, ended: Ended) -> None:
-    """Deliver shards one after another: for little work, and without Java."""
-    with framed([work.shard for work in works]) as shards:
+def perform_here(
+    works: Sequence[Work],
+    *,
+    begun: Begun,
+    ended: Ended,
+    do: Callable[[Work], ShardReport] = lambda work: work(),
+    halted: Halted = never,
+) -> None:
+    """Call *do* with shards, one after another: for little work, and without Java.
+
+    When it is *halted*, it returns, and a work whose report says so has not ended.
+    """
+    with framed([work.shard for work in works], halted=halted) as shards:
         for work, shard in zip(works, shards, strict=True):
+            if halted(0):
+                return
             begun(work)
-            ended(work, replace(work, shard=shard)())
+            report = do(replace(work, shard=shard))
+            if report.is_halted:
+                return
+            ended(work, report)
 
 
-def _gather(tasks: Sequence[Callable[[], T]]) -> Sequence[T]:
+def gather_here(tasks: Sequence[Callable[[], T]]) -> Sequence[T]:
+    """Return the results of *tasks*, which run one after another."""
     return [task() for task in tasks]

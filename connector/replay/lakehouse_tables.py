@@ -14,8 +14,9 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headrace.connector.control.runs.options import DELTA, ICEBERG
 from headrace.connector.replay.errors import LakeError
-from headrace.connector.replay.options import DELTA, ICEBERG, check_lake
+from headrace.connector.replay.options import check_lake
 from headrace.connector.replay.parquet import attempt_name, file_name, folder_name
 
 if TYPE_CHECKING:

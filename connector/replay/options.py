@@ -10,22 +10,27 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from headrace.connector.control.runs import options as runs
+from headrace.connector.control.runs.options import (
+    DELTA,
+    ICEBERG,
+    SHARDS,
+    SHARDS_BOUND,
+    Bounded,
+    Chosen,
+    IntoFolder,
+)
 from headrace.connector.foundation.extras import install_hint
 from headrace.connector.replay.errors import LakeMissingError, bad_option
 from headrace.connector.serde.transforms.chain import Chain
 from headrace.plugins import ConfigError, Problem, Sink, SinkOptions, option
+from headrace.plugins.config.command_line import flag_of
 
 CHUNK_BYTES: Final = 128 * 1024 * 1024  # Of all logs together; a killed driver repeats a chunk.
 LAG_BYTES: Final = 1024 * 1024 * 1024
-DELTA, ICEBERG = "delta", "iceberg"
-LAKE_KINDS: Final = (DELTA, ICEBERG)
 _LAKE_MODULES: Final = {DELTA: "deltalake", ICEBERG: "pyiceberg"}
 INITIAL, ALWAYS = "initial", "always"
-SHARDS: Final = 64  # Of a table.
-SHARDS_BOUND: Final = 100_000  # Each is a row of the state file, and a task.
-BUCKETS_BOUND: Final = 1 << 20  # Each is a sum in memory, for each side and slice of time.
 _INT64_MAX: Final = (1 << 63) - 1
-_YEAR_SECONDS: Final = 366 * 24 * 3_600
 KEYS_MAX: Final = 100_000
 _HEX: Final = "hex:"
 _FORMATS: Final = ("avro", "json")  # Of values that can be read back.
@@ -72,70 +77,24 @@ class Metered:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bounded:
-    """Which part of the tokens, and of the logs, is read."""
-
-    token_range: str | None = option(
-        "Only tokens after START up to END, as START:END.", default=None
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Selected(Bounded):
+class Selected(Chosen):
     """Which changes are selected."""
 
     tables: str | None = option("Only these: keyspace.table, separated by commas.", default=None)
-    operations: str | None = option("Only these, separated by commas.", default=None)
     since: str | None = option("Written at or after this time (UTC).", default=None, name="from")
     before: str | None = option("Written before this time (UTC).", default=None, name="to")
-    after: str = option("Logged after this position.", default="")
-    until: str = option("Logged up to this position.", default="")
     keys_file: str | None = option("A file with a key per line, as JSON.", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class IntoFolder:
-    """Files instead of a sink."""
-
-    to_folder: str = option("Write Parquet files here.", default="")
-    lake: str | None = option(
-        "The format of the tables in that folder.", default=None, choices=LAKE_KINDS
-    )
-    catalog: str = option("A catalog of pyiceberg, for iceberg.", default="")
-    suffix: str = option("Suffix of the topics' names; by default the live topics.", default="")
-    rate: float = option("Changes per second, of all tasks; 0: no bound.", default=0, minimum=0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlanOptions(IntoFolder, Selected, OfJob):
+class PlanOptions(runs.ReplayOptions, Selected, OfJob):
     """Of `headrace replay plan`."""
 
-    shards: int | None = option(
-        "Divide the work into N shards, not by its size.",
-        default=None,
-        minimum=1,
-        maximum=SHARDS_BOUND,
-    )
-    suffix: str = option("Suffix of the topics' names; default: .replay.", default="")
-    format: str | None = option(
-        "Format of values in those files; default: avro.", default=None, choices=("avro", "json")
-    )
-    into_live: bool = option("Into the topics of the job itself.", default=False)
-    accept_gaps: bool = option("Also where segments are missing.", default=False)
     json: bool = option("Print the plan as JSON.", default=False)
 
     def __post_init__(self) -> None:
         """Refuse options that name several targets of a plan."""
-        places = {
-            "--to-folder": self.to_folder,
-            "--suffix": self.suffix,
-            "--into-live": self.into_live,
-        }
-        one, *others = [flag for flag, value in places.items() if value] or [""]
-        if others:
-            raise bad_option(one, f"contradicts {others[0]}", "give one of them")
-        if self.format and not self.to_folder:
-            raise bad_option("--format", "is of files in a folder", "give --to-folder")
+        self.check_target(flag_of)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,24 +171,10 @@ class SeedOptions(Metered, OfJob):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReconcileOptions(Selected, OnSpark):
+class ReconcileOptions(runs.ReconcileOptions, Selected, OnSpark):
     """Of `headrace reconcile`."""
 
-    buckets: int = option(
-        "The number of sums that are compared for each table.",
-        default=1_024,
-        minimum=1,
-        maximum=BUCKETS_BOUND,
-    )
-    grace: int = option(
-        "Seconds before now that are left out.", default=60, minimum=0, maximum=_YEAR_SECONDS
-    )
-    no_table: bool = option("Compare logs and topic only.", default=False)
-    table_shards: int = option(
-        "The number of token ranges of each table.", default=SHARDS, minimum=1, maximum=SHARDS_BOUND
-    )
     report: str = option("The folder of the report.", default="")
-    plain_keys: bool = option("Keys as they are, not hashed.", default=False)
     repair: bool = option("Plan a run into the live topic.", default=False)
 
 

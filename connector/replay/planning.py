@@ -1,12 +1,16 @@
 """Plans the shards of bulk work. Runs on the driver: lists files and opens no segment."""
 
 import difflib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from headrace.connector.control.jobs import JobText
+from headrace.connector.control.runs.options import ICEBERG, IntoFolder, ReplayOptions
 from headrace.connector.foundation.offered import located
-from headrace.connector.replay.errors import bad_option
+from headrace.connector.replay.delivery import Target
+from headrace.connector.replay.errors import ArchiveGapError, bad_option
+from headrace.connector.replay.options import check_lake
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import Shard, SourceSpec, inside, plugin_of, spare
 from headrace.plugins import (
@@ -23,6 +27,7 @@ from headrace.plugins import (
     Split,
     Tables,
 )
+from headrace.plugins.config.command_line import flag_of
 
 SHARD_BYTES: Final = 128 * 1024 * 1024  # Of each log, for one shard.
 SHARDS_MIN: Final = 4
@@ -116,6 +121,65 @@ def planned(
     ]
     rows = size // _ROW_BYTES // max(1, logs) * len(splits) // max(count, len(splits))
     return Planned(made, size, files, rows, findings)
+
+
+def planned_replay(
+    text: JobText,
+    given: ReplayOptions,
+    selection: Selection,
+    *,
+    called: Callable[[str], str] = flag_of,
+) -> tuple[Target, Planned]:
+    """Return the target of a replay, and its plan; *called* is how options are shown.
+
+    Raises:
+        ConfigError: options are wrong, or do not fit the job.
+        LakeMissingError: the library of a lake is missing.
+        TargetUnwritableError: the folder is not a folder.
+
+    """
+    spec = SourceSpec.of_job(text)
+    if given.accept_gaps:
+        spec = spec.past_gaps()
+    target = Target.of_job(
+        text,
+        folder=given.to_folder,
+        codec=given.format or "avro",
+        suffix=given.topics_suffix,
+        instead=called("into_live"),
+    )
+    target = in_lake(replace(target, rate=given.rate), given, called=called)
+    bounds = Bounds(after=given.after, until=given.until)
+    return target, planned(spec, selection, bounds=bounds, shards=given.shards or 0)
+
+
+def check_archive(plan: Planned, given: ReplayOptions, place: str, accept: str) -> None:
+    """Raise ArchiveGapError if segments are missing; *accept* is what allows that."""
+    if plan.refusals and not given.accept_gaps:
+        raise ArchiveGapError(
+            "; ".join(finding.message for finding in plan.refusals[:5]),
+            place=place,
+            hint=f"mend the archive, or say {accept}",
+        )
+
+
+def in_lake(target: Target, given: IntoFolder, *, called: Callable[[str], str] = flag_of) -> Target:
+    """Return *target* with the lake that the options name.
+
+    Raises:
+        ConfigError: they do not go together.
+        LakeMissingError: its library is missing.
+
+    """
+    if given.catalog and given.lake != ICEBERG:
+        hint = f"give {called('lake')} {ICEBERG}"
+        raise bad_option(called("catalog"), "is of Iceberg tables", hint)
+    if not given.lake:
+        return target
+    if not target.path:
+        raise bad_option(called("lake"), "is of files in a folder", f"give {called('to_folder')}")
+    check_lake(given.lake)
+    return replace(target, lake=given.lake, catalog=given.catalog)
 
 
 def _stretches(

@@ -9,7 +9,7 @@ import datetime as dt
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -101,6 +101,24 @@ class RunTable:
             write(self._notes, partial(_put_shards, run.run, rows))
         write(self._notes, lambda notes: notes.put_document(RUNS, run.run, run))
 
+    def forget(self, run: str) -> None:
+        """Remove a run and its shards; safe to repeat."""
+        write(self._notes, lambda notes: notes.put(RUNS, run, None))
+        kind = _shards(run)
+        while names := list(self._notes.all(kind))[:SHARDS_EACH]:
+            write(self._notes, partial(_put_none, kind, names))
+
+    def keep_asked(self, names: Callable[[], Collection[str]]) -> None:
+        """Forget the runs that statements asked for, except those of *names*, which is called once.
+
+        It is called after the runs are listed: a run that is added meanwhile was asked for before.
+        """
+        found = [run.run for run in self.runs() if run.facts.get("is_asked")]
+        kept = names() if found else ()
+        for run in found:
+            if run not in kept:
+                self.forget(run)
+
     def runs(self) -> Sequence[Run]:
         """Return all runs, the newest first."""
         found = self._notes.documents(RUNS, Run).values()
@@ -191,6 +209,11 @@ def _document(run: Run, rows: Sequence[ShardRow]) -> Mapping[str, Any]:  # Any: 
 
 def _shards(run: str) -> str:
     return f"shards/{run}"
+
+
+def _put_none(kind: str, names: Sequence[str], notes: NoteCopy) -> None:
+    for name in names:
+        notes.put(kind, name, None)
 
 
 def _put_shards(run: str, rows: Sequence[ShardRow], notes: NoteCopy) -> None:

@@ -19,9 +19,9 @@ from headrace.connector.language.statements import AlterSink, CreateSink
 from headrace.connector.rest.doorway import Doorway
 from headrace.connector.rest.exchange import RefusedError, answer, warning_headers
 from headrace.connector.rest.operations import BODY, Operation, document, served
+from headrace.connector.rest.runs import RunDoor
 from headrace.connector.rest.schema import an, array, mapping, text
 from headrace.connector.rest.services import ServiceDoor
-from headrace.connector.rest.snapshots import SnapshotDoor
 from headrace.connector.rest.statements import StatementDoor
 from headrace.plugins.config.forms import json_schema
 from headrace.plugins.stores.kept_modes import ALL_LOGS, ModeOutcome
@@ -141,7 +141,7 @@ class ApiDoor:
     def __init__(self, doorway: Doorway) -> None:
         """Make the table of operations."""
         self._doorway = doorway
-        doors = (ServiceDoor(doorway), StatementDoor(doorway), SnapshotDoor(doorway))
+        doors = (ServiceDoor(doorway), StatementDoor(doorway), RunDoor(doorway))
         others = [operation for door in doors for operation in door.operations]
         self.operations = [*self._sinks(), *self._sources(), *self._others(), *others]
 

@@ -63,7 +63,7 @@ class Known:
     sources: Mapping[TableName, str] = field(default_factory=dict)
     tables: Mapping[TableName, bool] = field(default_factory=dict)
     splits: Sequence[str] = ()
-    snapshots: Sequence[str] = ()
+    runs: Sequence[str] = ()
     jobs: Sequence[str] = ()
     own: Sequence[str] = ()
 
@@ -173,14 +173,17 @@ def _options(head: str, found: Outlook, known: Known) -> Mapping[str, Option]:
     """Return the options, by name, that the statement in *head* may still give."""
     from headrace.connector.control.entries import RouteOptions  # noqa: PLC0415 (slow, seldom)
 
-    if "source" in found.spans:
-        config_class: type | None = RouteOptions
+    of_run = _of_run(head)
+    if of_run is not None:
+        config_class: type | None = of_run
+    elif "source" in found.spans:
+        config_class = RouteOptions
     elif "cdc" in found.spans:
         config_class = sink_of_scheme("history")[1].config_class
     else:
         config_class = _sink_class(head, found, known)
     declared = _declared(config_class)
-    if "source" in found.spans and "table" not in found.spans:
+    if of_run is None and "source" in found.spans and "table" not in found.spans:
         plugin = _PLUGIN.search(head)
         declared |= _declared(_config_class("sources", plugin[1])) if plugin else _OWN
     return {
@@ -188,6 +191,14 @@ def _options(head: str, found: Outlook, known: Known) -> Mapping[str, Option]:
         for name, each in declared.items()
         if name not in found.spans and not each.keys_allowed
     }
+
+
+def _of_run(head: str) -> type | None:
+    """Return the class of options of the run that the statement in *head* asks for, if it does."""
+    from headrace.connector.control.runs.options import OF_VERB  # noqa: PLC0415 (slow, seldom)
+
+    word = next(iter(head.split()), "")
+    return OF_VERB.get(word.upper())
 
 
 def _declared(config_class: type | None) -> dict[str, Option]:
@@ -260,8 +271,8 @@ def _in_quotes(head: str, typed: str, known: Known) -> Iterator[Suggestion]:
         offered = [f"{mode}'" for mode in MODES]
     elif "quoted split" in expected:
         offered = [f"{split}'" for split in known.splits]
-    elif "quoted snapshot" in expected:
-        offered = [f"{snapshot}'" for snapshot in known.snapshots]
+    elif "quoted run" in expected:
+        offered = [f"{run}'" for run in known.runs]
     elif "quoted job" in expected:
         offered = [f"{job}'" for job in known.jobs]
     elif "quoted operation" in expected and "cdc_time" in found.spans:  # Not Cassandra's column.

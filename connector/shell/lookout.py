@@ -91,10 +91,10 @@ class Lookout:
         return f"{lag}, {unread}" if unread else lag
 
     def _ask(self) -> Known:
-        subjects = (Subject.SPLITS, Subject.SNAPSHOTS, Subject.STATUS)
+        subjects = (Subject.SPLITS, Subject.RUNS, Subject.STATUS)
         shown = [Show(subject=subject) for subject in subjects]
         found = self._rows(DescribeSinks(), DescribeSources(), *shown)
-        sinks, sources, splits, snapshots, statuses = found
+        sinks, sources, splits, runs, statuses = found
         made = [parse_statement(row[STATEMENT_COLUMN]) for row in (*sinks, *sources)]
         return Known(
             sinks={s.name: s.uri for s in made if isinstance(s, CreateSink)},
@@ -104,7 +104,7 @@ class Lookout:
             own=[s.word for s in made if isinstance(s, CreateSource) and s.table == NO_TABLE],
             tables=self.cassandra(),
             splits=sorted({row["split"] for row in splits}),
-            snapshots=[row["snapshot"] for row in snapshots],
+            runs=[row["run"] for row in runs],
             jobs=sorted({row["job"] for row in statuses}),
         )
 

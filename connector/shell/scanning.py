@@ -23,8 +23,8 @@ COMMANDS: Final = (
 )  # fmt: skip
 SHORTCUT: Final = "\\"  # With it begin commands like those of psql; see `commands.SHORTCUTS`.
 _OUR_VERBS: Final = frozenset({
-    "ACCEPT", "PAUSE", "POLL", "PREVIEW", "REDRIVE", "RESTART", "RESUME", "SHOW", "SNAPSHOT",
-    "STOP", "TAIL", "VALIDATE",
+    "ACCEPT", "BACKFILL", "PAUSE", "POLL", "PREVIEW", "RECONCILE", "REDRIVE", "REPLAY", "RESTART",
+    "RESUME", "SHOW", "SNAPSHOT", "STOP", "TAIL", "VALIDATE",
 })  # fmt: skip
 _SHARED_VERBS: Final = frozenset({"CREATE", "ALTER", "DROP", "DESCRIBE", "DESC"})
 _HISTORY_TIMES: Final = ("CDC_TIME", "PHOENIX_ROW_TIME")  # As far as words are looked at.
@@ -139,6 +139,7 @@ class _Seen:
         if first in (*COMMANDS, SHORTCUT) or (first == "SHOW" and second in _SHOWN_BY_SHELL):
             return Kind.COMMAND
         is_ours = second == "CDC" or second.startswith("DATA_")
+        is_ours |= (first, second) == ("DROP", "RUN")
         if first in _OUR_VERBS or (first in _SHARED_VERBS and is_ours):
             return Kind.OURS
         if first == "SELECT" and self.of_history:  # Every SELECT of a history has a time.

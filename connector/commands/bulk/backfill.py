@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.connector.commands.bulk.replay import in_lake, summary
+from headrace.connector.commands.bulk.replay import summary
 from headrace.connector.control.jobs import JobText, job_text, table_source
 from headrace.connector.replay.delivery import Target
 from headrace.connector.replay.engine import engine
 from headrace.connector.replay.errors import ShardFailedError
 from headrace.connector.replay.execution import execute
 from headrace.connector.replay.options import ALWAYS, BackfillOptions
-from headrace.connector.replay.planning import check_tables, planned
+from headrace.connector.replay.planning import check_tables, in_lake, planned
 from headrace.connector.replay.run_metrics import RunMeasures, telling
 from headrace.connector.replay.runs import Run, RunTable, ShardState
 from headrace.connector.replay.selection import Selection, token_range

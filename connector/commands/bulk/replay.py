@@ -5,7 +5,6 @@ import json
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -13,26 +12,23 @@ from headrace.connector.commands.run import stopped_by_signals
 from headrace.connector.control.jobs import JobText, job_text, read_job
 from headrace.connector.replay.catching_up.lag_catch_up import CaughtUp, Driver, Orders
 from headrace.connector.replay.comparing.verifying import verify
-from headrace.connector.replay.delivery import Search, Target, check_target
+from headrace.connector.replay.delivery import Search, check_target
 from headrace.connector.replay.engine import Engine, engine
-from headrace.connector.replay.errors import ArchiveGapError, ShardFailedError, bad_option
+from headrace.connector.replay.errors import ShardFailedError
 from headrace.connector.replay.execution import execute
 from headrace.connector.replay.options import (
-    ICEBERG,
     CatchUpOptions,
     IndexOptions,
-    IntoFolder,
     OfJob,
     PlanOptions,
     RunOptions,
     Selected,
     StatusOptions,
     VerifyOptions,
-    check_lake,
     keys_in,
 )
 from headrace.connector.replay.pages.run_page import run_page
-from headrace.connector.replay.planning import Bounds, Planned, by_log, planned
+from headrace.connector.replay.planning import Planned, by_log, check_archive, planned_replay
 from headrace.connector.replay.run_metrics import CatchUpMeasures, RunMeasures, telling
 from headrace.connector.replay.runs import Run, RunTable, ShardRow, ShardState
 from headrace.connector.replay.selection import (
@@ -44,9 +40,9 @@ from headrace.connector.replay.selection import (
 )
 from headrace.connector.replay.shards import SourceSpec, inside
 from headrace.connector.replay.stream.checkpoint import known_schemas
+from headrace.plugins.config.command_line import flag_of
 
 DIFFERENCES_STATUS: Final = 4
-SIDE_SUFFIX: Final = ".replay"
 _SHOWN_MAX: Final = 16
 WATCH_SECONDS: Final = 10.0
 
@@ -71,24 +67,6 @@ def main(given: OfJob) -> int:
     raise TypeError(given)
 
 
-def in_lake(target: Target, given: IntoFolder) -> Target:
-    """Return *target* with the lake that --lake and --catalog say.
-
-    Raises:
-        ConfigError: they do not go together.
-        LakeMissingError: its library is missing.
-
-    """
-    if given.catalog and given.lake != ICEBERG:
-        raise bad_option("--catalog", "is of Iceberg tables", f"give --lake {ICEBERG}")
-    if not given.lake:
-        return target
-    if not target.path:
-        raise bad_option("--lake", "is of files in a folder", "give --to-folder")
-    check_lake(given.lake)
-    return replace(target, lake=given.lake, catalog=given.catalog)
-
-
 def _index(given: IndexOptions, text: JobText) -> int:
     spec = SourceSpec.of_job(text)
     searches = [Search(each) for each in by_log(spec)]
@@ -99,29 +77,11 @@ def _index(given: IndexOptions, text: JobText) -> int:
 
 
 def _plan(given: PlanOptions, text: JobText, table: RunTable) -> int:
-    selection = selection_of(given)
-    spec = SourceSpec.of_job(text)
-    if given.accept_gaps:
-        spec = spec.past_gaps()
-    target = Target.of_job(
-        text,
-        folder=given.to_folder,
-        codec=given.format or "avro",
-        suffix="" if given.into_live else given.suffix or SIDE_SUFFIX,
-        instead="--into-live",
-    )
-    target = in_lake(replace(target, rate=given.rate), given)
-    bounds = Bounds(after=given.after, until=given.until)
-    plan = planned(spec, selection, bounds=bounds, shards=given.shards or 0)
+    target, plan = planned_replay(text, given, selection_of(given))
     run = Run.new("replay", target, _facts(plan))
     for finding in plan.findings:
         sys.stderr.write(f"{finding.result.value}: {finding.message}\n")
-    if plan.refusals and not given.accept_gaps:
-        raise ArchiveGapError(
-            "; ".join(finding.message for finding in plan.refusals[:5]),
-            place=str(given.job),
-            hint="mend the archive, or say --accept-gaps",
-        )
+    check_archive(plan, given, str(given.job), flag_of("accept_gaps"))
     check_target(plan.shards[0], target, run.run)
     table.add(run, plan.shards)
     _print_plan(run, plan, given)

@@ -29,9 +29,9 @@ from headrace.connector.replay.run_metrics import RunMeasures, telling
 from headrace.connector.replay.runs import Run, RunTable
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import SourceSpec, inside
+from headrace.connector.stores.asked_runs import not_followed
 from headrace.connector.stores.job import notes_of
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.connector.stores.snapshots import not_followed
 from headrace.plugins import ConfigError, Problem
 
 _KIND: Final = "seed"

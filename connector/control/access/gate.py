@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 
 _OF_TABLES: Final = (
-    "create_source", "preview_source", "put_source", "read_history", "replace_source",
-    "snapshot_source",
+    "create_source", "preview_source", "put_source", "read_history", "reconcile_source",
+    "replace_source", "replay_source", "snapshot_source",
 )  # fmt: skip
 
 

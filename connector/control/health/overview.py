@@ -14,8 +14,8 @@ from headrace.connector.foundation.states import Desired, Observed
 from headrace.connector.language.formatting import format_statement
 from headrace.connector.language.rendering import ResultTable
 from headrace.connector.language.statements import SteerSource, Verb
+from headrace.connector.stores.asked_runs import RunState
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.snapshots import SnapshotState
 from headrace.plugins import Problem
 
 WELL: Final = (Observed.RUNNING, Observed.PAUSED, Observed.STOPPED)
@@ -41,7 +41,7 @@ class Line:
 class Overview:
     """See the module. `lags` are by job: how far it is behind, or why that is not known.
 
-    `missing` are what has to be defined, each with the statement that does. `failed_snapshots` are
+    `missing` are what has to be defined, each with the statement that does. `failed_runs` are
     the names of those that wait for a user.
     """
 
@@ -49,7 +49,7 @@ class Overview:
     lags: Mapping[str, JobLag | str]
     errors: ResultTable
     missing: Sequence[Problem] = ()
-    failed_snapshots: Sequence[str] = ()
+    failed_runs: Sequence[str] = ()
 
     @property
     def troubles(self) -> Sequence[str]:
@@ -78,7 +78,7 @@ class Overview:
         for line in self.lines:
             if line.status.state not in WELL:
                 yield f"{line.status.name} is {line.status.state.value}"
-        yield from (f"snapshot {name} is FAILED" for name in self.failed_snapshots)
+        yield from (f"run {name} is FAILED" for name in self.failed_runs)
         for job, lag in self.lags.items():
             if isinstance(lag, str):
                 continue
@@ -114,10 +114,8 @@ def overview_of(
         },
         errors=errors_of(notes, [line.status for line in lines]),
         missing=undefined,
-        failed_snapshots=[
-            snapshot.name
-            for snapshot, seen in commands.snapshots()
-            if snapshot.state(seen) is SnapshotState.FAILED
+        failed_runs=[
+            run.name for run, seen in commands.runs() if run.state(seen) is RunState.FAILED
         ],
     )
 

@@ -15,12 +15,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from headrace.connector.control.jobs import job_text, table_source
+from headrace.connector.control.runs.options import SHARDS_BOUND
 from headrace.connector.replay.columns import arrow_schema, record_batch, sink_schema, spark_schema
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.frames.mistakes import check_options, meant, shown_plainly
 from headrace.connector.replay.frames.typed_columns import chosen, typed_batch
 from headrace.connector.replay.frames.typed_columns import spark_schema as typed_spark_schema
-from headrace.connector.replay.options import SHARDS_BOUND
 from headrace.connector.replay.planning import Bounds, by_log, planned
 from headrace.connector.replay.selection import (
     Selection,

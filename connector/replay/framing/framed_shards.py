@@ -5,13 +5,14 @@ Without this each shard reads all logs, and passes what is not its own. Needs no
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import structlog
 
+from headrace.connector.replay.errors import RunHaltedError
 from headrace.connector.replay.shards import Shard, close_kept, opened, plugin_of
 from headrace.plugins import HeadraceError, LogFraming
 
@@ -61,10 +62,16 @@ def framing_of(shards: Sequence[Shard]) -> Framing | None:
 
 
 @contextlib.contextmanager
-def framed(shards: Sequence[Shard]) -> Iterator[Sequence[Shard]]:
+def framed(
+    shards: Sequence[Shard], *, halted: Callable[[float], bool] = lambda _: False
+) -> Iterator[Sequence[Shard]]:
     """Yield *shards* that read the logs from a temporary folder, where they were read once.
 
     The folder has as many bytes as the logs. If that fails, each shard reads the logs itself.
+
+    Raises:
+        RunHaltedError: it was *halted* before all was read.
+
     """
     framing = framing_of(shards)
     if framing is None:
@@ -72,17 +79,27 @@ def framed(shards: Sequence[Shard]) -> Iterator[Sequence[Shard]]:
         return
     with tempfile.TemporaryDirectory(prefix="headrace-framed-") as folder:
         try:
-            for split, block in framing.frame(framing.parts):
-                with Path(folder, split).open("ab") as file:
-                    file.write(block)
+            is_whole = _write_blocks(framing, Path(folder), halted)
         except (HeadraceError, OSError) as error:
             warn_of(str(error))
             yield shards
             return
+        if not is_whole:
+            raise RunHaltedError("the run was halted")
         try:
             yield [replace(shard, framed=str(Path(folder, shard.split))) for shard in shards]
         finally:
             close_kept()
+
+
+def _write_blocks(framing: Framing, folder: Path, halted: Callable[[float], bool]) -> bool:
+    """Read the logs into a file for each split; return whether it was not halted."""
+    for split, block in framing.frame(framing.parts):
+        with (folder / split).open("ab") as file:
+            file.write(block)
+        if halted(0):
+            return False
+    return True
 
 
 def warn_of(error: str) -> None:

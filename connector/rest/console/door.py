@@ -34,7 +34,8 @@ from headrace.connector.control.errors import NotFoundError
 from headrace.connector.control.service import ControlService
 from headrace.connector.language.errors import StatementSyntaxError
 from headrace.connector.language.parser import parse_statement
-from headrace.connector.language.statements import is_question
+from headrace.connector.language.rendering import ResultTable
+from headrace.connector.language.statements import Show, Subject, is_question
 from headrace.connector.rest.bodies import BODIES
 from headrace.connector.rest.console.pages import TITLES, rendered, static_files
 from headrace.connector.rest.doorway import Doorway
@@ -246,7 +247,11 @@ class ConsoleDoor:
         return await self._doorway.look(read)
 
     async def _runs_page(self, query: Mapping[str, str]) -> Document:
-        found = await self._doorway.look(lambda _: self._runs())
+        def read(service: ControlService) -> tuple[Sequence[Mapping[str, Any]], ResultTable]:
+            return self._runs(), service.execute(Show(subject=Subject.RUNS))
+
+        found, shown = await self._doorway.look(read)
+        asked = [dict(zip(shown.columns, row, strict=True)) for row in shown.rows]
         runs = part_of(found, _page(query), JOBS_MAX)
         names = [run["run"] for run in found]
         name = query.get("run", names[0] if names else "")
@@ -254,7 +259,8 @@ class ConsoleDoor:
         if run is not None:
             run["shards"] = part_of(run["shards"], _page(query, "shards"), _SHARDS_MAX)
         runs["rows"] = [{k: v for k, v in each.items() if k != "shards"} for each in runs["rows"]]
-        return {"runs": runs, "run": run}
+        asked_rows = part_of(asked, _page(query, "asked"), JOBS_MAX)
+        return {"runs": runs, "run": run, "asked": asked_rows}
 
     async def _configuration(self, query: Mapping[str, str]) -> Document:
         def read(service: ControlService) -> Document:

@@ -9,7 +9,7 @@ import structlog
 
 from headrace.connector.control.access.permission import CALLER, Caller, CassandraGuard, Guard
 from headrace.connector.control.entries import ConnectorOptions
-from headrace.connector.control.errors import BadSnapshotError, NotFoundError, UnknownPluginError
+from headrace.connector.control.errors import BadRunError, NotFoundError, UnknownPluginError
 from headrace.connector.control.job_files import note_job_file
 from headrace.connector.control.plugins.listing import installed
 from headrace.connector.control.plugins.probe import answer_to
@@ -161,7 +161,7 @@ def test_its_job_has_no_other_source(service: ControlService, folder: Path) -> N
 def test_no_snapshot_and_no_such_source(service: ControlService) -> None:
     """Without a table there are no rows to send; a name that does not exist is named."""
     run(service, MADE)
-    with pytest.raises(BadSnapshotError, match="lines has no table"):
+    with pytest.raises(BadRunError, match="lines has no table"):
         run(service, "SNAPSHOT DATA_SOURCE lines")
     with pytest.raises(NotFoundError, match="there is no data source line"):
         run(service, "PAUSE DATA_SOURCE line")

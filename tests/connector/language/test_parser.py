@@ -24,6 +24,8 @@ from headrace.connector.language.statements import (
     AlterCdc,
     AlterSink,
     AlterSource,
+    Bulk,
+    BulkSource,
     Comparison,
     Condition,
     CreateCdc,
@@ -35,6 +37,7 @@ from headrace.connector.language.statements import (
     DescribeSource,
     DescribeSources,
     DropCdc,
+    DropRun,
     DropSink,
     DropSource,
     Moment,
@@ -48,7 +51,7 @@ from headrace.connector.language.statements import (
     SnapshotSource,
     SourceName,
     Statement,
-    SteerSnapshot,
+    SteerRun,
     SteerSource,
     Subject,
     TableName,
@@ -63,6 +66,7 @@ NO_A = (("a", None),)
 ORDERS = TableName("shop", "orders")
 STARTERS = (
     "CREATE", "ALTER", "DROP", "DESCRIBE", "DESC", "SHOW", "VALIDATE", "PREVIEW", "SNAPSHOT",
+    "BACKFILL", "REPLAY", "RECONCILE",
     "ACCEPT", "REDRIVE", "SELECT", "TAIL", "POLL", "PAUSE", "RESUME", "STOP", "RESTART",
 )  # fmt: skip
 
@@ -182,7 +186,29 @@ STARTERS = (
                 where=(Condition("id", Comparison.EQUAL, ((1 << 63) - 1,)),),
             ),
         ),
-        ("PAUSE SNAPSHOT 'a'", SteerSnapshot(verb=Verb.PAUSE, name="a")),
+        ("PAUSE SNAPSHOT 'a'", SteerRun(verb=Verb.PAUSE, name="a")),
+        ("resume run 'a'", SteerRun(verb=Verb.RESUME, name="a")),
+        ("DROP RUN 'a'", DropRun(name="a")),
+        ("SHOW RUNS", Show(subject=Subject.RUNS)),
+        (
+            "backfill data_source cdc on table shop.orders with suffix = '.b' and rate = 5",
+            SnapshotSource(word="cdc", table=ORDERS, options=(("suffix", ".b"), ("rate", "5"))),
+        ),
+        (
+            "REPLAY DATA_SOURCE cdc ON TABLE shop.orders FROM '2026-01-31' TO NOW() - '1h'",
+            BulkSource(
+                verb=Bulk.REPLAY,
+                word="cdc",
+                table=ORDERS,
+                since="2026-01-31",
+                before=Moment(None, "1h"),
+                options=(),
+            ),
+        ),
+        (
+            "reconcile data_source lines",
+            BulkSource(verb=Bulk.RECONCILE, word="lines", table=NO_TABLE),
+        ),
         (
             "create data_source lines with k and plugin = 'files' and path = 'in'",
             CreateSource(
@@ -322,8 +348,8 @@ def test_statement(text: str, expected: Statement) -> None:
             "DROP DATA_SINK k;\n UPDATE t SET a = 1",
             """\
             SyntaxException: line 2:1 found 'UPDATE', expected CREATE, ALTER, DROP, DESCRIBE, \
-DESC, SHOW, VALIDATE, PREVIEW, SNAPSHOT, ACCEPT, REDRIVE, SELECT, TAIL, POLL, PAUSE, RESUME, \
-STOP or RESTART
+DESC, SHOW, VALIDATE, PREVIEW, SNAPSHOT, BACKFILL, REPLAY, RECONCILE, ACCEPT, REDRIVE, \
+SELECT, TAIL, POLL, PAUSE, RESUME, STOP or RESTART
                UPDATE t SET a = *
                ^^^^^^
             hint: UPDATE is CQL: give it to cqlsh, or to headrace shell HOST""",
@@ -469,19 +495,22 @@ def test_error(text: str, expected: str) -> None:
         ("ALTER DATA_SOURCE cdc ON TABLE a.b SET POSITION =", ("quoted position",)),
         ("ALTER DATA_SOURCE cdc ON TABLE a.b SET POSITION = 'x'", ("FOR", "DRY", ";")),
         ("ALTER DATA_SOURCE cdc ON TABLE a.b SET POSITION = 'x' FOR SPLIT", ("quoted split",)),
-        ("SHOW", ("STATUS", "LAG", "SPLITS", "OFFSETS", "ERRORS", "MODE", "SNAPSHOTS")),
+        ("SHOW", ("STATUS", "LAG", "SPLITS", "OFFSETS", "ERRORS", "MODE", "SNAPSHOTS", "RUNS")),
         ("SHOW MODE", ("CHANGES", "FOR", ";")),
         ("ALTER DATA_SOURCE cdc ON TABLE t SET", ("MODE", "POSITION")),
         ("ALTER DATA_SOURCE cdc ON TABLE t SET MODE = 'log'", ("FOR", "WAIT", ";")),
         ("SHOW LAG", ("FOR", ";")),
-        ("PAUSE", ("SNAPSHOT", "DATA_SOURCE")),
+        ("PAUSE", ("RUN", "SNAPSHOT", "DATA_SOURCE")),
         ("RESTART", ("DATA_SOURCE",)),
-        ("STOP SNAPSHOT", ("quoted snapshot",)),
+        ("STOP SNAPSHOT", ("quoted run",)),
         ("ACCEPT GAP", ("quoted gap",)),
         ("ACCEPT GAP 'a' FOR JOB 'j'", ("EXPIRE", "ASSUME", ";")),
         ("REDRIVE", ("DEAD_LETTERS", "DEAD_LETTER")),
         ("REDRIVE DEAD_LETTER 7 FOR JOB", ("quoted job",)),
-        ("SNAPSHOT DATA_SOURCE cdc ON TABLE a.b", ("WHERE", ";")),
+        ("SNAPSHOT DATA_SOURCE cdc ON TABLE a.b", ("WHERE", "WITH", ";")),
+        ("REPLAY DATA_SOURCE cdc ON TABLE a.b", ("FROM", "TO", "WITH", ";")),
+        ("RECONCILE DATA_SOURCE l FROM 1", ("TO", "WITH", ";")),
+        ("DROP", ("DATA_SINK", "DATA_SOURCE", "RUN", "CDC")),
         ("VALIDATE", ("DATA_SINK",)),
         ("PREVIEW DATA_SOURCE cdc ON TABLE a.b", ("LIMIT", ";")),
         ("CREATE", ("DATA_SINK", "DATA_SOURCE", "CDC")),

@@ -16,6 +16,7 @@ CONFIG = {
 }
 
 
+RUNS = "/api/v1/sources/o/runs"
 SNAPSHOTS = "/api/v1/sources/o/snapshots"
 
 
@@ -213,12 +214,62 @@ def test_life_of_a_snapshot(served: RestWorker) -> None:
     assert 400 == served.client("POST", f"/api/v1/snapshots/{name}/resume").status
 
 
+def test_life_of_a_run(served: RestWorker) -> None:
+    """It is asked for, shown, paused, continued, stopped and forgotten; lists have it meanwhile."""
+    assert 201 == make(served).status
+    asked = {"kind": "replay", "from": "2026-01-31", "to": 1_769_860_000_000}
+    made = served.client("POST", RUNS, {**asked, "options": {"into_live": "true"}})
+
+    facts = ("kind", "source", "from_us", "to_us", "options", "tokens")
+    expected = ("replay", "o", 1_769_817_600_000_000, 1_769_860_000_000_000)
+    assert (202, *expected, {"into_live": "true"}, []) == (
+        made.status,
+        *(made.json[name] for name in facts),
+    )
+    path = f"/api/v1/runs/{made.json['name']}"
+    assert made.json["name"] == served.client("GET", path).json["name"]
+    assert 400 == served.client("DELETE", path).status
+    wanted = [
+        (found.status, found.json["wanted"])
+        for verb in ("pause", "resume", "stop")
+        for found in [served.client("PUT", f"{path}/{verb}")]
+    ]
+    assert [(202, "PAUSED"), (202, "RUNNING"), (202, "STOPPED")] == wanted
+    for listed in ("/api/v1/runs", RUNS):
+        (found,) = served.client("GET", listed).json["runs"]
+        assert made.json["name"] == found["name"]
+    assert 204 == served.client("DELETE", path).status
+    assert [] == served.client("GET", RUNS).json["runs"]
+    assert 404 == served.client("GET", path).status
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, "kind is required"),
+        ({"kind": "repair"}, "expected one of snapshot, replay, reconcile"),
+        ({"kind": "replay", "from": "never"}, "expected a time"),
+        ({"kind": "replay", "key": {"k": 1}}, "is not of a replay"),
+        ({"kind": "snapshot", "to": 1}, "is not of a snapshot"),
+        ({"kind": "replay"}, "has no topics"),
+        ({"kind": "reconcile", "options": {"bucket": "1"}}, "did you mean buckets"),
+    ],
+)
+def test_refused_runs(served: RestWorker, body: object, message: str) -> None:
+    """A request for a run that is wrong is refused with what is wrong, and asks for nothing."""
+    assert 201 == make(served).status
+
+    found = served.client("POST", RUNS, body)
+    assert (400, True) == (found.status, message in found.json["message"]), found.json
+    assert [] == served.client("GET", "/api/v1/runs").json["runs"]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "message"),
     [
         ("GET", "/api/v1/sources/x/snapshots", None, 404, "there is no data source x"),
         ("POST", "/api/v1/sources/x/snapshots", {}, 404, "there is no data source x"),
-        ("POST", "/api/v1/snapshots/x/stop", None, 404, "there is no snapshot 'x'"),
+        ("POST", "/api/v1/snapshots/x/stop", None, 404, "there is no run 'x'"),
         ("POST", SNAPSHOTS, {"after": "5"}, 400, "expected integer"),
         ("POST", SNAPSHOTS, {"after": 5, "until": 5}, 400, "no token is after 5"),
         ("POST", SNAPSHOTS, {"after": 5, "key": {"k": 1}}, 400, "do not go together"),

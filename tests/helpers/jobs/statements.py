@@ -12,6 +12,8 @@ from headrace.connector.language.statements import (
     AlterCdc,
     AlterSink,
     AlterSource,
+    Bulk,
+    BulkSource,
     Comparison,
     Condition,
     CreateCdc,
@@ -23,6 +25,7 @@ from headrace.connector.language.statements import (
     DescribeSource,
     DescribeSources,
     DropCdc,
+    DropRun,
     DropSink,
     DropSource,
     Moment,
@@ -36,7 +39,7 @@ from headrace.connector.language.statements import (
     SnapshotSource,
     SourceName,
     Statement,
-    SteerSnapshot,
+    SteerRun,
     SteerSource,
     Subject,
     TableName,
@@ -137,10 +140,22 @@ parts = st.one_of(
 )
 statements: st.SearchStrategy[Statement] = st.one_of(
     st.builds(
-        SnapshotSource, word=names, table=targets, where=st.lists(parts, max_size=3).map(tuple)
+        SnapshotSource,
+        word=names,
+        table=targets,
+        where=st.lists(parts, max_size=3).map(tuple),
+        options=options,
     ),
+    st.builds(SteerRun, verb=st.sampled_from([Verb.PAUSE, Verb.RESUME, Verb.STOP]), name=names),
+    st.builds(DropRun, name=names),
     st.builds(
-        SteerSnapshot, verb=st.sampled_from([Verb.PAUSE, Verb.RESUME, Verb.STOP]), name=names
+        BulkSource,
+        verb=st.sampled_from(Bulk),
+        word=names,
+        table=targets,
+        since=st.none() | literals,
+        before=st.none() | literals,
+        options=options,
     ),
     st.builds(AcceptGap, gap=names, job=names, policy=st.sampled_from(POLICIES)),
     st.builds(RedriveLetters, job=names, number=st.none() | st.integers(0, 10**17)),

@@ -24,12 +24,35 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
         "connector.control.entries:RouteOptions": "cluster",
         "connector.foundation.job_file:JobFile": "clusters",
     },
-    "connector/hosting/test_snapshotting.py::test_initial": {
+    "connector/hosting/test_run_taker.py::test_initial": {
         "connector.control.entries:RouteOptions": "snapshot",
     },
-    "connector/hosting/test_snapshotting.py::test_options_of_reading": {
+    "connector/hosting/test_run_taker.py::test_options_of_reading": {
         "connector.control.entries:RouteOptions": (
             "snapshot_page_rows snapshot_parallel snapshot_ranges snapshot_rate"
+        ),
+    },
+    "connector/hosting/test_run_taker.py::test_another_target": {
+        "connector.control.runs.options:IntoFolder": "suffix to_folder",
+    },
+    "connector/hosting/test_taking.py::test_options_of_a_target": {
+        "connector.control.runs.options:IntoFolder": "catalog lake rate",
+        "connector.control.runs.options:ReplayOptions": "format",
+    },
+    "connector/hosting/test_taking.py::test_options_of_a_replay": {
+        "connector.control.runs.options:Bounded": "token_range",
+        "connector.control.runs.options:Chosen": "operations",
+        "connector.control.runs.options:ReplayOptions": "into_live shards suffix",
+    },
+    "connector/hosting/test_taking.py::test_positions_of_a_replay": {
+        "connector.control.runs.options:Chosen": "after until",
+    },
+    "connector/hosting/test_taking.py::test_gaps_of_a_replay": {
+        "connector.control.runs.options:ReplayOptions": "accept_gaps",
+    },
+    "connector/hosting/test_taking.py::test_options_of_a_comparison": {
+        "connector.control.runs.options:ReconcileOptions": (
+            "buckets grace no_table plain_keys table_shards"
         ),
     },
     "connector/control/test_catalogue.py::test_parts": {

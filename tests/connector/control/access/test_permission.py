@@ -18,6 +18,7 @@ from headrace.connector.control.errors import NotAvailableError
 from headrace.connector.control.service import ControlService
 from headrace.connector.language.parser import parse_script
 from headrace.connector.language.statements import AlterSink, CreateSink, TableName
+from headrace.connector.stores.asked_runs import Order
 from headrace.connector.stores.note_copy import NoteCopy
 
 CONFIG = {
@@ -207,10 +208,10 @@ def test_a_snapshot_needs_select(
     commands.create_source(config)
 
     with pytest.raises(UnauthorizedError, match=r"no SELECT permission on <table s\.u>"):
-        guarded(connection, cluster, "operator").snapshot_source(config)
+        guarded(connection, cluster, "operator").snapshot_source(config, Order())
     cluster.readers.add(("operator", "s.u"))
-    name = guarded(connection, cluster, "operator").snapshot_source(config)
-    assert [name] == [snapshot.name for snapshot, _ in commands.snapshots()]
+    name = guarded(connection, cluster, "operator").snapshot_source(config, Order())
+    assert [name] == [snapshot.name for snapshot, _ in commands.runs()]
 
 
 def no_plugin(question: Mapping[str, object]) -> NoReturn:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from headrace.connector.control.commands import Commands
+from headrace.connector.control.runs.signals import BadSignalError, follow_signal
 from headrace.connector.control.service import ControlService
-from headrace.connector.control.snapshots.signals import BadSignalError, follow_signal
 from headrace.connector.foundation.states import Desired
 from headrace.connector.language.parser import parse_script
+from headrace.connector.stores.asked_runs import AskedRuns, Progress, RunState
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.connector.stores.snapshots import Progress, Snapshots, SnapshotState
 from headrace.plugins import Signal
 
 MINE = ("cdc.s.t", "cdc.s.u")
@@ -49,7 +49,7 @@ def test_a_snapshot_of_tables(notes: NoteCopy) -> None:
     names = _follow(notes, "execute-snapshot", data)
 
     assert names == _follow(notes, "execute-snapshot", data)
-    asked = {each.source: each.name for each, _ in Snapshots(notes).all()}
+    asked = {each.source: each.name for each, _ in AskedRuns(notes).all()}
     assert dict(zip(MINE, names, strict=True)) == asked
     assert not set(names) & set(_follow(notes, "execute-snapshot", data, "t:0:2"))
 
@@ -63,7 +63,7 @@ def test_a_part_of_a_table(notes: NoteCopy) -> None:
     data: Json = {"data_collections": ["s.t", "s.u"], "additional_conditions": filters}
     _follow(notes, "execute-snapshot", data)
 
-    found = {each.source: (each.tokens, each.key) for each, _ in Snapshots(notes).all()}
+    found = {each.source: (each.order.tokens, each.order.key) for each, _ in AskedRuns(notes).all()}
     assert {MINE[0]: (((5, 9),), None), MINE[1]: ((), {"id": "x"})} == found
 
 
@@ -72,12 +72,12 @@ def test_pause_resume_and_stop(notes: NoteCopy) -> None:
     of_t: Json = {"data_collections": ["s.t"]}
     over, first = (_follow(notes, "execute-snapshot", of_t, n)[0] for n in "ab")
     (second,) = _follow(notes, "execute-snapshot", {"data_collections": ["s.u"]})
-    Snapshots(notes).report(over, Progress(state=SnapshotState.COMPLETED))
+    AskedRuns(notes).report(over, Progress(state=RunState.COMPLETED))
 
     assert [first] == _follow(notes, "pause-snapshot", of_t)
     assert {first, second} == set(_follow(notes, "stop-snapshot", {}))
     assert [] == _follow(notes, "resume-snapshot", {})
-    wanted = {each.name: each.wanted for each, _ in Snapshots(notes).all()}
+    wanted = {each.name: each.wanted for each, _ in AskedRuns(notes).all()}
     assert {over: Desired.RUNNING, first: Desired.STOPPED, second: Desired.STOPPED} == wanted
 
 
@@ -112,7 +112,7 @@ def test_what_cannot_be_followed(notes: NoteCopy, data: Json, said: str) -> None
     """The error names what is wrong, and no snapshot is asked for, not even of other tables."""
     with pytest.raises(BadSignalError, match=said):
         _follow(notes, "execute-snapshot", data)
-    assert [] == Snapshots(notes).all()
+    assert [] == AskedRuns(notes).all()
 
 
 @pytest.mark.parametrize(

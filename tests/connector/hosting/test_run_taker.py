@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from deltalake import DeltaTable
@@ -19,19 +20,19 @@ from deltalake import DeltaTable
 from headrace.connector.commands.cli import main
 from headrace.connector.control.access.permission import CALLER, Caller, Role, UnauthorizedError
 from headrace.connector.control.commands import Commands
-from headrace.connector.control.errors import BadSnapshotError, NotFoundError
+from headrace.connector.control.errors import BadRunError, NotFoundError
 from headrace.connector.control.jobs import read_job
 from headrace.connector.foundation.processes import this_process
 from headrace.connector.foundation.states import Desired
 from headrace.connector.hosting.host import Host
-from headrace.connector.hosting.snapshotting import Snapshotting
+from headrace.connector.hosting.run_taker import RunTaker
 from headrace.connector.replay import delivery, execution
 from headrace.connector.replay.delivery import ShardReport, Target, Work
 from headrace.connector.replay.shards import Shard
 from headrace.connector.stores import Commit
+from headrace.connector.stores.asked_runs import NAMES_MAX, AskedRuns, Order, RunState
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.connector.stores.snapshots import NAMES_MAX, Snapshots, SnapshotState
 from headrace.plugins import ConfigError, NumberPosition
 from headrace.plugins.testing.doubles import context
 from headrace.sources.cassandra.forge.mutations import encode_mutation
@@ -172,6 +173,21 @@ def test_options_of_reading(made: Snapped, monkeypatch: pytest.MonkeyPatch) -> N
     assert [(3, RANGES), *[(7, 200.0)] * RANGES] == found
 
 
+def test_another_target(made: Snapped) -> None:
+    """BACKFILL is a snapshot: WITH sends it into files, and the sink gets nothing."""
+    made.execute(f"{SOURCE} AND {OPTIONS};")
+    made.hold(T, ROWS)
+    made.execute(f"BACKFILL DATA_SOURCE cdc ON TABLE {T} WITH to_folder = 'files' AND rate = 9000")
+
+    assert 0 == made.job.run()
+    assert ("COMPLETED", "5") == (made.only()["state"], made.only()["rows"])
+    assert [] == made.sent()
+    files = list((made.job.folder / "files" / T).glob("*.parquet"))
+    assert ROWS == sum(pq.read_table(file).num_rows for file in files)
+    with pytest.raises(BadRunError, match="k has no topics, so none that end in"):
+        made.execute(f"{ASK} WITH suffix = '.x'")
+
+
 def test_killed(made: Snapped) -> None:
     """After SIGKILL the next run continues: no range is read again that was done."""
     made.execute(INITIAL)
@@ -211,7 +227,7 @@ def test_a_failure(made: Snapped, capsys: pytest.CaptureFixture[str]) -> None:
     reason = made.execute("SHOW STATUS").rows[0][-1]
     assert f"{shown['snapshot']}: FAILED, 2 of 3 ranges, 3 rows: shard_failed" in reason
     assert 1 == main(["status", str(made.job.folder / "state.db")])
-    assert f"snapshot {shown['snapshot']} is FAILED" in capsys.readouterr().out
+    assert f"run {shown['snapshot']} is FAILED" in capsys.readouterr().out
     made.hold(T, ROWS)
     made.asked()
     assert 0 == made.job.run()  # It waits for a user.
@@ -285,7 +301,7 @@ def test_wrong_parts(made: Snapped, where: str, said: str) -> None:
     """Conditions that make no part are refused, and ask for nothing."""
     made.execute(f"{SOURCE};")
 
-    with pytest.raises(BadSnapshotError, match=said):
+    with pytest.raises(BadRunError, match=said):
         made.execute(f"{ASK} WHERE {where};")
     assert [] == made.shown()
 
@@ -307,7 +323,7 @@ def test_pause_stop_and_resume(made: Snapped) -> None:
         }
         made.execute(f"PAUSE SNAPSHOT '{name}'")
         assert "PAUSED" == made.only()["state"]
-        until(lambda: _seen(made) is SnapshotState.WAITING, "it never halted")
+        until(lambda: _seen(made) is RunState.WAITING, "it never halted")
         assert {T: 2} == made.asked()
         made.node.slow = "nothing"
         made.execute(f"RESUME SNAPSHOT '{name}'")
@@ -320,9 +336,9 @@ def test_pause_stop_and_resume(made: Snapped) -> None:
     assert set(keys(T)) == set(made.sent())
 
 
-def _seen(made: Snapped) -> SnapshotState:
+def _seen(made: Snapped) -> RunState:
     with closing(open_notes(made.job.folder / "state.db")) as notes:
-        ((_, seen),) = Snapshots(notes).all()
+        ((_, seen),) = AskedRuns(notes).all()
     return seen.state
 
 
@@ -336,9 +352,9 @@ def test_what_is_stopped_is_over(made: Snapped) -> None:
     assert 0 == made.job.run()
     assert ("STOPPED", {}) == (made.only()["state"], made.asked())
     for verb in ("RESUME", "PAUSE"):
-        with pytest.raises(BadSnapshotError, match=f"{name} is STOPPED"):
+        with pytest.raises(BadRunError, match=f"{name} is STOPPED"):
             made.execute(f"{verb} SNAPSHOT '{name}'")
-    with pytest.raises(NotFoundError, match="there is no snapshot 'x'"):
+    with pytest.raises(NotFoundError, match="there is no run 'x'"):
         made.execute("STOP SNAPSHOT 'x'")
 
 
@@ -346,7 +362,7 @@ def test_not_before_the_logs_are_followed(made: Snapped) -> None:
     """A table is not read before each split has a position, nor while the source is paused."""
     made.execute(INITIAL)
     made.hold(T, ROWS)
-    taken = Snapshotting(read_job(made.job.path), context().log)
+    taken = RunTaker(read_job(made.job.path), context().log)
     with closing(open_notes(made.job.folder / "state.db")) as notes:
         taken._look(notes)  # noqa: SLF001 (the thread calls it each second)
         notes.store("orders").register(["a"])
@@ -389,7 +405,7 @@ def test_a_failure_is_tried_again(made: Snapped) -> None:
     document = yaml.safe_load(made.job.path.read_text())
     runtime = {"restarts_max": 1, "restart_pause_seconds": 0.1}
     made.job.path.write_text(yaml.safe_dump({**document, "runtime": runtime}))
-    taken = Snapshotting(read_job(made.job.path), context().log)
+    taken = RunTaker(read_job(made.job.path), context().log)
     with closing(open_notes(made.job.folder / "state.db")) as notes:
         followed(notes)
         taken._look(notes)  # noqa: SLF001 (the thread calls it each second)
@@ -421,14 +437,14 @@ def test_who_may(made: Snapped) -> None:
     with closing(open_notes(made.job.folder / "state.db")) as notes:
         commands = Commands(notes)
         config = commands.sources()[0].config
-        name = commands.snapshot_source(config)
+        name = commands.snapshot_source(config, Order())
         outcomes = []
         for role in (Role.VIEWER, Role.OPERATOR):
             token = CALLER.set(Caller(name="ann", role=role))
             try:
                 for call in (
-                    lambda: commands.snapshot_source(config),
-                    lambda: commands.steer_snapshot(name, Desired.PAUSED),
+                    lambda: commands.snapshot_source(config, Order()),
+                    lambda: commands.steer_run(name, Desired.PAUSED),
                 ):
                     try:
                         call()
@@ -440,14 +456,14 @@ def test_who_may(made: Snapped) -> None:
 
     assert ["denied", "denied", "denied", "done"] == outcomes
     verbs = [line["verb"] for line in made.job.audit()]
-    assert {"snapshot_source", "steer_snapshot"} < set(verbs)
+    assert {"snapshot_source", "steer_run"} < set(verbs)
 
 
 def test_a_history_is_seeded_instead(made: Snapped) -> None:
     """A source into a history takes no snapshot; the error says what does the same."""
     made.execute(f"CREATE CDC h ON {T};")
 
-    with pytest.raises(BadSnapshotError, match="is a history") as raised:
+    with pytest.raises(BadRunError, match="is a history") as raised:
         made.execute(ASK)
     assert "headrace seed" in raised.value.problems[0].hint
 
@@ -468,10 +484,10 @@ def test_snapshots_that_are_over_are_bounded(made: Snapped) -> None:
     with closing(open_notes(made.job.folder / "state.db")) as notes:
         commands = Commands(notes)
         config = commands.sources()[0].config
-        first = commands.snapshot_source(config)
+        first = commands.snapshot_source(config, Order())
         for _ in range(NAMES_MAX + 3):
-            commands.steer_snapshot(commands.snapshot_source(config), Desired.STOPPED)
-        names = [each.name for each, _ in commands.snapshots()]
+            commands.steer_run(commands.snapshot_source(config, Order()), Desired.STOPPED)
+        names = [each.name for each, _ in commands.runs()]
 
     assert (NAMES_MAX + 1, True) == (len(names), first in names)
 

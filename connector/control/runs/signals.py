@@ -12,13 +12,13 @@ import msgspec
 
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.entries import SourceEntry
-from headrace.connector.control.errors import BadSnapshotError, StatementError
-from headrace.connector.control.snapshots.parts import Part, part_of
+from headrace.connector.control.errors import BadRunError, StatementError
+from headrace.connector.control.runs.parts import Part, part_of
 from headrace.connector.foundation.states import Desired
 from headrace.connector.language.errors import StatementSyntaxError
 from headrace.connector.language.parser import parse_statement
 from headrace.connector.language.statements import SnapshotSource
-from headrace.connector.stores.snapshots import OVER
+from headrace.connector.stores.asked_runs import OVER, Order, RunKind
 from headrace.plugins import Signal
 
 EXECUTE: Final = "execute-snapshot"
@@ -73,7 +73,7 @@ def follow_signal(commands: Commands, mine: Collection[str], signal: Signal) -> 
 
     Raises:
         BadSignalError: it is not a signal, or names what there is not; nothing was done.
-        BadSnapshotError: a sink takes no snapshots.
+        BadRunError: a sink takes no snapshots.
 
     """
     request = _request(signal.value)
@@ -83,7 +83,7 @@ def follow_signal(commands: Commands, mine: Collection[str], signal: Signal) -> 
     if request.type == EXECUTE:
         wanted = _wanted(data, chosen, signal.origin)
         return [
-            commands.snapshot_source(each.source.config, name=each.name, **each.part)
+            commands.snapshot_source(each.source.config, Order(**each.part), name=each.name)
             for each in wanted
         ]
     return _steer(commands, chosen or sources.values(), STEERS[request.type])
@@ -127,7 +127,7 @@ def _part(condition: _Condition) -> Part:
         parsed = parse_statement(f"SNAPSHOT DATA_SOURCE s ON TABLE k.t WHERE {condition.filter}")
         assert isinstance(parsed, SnapshotSource)  # noqa: S101 (how it begins says so)
         return part_of(parsed.where)
-    except (StatementSyntaxError, BadSnapshotError) as error:
+    except (StatementSyntaxError, BadRunError) as error:
         hint = "TOKEN() > n AND TOKEN() <= m, or each column of the partition key = a value"
         said = f"expected what follows WHERE in SNAPSHOT DATA_SOURCE: {error.message}"
         raise BadSignalError("additional-conditions.filter", said, hint) from error
@@ -146,11 +146,11 @@ def _steer(commands: Commands, sources: Collection[SourceEntry], wanted: Desired
     names = [
         snapshot.name
         for source in sources
-        for snapshot, seen in commands.snapshots(source.name)
+        for snapshot, seen in commands.runs(source.name, RunKind.SNAPSHOT)
         if snapshot.state(seen) not in OVER
     ]
     for name in names:
-        commands.steer_snapshot(name, wanted)
+        commands.steer_run(name, wanted)
     return names
 
 

@@ -1,7 +1,7 @@
-"""Takes the snapshots of a job: reads tables by ranges of tokens, in this process.
+"""Takes the runs that statements ask for, of one job, in the process of the job.
 
-Each is a run of bulk work, of the snapshot's name: a range that the sink accepted is not read
-again, and one process at a time takes it. Live changes flow meanwhile.
+A shard that the target accepted is not delivered again, and one process at a time takes a run. Live
+changes flow meanwhile. Of the runs that are due the oldest is taken first.
 """
 
 import contextlib
@@ -19,29 +19,30 @@ from headrace.connector.foundation.states import Desired
 from headrace.connector.replay.errors import RunBusyError, RunHaltedError, ShardFailedError
 from headrace.connector.runtime.splits.watch import RestartPolicy, Restarts
 from headrace.connector.stores import StoreUnavailableError
+from headrace.connector.stores.asked_runs import (
+    AskedRun,
+    AskedRuns,
+    Progress,
+    RunKind,
+    RunState,
+    not_followed,
+)
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.connector.stores.snapshots import (
-    Progress,
-    Snapshot,
-    Snapshots,
-    SnapshotState,
-    not_followed,
-)
 from headrace.connector.stores.target_state import Board
 from headrace.plugins import HeadraceError
 from headrace.plugins.metrics import Measure
 
 if TYPE_CHECKING:
-    from headrace.connector.hosting.snapshot_taking import Taking
+    from headrace.connector.hosting.taking import Taking
 
 LOOK_EVERY_SECONDS: Final = 1.0
-END_SECONDS_MAX: Final = 30.0  # A sink that does not answer may hold a range for longer.
-_DUE: Final = (SnapshotState.WAITING, SnapshotState.RUNNING)
+END_SECONDS_MAX: Final = 30.0  # A sink that does not answer may hold a shard for longer.
+_DUE: Final = (RunState.WAITING, RunState.RUNNING)
 
 
-class Snapshotting:
+class RunTaker:
     """See the module. `stop` may be called at any time, on any thread."""
 
     def __init__(self, job: Job, log: structlog.stdlib.BoundLogger) -> None:
@@ -62,13 +63,13 @@ class Snapshotting:
         self._stopped.set()
 
     def measures(self) -> Iterable[Measure]:
-        """Return the metrics of the snapshot that is being taken. Any thread may ask."""
+        """Return the metrics of the run that is being taken. Any thread may ask."""
         return () if (taking := self._taking) is None else taking.measures()
 
     @contextlib.contextmanager
     def beside(self) -> Iterator[None]:
-        """Take snapshots on a thread of its own while the block runs."""
-        thread = threading.Thread(target=self._follow, name="snapshots", daemon=True)
+        """Take runs on a thread of its own while the block runs."""
+        thread = threading.Thread(target=self._follow, name="runs", daemon=True)
         thread.start()
         try:
             yield
@@ -77,11 +78,11 @@ class Snapshotting:
             thread.join(END_SECONDS_MAX)
 
     def finish(self, notes: NoteCopy) -> Sequence[HeadraceError]:
-        """Take all snapshots that are due, each once; return why some are not complete."""
+        """Take all runs that are due, each once; return why some are not complete."""
         failures: list[HeadraceError] = []
-        for snapshot, seen in self._due(notes):
+        for run, seen in self._due(notes):
             try:
-                self._take(notes, snapshot, seen)
+                self._take(notes, run, seen)
             except RunHaltedError:
                 break
             except HeadraceError as error:
@@ -97,51 +98,51 @@ class Snapshotting:
     def _look(self, notes: NoteCopy) -> None:
         """Take what is due, the oldest first; one that failed again after a pause."""
         due = self._due(notes)
-        if not due or not self._may_read(notes):
+        if not due or Board(notes).wanted(self._job.name).state is not Desired.RUNNING:
             return
-        for snapshot, seen in due:
+        for run, seen in due:
+            if not self._may_take(notes, run):
+                continue
             now_ms = SystemClock().monotonic_ms()
-            if (self._not_before_ms.get(snapshot.name) or 0) > now_ms:
+            if (self._not_before_ms.get(run.name) or 0) > now_ms:
                 continue
             with contextlib.suppress(RunHaltedError, RunBusyError):
                 try:
-                    self._take(notes, snapshot, seen)
+                    self._take(notes, run, seen)
                 except (StoreUnavailableError, RunBusyError):
                     raise
                 except HeadraceError as error:
-                    self._failed(notes, snapshot, error)
+                    self._failed(notes, run, error)
 
-    def _may_read(self, notes: NoteCopy) -> bool:
-        """Say whether the job runs and follows the logs, or needs none."""
+    def _may_take(self, notes: NoteCopy, run: AskedRun) -> bool:
+        """Say whether the job follows the logs, or the run needs no such job."""
         name = self._job.name
-        if Board(notes).wanted(name).state is not Desired.RUNNING:
-            return False
-        return is_only(notes, name) or not_followed(notes.store(name)) == []
+        if run.order.kind is not RunKind.SNAPSHOT or is_only(notes, name):
+            return True
+        return not_followed(notes.store(name)) == []
 
-    def _due(self, notes: NoteCopy) -> Sequence[tuple[Snapshot, Progress]]:
+    def _due(self, notes: NoteCopy) -> Sequence[tuple[AskedRun, Progress]]:
         mine = {route.source for route in Board(notes).routes(self._job.name)}
         return [
             (each, seen)
-            for each, seen in reversed(Snapshots(notes).all())
+            for each, seen in reversed(AskedRuns(notes).all())
             if each.source in mine and each.wanted is Desired.RUNNING and each.state(seen) in _DUE
         ]
 
-    def _failed(self, notes: NoteCopy, snapshot: Snapshot, error: HeadraceError) -> None:
+    def _failed(self, notes: NoteCopy, run: AskedRun, error: HeadraceError) -> None:
         """Try again after a pause, or show the error and wait until a user resumes it."""
         # What a range failed from may have any cause; its error is only a text.
         cause = None if isinstance(error, ShardFailedError) else error
-        name = snapshot.name
+        name = run.name
         again_ms = self._restarts.failed(name, SystemClock().monotonic_ms(), cause)
         self._not_before_ms[name] = again_ms
-        self._log.error(
-            "snapshot_failed", snapshot=name, again=again_ms is not None, error=str(error)
-        )
-        snapshots = Snapshots(notes)
-        if again_ms is not None and (found := snapshots.get(name)) is not None:
-            snapshots.report(name, replace(found[1], state=SnapshotState.WAITING))
+        self._log.error("run_failed", run=name, again=again_ms is not None, error=str(error))
+        runs = AskedRuns(notes)
+        if again_ms is not None and (found := runs.get(name)) is not None:
+            runs.report(name, replace(found[1], state=RunState.WAITING))
 
-    def _take(self, notes: NoteCopy, snapshot: Snapshot, seen: Progress) -> None:
-        """Read what is left of the table.
+    def _take(self, notes: NoteCopy, run: AskedRun, seen: Progress) -> None:
+        """Do what is left of it.
 
         Raises:
             RunHaltedError: it is to be stopped.
@@ -149,17 +150,17 @@ class Snapshotting:
             HeadraceError: some of it could not be read, or delivered; the rest is done.
 
         """
-        if seen.attempt != snapshot.attempt:
-            self._restarts.forget(snapshot.name)
+        if seen.attempt != run.attempt:
+            self._restarts.forget(run.name)
         # Here because it takes long to import, and is seldom needed.
-        from headrace.connector.hosting.snapshot_taking import Taking  # noqa: PLC0415
+        from headrace.connector.hosting.taking import Taking  # noqa: PLC0415
 
-        self._taking = taking = Taking(notes, snapshot, seen, self._job, self._stopped)
+        self._taking = taking = Taking(notes, run, seen, self._job, self._stopped)
         try:
             taking.take()
         finally:
             self._taking = None
-        self._log.info("snapshot_completed", snapshot=snapshot.name, rows=taking.progress.rows)
+        self._log.info("run_completed", run=run.name, changes=taking.progress.changes)
 
 
 def is_only(notes: NoteCopy, job: str) -> bool:

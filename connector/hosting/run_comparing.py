@@ -1,0 +1,50 @@
+"""Compares logs, topic and table as a run that a statement asked for. Needs an extra."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.connector.control.runs.orders import checked
+from headrace.connector.hosting.run_plans import Asked, findings_of
+from headrace.connector.replay.comparing.job_comparison import JobComparison
+from headrace.connector.replay.comparing.reconciling import Gather
+from headrace.connector.replay.comparing.reporting import write_report
+from headrace.connector.replay.shards import inside, origin_of
+
+FOLDER: Final = "reconcile"
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What a comparison came to: changes of the logs, differences, and a line about both."""
+
+    changes: int
+    differences: int
+    result: str
+
+
+def compared(asked: Asked, gather: Gather, pause: Callable[[float], None]) -> Compared:
+    """Compare, and write a report into a folder of the run's name beside the job file.
+
+    Raises:
+        ConfigError: the job cannot be compared, or options are wrong.
+        ShardFailedError: a side could not be read.
+
+    """
+    given, text = checked(asked.order.kind, asked.order.options), asked.text
+    with inside(str(text.directory)):
+        planned = JobComparison.planned(text, given, asked.selection())
+        outcome = planned.compare(gather, pause=pause)
+        folder = text.directory / FOLDER / asked.run.name
+        origin, title = origin_of(text.source), f"{text.name}: logs, topic and tables"
+        write_report(folder, outcome, origin, plain_keys=given.plain_keys, title=title)
+    counts = {name: count for name, count in outcome.counts().items() if count}
+    parts = [
+        f"{outcome.in_logs.total()} changes in the logs, {outcome.in_topic.total()} in the topic",
+        ", ".join(f"{count} {name}" for name, count in counts.items()) or "no difference",
+        f"report: {folder.relative_to(text.directory)}",
+        *outcome.notes,
+        *findings_of(planned.plan),
+    ]
+    differences = max(0, sum(counts.values()) - outcome.settled) if outcome.differs else 0
+    return Compared(outcome.in_logs.total(), differences, "; ".join(parts))

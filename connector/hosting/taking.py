@@ -1,0 +1,282 @@
+"""One attempt at a run that a statement asked for, in the process of its job."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from headrace.connector.foundation.clock import SystemClock
+from headrace.connector.foundation.extras import install_hint
+from headrace.connector.foundation.states import Desired
+from headrace.connector.hosting.run_plans import Asked
+from headrace.connector.obs.blame import HINT, PluginBrokenError, place_of, told
+from headrace.connector.replay import execution
+from headrace.connector.replay.delivery import Work
+from headrace.connector.replay.engine import perform_here
+from headrace.connector.replay.errors import (
+    RunBusyError,
+    RunHaltedError,
+    ShardFailedError,
+    SparkMissingError,
+)
+from headrace.connector.replay.run_metrics import RunMeasures
+from headrace.connector.replay.runs import RunTable, ShardRow, ShardState
+from headrace.connector.stores import StoreUnavailableError
+from headrace.connector.stores.asked_runs import AskedRun, AskedRuns, Progress, RunKind, RunState
+from headrace.connector.stores.job import Job
+from headrace.connector.stores.note_copy import NoteCopy
+from headrace.connector.stores.target_state import Board
+from headrace.plugins import HeadraceError
+from headrace.plugins.metrics import Measure
+
+T = TypeVar("T")
+
+_RESULT_CHARS_MAX: Final = 1_000
+_LEAST_SECONDS: Final = 0.001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Before:
+    """What earlier attempts came to, and when this one started."""
+
+    done: int = 0
+    changes: int = 0
+    size_bytes: int = 0
+    lost: int = 0
+    begun_s: float = 0
+
+
+class Taking:
+    """See the module. `take` once."""
+
+    def __init__(
+        self,
+        notes: NoteCopy,
+        asked: AskedRun,
+        seen: Progress,
+        job: Job,
+        stopped: threading.Event,
+    ) -> None:
+        """Continue from what was *seen* of it."""
+        self._halt = threading.Event()
+        self.progress = seen
+        self._notes = notes
+        self._asked = asked
+        self._job = job
+        self._stopped = stopped
+        self._before = _Before()
+        self._next_look_s = 0.0
+        self._measures: RunMeasures | None = None
+
+    def take(self) -> None:
+        """Do what is left of it.
+
+        Raises:
+            RunHaltedError: it is to be stopped.
+            RunBusyError: another process takes it.
+            HeadraceError: some of it could not be read, or delivered; the rest is done.
+
+        """
+        try:
+            with contextlib.closing(RunTable(self._job.notes, pause=self._pause)) as runs:
+                self._execute_named(runs)
+        except RunHaltedError:
+            self._tell(state=RunState.WAITING)
+            raise
+        except (RunBusyError, StoreUnavailableError):
+            raise
+        except HeadraceError as error:
+            attempt, text = self._asked.attempt, f"{error.code}: {error}"
+            self._tell(state=RunState.FAILED, problem=text, attempt=attempt)
+            raise
+        ended_ms = SystemClock().wall_ms()
+        self._tell(state=RunState.COMPLETED, problem="", ended_ms=ended_ms)
+
+    def measures(self) -> Iterable[Measure]:
+        """Return the metrics of the run. Any thread may ask."""
+        return () if self._measures is None else self._measures.measures()
+
+    def _execute_named(self, runs: RunTable) -> None:
+        """Raise any exception as a named error: a mistake in a plugin ends this run alone."""
+        try:
+            self._execute(runs)
+        except HeadraceError:
+            raise
+        except Exception as error:
+            raise PluginBrokenError(told(error), place=place_of(error), hint=HINT) from error
+
+    def _execute(self, runs: RunTable) -> None:
+        runs.keep_asked(lambda: {each.name for each, _ in AskedRuns(self._notes).all()})
+        asked = Asked.of(self._asked, self._job, self._notes)
+        if self._asked.order.kind is RunKind.RECONCILE:
+            self._compare(runs, asked)
+        else:
+            self._deliver(runs, asked)
+
+    def _deliver(self, runs: RunTable, asked: Asked) -> None:
+        run, at_once = asked.planned_in(runs), asked.at_once
+        self._begin(runs.shards(run.run), measures := RunMeasures(run.run, note=self._report))
+        self._tell(result="; ".join(run.facts.get("findings", ()))[:_RESULT_CHARS_MAX])
+        try:
+            execution.execute(
+                runs,
+                run,
+                partial(self._perform, at_once),
+                measures,
+                width=at_once,
+                shown=execution.Progress(stream=None),
+            )
+        except ShardFailedError as error:
+            self._check_halted(error)
+            raise
+
+    def _compare(self, runs: RunTable, asked: Asked) -> None:
+        """Compare from the beginning: what an earlier attempt had found is not kept."""
+        try:
+            from headrace.connector.hosting.run_comparing import compared  # noqa: PLC0415 (an extra)
+        except ImportError as error:
+            message = f"a comparison needs {error.name}, which cannot be imported"
+            raise SparkMissingError(message, hint=install_hint("spark")) from error
+        with runs.executing(self._asked.name):
+            self._tell(state=RunState.RUNNING, shards=0, done=0, attempt=self._asked.attempt)
+            self._tell(begun_ms=self.progress.begun_ms or SystemClock().wall_ms())
+            found = compared(asked, self._gather, self._wait)
+        self._tell(
+            changes=found.changes, differences=found.differences, result=found.result, lost=0
+        )
+
+    def _gather(self, tasks: Sequence[Callable[[], T]]) -> Sequence[T]:
+        """Run the tasks of a comparison, and show how many are done."""
+        self._tell(shards=self.progress.shards + len(tasks))
+        reports = []
+        for task in tasks:
+            self._check_halted()
+            reports.append(task())
+            self._tell(done=self.progress.done + 1)
+        return reports
+
+    def _wait(self, seconds: float) -> None:
+        """Wait, and look meanwhile whether the run is still wanted."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self._check_halted()
+            self._stopped.wait(min(left, execution.LOOK_EVERY_SECONDS))
+
+    def _check_halted(self, cause: BaseException | None = None) -> None:
+        """Raise RunHaltedError if the run is no longer wanted."""
+        if not self._goes_on():
+            raise RunHaltedError("the run was halted") from cause
+
+    def _begin(self, rows: Sequence[ShardRow], measures: RunMeasures) -> None:
+        """Show what earlier attempts came to."""
+        done = [row.report for row in rows if row.state is ShardState.PASS]
+        self._before = _Before(
+            done=len(done),
+            changes=sum(each.get("delivered", 0) for each in done),
+            size_bytes=sum(each.get("size_bytes", 0) for each in done),
+            lost=sum(each.get(fate, 0) for each in done for fate in ("rejected", "quarantined")),
+            begun_s=time.monotonic(),
+        )
+        self._measures = measures
+        begun_ms = self.progress.begun_ms or SystemClock().wall_ms()
+        self._tell(
+            state=RunState.RUNNING,
+            shards=len(rows),
+            attempt=self._asked.attempt,
+            begun_ms=begun_ms,
+            problem="",
+        )
+        self._report()
+
+    def _perform(
+        self,
+        at_once: int,
+        works: Sequence[Work],
+        *,
+        begun: execution.Begun,
+        ended: execution.Ended,
+    ) -> None:
+        """Deliver shards; an error ends those that are being delivered.
+
+        Ranges of tokens are delivered on threads. Shards of the logs, which are read once for all
+        of them, one after another.
+        """
+        if self._asked.order.kind is RunKind.REPLAY:
+            perform_here(
+                works,
+                begun=begun,
+                ended=ended,
+                do=lambda work: work.unless(self._halted),
+                halted=self._halted,
+            )
+            return
+
+        def ending(call: Callable[..., None]) -> Callable[..., None]:
+            def called(*given: Any) -> None:  # noqa: ANN401 (a work, and perhaps its report)
+                try:
+                    call(*given)
+                except BaseException:
+                    self._halt.set()
+                    raise
+
+            return called
+
+        execution.perform_at_once(
+            works,
+            lambda work: work.unless(self._halt.wait),
+            at_once,
+            begun=ending(begun),
+            ended=ending(ended),
+            go_on=self._goes_on,
+        )
+
+    def _goes_on(self) -> bool:
+        """Say whether the run is still wanted; halt it if it is not."""
+        with contextlib.suppress(StoreUnavailableError):  # It may answer the next time.
+            if not self._is_wanted():
+                self._halt.set()
+        if self._stopped.is_set():
+            self._halt.set()
+        return not self._halt.is_set()
+
+    def _pause(self, seconds: float) -> None:
+        """Wait for *seconds*. Raises RunHaltedError when the process is to stop."""
+        if self._stopped.wait(seconds):
+            raise RunHaltedError("the run was halted")
+
+    def _halted(self, seconds: float) -> bool:
+        """Wait for *seconds*, and say whether the run is to end; the store is asked seldom."""
+        if self._stopped.wait(seconds) or time.monotonic() >= self._next_look_s:
+            self._next_look_s = time.monotonic() + execution.LOOK_EVERY_SECONDS
+            self._goes_on()
+        return self._halt.is_set()
+
+    def _report(self) -> None:
+        """Store how far it is; if the store does not answer, the next report does so."""
+        if self._measures is None:
+            return
+        measured, before = self._measures, self._before
+        fates, states = measured.fates, measured.states
+        elapsed_s = max(time.monotonic() - before.begun_s, _LEAST_SECONDS)
+        with contextlib.suppress(StoreUnavailableError):
+            self._tell(
+                done=states.get(ShardState.PASS, 0) if states else before.done,
+                changes=before.changes + fates["delivered"],
+                size_bytes=before.size_bytes + measured.size_bytes,
+                rate=fates["delivered"] / elapsed_s,
+                lost=before.lost + fates["rejected"] + fates["quarantined"],
+            )
+
+    def _tell(self, **fields: Any) -> None:  # noqa: ANN401 (of Progress)
+        """Store changed *fields*."""
+        self.progress = replace(self.progress, **fields)
+        AskedRuns(self._notes).report(self._asked.name, self.progress)
+
+    def _is_wanted(self) -> bool:
+        found = AskedRuns(self._notes).get(self._asked.name)
+        if found is None or found[0].wanted is not Desired.RUNNING:
+            return False
+        return Board(self._notes).wanted(self._job.name).state is Desired.RUNNING
