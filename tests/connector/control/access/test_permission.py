@@ -1,6 +1,7 @@
 """Which role may do what; and nothing is allowed while Cassandra does not answer."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import NoReturn
 
 import pytest
@@ -18,7 +19,7 @@ from headrace.connector.control.errors import NotAvailableError
 from headrace.connector.control.service import ControlService
 from headrace.connector.language.parser import parse_script
 from headrace.connector.language.statements import AlterSink, CreateSink, TableName
-from headrace.connector.stores.asked_runs import Order
+from headrace.connector.stores.asked_runs import Order, RunKind
 from headrace.connector.stores.note_copy import NoteCopy
 
 CONFIG = {
@@ -200,18 +201,26 @@ def test_a_preview_needs_select(commands: Commands, connection: NoteCopy, cluste
         shown()
 
 
-def test_a_snapshot_needs_select(
-    commands: Commands, connection: NoteCopy, cluster: Cluster
+@pytest.mark.parametrize("verb", ["snapshot_source", "replay_source", "reconcile_source"])
+def test_a_run_needs_select(
+    commands: Commands, connection: NoteCopy, cluster: Cluster, verb: str
 ) -> None:
-    """A user without SELECT on a table cannot have its rows sent."""
+    """A user without SELECT on a table cannot have its rows or its changes sent."""
     config = {**CONFIG, "name": "y", "table": "u"}
     commands.create_source(config)
+    order = Order(kind=RunKind(verb.partition("_")[0]), options={})
+    if order.kind is RunKind.REPLAY:
+        order = replace(order, options={"into_live": "true"})
+
+    def ask() -> str:
+        made: str = getattr(guarded(connection, cluster, "operator"), verb)(config, order)
+        return made
 
     with pytest.raises(UnauthorizedError, match=r"no SELECT permission on <table s\.u>"):
-        guarded(connection, cluster, "operator").snapshot_source(config, Order())
+        ask()
     cluster.readers.add(("operator", "s.u"))
-    name = guarded(connection, cluster, "operator").snapshot_source(config, Order())
-    assert [name] == [snapshot.name for snapshot, _ in commands.runs()]
+    name = ask()
+    assert [name] == [run.name for run, _ in commands.runs()]
 
 
 def no_plugin(question: Mapping[str, object]) -> NoReturn:
