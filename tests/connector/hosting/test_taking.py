@@ -301,6 +301,9 @@ def test_two_processes(made: Statements) -> None:
         with closing(RunTable(job.notes)) as table, table.executing(f"plan-{name}"):
             takers[0]._look(notes)  # noqa: SLF001 (the thread calls it each second)
             assert "WAITING" == made.newest("state")[0]
+        with closing(RunTable(job.notes)) as table, table.executing(name):
+            takers[0]._look(notes)  # noqa: SLF001 (the thread calls it each second)
+            assert ("0/10", "0") == made.newest("shards", "changes")
         threads = [threading.Thread(target=_look, args=(each, job.notes)) for each in takers]
         for thread in threads:
             thread.start()
@@ -359,6 +362,16 @@ def test_a_sink_that_fails(made: Statements, capsys: pytest.CaptureFixture[str])
 
     assert 0 == made.job.run()
     assert ("COMPLETED", str(ROWS), "") == made.newest("state", "changes", "problem")
+
+
+def test_a_folder_elsewhere(made: Statements, tmp_path: Path) -> None:
+    """Files are written below the folders that the worker's file allows, and nowhere else."""
+    made.ask(f"{REPLAY} AND to_folder = '{tmp_path.parent / 'elsewhere'}'")
+    assert 2 == made.job.run()
+    state, problem = made.newest("state", "problem")
+    assert ("FAILED", True) == (state, "to_folder: " in problem)
+    assert "outside the folders for files" in problem
+    assert not (tmp_path.parent / "elsewhere").exists()
 
 
 def test_dropped_runs(made: Statements) -> None:
