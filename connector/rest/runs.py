@@ -239,13 +239,12 @@ def _order(kind: RunKind, given: Mapping[str, Any]) -> Order:
 
 def _run(run: AskedRun, seen: Progress) -> Mapping[str, object]:
     both = {**dataclasses.asdict(seen), **dataclasses.asdict(run)}
+    order = both.pop("order")
     del both["attempt"]
-    return {**both, **both.pop("order"), "state": run.state(seen)}
+    return {**both, **order, "state": run.state(seen)}
 
 
 def _snapshot(run: AskedRun, seen: Progress) -> Mapping[str, object]:
-    both = dict(_run(run, seen))
-    for field in ("kind", "from_us", "to_us", "options", "differences", "result", "rate"):
-        del both[field]
-    del both["size_bytes"]
-    return {**both, "ranges": both.pop("shards"), "rows": both.pop("changes")}
+    both = _run(run, seen)
+    shown = {name: both[name] for name in _SNAPSHOT["properties"] if name in both}
+    return {**shown, "ranges": seen.shards, "rows": seen.changes}

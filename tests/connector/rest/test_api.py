@@ -199,6 +199,9 @@ def test_life_of_a_snapshot(served: RestWorker) -> None:
         made.status,
         *(made.json[name] for name in ("state", "tokens", "key")),
     )
+    described = served.client("GET", "/api/v1/openapi.json").json["paths"]["/api/v1/snapshots"]
+    schema = described["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    assert set(schema["properties"]["snapshots"]["items"]["properties"]) == set(made.json)
     name = made.json["name"]
     steered = []
     for verb in ("pause", "resume", "stop"):
@@ -226,6 +229,9 @@ def test_life_of_a_run(served: RestWorker) -> None:
         made.status,
         *(made.json[name] for name in facts),
     )
+    documented = served.client("GET", "/api/v1/openapi.json").json["paths"]["/api/v1/runs/{name}"]
+    answer = documented["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    assert set(answer["properties"]) == set(made.json)
     path = f"/api/v1/runs/{made.json['name']}"
     assert made.json["name"] == served.client("GET", path).json["name"]
     assert 400 == served.client("DELETE", path).status
