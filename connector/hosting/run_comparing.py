@@ -7,8 +7,9 @@ from typing import Final
 from headrace.connector.control.runs.orders import checked
 from headrace.connector.hosting.run_plans import Asked, findings_of
 from headrace.connector.replay.comparing.job_comparison import JobComparison
-from headrace.connector.replay.comparing.reconciling import Gather
 from headrace.connector.replay.comparing.reporting import write_report
+from headrace.connector.replay.delivery import Halted
+from headrace.connector.replay.engine import Gatherer, once_here
 from headrace.connector.replay.shards import inside, origin_of
 
 FOLDER: Final = "reconcile"
@@ -23,18 +24,24 @@ class Compared:
     result: str
 
 
-def compared(asked: Asked, gather: Gather, pause: Callable[[float], None]) -> Compared:
+def compared(
+    asked: Asked, gather: Gatherer, pause: Callable[[float], None], halted: Halted
+) -> Compared:
     """Compare, and write a report into a folder of the run's name beside the job file.
+
+    *halted* says whether the run is to end, while the logs are read.
 
     Raises:
         ConfigError: the job cannot be compared, or options are wrong.
+        RunHaltedError: it was halted.
         ShardFailedError: a side could not be read.
 
     """
     given, text = checked(asked.order.kind, asked.order.options), asked.text
     with inside(str(text.directory)):
         planned = JobComparison.planned(text, given, asked.selection())
-        outcome = planned.compare(gather, pause=pause)
+        with once_here(planned.plan.shards, gather=gather, halted=halted) as logs:
+            outcome = planned.compare(gather, logs, pause=pause)
         folder = text.directory / FOLDER / asked.run.name
         origin, title = origin_of(text.source), f"{text.name}: logs, topic and tables"
         write_report(folder, outcome, origin, plain_keys=given.plain_keys, title=title)

@@ -143,7 +143,7 @@ class Taking:
         with runs.executing(self._asked.name):
             self._tell(state=RunState.RUNNING, shards=0, done=0, attempt=self._asked.attempt)
             self._tell(begun_ms=self.progress.begun_ms or SystemClock().wall_ms())
-            found = compared(asked, self._gather, self._wait)
+            found = compared(asked, self._gather, self._wait, self._halted)
         self._tell(
             changes=found.changes, differences=found.differences, result=found.result, lost=0
         )

@@ -11,6 +11,7 @@ from headrace.connector.replay.delivery import Halted, ShardReport, Work, never
 from headrace.connector.replay.errors import SparkMissingError
 from headrace.connector.replay.execution import Begun, Ended, Performer
 from headrace.connector.replay.framing.framed_shards import framed
+from headrace.connector.replay.shards import OverShards, Shard
 
 T = TypeVar("T")
 
@@ -31,10 +32,14 @@ class Gatherer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Delivers shards, and gathers the results of tasks; `width` tasks run at once."""
+    """Delivers shards, and gathers the results of tasks; `width` tasks run at once.
+
+    `once` reads the logs of shards once, for tasks of these shards.
+    """
 
     perform: Performer
     gather: Gatherer
+    once: Callable[[Sequence[Shard]], contextlib.AbstractContextManager[OverShards]]
     width: int = 1
 
 
@@ -47,7 +52,7 @@ def engine(master: str | None) -> Iterator[Engine]:
 
     """
     if master == NO_SPARK:
-        yield Engine(perform_here, gather_here)
+        yield Engine(perform_here, gather_here, once_here)
         return
     try:
         from headrace.connector.replay import session  # noqa: PLC0415 (an extra)
@@ -56,7 +61,10 @@ def engine(master: str | None) -> Iterator[Engine]:
         raise SparkMissingError(f"pyspark cannot be imported: {error}", hint=hint) from error
     with session.session(master) as spark:
         yield Engine(
-            partial(session.perform, spark), partial(session.gather, spark), session.width(spark)
+            partial(session.perform, spark),
+            partial(session.gather, spark),
+            partial(session.once, spark),
+            session.width(spark),
         )
 
 
@@ -86,3 +94,22 @@ def perform_here(
 def gather_here(tasks: Sequence[Callable[[], T]]) -> Sequence[T]:
     """Return the results of *tasks*, which run one after another."""
     return [task() for task in tasks]
+
+
+@contextlib.contextmanager
+def once_here(
+    shards: Sequence[Shard], *, gather: Gatherer = gather_here, halted: Halted = never
+) -> Iterator[OverShards]:
+    """Read the logs of *shards* once; yield what calls *gather* with tasks of these shards.
+
+    Raises:
+        RunHaltedError: it was *halted* before all was read.
+
+    """
+    with framed(shards, sparing=False, halted=halted) as read:
+        files = {shard.split: shard.framed for shard in read}
+
+        def over(make: Callable[[Shard], Callable[[], T]], of: Sequence[Shard]) -> Sequence[T]:
+            return gather([make(replace(shard, framed=files[shard.split])) for shard in of])
+
+        yield over

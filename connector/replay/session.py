@@ -21,7 +21,8 @@ from headrace.connector.replay.delivery import ShardReport, Work
 from headrace.connector.replay.errors import ShardFailedError, SparkMissingError
 from headrace.connector.replay.execution import perform_at_once
 from headrace.connector.replay.framing.framed_shards import Framing, framing_of, warn_of
-from headrace.connector.replay.framing.spark_shuffle import shuffled, with_blocks
+from headrace.connector.replay.framing.spark_shuffle import each_of, shuffled, with_blocks
+from headrace.connector.replay.shards import OverShards, Shard
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -128,6 +129,36 @@ def gather(spark: SparkSession, tasks: Sequence[Callable[[], T]]) -> Sequence[T]
         raise ShardFailedError(_said(error)) from error
     results: Sequence[T] = found
     return results
+
+
+@contextmanager
+def once(spark: SparkSession, shards: Sequence[Shard]) -> Iterator[OverShards]:
+    """Yield what runs tasks of *shards* on the cluster, after their logs were read once for all.
+
+    As often as it is called. It raises as `gather` does.
+    """
+    framing = framing_of(shards, sparing=False)
+    blocks: RDD[tuple[str, bytes]] | None = None
+    if framing is not None:
+        try:
+            blocks = shuffled(spark, framing)
+        except (PySparkException, Py4JError) as error:
+            warn_of(_said(error))
+
+    def over(make: Callable[[Shard], Callable[[], T]], of: Sequence[Shard]) -> Sequence[T]:
+        if framing is None or blocks is None:
+            return gather(spark, [make(shard) for shard in of])
+        by_number = {framing.splits.index(shard.split): shard for shard in of}
+
+        def do(number: int, path: str) -> T:
+            return make(replace(by_number[number], framed=path))()
+
+        try:
+            return each_of(spark, blocks, list(by_number), do)
+        except (PySparkException, Py4JError) as error:
+            raise ShardFailedError(_said(error)) from error
+
+    yield over
 
 
 def _called(task: Callable[[], T]) -> T:

@@ -6,11 +6,11 @@ process resolves references to secrets. This module needs no Spark.
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self, TypeVar
 
 import structlog
 
@@ -42,6 +42,8 @@ from headrace.plugins import (
     Split,
 )
 from headrace.plugins.discovery import load
+
+T = TypeVar("T")
 
 BATCH_BYTES_MAX: Final = 960 * 1024  # Agreed mutations up to a MiB reuse memory still in the cache.
 BATCH_RECORDS_MAX: Final = 20_000
@@ -148,6 +150,23 @@ class Shard:
     elapsed_ms: int = 0
     job_key: bytes = field(default=b"", repr=False)
     framed: str = ""
+
+
+class OverShards(Protocol):
+    """Runs a task for each of some shards whose logs were read before, several at once."""
+
+    def __call__(
+        self, make: Callable[[Shard], Callable[[], T]], of: Sequence[Shard]
+    ) -> Sequence[T]:
+        """Return the results of the tasks that *make* makes of *of*, in order.
+
+        Each of *of* has a split of its own. *make* runs where the task does. Shards may differ in
+        their source as far as its logs are the same.
+
+        Raises:
+            ShardFailedError: a task died every time.
+
+        """
 
 
 @contextlib.contextmanager

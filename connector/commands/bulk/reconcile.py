@@ -19,8 +19,8 @@ def main(given: ReconcileOptions) -> int:
     compared = JobComparison.planned(text, given, selection_of(given))
     for finding in compared.plan.findings:
         sys.stderr.write(f"{finding.result.value}: {finding.message}\n")
-    with engine(given.master) as used:
-        outcome = compared.compare(used.gather)
+    with engine(given.master) as used, used.once(compared.plan.shards) as logs:
+        outcome = compared.compare(used.gather, logs)
     folder = Path(given.report) if given.report else text.directory / "reconcile"
     title = f"{text.name}: logs, topic and tables"
     summary = write_report(

@@ -14,7 +14,7 @@ from headrace.connector.replay.catching_up.lag_catch_up import CaughtUp, Driver,
 from headrace.connector.replay.comparing.verifying import verify
 from headrace.connector.replay.delivery import Search, check_target
 from headrace.connector.replay.engine import Engine, engine
-from headrace.connector.replay.errors import ShardFailedError
+from headrace.connector.replay.errors import ShardFailedError, bad_option
 from headrace.connector.replay.execution import execute
 from headrace.connector.replay.options import (
     CatchUpOptions,

@@ -19,7 +19,14 @@ from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.planning import Bounds, Planned, planned
 from headrace.connector.replay.selection import Selection
-from headrace.connector.replay.shards import Shard, SourceSpec, inside, origin_of, plugin_of
+from headrace.connector.replay.shards import (
+    OverShards,
+    Shard,
+    SourceSpec,
+    inside,
+    origin_of,
+    plugin_of,
+)
 from headrace.connector.replay.stream.checkpoint import known_schemas
 from headrace.plugins import NO_ORIGIN, Operation, RecordSchema, SinkOptions, TableReading
 
@@ -56,10 +63,13 @@ class JobComparison:
         plan = planned(SourceSpec.of_job(text), selection, bounds=bounds)
         return cls(text, given, selection, plan, int(at_s), known)
 
-    def compare(self, gather: Gather, *, pause: Callable[[float], None] = time.sleep) -> Outcome:
-        """Return the differences; *gather* runs the tasks. Raises ShardFailedError.
+    def compare(
+        self, gather: Gather, logs: OverShards, *, pause: Callable[[float], None] = time.sleep
+    ) -> Outcome:
+        """Return the differences; *logs* reads the logs of `plan`, and *gather* runs other tasks.
 
-        *pause* waits for a number of seconds, until what is on its way has arrived.
+        *pause* waits for a number of seconds, until what is on its way has arrived. Raises
+        ShardFailedError.
         """
         text, given, selection = self.text, self.given, self.selection
         comparison = Comparison(
@@ -80,7 +90,7 @@ class JobComparison:
             is_whole=not (selection.tokens or given.after or given.until),
         )
         times = Times(time.time, pause, given.grace)
-        outcome = reconcile(sides, comparison, gather, known=self.known, times=times)
+        outcome = reconcile(sides, comparison, gather, logs, known=self.known, times=times)
         if why_not:
             outcome.notes.append(f"tables were not compared: {why_not}")
         return outcome

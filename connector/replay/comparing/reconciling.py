@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from headrace.connector.control.jobs import JobText
@@ -38,12 +39,11 @@ from headrace.connector.replay.delivery import Target
 from headrace.connector.replay.errors import ShardFailedError, bad_option
 from headrace.connector.replay.runs import Run, RunTable
 from headrace.connector.replay.selection import Selection
-from headrace.connector.replay.shards import Shard, plugin_of
+from headrace.connector.replay.shards import OverShards, Shard, plugin_of
 from headrace.plugins import LogArchive, RecordSchema
 
-Task = LogSide | TopicSide | TableSide
 # Runs tasks, several at once; returns their results in order.
-Gather = Callable[[Sequence[Task]], Sequence[SideReport]]
+Gather = Callable[[Sequence[TopicSide | TableSide]], Sequence[SideReport]]
 REPAIRED_MAX: Final = 50_000
 
 
@@ -115,39 +115,43 @@ class Outcome:
         return sum(counts.values()) > self.settled
 
 
-def reconcile(
+def reconcile(  # noqa: PLR0913 (the sides, and what reads them)
     sides: Sides,
     comparison: Comparison,
     gather: Gather,
+    logs: OverShards,
     *,
     known: Mapping[bytes, RecordSchema],
     times: Times,
 ) -> Outcome:
     """Compare the agreed changes of the logs with the topic, and the folded topic with the tables.
 
-    *known* are schemas as messages have them, besides those in the logs.
+    *logs* reads the logs of `sides`, *gather* the rest. *known* are schemas as messages have them,
+    besides those in the logs.
 
     Raises:
         ShardFailedError: a side could not be read.
 
     """
-    return _Comparing(sides, comparison, gather, dict(known), times).outcome()
+    return _Comparing(sides, comparison, gather, logs, dict(known), times).outcome()
 
 
 class _Comparing:
     """One comparison, from the sums to single differences."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 (as above)
         self,
         sides: Sides,
         comparison: Comparison,
         gather: Gather,
+        logs: OverShards,
         known: dict[bytes, RecordSchema],
         times: Times,
     ) -> None:
         self._sides = sides
         self._comparison = comparison
         self._gather = gather
+        self._logs = logs
         self._schemas = known
         self._times = times
         self._parts: Sequence[str] = ()
@@ -254,9 +258,8 @@ class _Comparing:
                 out.repairs.append((shard, keys))
 
     def _read_logs(self, shards: Sequence[Shard]) -> Sequence[SideReport]:
-        reports = read_all(
-            self._gather, [LogSide(shard, self._comparison) for shard in shards], "logs"
-        )
+        reports = self._logs(partial(LogSide, comparison=self._comparison), shards)
+        check_all([shard.split for shard in shards], reports, "logs")
         for each in reports:
             self._schemas |= each.schemas
         return reports
@@ -270,12 +273,21 @@ class _Comparing:
         return read_all(self._gather, sides, "topic")
 
 
-def read_all(gather: Gather, tasks: Sequence[Task], side: str) -> Sequence[SideReport]:
+def read_all(
+    gather: Gather, tasks: Sequence[TopicSide | TableSide], side: str
+) -> Sequence[SideReport]:
     """Return the reports of *tasks* about a *side*. Raises ShardFailedError."""
     reports = gather(tasks) if tasks else ()
+    names = [task.part if isinstance(task, TopicSide) else task.shard.split for task in tasks]
+    check_all(names, reports, side)
+    return reports
+
+
+def check_all(names: Sequence[str], reports: Sequence[SideReport], side: str) -> None:
+    """Raise ShardFailedError if a part of a *side* could not be read; *names* are the parts'."""
     problems = [
-        f"{task.part if isinstance(task, TopicSide) else task.shard.split}: {report.problem}"
-        for task, report in zip(tasks, reports, strict=True)
+        f"{name}: {report.problem}"
+        for name, report in zip(names, reports, strict=True)
         if report.problem
     ]
     if problems:
@@ -283,7 +295,6 @@ def read_all(gather: Gather, tasks: Sequence[Task], side: str) -> Sequence[SideR
             f"{len(problems)} of {len(reports)} parts cannot be read: {problems[0]}",
             place=f"the side of the {side}",
         )
-    return reports
 
 
 def different(one: Sums, other: Sums) -> frozenset[Bucket]:

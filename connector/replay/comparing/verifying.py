@@ -8,6 +8,7 @@ duplicates, because delivery is at least once.
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,6 @@ from headrace.connector.replay.comparing.bucket_sums import (
     Comparison,
     LogSide,
     Members,
-    SideReport,
     TopicSide,
     Wanted,
     hash64,
@@ -34,7 +34,7 @@ from headrace.connector.replay.errors import FileBrokenError, ShardFailedError
 from headrace.connector.replay.parquet import files_of
 from headrace.connector.replay.runs import Run, RunTable, ShardState
 from headrace.connector.replay.selection import Selection
-from headrace.connector.replay.shards import Shard, batches, encoded_changes, opened
+from headrace.connector.replay.shards import OverShards, Shard, batches, encoded_changes, opened
 from headrace.connector.serde import Encoder
 from headrace.plugins import Encoding, HeadraceError, RecordSchema
 
@@ -66,7 +66,10 @@ def verify(table: RunTable, run: Run, engine: Engine, known: Mapping[bytes, Reco
             engine.perform(checks, begun=lambda _: None, ended=lambda _, made: reports.append(made))
         else:
             shards = [row.shard for row in rows.values()]
-            reports, extra = _in_topics(run, run.target.sink, shards, known, engine.gather)
+            with engine.once(shards) as logs:
+                reports, extra = _in_topics(
+                    run, run.target.sink, shards, known, gather=engine.gather, read=logs
+                )
         states = [_state(report) for report in reports]
         for report, state in zip(reports, states, strict=True):
             if {state, rows[report.number].state} != {ShardState.PASS}:
@@ -165,12 +168,14 @@ def _summed(batches: Iterable[pa.RecordBatch]) -> Members:
     return total
 
 
-def _in_topics(
+def _in_topics(  # noqa: PLR0913 (what is compared, and what reads it)
     run: Run,
     sink: Mapping[str, Any],
     shards: Sequence[Shard],
     known: Mapping[bytes, RecordSchema],
+    *,
     gather: Gather,
+    read: OverShards,
 ) -> tuple[list[ShardReport], int]:
     """Look for all changes of *shards* in the topics, and for others that the run sent.
 
@@ -186,7 +191,7 @@ def _in_topics(
         selection=Selection(),
         run=run.run,
     )
-    logs = _logs(base, shards, gather)
+    logs = read(partial(_log_side, base), shards)
     schemas = {**sent, **{i: s for each in logs for i, s in each.schemas.items()}}
     tables = {table for each in logs for table, *_ in each.sums}
     tables.update(table for shard in shards for table in shard.selection.tables)
@@ -197,7 +202,7 @@ def _in_topics(
     wanted, there, extra = logs, frozenset[bytes](), 0
     if buckets := different(joined(r.sums for r in logs), joined(r.sums for r in topic)):
         narrowed = replace(base, wanted=Wanted(changes=buckets))
-        wanted = _logs(narrowed, shards, gather)
+        wanted = read(partial(_log_side, narrowed), shards)
         found = read_all(gather, [TopicSide(part, narrowed, schemas) for part in parts], "topic")
         there = frozenset(row.content for each in found for row in each.rows)
         if not any(each.problem for each in (*logs, *wanted)):
@@ -229,5 +234,5 @@ def _report(shard: Shard, members: int, missing: Sequence[ChangeRow], problem: s
     )
 
 
-def _logs(base: Comparison, shards: Sequence[Shard], gather: Gather) -> Sequence[SideReport]:
-    return gather([LogSide(s, replace(base, selection=s.selection)) for s in shards])
+def _log_side(base: Comparison, shard: Shard) -> LogSide:
+    return LogSide(shard, replace(base, selection=shard.selection))

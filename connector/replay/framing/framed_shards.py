@@ -24,12 +24,14 @@ SHARDS_MIN: Final = 8  # Fewer read the logs themselves for less CPU than blocks
 class Framing:
     """What the shards of a plan read of the logs: `parts`, for these `splits`.
 
-    `shard` stands for any of them: its source, and its bounds.
+    `shard` stands for any of them: its source, and its bounds. With `sparing`, what it does not
+    select may be left out.
     """
 
     shard: Shard
     splits: Sequence[str]
     parts: Sequence[bytes]
+    sparing: bool
 
     def frame(self, parts: Sequence[bytes]) -> Iterator[tuple[str, bytes]]:
         """Read some of the parts; yield blocks, each with its split.
@@ -38,14 +40,15 @@ class Framing:
             HeadraceError: the source cannot be opened.
 
         """
-        with opened(self.shard, sparing=True) as source:
+        with opened(self.shard, sparing=self.sparing) as source:
             yield from LogFraming.of(source).frame(parts, self.splits)
 
 
-def framing_of(shards: Sequence[Shard]) -> Framing | None:
+def framing_of(shards: Sequence[Shard], *, sparing: bool = True) -> Framing | None:
     """Return how the logs are read once for *shards*; None if each must read them itself.
 
-    It lists files and opens no segment.
+    It lists files and opens no segment. *sparing* leaves out, where the source can, what the shards
+    do not select: their tasks may want no more.
     """
     alike = [replace(shard, number=0, split="") for shard in shards]
     if len(shards) < SHARDS_MIN or any(each != alike[0] for each in alike):
@@ -58,22 +61,25 @@ def framing_of(shards: Sequence[Shard]) -> Framing | None:
                 position = None if resume is None else source.decode_position(resume)
                 parts = LogFraming.of(source).log_parts(position, PART_BYTES)
     splits = list(dict.fromkeys(shard.split for shard in shards))
-    return Framing(shards[0], splits, parts) if parts else None
+    return Framing(shards[0], splits, parts, sparing) if parts else None
 
 
 @contextlib.contextmanager
 def framed(
-    shards: Sequence[Shard], *, halted: Callable[[float], bool] = lambda _: False
+    shards: Sequence[Shard],
+    *,
+    sparing: bool = True,
+    halted: Callable[[float], bool] = lambda _: False,
 ) -> Iterator[Sequence[Shard]]:
     """Yield *shards* that read the logs from a temporary folder, where they were read once.
 
-    The folder has as many bytes as the logs. If that fails, each shard reads the logs itself.
+    If that fails, each shard reads the logs itself. *sparing* as in `framing_of`.
 
     Raises:
         RunHaltedError: it was *halted* before all was read.
 
     """
-    framing = framing_of(shards)
+    framing = framing_of(shards, sparing=sparing)
     if framing is None:
         yield shards
         return

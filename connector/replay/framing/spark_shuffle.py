@@ -4,7 +4,7 @@ Imports pyspark. A row is a block of entries; partition n has those of split n.
 """
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -42,6 +42,27 @@ def with_blocks(do: Callable[[str], T]) -> Callable[[Blocks], Iterator[T]]:
             yield do(path)
 
     return called
+
+
+def each_of(
+    spark: SparkSession,
+    blocks: "RDD[tuple[str, bytes]]",
+    numbers: Sequence[int],
+    do: Callable[[int, str], T],
+) -> Sequence[T]:
+    """Call *do* for these partitions of *blocks*, in tasks of one job; return the results in order.
+
+    It gets the number of the partition, and the name of a file of its blocks. Raises as Spark does.
+    """
+
+    def called(number: int, found: Blocks) -> Iterator[T]:
+        with _kept(found) as path:
+            yield do(number, path)
+
+    results: Sequence[T] = spark.sparkContext.runJob(
+        blocks.mapPartitionsWithIndex(called), lambda made: made, numbers
+    )
+    return results
 
 
 @contextmanager

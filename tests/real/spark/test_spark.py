@@ -10,12 +10,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow.parquet as pq
 import pyspark
 import pytest
+import structlog
 from confluent_kafka import Producer
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from headrace.connector.commands.cli import main
 from headrace.connector.control.jobs import job_text
+from headrace.connector.replay import planning
 from headrace.connector.replay.delivery import ShardReport, Target, Work
 from headrace.connector.replay.planning import planned
 from headrace.connector.replay.selection import Selection
@@ -47,6 +50,7 @@ from real.spark.spark_jobs import (
 pytestmark = pytest.mark.real
 
 LOST_EVERY: Final = 50  # Messages.
+SHARD_BYTES_FEW: Final = 100_000  # So that a ring that was recorded has many shards.
 
 
 @pytest.fixture
@@ -175,9 +179,13 @@ def test_replay_on_spark(
 
 
 def test_logs_are_read_once(spark: SparkSession, tmp_path: Path) -> None:
-    """What the shards of a replay read comes by a shuffle: when they begin, no segment is left."""
+    """What the shards of a replay read comes by a shuffle: when they begin, no segment is left.
+
+    All logs have all mutations: what the chosen one did not send would be read again.
+    """
     ring = tmp_path / "ring"
-    shutil.copytree(recording(RING) / "segments", ring)
+    for node in NODES:
+        shutil.copytree(recording(RING) / "segments" / NODES[0], ring / node)
     nodes = {node: str(ring / node) for node in NODES}
     text = job_text(ring_job(tmp_path, "once", {"plugin": "null"}, nodes=nodes))
     shards = planned(SourceSpec.of_job(text), Selection(), shards=8).shards
@@ -188,15 +196,15 @@ def test_logs_are_read_once(spark: SparkSession, tmp_path: Path) -> None:
         for log in ring.rglob("*.log"):
             log.write_bytes(bytes(log.stat().st_size))
 
-    perform(
-        spark,
-        [Work(shard, target, "once", 1) for shard in shards],
-        begun=empty,
-        ended=lambda _, report: reports.append(report),
-    )
+    works = [Work(shard, target, "once", 1) for shard in shards]
+    apart = [replace(work, target=replace(target, path="apart")) for work in works]
+    assert [""] * 8 == [work().problem for work in apart]
+    perform(spark, works, begun=empty, ended=lambda _, report: reports.append(report))
 
     assert [""] * 8 == [report.problem for report in reports]
-    assert by_worker() == in_parquet(tmp_path / "out")
+    found = in_parquet(tmp_path / "out")
+    assert found
+    assert in_parquet(tmp_path / "apart") == found
 
 
 @contextmanager
@@ -217,11 +225,15 @@ def opened_files() -> Iterator[list[str]]:
 
 
 def test_reconcile_on_spark(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Compared by Spark's tasks, logs and topic differ in what they do without Spark, and no more.
 
-    Their report is the same to the last key, and so are the changes that a repair is to send.
+    Their report is the same to the last key, and so are the changes that a repair is to send. So it
+    is if there are many tasks, for which the logs are read once.
     """
     assert spark is SparkSession.getActiveSession()  # The command takes the one that is there.
     broker = EmbeddedBroker()
@@ -238,8 +250,12 @@ def test_reconcile_on_spark(
     capsys.readouterr()
 
     plain, by_spark = (reconciled(holes, master) for master in ("none", None))
+    monkeypatch.setattr(planning, "SHARD_BYTES", SHARD_BYTES_FEW)
+    with structlog.testing.capture_logs() as told:
+        by_many = reconciled(holes, None)
 
-    assert plain == by_spark
+    assert plain == by_spark == by_many
+    assert [] == [each for each in told if each["event"] == "logs_not_framed"]
     lost = len(range(0, len(messages), LOST_EVERY))
     differences = plain["differences"]
     assert (lost, 0) == (differences["missing"] + differences["stale"], differences["extra"])

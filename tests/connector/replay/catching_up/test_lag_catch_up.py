@@ -18,7 +18,7 @@ import yaml
 from headrace.connector.control.jobs import job_text, read_job
 from headrace.connector.foundation.processes import this_process
 from headrace.connector.replay.catching_up.lag_catch_up import Driver, Orders
-from headrace.connector.replay.engine import Engine, Gatherer
+from headrace.connector.replay.engine import NO_SPARK, Engine, Gatherer, engine
 from headrace.connector.replay.errors import ShardFailedError, SplitBusyError
 from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID
@@ -115,7 +115,8 @@ def several(tasks: Sequence[Callable[[], T]]) -> Sequence[T]:
 
 def by_hand(width: int, gather: Gatherer = several) -> Engine:
     """Return an engine that reports *width* tasks at once, and runs them one after the other."""
-    return Engine(perform=lambda *_, **__: None, gather=gather, width=width)
+    with engine(NO_SPARK) as here:
+        return replace(here, gather=gather, width=width)
 
 
 def test_parts_of_a_split(inside: GapJob) -> None:

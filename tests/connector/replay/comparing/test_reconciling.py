@@ -1,6 +1,7 @@
 """Sums are compared first, then the buckets that differ; causes and consequences are separated."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -10,19 +11,13 @@ from headrace.connector.replay.comparing.bucket_sums import (
     LogSide,
     Members,
     SideReport,
+    TableSide,
     TopicSide,
     Wanted,
 )
 from headrace.connector.replay.comparing.differences import Difference
 from headrace.connector.replay.comparing.messages import ChangeRow
-from headrace.connector.replay.comparing.reconciling import (
-    Gather,
-    Outcome,
-    Sides,
-    Task,
-    Times,
-    reconcile,
-)
+from headrace.connector.replay.comparing.reconciling import Gather, Outcome, Sides, Times, reconcile
 from headrace.connector.replay.comparing.rows import CellState, RowState
 from headrace.connector.replay.errors import ShardFailedError
 from headrace.connector.replay.selection import Selection
@@ -52,6 +47,9 @@ def sums(*buckets: Bucket) -> dict[Bucket, Members]:
     return {bucket: Members(1, number) for number, bucket in enumerate(buckets)}
 
 
+Task = LogSide | TopicSide | TableSide
+
+
 class World:
     """Sides that answer as the test says, and remember what was asked of them."""
 
@@ -61,9 +59,13 @@ class World:
         self.asked: list[tuple[str, Wanted | None]] = []
         self.paused: list[float] = []
 
-    def gather(self, tasks: Sequence[Task]) -> Sequence[SideReport]:
+    def gather(self, tasks: Sequence[TopicSide | TableSide]) -> Sequence[SideReport]:
         """Run tasks in this process."""
         return [self._answer(task) for task in tasks]
+
+    def over(self, make: Callable[[Shard], Any], of: Sequence[Shard]) -> Sequence[Any]:
+        """Run tasks of the logs."""
+        return [self._answer(make(shard)) for shard in of]
 
     def _answer(self, task: Task) -> SideReport:
         kind = "topic" if isinstance(task, TopicSide) else "table"
@@ -86,7 +88,7 @@ class World:
         sides = Sides([shard], lambda _: ["topic:0"], lambda _: ranges, tables=named)
         times = Times(lambda: NOW_S, self.paused.append, grace_s=60)
         gather: Gather = self.gather
-        return reconcile(sides, comparison, gather, known={}, times=times)
+        return reconcile(sides, comparison, gather, self.over, known={}, times=times)
 
 
 def test_equal_sums_end_the_work() -> None:
