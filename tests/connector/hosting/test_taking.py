@@ -441,3 +441,15 @@ def test_options_of_a_comparison(made: Statements, monkeypatch: pytest.MonkeyPat
     assert 0 == made.job.run()
     assert [7, 1, 3, True] == found
     assert "tables were not compared: no_table" in made.newest("result")[0]
+
+
+def test_a_comparison_without_its_packages(
+    made: Statements, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the extra for its report is missing, the problem says what to install."""
+    monkeypatch.setitem(sys.modules, "headrace.connector.hosting.run_comparing", None)
+    made.ask(RECONCILE)
+    assert 3 == made.job.run()
+    state, problem = made.newest("state", "problem")
+    assert ("FAILED", "spark_missing") == (state, problem.partition(":")[0])
+    assert "pip install" in problem
