@@ -31,7 +31,7 @@ def test_times(given: Literal | None, us: int | None) -> None:
 
 @pytest.mark.parametrize("given", ["", "noon", True, -1, 1 << 60, 1.5, Moment(None, "soon")])
 def test_no_times(given: Literal) -> None:
-    """What is no time is refused by the part of the statement that has it."""
+    """What is not a time is refused by the part of the statement that has it."""
     with pytest.raises(ConfigError) as raised:
         bulk_order(RunKind.RECONCILE, None, given, {}, NOW_MS)
     assert "to" == raised.value.problems[0].key
