@@ -251,7 +251,9 @@ def batches(
         HeadraceError: the source cannot be read.
 
     """
-    split = next((s for s in source.plan() if s.split_id == shard.split), None)
+    # What was framed for the shard has been planned; a plan of many splits takes a while.
+    planned = [Split(shard.split)] if shard.framed else source.plan()
+    split = next((s for s in planned if s.split_id == shard.split), None)
     if split is None:
         hint = "the configuration of the source has changed since the plan: plan again"
         raise bad_option("split", f"the source has no split {shard.split!r}", hint)

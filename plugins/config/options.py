@@ -6,6 +6,7 @@ bounds, choices, all errors at once with a "did you mean", and the table for the
 
 import dataclasses
 import difflib
+import functools
 import math
 import re
 import types
@@ -24,6 +25,7 @@ _BOOLEANS: Final = {
     **dict.fromkeys(("true", "yes", "on", "1"), True),
     **dict.fromkeys(("false", "no", "off", "0"), False),
 }
+_CLASSES_MAX: Final = 64  # Whose types are kept; a process has fewer.
 _SHOWN_MAX: Final = 80  # Characters of a wrong value that an error repeats.
 _LISTED_MAX: Final = 12  # Names of options that a hint lists.
 NOT_AN_OPTION: Final = "is not an option"
@@ -112,6 +114,12 @@ def option(  # noqa: PLR0913 (each argument is one property of an option)
     return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
+@functools.lru_cache(maxsize=_CLASSES_MAX)
+def _hints_of(config_class: type) -> Mapping[str, Any]:
+    """Evaluate the types of a class; each field takes some microseconds."""
+    return typing.get_type_hints(config_class)
+
+
 def parse_config(
     config_class: type[C], given: Mapping[str, Any], *, place: str = "", name: str = ""
 ) -> C:
@@ -127,7 +135,7 @@ def parse_config(
     problems: list[Problem] = []
     values: dict[str, object] = {}
     fields = declared_options(config_class)
-    hints = typing.get_type_hints(config_class)
+    hints = _hints_of(config_class)
     left = {str(key): raw for key, raw in given.items()}  # YAML has keys that are not strings.
     for key, (field, declared) in fields.items():
         if key in left and not declared.keys_allowed:

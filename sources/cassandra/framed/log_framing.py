@@ -22,6 +22,9 @@ from headrace.sources.cassandra.native import constants
 from headrace.sources.cassandra.state.cdc_state import Marker
 
 HELD_BYTES_MAX: Final = 32 * 1024 * 1024  # Of entries in memory, of all splits together.
+# Less is held as far as blocks have about so much of it: it stays in the processor's cache.
+HELD_BYTES_MIN: Final = 4 * 1024 * 1024
+BLOCK_BYTES: Final = 256 * 1024
 KEY_BYTES: Final = 16
 
 Blocks = Iterator[tuple[int, bytes]]  # For which split, and a block.
@@ -57,6 +60,8 @@ class LogFramer:
         self._framer = Framer()
         self._workspace = Workspace()
         self._header_bytes = 0
+        wanted = max(HELD_BYTES_MIN, BLOCK_BYTES * len(sorter.wanted))
+        self._held_max = min(HELD_BYTES_MAX, wanted)
 
     def frame(self, log: LogReader, part: LogPart, book: int, shares: Shares) -> Blocks:
         """Yield the blocks of *part* of a *log*, of which split *book* keeps the books.
@@ -96,8 +101,8 @@ class LogFramer:
                 spared.popleft()
             if spared and spared[0][0] <= framer.at:
                 self._open(opened, segment, min(spared.popleft()[1], until), until)
-            found = sorter.sort(framer, spared[0][0] if spared else END_OFFSET, HELD_BYTES_MAX)
-            if found == constants.ENTRY and sorter.held < HELD_BYTES_MAX:
+            found = sorter.sort(framer, spared[0][0] if spared else END_OFFSET, self._held_max)
+            if found == constants.ENTRY and sorter.held < self._held_max:
                 continue  # Up to a spared part.
             end = None if found == constants.ENTRY else End(found, framer.at, framer.at_until)
             for split in sorter.wanted:
