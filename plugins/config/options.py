@@ -135,7 +135,8 @@ def parse_config(
     problems: list[Problem] = []
     values: dict[str, object] = {}
     fields = declared_options(config_class)
-    hints = _hints_of(config_class)
+    as_key: type = config_class  # To mypy, a class of instances without a hash has none either.
+    hints = _hints_of(as_key)
     left = {str(key): raw for key, raw in given.items()}  # YAML has keys that are not strings.
     for key, (field, declared) in fields.items():
         if key in left and not declared.keys_allowed:
