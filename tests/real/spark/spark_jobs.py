@@ -17,6 +17,7 @@ import yaml
 
 from headrace.connector.replay.columns import arrow_schema, record_batch
 from headrace.sources.cassandra.encode.origin import ORIGIN
+from helpers.jobs.deliveries import consume
 from helpers.logs.node_logs import everything
 from helpers.recordings.corpora import recording
 
@@ -103,6 +104,28 @@ def without_origin(document: str | bytes) -> str:
     return json.dumps(found, sort_keys=True)
 
 
+def kafka_sink(bootstrap_servers: str, topic: str) -> dict[str, object]:
+    """Return a sink into a topic, in JSON."""
+    return {
+        "plugin": "kafka",
+        "bootstrap.servers": bootstrap_servers,
+        "topic": topic,
+        "format": "json",
+    }
+
+
+def messages(bootstrap_servers: str, topic: str) -> Counter[tuple[object, ...]]:
+    """Return the messages of a topic: key, what the value says, and the id of the schema."""
+    return Counter(
+        (
+            message.key(),
+            without_origin(message.value() or b""),
+            dict(message.headers() or ())["schemaId"],
+        )
+        for message in consume(bootstrap_servers, topic)
+    )
+
+
 def headrace(command: list[str]) -> list[str]:
     """Return what runs a command in a process of its own."""
     program = (
@@ -145,16 +168,15 @@ def living(command: list[str], log: Path) -> Iterator[Callable[[Callable[[], boo
             child.wait()
 
 
-def killed(
-    command: list[str], log: Path, when: Callable[[], bool], python: Path | None = None
-) -> None:
-    """Run a command until *when* is true; then kill it, and its Java and all tasks too.
+@contextmanager
+def spark_process(
+    command: list[str], log: Path, python: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command during the block; then kill it, and its Java and all tasks too.
 
-    They are stopped first, and *when* must still be true then: on a busy machine what was seen may
-    be over before the signal comes. *python* is the interpreter of Spark's processes.
+    *python* is the interpreter of Spark's processes.
     """
     environment = {**os.environ, "PYSPARK_PYTHON": str(python or sys.executable)}
-    until = time.monotonic() + WAIT_SECONDS_MAX
     with log.open("w") as told_here:
         child = subprocess.Popen(  # noqa: S603 (our own interpreter)
             headrace(command),
@@ -164,15 +186,29 @@ def killed(
             start_new_session=True,
         )
         try:
-            while True:
-                assert child.poll() is None, log.read_text()
-                assert time.monotonic() < until
-                if when():
-                    os.killpg(child.pid, signal.SIGSTOP)
-                    if when():
-                        break
-                    os.killpg(child.pid, signal.SIGCONT)
-                time.sleep(0.02)
+            yield child
         finally:
-            os.killpg(child.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
             child.wait()
+
+
+def killed(
+    command: list[str], log: Path, when: Callable[[], bool], python: Path | None = None
+) -> None:
+    """Run a command until *when* is true; then kill it, and its Java and all tasks too.
+
+    They are stopped first, and *when* must still be true then: on a busy machine what was seen may
+    be over before the signal comes. *python* is the interpreter of Spark's processes.
+    """
+    until = time.monotonic() + WAIT_SECONDS_MAX
+    with spark_process(command, log, python) as child:
+        while True:
+            assert child.poll() is None, log.read_text()
+            assert time.monotonic() < until
+            if when():
+                os.killpg(child.pid, signal.SIGSTOP)
+                if when():
+                    return
+                os.killpg(child.pid, signal.SIGCONT)
+            time.sleep(0.02)

@@ -1,12 +1,8 @@
-"""Spark itself: what it reads of recorded rings, and what runs on it, on a cluster too."""
+"""Spark itself: what it reads of recorded rings, and what runs on it."""
 
 import json
-import os
-import re
 import shutil
-import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,11 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow.parquet as pq
-import pyspark
 import pytest
 import structlog
 from confluent_kafka import Producer
 from deltalake import DeltaTable
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -34,7 +30,6 @@ from headrace.connector.replay.shards import SourceSpec
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from helpers.jobs.deliveries import consume
 from helpers.recordings.corpora import recording
-from helpers.servers.ports import free_ports
 from real.spark.spark_jobs import (
     NAMES,
     NODES,
@@ -42,7 +37,6 @@ from real.spark.spark_jobs import (
     WAIT_SECONDS_MAX,
     Names,
     by_worker,
-    headrace,
     in_parquet,
     ring_job,
 )
@@ -131,10 +125,31 @@ def test_mutations_whole(spark: SparkSession) -> None:
     )
 
 
-def test_a_mistake_is_named(spark: SparkSession) -> None:
-    """What headrace says of a wrong option reaches the user of Spark."""
-    with pytest.raises(Exception, match=r"is not an option of headrace\.segments"):
-        spark.read.format("headrace.segments").option("pth", "x").load("/").count()
+def test_a_mistake_is_named(spark: SparkSession, job: Path) -> None:
+    """What is wrong with an option reaches the user when the frame is loaded, without a trace."""
+    wrong = [
+        ("headrace.segments", {"path": "/", "formt": "json"}, "did you mean format?"),
+        ("headrace.segments", {"path": "/", "format": "jsn"}, "did you mean json?"),
+        ("headrace.table", {"job": str(job), "tabel": "k.t"}, "did you mean table?"),
+        ("headrace.topic", {"job": str(job), "tabels": "k.t"}, "did you mean tables?"),
+        ("headrace.history", {"path": "/h.db", "sinc": "2h"}, "did you mean since?"),
+    ]
+    for name, options, hint in wrong:
+        with pytest.raises(PySparkException) as caught:
+            spark.read.format(name).options(**options).load()
+        check_plain(caught.value, hint)
+    frame = spark.createDataFrame([("t", b"k", b"v")], "table string, key binary, value binary")
+    writer = frame.write.format("headrace.sink").option("job", str(job)).option("sufix", ".copy")
+    with pytest.raises(PySparkException) as caught:
+        writer.mode("append").save()
+    check_plain(caught.value, "did you mean suffix?")
+
+
+def check_plain(error: PySparkException, hint: str) -> None:
+    """Check that an error has ours, the hint and Spark's number, each in a line, and no trace."""
+    ours, *rest = map(str.strip, str(error).strip().splitlines())
+    assert "ConfigError: " in ours
+    assert [f"hint: {hint}", "SQLSTATE: 38000"] == rest, str(error)
 
 
 def test_sink_from_spark(spark: SparkSession, tmp_path: Path) -> None:
@@ -273,68 +288,3 @@ def reconciled(job: Path, master: str | None) -> dict[str, Any]:
     told: dict[str, Any] = json.loads((folder / "report.json").read_text())
     rows = pq.read_table(folder / "differences.parquet").to_pylist()
     return told | {"rows": sorted(map(str, rows))}
-
-
-def test_cluster_of_two_workers(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A run on a standalone cluster with two workers delivers the same."""
-    assert 0 == main(["replay", "plan", str(job), "--to-folder", "out", "--json"])
-    run = json.loads(capsys.readouterr().out)["run"]
-    with ExitStack() as stack:
-        master = cluster(stack, job.parent)
-        command = ["replay", "run", str(job), run, "--master", master]
-        child = subprocess.run(  # noqa: S603 (our own interpreter)
-            headrace(command),
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=WAIT_SECONDS_MAX,
-        )
-
-    assert 0 == child.returncode, child.stderr
-    assert by_worker() == in_parquet(job.parent / "out")
-
-
-def cluster(stack: ExitStack, folder: Path) -> str:
-    """Start a master and two workers of one core each; return the master's address."""
-    home = Path(pyspark.__file__).parent
-    master = f"spark://127.0.0.1:{free_ports(1)[0]}"
-    port = master.rpartition(":")[2]
-    start(stack, folder, home, "Master", "--host", "127.0.0.1", "--port", port)
-    wait_for(folder / "Master.log", r"New state: ALIVE")
-    for number in range(2):
-        work = str(folder / f"work{number}")
-        start(
-            stack,
-            folder,
-            home,
-            "Worker",
-            *("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--work-dir", work, master),
-            name=f"Worker{number}",
-        )
-    for number in range(2):
-        wait_for(folder / f"Worker{number}.log", r"Successfully registered")
-    return master
-
-
-def start(
-    stack: ExitStack, folder: Path, home: Path, kind: str, *arguments: str, name: str = ""
-) -> None:
-    """Start one of Spark's own servers; it ends with *stack*."""
-    log = stack.enter_context((folder / f"{name or kind}.log").open("w"))
-    program = f"org.apache.spark.deploy.{kind.lower()}.{kind}"
-    child = subprocess.Popen(  # noqa: S603 (Spark's own program)
-        [str(home / "bin" / "spark-class"), program, "--webui-port", "0", *arguments],
-        stdout=log,
-        stderr=log,
-        env=os.environ | {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable},
-    )
-    stack.callback(child.wait)
-    stack.callback(child.terminate)
-
-
-def wait_for(log: Path, pattern: str) -> None:
-    """Wait until *log* says *pattern*."""
-    until = time.monotonic() + WAIT_SECONDS_MAX
-    while not re.search(pattern, log.read_text()):
-        assert time.monotonic() < until, log.read_text()
-        time.sleep(0.2)

@@ -26,7 +26,6 @@ from headrace.connector.replay.stream.checkpoint import checkpoint_of
 from headrace.connector.replay.stream.streaming import SegmentStream
 from headrace.connector.stores import StoreUnavailableError
 from headrace.connector.stores.open_control_store import open_notes
-from helpers.jobs.deliveries import consume
 from helpers.logs.forged import TABLE, insert
 from helpers.logs.gap_jobs import GapJob
 from helpers.servers.ports import free_ports
@@ -36,10 +35,12 @@ from real.spark.spark_jobs import (
     by_worker,
     delivered,
     in_parquet,
+    kafka_sink,
     killed,
     late_python,
     lines_of,
     living,
+    messages,
     ring_job,
     stream_job,
     without_origin,
@@ -341,25 +342,3 @@ def test_typed_topic(spark: SparkSession, tmp_path: Path, bootstrap_servers: str
     found = [Counter(map(repr, frame.drop("value").collect())) for frame in (of_logs, of_topic)]
     assert found[0] == found[1]
     assert count == found[0].total()
-
-
-def kafka_sink(bootstrap_servers: str, topic: str) -> dict[str, object]:
-    """Return a sink into a topic, in JSON."""
-    return {
-        "plugin": "kafka",
-        "bootstrap.servers": bootstrap_servers,
-        "topic": topic,
-        "format": "json",
-    }
-
-
-def messages(bootstrap_servers: str, topic: str) -> Counter[tuple[object, ...]]:
-    """Return the messages of a topic: key, what the value says, and the id of the schema."""
-    return Counter(
-        (
-            message.key(),
-            without_origin(message.value() or b""),
-            dict(message.headers() or ())["schemaId"],
-        )
-        for message in consume(bootstrap_servers, topic)
-    )

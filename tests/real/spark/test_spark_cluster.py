@@ -1,0 +1,132 @@
+"""A cluster whose executors are processes: what is killed there with signal 9 loses nothing."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+import pytest
+
+from headrace.connector.commands.cli import main
+from headrace.connector.replay.runs import RunTable, ShardState
+from helpers.settings.native_modules import ROOT
+from real.spark.spark_cluster import EXECUTOR, HOME, TASK, Moment, cluster, killing_python, past
+from real.spark.spark_jobs import (
+    WAIT_SECONDS_MAX,
+    by_worker,
+    kafka_sink,
+    killed,
+    messages,
+    ring_job,
+)
+
+pytestmark = pytest.mark.real
+
+PAGE: Final = ROOT / "docs" / "spark.md"
+SHARDS: Final = 8  # From that many on, logs are read once for all, and go through a shuffle.
+# A task has delivered all of its shard, and has not said so: it removes its temporary folder.
+DELIVERED: Final = ("shutil.rmtree", "headrace-replay-")
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run a cluster of two workers, and return the address of its master."""
+    with ExitStack() as stack:
+        yield cluster(stack, tmp_path_factory.mktemp("cluster"))
+
+
+def submitted(master: str, command: str) -> list[str]:
+    """Return the line of the page that submits a command, for the cluster *master*."""
+    (line,) = re.findall(r"^    (spark-submit --master spark.*)$", PAGE.read_text(), re.MULTILINE)
+    given = "run orders.yaml RUN"
+    assert line.endswith(given)
+    line = line.removesuffix(given).replace("spark://master1:7077", master) + command
+    return ["sh", "-c", line]
+
+
+def test_a_replay_through_kills(
+    master: str, tmp_path: Path, bootstrap_servers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A killed task, a killed executor and a killed driver lose nothing of a replay.
+
+    What comes twice is of the shards that were not complete: two that had delivered all when their
+    task and their executor were killed, and those that ran when the driver was. The run continues
+    with the line of the page for `spark-submit`, whose jobs are named by what they do.
+    """
+    topic = f"replay-{uuid4().hex}"
+    job = ring_job(tmp_path, "replay", kafka_sink(bootstrap_servers, topic))
+    rate = str(by_worker().total() / 3)
+    plan = ["replay", "plan", str(job), "--shards", str(SHARDS), "--rate", rate, "--json"]
+    assert 0 == main(plan)
+    run = str(json.loads(capsys.readouterr().out)["run"])
+    python = killing_python(
+        tmp_path / "kills", [Moment(TASK, *DELIVERED), Moment(EXECUTOR, *DELIVERED)]
+    )
+
+    def in_the_middle() -> bool:
+        seen = {state for state, _ in shards(job, run)} if past(python) > 1 else set()
+        return {ShardState.PASS, ShardState.STARTED} <= seen
+
+    command = ["replay", "run", str(job), run, "--master", master]
+    killed(command, tmp_path / "killed.log", in_the_middle, python)
+    cut = [n for n, (state, _) in enumerate(shards(job, run)) if state is not ShardState.PASS]
+    done = subprocess.run(  # noqa: S603 (the page's own line)
+        submitted(master, f"run {job} {run}"),
+        env=os.environ | path_of_spark() | noting_events(tmp_path / "events"),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS_MAX,
+    )
+
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert f"run {run}: {SHARDS} PASS" in done.stdout
+    ended = shards(job, run)
+    assert [ShardState.PASS] * SHARDS == [state for state, _ in ended]
+    counts = [count for _, count in ended]
+    found = messages(bootstrap_servers, f"{topic}.replay")
+    assert by_worker().total() == sum(counts) == len(found)
+    repeats = found.total() - len(found)
+    into = "sink kafka, topics that end in .replay"
+    assert {f"headrace: {run}: shard {n + 1} into {into}" for n in cut} == described(tmp_path)
+    assert min(counts) * 2 <= repeats <= 2 * max(counts) + sum(counts[n] for n in cut)
+
+
+def shards(job: Path, run: str) -> list[tuple[ShardState, int]]:
+    """Return the state of each shard of a run, and how many changes it delivered."""
+    with closing(RunTable(job.with_name("state.db"))) as table:
+        return [(row.state, int(row.report.get("delivered", 0))) for row in table.shards(run)]
+
+
+def noting_events(folder: Path) -> dict[str, str]:
+    """Return the variable of a configuration with which Spark writes its events into *folder*."""
+    folder.mkdir()
+    settings = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": folder.as_uri(),
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.compress": "false",
+    }
+    lines = [f"{name} {value}\n" for name, value in settings.items()]
+    (folder.parent / "spark-defaults.conf").write_text("".join(lines))
+    return {"SPARK_CONF_DIR": str(folder.parent)}
+
+
+def described(folder: Path) -> set[str]:
+    """Return the descriptions of the jobs in the only log of events."""
+    (log,) = (folder / "events").iterdir()
+    events = map(json.loads, log.read_text().splitlines())
+    jobs = [event for event in events if event["Event"] == "SparkListenerJobStart"]
+    return {job["Properties"]["spark.job.description"] for job in jobs}
+
+
+def path_of_spark() -> dict[str, str]:
+    """Return the variables of a shell that finds Spark's programs and our Python."""
+    folders = [str(HOME / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
+    return {"PATH": os.pathsep.join(folders), "PYSPARK_PYTHON": sys.executable}
