@@ -23,7 +23,7 @@ from headrace.sinks.kafka.embedded import EmbeddedBroker
 from helpers.recordings.corpora import recording
 from helpers.settings.native_modules import ROOT
 from real.servers.cassandra import Cassandra
-from real.spark.spark_jobs import RING, ring_job
+from real.spark.spark_jobs import RING, by_worker, ring_job
 
 pytestmark = pytest.mark.real
 
@@ -41,6 +41,10 @@ TABLE_STATEMENTS: Final = (
         "PRIMARY KEY (k, c)) WITH cdc = true"
     ),
 )
+
+# What names a change, besides its table.
+NAMED: Final = ("operation", "hex(mutation)", "`index`")
+Query = tuple[str, dict[str, str], list[str]]
 
 
 @pytest.fixture(params=["true", "false"])
@@ -230,3 +234,34 @@ def test_options_narrow(spark: SparkSession) -> None:
 
     assert wanted("UPDATE") == segments(spark, operations="UPDATE").count()
     assert wanted(table=table) == segments(spark, tables=table).count()
+
+
+@pytest.fixture
+def frames(topic_job: Path) -> list[Query]:
+    """Return the sources that can be read here, each with the columns that name a change."""
+    path, names = str(recording(RING) / "segments"), ["`table`", *NAMED]
+    table = largest_table()
+    return [
+        ("headrace.segments", {"path": path}, names),
+        ("headrace.segments", {"path": path, "table": table, "format": "none"}, names),
+        ("headrace.topic", {"job": str(topic_job)}, names),
+        ("headrace.topic", {"job": str(topic_job), "table": table}, names),
+    ]
+
+
+def named_by_worker(options: dict[str, str]) -> list[list[object]]:
+    """Return the rows of `frames` that a worker delivers."""
+    wanted = by_worker()
+    return sorted(
+        [table, operation, mutation.hex().upper(), index]
+        for table, operation, _, mutation, index in wanted.elements()
+        if isinstance(mutation, bytes) and options.get("table") in (None, table)
+    )
+
+
+def test_pruned_columns(filtering: SparkSession, frames: list[Query]) -> None:
+    """A query of some columns has the rows of all, in whatever order the columns are."""
+    for name, options, columns in frames:
+        frame = filtering.read.format(name).options(**options).load()
+        found = frame.selectExpr(*reversed(columns)).collect()
+        assert named_by_worker(options) == sorted(list(row)[::-1] for row in found)
