@@ -18,9 +18,8 @@ import fastavro
 import msgspec
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from headrace.connector.serde.schemas.lookup import JobSchemas, SchemaUnknownError
+from headrace.connector.serde.schemas.lookup import JobSchemas, MessageSchemas, Named
 from headrace.plugins import FatalError, HeadraceError
-from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
 
 CONNECT_SECONDS: Final = 60
 WAIT_SECONDS: Final = 0.02
@@ -99,24 +98,37 @@ class Topic:
         self._consumer.close()
 
 
-def decode(message: Message, schemas: JobSchemas, monotonic_s: float) -> Received:
-    """Decode *message* with the schema that its header names."""
-    schema_id = dict(message.headers() or ()).get(SCHEMA_ID_HEADER)
-    if not isinstance(schema_id, bytes):
-        raise SchemaUnknownError(f"a message has no header {SCHEMA_ID_HEADER}")
-    schema = schemas.get(schema_id)
+def decode(
+    message: Message, schemas: MessageSchemas, monotonic_s: float, *, prefix_bytes: int = 0
+) -> Received:
+    """Decode *message* with the schemas that it names; key and value begin with a prefix.
+
+    Raises as `MessageSchemas.find`.
+    """
+    schema = schemas.find(_named(message))
     return Received(
         partition=message.partition(),
         offset=message.offset(),
         monotonic_s=monotonic_s,
         table=schema.table,
-        key=_datum(message.key(), schema.key),
-        value=_datum(message.value(), schema.value),
+        key=_datum(message.key(), prefix_bytes, schema.key),
+        value=_datum(message.value(), prefix_bytes, schema.value),
     )
 
 
-def _datum(content: bytes | None, schema: Any) -> Any:  # noqa: ANN401 (schema and datum of Avro)
-    return fastavro.schemaless_reader(io.BytesIO(content or b""), schema, None)
+def _named(message: Message) -> Named:
+    headers = dict(message.headers() or ())
+    return Named(
+        topic=message.topic() or "",
+        partition=message.partition() or 0,
+        key=message.key(),
+        value=message.value() or b"",
+        headers={name: value for name, value in headers.items() if isinstance(value, bytes)},
+    )
+
+
+def _datum(content: bytes | None, begin: int, schema: Any) -> Any:  # noqa: ANN401 (of Avro)
+    return fastavro.schemaless_reader(io.BytesIO((content or b"")[begin:]), schema, None)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -14,7 +14,6 @@ from headrace.connector.demo.quickstart.check import check, received_of, written
 from headrace.connector.demo.quickstart.processes import (
     JOB_FILE,
     RING_FOLDER,
-    STATE_FILE,
     TOPIC,
     WRITES_FILE,
     Processes,
@@ -22,12 +21,16 @@ from headrace.connector.demo.quickstart.processes import (
 from headrace.connector.demo.quickstart.said import Said
 from headrace.connector.demo.quickstart.screen import Screen, one_line
 from headrace.connector.runtime.books.figures import Figures, figures_text, headline
-from headrace.connector.serde.schemas.lookup import JobSchemas
+from headrace.connector.runtime.making import read_only_context
+from headrace.connector.serde.schemas.lookup import StoreSchemas
+from headrace.connector.serde.schemas.registry_client import RegistryConfig, RegistrySchemaStore
+from headrace.plugins import parse_config
 
 START_SECONDS_MAX: Final = 60
 REST_SECONDS_MAX: Final = 60
 HEADLINE_SECONDS: Final = 1.0
 BREAK_SECONDS, MEND_SECONDS = 4.0, 10.0
+_PREFIX_BYTES: Final = 5  # A zero byte and the number of the schema, as Confluent frames messages.
 BREAK_SHARE, MEND_SHARE = 0.25, 0.6  # Of --seconds, if that is sooner.
 NEXT: Final = """
 Next:
@@ -59,7 +62,7 @@ class Live:
         self._started_s = started_s
         self._screen = Screen()
         self._topic = Topic(processes.begin(), TOPIC)
-        self._schemas: JobSchemas | None = None
+        self._schemas = _schemas_at(processes.registry.url)
         self._received: Counter[bytes] = Counter()
         self._count, self._withhold = 0, -1
         self._first_s = 0.0
@@ -114,9 +117,7 @@ class Live:
     def _look(self) -> None:
         """Show what has come since the last look, which takes up to some milliseconds."""
         for message in self._topic.messages():
-            if self._schemas is None:
-                self._schemas = JobSchemas(self._folder / STATE_FILE)
-            record = decode(message, self._schemas, time.monotonic())
+            record = decode(message, self._schemas, time.monotonic(), prefix_bytes=_PREFIX_BYTES)
             if self._count != self._withhold:
                 self._show(record)
             self._count += 1
@@ -126,6 +127,8 @@ class Live:
             self._said = msgspec.json.decode(line, type=Said)
             if self._said.console:
                 self._screen.notice(f"In a browser: {self._said.console}")
+                subjects = f"{self._processes.registry.url}/subjects"
+                self._screen.notice(f"Schemas are in a registry: {subjects}")
         if self._first_s and time.monotonic() >= self._next_headline_s:
             self._next_headline_s = time.monotonic() + HEADLINE_SECONDS
             self._screen.stay(_headline(self._said.figures))
@@ -155,8 +158,7 @@ class Live:
             self._look()
         self._look()
         self._topic.close()
-        if self._schemas is not None:
-            self._schemas.close()
+        self._schemas.close()
         self._screen.stay("")
         figures = self._said.figures
         checked = check(written, self._received, figures, self._said.failures)
@@ -164,6 +166,13 @@ class Live:
         self._screen.line(figures_text(figures, str(self._job_file)).rstrip("\n"))
         self._screen.line(checked.text(figures))
         return checked.problems
+
+
+def _schemas_at(url: str) -> StoreSchemas:
+    """Return the schemas of a registry: what any consumer of the topic could use."""
+    config = parse_config(RegistryConfig, {"url": url})
+    store = RegistrySchemaStore(config, read_only_context("quickstart", bytes(16)))
+    return StoreSchemas(store, framing="confluent", place=url)
 
 
 def _headline(figures: Figures) -> str:

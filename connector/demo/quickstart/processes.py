@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Final, Self
 
 from headrace.connector.demo.child import COMMAND, Child
+from headrace.connector.demo.quickstart.registry import Registry
 
 JOB: Final = "quickstart"
 JOB_FILE: Final = "job.yaml"
 STATE_FILE: Final = "state.db"
+REGISTRY_FILE: Final = "registry.db"
 RING_FOLDER: Final = "ring"
 WRITES_FILE: Final = "writes.jsonl"
 TOPIC: Final = "changes"
@@ -21,11 +23,12 @@ _RETRY_SECONDS_MAX: Final = 60
 
 
 class Processes(contextlib.ExitStack):
-    """Ring, broker and worker in a folder; leaving the context ends them."""
+    """Ring, broker, registry and worker in a folder; leaving the context ends them."""
 
     def __init__(self, folder: Path) -> None:
-        """Start all three: the worker imports what it needs, and waits for `begin`."""
+        """Start them: the worker imports what it needs, and waits for `begin`."""
         super().__init__()
+        self.registry = self.enter_context(Registry(folder / REGISTRY_FILE))
         self._folder, self._servers = folder, ""
         (folder / RING_FOLDER).mkdir()
         self.worker = self._worker()
@@ -34,18 +37,19 @@ class Processes(contextlib.ExitStack):
 
     def begin(self) -> str:
         """Let the worker begin once broker and ring are there; return the broker's address."""
+        self.registry.serve()
         servers = self.broker.line()
         self._servers = servers
         job = json.dumps(_job(self._folder), indent=1)
         (self._folder / JOB_FILE).write_text(job, encoding="utf-8")
         self.ring.line()
-        self.worker.say(servers)
+        self.worker.say(f"{servers} {self.registry.url}")
         return servers
 
     def start_worker(self) -> None:
         """Start another worker, which begins at once."""
         self.worker = self._worker()
-        self.worker.say(self._servers)
+        self.worker.say(f"{self._servers} {self.registry.url}")
 
     def __enter__(self) -> Self:
         """Return the processes."""

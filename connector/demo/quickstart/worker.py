@@ -1,8 +1,8 @@
 """The worker of the quickstart: the product's host of a job, which says its figures as it goes.
 
 Each line of its output is a JSON object: the figures as committed, and in the end failures too.
-It begins when the address of the broker comes on standard input, and ends when that input does:
-then it takes what is still unread.
+It begins when the addresses of broker and registry come on standard input, and ends when that input
+does: then it takes what is still unread.
 """
 
 import contextlib
@@ -36,7 +36,10 @@ from headrace.plugins.errors import error_text
 TOLD_EVERY_SECONDS: Final = 0.5
 SOURCE: Final = "cassandra"
 SINK: Final = "kafka"
-CREATE_SINK: Final = "CREATE DATA_SINK IF NOT EXISTS changes WITH 'kafka://{}?topic=changes'"
+CREATE_SINK: Final = (
+    "CREATE DATA_SINK IF NOT EXISTS changes WITH 'kafka://{}?topic=changes' "
+    "AND schema.store = 'registry' AND schema.store.url = '{}' AND schema.framing = 'confluent'"
+)
 _SOURCE: Final = "cdc ON TABLE shop.orders"
 CREATE_SOURCE: Final = (
     f"CREATE DATA_SOURCE IF NOT EXISTS {_SOURCE} WITH changes AND job = 'quickstart'"
@@ -48,23 +51,24 @@ _ADDRESS_BYTES_MAX: Final = 256
 def main(arguments: Sequence[str]) -> int:
     """Run the job of the file that is the only argument; return the exit status."""
     path = Path(arguments[0])
-    # Imported while the broker starts, whose address the job file needs.
+    # Imported while the broker starts, whose address the sink needs.
     load("sources", SOURCE)
     load("sinks", SINK)
-    servers = os.read(0, _ADDRESS_BYTES_MAX).decode().strip()
-    if not servers:
+    addresses = os.read(0, _ADDRESS_BYTES_MAX).decode().split()
+    if not addresses:
         return 0
     configure("warning")
     try:
-        _run(path, servers)
+        _run(path, *addresses)
     except HeadraceError as error:
         sys.stderr.write(f"\n{error_text(error)}")
         return error.exit_status
     return 0
 
 
-def _run(path: Path, servers: str) -> None:
-    log, state = structlog.get_logger(), _define(path, CREATE_SINK.format(servers), CREATE_SOURCE)
+def _run(path: Path, servers: str, registry: str) -> None:
+    log, sink = structlog.get_logger(), CREATE_SINK.format(servers, registry)
+    state = _define(path, sink, CREATE_SOURCE)
     host = Host(path, log=log)
     parent_gone(host.stop)
     ended = threading.Event()

@@ -84,15 +84,18 @@ def test_a_write_that_is_not_received_fails(environment: dict[str, str]) -> None
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[dict[str, Any]]]:
-    """Run in this process; return what the console had when the screen said where it is."""
+def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Any]]:
+    """Run in this process; return what console and registry had when the screen named them."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    pages: list[dict[str, Any]] = []
+    pages: list[Any] = []  # Any: JSON.
     notice = Screen.notice
 
     def look(screen: Screen, text: str) -> None:
         notice(screen, text)
-        if (found := re.search(r"http://\S+/", text)) is not None:
+        if (found := re.search(r"registry: (http://\S+)/subjects", text)) is not None:
+            with urllib.request.urlopen(f"{found[1]}/subjects") as answer:  # noqa: S310
+                pages.append(json.load(answer))
+        elif (found := re.search(r"http://\S+/", text)) is not None:
             with urllib.request.urlopen(f"{found[0]}console/overview.json") as answer:  # noqa: S310
                 pages.append(json.load(answer))
 
@@ -113,7 +116,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[dict[
     ],
 )
 def test_what_breaks_is_mended_and_nothing_is_lost(
-    seen: list[dict[str, Any]], capsys: pytest.CaptureFixture[str], broken: str, said: list[str]
+    seen: list[Any], capsys: pytest.CaptureFixture[str], broken: str, said: list[str]
 ) -> None:
     """Each write is received once; the console shows the source while it runs."""
     status = main(["quickstart", "--seconds", "2.5", "--break", broken])
@@ -124,9 +127,12 @@ def test_what_breaks_is_mended_and_nothing_is_lost(
     (found,) = CHECK.findall(printed)
     assert "each once" == found[2]
     assert 0 < int(found[0]) == int(found[1])
-    (page,) = seen
+    page, subjects = seen
     (source,) = page["sources"]["rows"]
     assert ("cdc.shop.orders", "changes", "quickstart") == (
         *(source[key] for key in ("name", "sink", "job")),
     )
     assert 8 == page["ring"]["splits"]
+    assert {"changes-headrace.shop.orders.Change", "changes-headrace.shop.orders.Key"} == {
+        *subjects
+    }

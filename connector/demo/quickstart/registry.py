@@ -1,0 +1,62 @@
+"""The schema registry of the quickstart: the embedded one, on a thread of the command itself."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+HOST: Final = "127.0.0.1"
+
+
+class Registry:
+    """Listens from the start on, so that its address is known; `serve` begins to answer.
+
+    Its imports take a quarter of a second: they come while the processes start.
+    """
+
+    def __init__(self, state: Path) -> None:
+        """Take a free port; schemas will be in the file *state*."""
+        self._state = state
+        self._socket = socket.create_server((HOST, 0))
+        self.url = f"http://{HOST}:{self._socket.getsockname()[1]}"
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._answer()), name="registry")
+
+    def serve(self) -> None:
+        """Answer, on a thread, until the context is left."""
+        self._thread.start()
+
+    async def _answer(self) -> None:
+        from aiohttp import web  # noqa: PLC0415 (see the class)
+
+        from headrace.connector.registry.server import application  # noqa: PLC0415
+        from headrace.connector.registry.store import RegistryStore  # noqa: PLC0415
+        from headrace.plugins.serving import runner_of  # noqa: PLC0415
+
+        with contextlib.closing(RegistryStore(self._state)) as store:
+            runner = runner_of(application(store), stop_seconds=0, decompress=True)
+            await runner.setup()
+            try:
+                await web.SockSite(runner, self._socket).start()
+                await asyncio.get_running_loop().run_in_executor(None, self._over.wait)
+            finally:
+                await runner.cleanup()
+
+    def __enter__(self) -> Self:
+        """Return the registry."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Answer no more."""
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._socket.close()
