@@ -24,7 +24,8 @@ class RouteOptions:
     """Options of CREATE DATA_SOURCE."""
 
     job: str | None = option(
-        "The job that runs this source; by default that of the other sources of its sink.",
+        "The job that runs this source; by default that of the other sources of its sink, or, "
+        "without a table, one of its own name.",
         default=None,
     )
     cluster: str | None = option(
