@@ -21,9 +21,13 @@ PAGES: Final = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 FLAG: Final = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]")
 QUOTED: Final = re.compile(r"`headrace ([a-z][^`]*)`")
 LINE: Final = re.compile(r"^(?: {4}|\$ )headrace ([a-z].*(?:\\\n.*)*)", re.MULTILINE)
-FOREIGN: Final = {  # Of other programs: `kafka-configs`, `kafka-topics`, the demo's own consumer.
+FOREIGN: Final = {  # Of other programs: `kafka-acls`, `kafka-topics`, the demo's own consumer.
     "offsets_topic.py": {"--add-config", "--alter", "--bootstrap-server", "--topic"},
     "play.py": {"--bootstrap-servers", "--topic"},
+    "rights.py": {
+        *("--add", "--allow-principal", "--group", "--operation"),
+        *("--resource-pattern-type", "--transactional-id"),
+    },
     "topics.py": {"--create", "--describe", "--topic"},
     "watch.py": {"--bootstrap-server", "--create", "--topic"},
 }

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import signal
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -372,6 +373,21 @@ def _references(found: Registered) -> dict[str, Json]:
             {"name": r.name, "subject": r.subject, "version": r.version} for r in found.references
         ]
     }
+
+
+async def serve_on(listening: socket.socket, state: Path, wait: Callable[[], object]) -> None:
+    """Serve the registry in the file *state* on a socket, until *wait* returns.
+
+    *wait* may block: it is called on another thread.
+    """
+    with contextlib.closing(RegistryStore(state)) as store:
+        runner = runner_of(application(store), stop_seconds=0, decompress=True)
+        await runner.setup()
+        try:
+            await web.SockSite(runner, listening).start()
+            await asyncio.get_running_loop().run_in_executor(None, wait)
+        finally:
+            await runner.cleanup()
 
 
 # The command.

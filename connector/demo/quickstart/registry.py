@@ -1,7 +1,6 @@
 """The schema registry of the quickstart: the embedded one, on a thread of the command itself."""
 
 import asyncio
-import contextlib
 import socket
 import threading
 from pathlib import Path
@@ -23,27 +22,16 @@ class Registry:
         self._socket = socket.create_server((HOST, 0))
         self.url = f"http://{HOST}:{self._socket.getsockname()[1]}"
         self._over = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._answer()), name="registry")
+        self._thread = threading.Thread(target=self._answer, name="registry")
 
     def serve(self) -> None:
         """Answer, on a thread, until the context is left."""
         self._thread.start()
 
-    async def _answer(self) -> None:
-        from aiohttp import web  # noqa: PLC0415 (see the class)
+    def _answer(self) -> None:
+        from headrace.connector.registry.server import serve_on  # noqa: PLC0415 (see the class)
 
-        from headrace.connector.registry.server import application  # noqa: PLC0415
-        from headrace.connector.registry.store import RegistryStore  # noqa: PLC0415
-        from headrace.plugins.serving import runner_of  # noqa: PLC0415
-
-        with contextlib.closing(RegistryStore(self._state)) as store:
-            runner = runner_of(application(store), stop_seconds=0, decompress=True)
-            await runner.setup()
-            try:
-                await web.SockSite(runner, self._socket).start()
-                await asyncio.get_running_loop().run_in_executor(None, self._over.wait)
-            finally:
-                await runner.cleanup()
+        asyncio.run(serve_on(self._socket, self._state, self._over.wait))
 
     def __enter__(self) -> Self:
         """Return the registry."""
