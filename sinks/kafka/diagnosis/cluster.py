@@ -168,6 +168,6 @@ def partition_findings(topic: str, found: TopicMetadata) -> Iterator[Finding]:
 
 def library_findings() -> Iterator[Finding]:
     """Yield the versions of the client's libraries."""
-    client, library = confluent_kafka.version()[0], confluent_kafka.libversion()[0]
+    client, library = confluent_kafka.__version__, confluent_kafka.libversion()[0]
     said = f"confluent-kafka {client}, librdkafka {library}"
     yield Finding("client", _PASSED, said)
