@@ -19,7 +19,7 @@ CORES := $(shell nproc 2>/dev/null || echo 1)
 SHARED_OUT := -n $(shell expr $(CORES) + 1) --dist worksteal
 HOT := $(wildcard $(foreach room,connector/rows connector/serde/transcode sources/cassandra/*,$(room)/*.py $(room)/*.pxd) sources/cassandra/native/c/*.h sinks/kafka/clients/*.pyx)
 
-.PHONY: help demo test test-real real-node real-ring ring fuzz fuzz-compiled fuzz-interpreted soak effects check constraints docs bench bench-debezium bench-history bench-kafka bench-live bench-once bench-verify simulate coverage wheel newcomer clean
+.PHONY: help demo test test-real real-node real-ring ring fuzz fuzz-compiled fuzz-interpreted soak effects check alerts constraints docs bench bench-debezium bench-history bench-kafka bench-live bench-once bench-verify simulate coverage wheel newcomer clean
 .DELETE_ON_ERROR:
 
 help:  ## Show this list.
@@ -78,6 +78,9 @@ check: .venv/ready  ## Lint, format, words, types, imports, known vulnerabilitie
 	$(BIN)/lint-imports
 	$(BIN)/python .ci/words
 	$(BIN)/python .ci/audit
+
+alerts:  ## Check the alert rules and run their tests with promtool, which Go builds once; skipped without both.
+	@.ci/alerts
 
 # With UPGRADE=--upgrade the newest versions that fit, otherwise those that are there.
 constraints: .venv/core  ## Renew constraints.txt, the versions and hashes of all that is installed.
