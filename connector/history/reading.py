@@ -198,8 +198,8 @@ class History:
     def _check_kept(self, begin: int, end: int, scopes: frozenset[str]) -> None:
         """Refuse a range in which images were not kept."""
         epochs = [epoch for epoch, _ in self._seeds]
-        ends = [epoch.since for epoch in epochs[1:]] + [_LATER]
-        for epoch, until in zip(epochs, ends, strict=True):
+        ends = (*(epoch.since for epoch in epochs[1:]), _LATER)
+        for epoch, until in zip(epochs, ends, strict=False):  # None, if it was made just now.
             missing = scopes - epoch.scopes
             if missing and max(begin, epoch.since) < min(end, until):
                 raise ImageNotKeptError([_not_kept(min(missing), epoch.since, until)])

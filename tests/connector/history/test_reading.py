@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from headrace.connector.history.arrival import ms_of, time_text
+from headrace.connector.history.config import SCOPES
 from headrace.connector.history.errors import HistoryTruncatedError, ImageNotKeptError, QueryError
 from headrace.connector.history.query import Event, Query, operations_of
 from headrace.connector.history.reading import History
 from headrace.connector.history.sink import HistorySink
-from headrace.plugins import Operation
+from headrace.connector.history.store.places import made as make
+from headrace.plugins import Operation, parse_config
 from headrace.plugins.testing.doubles import DrivenClock
 from helpers.histories.kept import Kept, beside, fill, of_table
 from helpers.histories.oracle import Oracle, changes
@@ -106,6 +108,19 @@ def spread(folder: Path, **options: str) -> Kept:
 
 
 @pytest.mark.usefixtures("each_store")
+@pytest.mark.usefixtures("each_store")
+def test_a_history_that_was_made_just_now_is_empty(tmp_path: Path) -> None:
+    """A reader may come between the store and what its worker first notes in it."""
+    clock, given = DrivenClock(), beside(tmp_path, table="shop.orders")
+    config = parse_config(HistorySink.config_class, given)
+    store = make(config.place, clock, table="shop.orders", buckets=8, retention_ms=3_600_000)
+    for scopes in (frozenset({"change"}), frozenset(SCOPES)):
+        history = History(store, scopes, clock)
+        assert [] == history.select(Query(from_ms=0)).events
+        assert [] == history.select(Query(from_ms=0), settles=False).events
+    store.close()
+
+
 def test_adjacent_ranges_have_each_change_once(tmp_path: Path) -> None:
     """However the time is cut, the ranges together are the whole (HQ-1)."""
     made = spread(tmp_path)
