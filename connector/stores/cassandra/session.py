@@ -9,7 +9,7 @@ import contextlib
 import ssl
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -49,8 +49,8 @@ SERVICE: Final = "headrace.store"  # Under which `configs` has the version of th
 CONNECT_SECONDS_MAX: Final = 10
 SCHEMA_SECONDS_MAX: Final = 60
 CONCURRENT_MAX: Final = 32
-VERSION_TRIES: Final = 10
-VERSION_SECONDS: Final = 0.5  # Between two of them.
+SCHEMA_TRIES: Final = 10
+SCHEMA_PAUSE_SECONDS: Final = 0.5  # Between two of them.
 RECONNECT_SECONDS: Final = (0.5, 10.0)  # The first pause and the longest one.
 _PORT: Final = 9042
 _PROTOCOL_VERSION: Final = 4  # Of every version from 4.0 on.
@@ -149,7 +149,7 @@ class CassandraSession:
         try:
             self._session: Session = self._cluster.connect()
             _prepare(self._session, config, create=create)
-            self._session.set_keyspace(config.keyspace)
+            _agreed(lambda: self._session.set_keyspace(config.keyspace))
             self._check_version(create=create)
         except (*_ERRORS, StoreUnavailableError) as error:
             self._cluster.shutdown()
@@ -327,7 +327,7 @@ class CassandraSession:
         the tables yet: so some are not answered, and look again.
         """
         pause = threading.Event()
-        for left in reversed(range(VERSION_TRIES if create else 1)):
+        for left in reversed(range(SCHEMA_TRIES if create else 1)):
             try:
                 rows = self.rows(_READ_VERSION, SERVICE, serial=True)
                 if rows:
@@ -337,7 +337,7 @@ class CassandraSession:
             except StoreUnavailableError:
                 if not left:
                     raise
-                pause.wait(VERSION_SECONDS)
+                pause.wait(SCHEMA_PAUSE_SECONDS)
         return 0
 
 
@@ -431,7 +431,21 @@ def _make_table(session: Session, keyspace: str, table: str, content: str) -> No
 
 def _change(session: Session, statement: str) -> None:
     """Change the schema, which all nodes have to agree on: longer than another statement takes."""
-    session.execute(statement, timeout=SCHEMA_SECONDS_MAX)
+    _agreed(lambda: session.execute(statement, timeout=SCHEMA_SECONDS_MAX))
+
+
+def _agreed(call: Callable[[], object]) -> None:
+    """Call it; again while a node does not have yet what another process made through another."""
+    pause = threading.Event()
+    for left in reversed(range(SCHEMA_TRIES)):
+        try:
+            call()
+        except InvalidRequest as error:
+            if not left or "exist" not in str(error):
+                raise
+            pause.wait(SCHEMA_PAUSE_SECONDS)
+        else:
+            return
 
 
 def _reason(error: Exception) -> str:
