@@ -189,13 +189,10 @@ class HistoryRows:
         self._session.write_batches(batches)
 
     def states(self, of: str, names: Sequence[Name]) -> Iterator[tuple[Name, State]]:
-        """Yield the states of those rows that have one, in no order."""
-        wanted = frozenset(names)
+        """Yield the states of those rows that have one, and perhaps of others, in no order."""
         asked = [(of, keys, rows) for keys, rows in _products(names)]
         for found in self._session.rows_of(_STATE, asked):
-            name = found["key"], found["row"]
-            if name in wanted:
-                yield name, State(found["state"], found["expires"])
+            yield (found["key"], found["row"]), State(found["state"], found["expires"])
 
     def states_of(self, of: str, key: bytes) -> Iterator[tuple[bytes, State]]:
         """Yield the names and the states of all rows of a partition."""
