@@ -14,7 +14,7 @@ from headrace.connector.history.store.contract import GONE, LESS, Change, Column
 BUCKETS = 8
 FIRST = 1_700_000_000_000 << 20
 COUNT = blocks.COUNT_MAX * 3 + 5
-KEYS = [b"", b"a", b"key of a partition"]
+KEYS = [b"", b"a", b"plumless", b"buckeroo"]  # The last two have one CRC-32.
 
 
 def columns(seed: int, *, images: bool) -> Columns:

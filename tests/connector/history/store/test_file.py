@@ -70,6 +70,24 @@ def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
         kept.history()
 
 
+def test_states_of_one_hash_are_apart(tmp_path: Path) -> None:
+    """Keys, and names of rows, that have the same CRC-32."""
+    writer = made(tmp_path).writer()
+    file = file_of(writer)
+    words = b"plumless", b"buckeroo"
+    names = [(key, row) for key in words for row in words]
+    states = {name: b"state of %s %s" % name for name in names[:-1]}
+    for _ in range(2):  # New ones, and those that are replaced.
+        with file.writing():
+            list(file.states(names))
+            file.keep_states(states, {})
+        assert {(*name, state) for name, state in states.items()} == {*file.states(names)}
+        assert [(*names[0], states[names[0]])] == list(file.states([names[0], names[-1]]))
+        assert [states[names[2]]] == [state for _, state in file.states_of(words[1])]
+        states = {name: state[::-1] for name, state in states.items()}
+    writer.close()
+
+
 def test_retention_removes_in_parts(tmp_path: Path) -> None:
     """A commit removes a bounded number, in whole blocks, and later ones the rest."""
     kept = made(tmp_path, retention="1h")
