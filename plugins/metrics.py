@@ -12,6 +12,8 @@ from enum import StrEnum
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
@@ -53,8 +55,7 @@ class Timing:
         self.sum += times * seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Passed:
+class Passed(msgspec.Struct, frozen=True):
     """When so many *changes* came to each of the stages but the last; None: that is not known."""
 
     changes: int
@@ -71,18 +72,20 @@ class Stages:
         """Nothing was observed yet."""
         steps = [f"{before}_to_{after}" for before, after in pairwise(names)]
         self.timings: Mapping[str, Timing] = {step: Timing(STAGE_SECONDS) for step in steps}
+        self._steps = tuple(self.timings.items())
         self.negative: Counter[str] = Counter()
 
     def ended(self, passed: Iterable[Passed], now_ms: int) -> None:
         """Note that *passed* have come to the last stage."""
         for each in passed:
-            spans = pairwise((*each.times_ms, now_ms))
-            for (step, timing), (before, after) in zip(self.timings.items(), spans, strict=True):
-                if before is None or after is None:
-                    continue
-                if after < before:
-                    self.negative[step] += each.changes
-                timing.observe(max(0, after - before), each.changes)
+            times_ms = (*each.times_ms, now_ms)
+            before = times_ms[0]
+            for (step, timing), after in zip(self._steps, times_ms[1:], strict=True):
+                if before is not None and after is not None:
+                    if after < before:
+                        self.negative[step] += each.changes
+                    timing.observe(max(0, after - before), each.changes)
+                before = after
 
 
 Sample = tuple[Mapping[str, str], float | Timing]

@@ -3,9 +3,11 @@
 import datetime as dt
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import compress
 from typing import Final
+
+import msgspec
 
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.serde.change_names import name_of
@@ -54,7 +56,7 @@ class Selection:
             return encoded
         numbers = list(compress(range(len(mask)), mask))
         facts = encoded.facts and _chosen(encoded.facts, numbers)
-        return replace(encoded.chosen(numbers), facts=facts)
+        return msgspec.structs.replace(encoded.chosen(numbers), facts=facts)
 
     def _mask(self, encoded: EncodedRecords) -> list[bool]:
         mask = [True] * len(encoded)
@@ -99,7 +101,7 @@ def _chosen(facts: Facts, numbers: Sequence[int]) -> Facts:
     def chosen(column: memoryview) -> memoryview:
         return memoryview(array("q", [column[i] for i in numbers]))
 
-    return replace(
+    return msgspec.structs.replace(
         facts,
         timestamps_us=chosen(facts.timestamps_us),
         operations=chosen(facts.operations),

@@ -6,9 +6,11 @@ is repeated sends its records again, with the same keys and the headers of its a
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Final
+
+import msgspec
 
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.replay.errors import DeliveryRefusedError
@@ -96,7 +98,9 @@ class Sending:
         """Submit the records; wait while too many are outstanding."""
         if not len(encoded):
             return
-        marked = replace(encoded, headers=self._headers(encoded), topics=self._topics(encoded))
+        marked = msgspec.structs.replace(
+            encoded, headers=self._headers(encoded), topics=self._topics(encoded)
+        )
         self._submit(_Sent(Delivery(batch, marked, self._schemas)))
         if self._records > OUTSTANDING_RECORDS_MAX:
             self.finish()

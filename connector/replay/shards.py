@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, Self, TypeVar
 
+import msgspec
 import structlog
 
 from headrace.connector.control.jobs import JobText
@@ -279,7 +280,7 @@ def encoded_changes(encoder: Encoder, batch: Batch) -> EncodedRecords:
     if not notices:
         return made
     count = len(made) - notices  # They are last.
-    return replace(
+    return msgspec.structs.replace(
         made,
         keys=made.keys[:count],
         values=made.values[:count],
@@ -313,7 +314,9 @@ def changes_with_facts(encoder: Encoder, batch: Batch) -> EncodedRecords:
                 mutation=record.value.get("mutation", b""),
                 origin=record.origin,
             )
-    return replace(joined(parts, made.quarantined, made.omitted), facts=facts.facts())
+    return msgspec.structs.replace(
+        joined(parts, made.quarantined, made.omitted), facts=facts.facts()
+    )
 
 
 def _read(source: Source, split: Split, shard: Shard, demand: Demand) -> Iterator[Batch]:

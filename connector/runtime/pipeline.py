@@ -98,8 +98,7 @@ class Pipeline:
         self._runs: dict[str, SplitRun] = {}
         self._stopping = False
         self._paused = False
-        self._pulse = pulse
-        self._pulse_ms = 0
+        self._pulse, self._pulse_ms = pulse, 0
         self._quiet_passes = 0
         self._awake: dict[str, SplitRun] = {}
         """The splits that have something to do, whatever the source has."""
@@ -108,6 +107,7 @@ class Pipeline:
         self._turn = 0  # Which of the others are asked for a position next.
         self._modes: Modes | None = None
         self._kept_modes: KeptModes | None = None  # Those that all splits have.
+        self._demanded: tuple[tuple[int, int, int, bool], Demand] | None = None
         self._pace = limits  # The bounds of this pass, and which logs it reads: None is all.
         self._logs: Collection[str] | None = None
         self._followed: Collection[str] = frozenset()  # The logs that the source follows.
@@ -387,21 +387,27 @@ class Pipeline:
 
     def _demand(self, uncommitted_bytes: int, *, due: bool) -> Demand:
         limits = self._pace
-        return Demand(
-            records_max=min(
-                0 if self._paused else limits.batch_records_max,
-                limits.outstanding_records_max - self._held_records,
-            ),
-            bytes_max=min(
-                limits.batch_bytes_max,
-                limits.commit_bytes_max - uncommitted_bytes,  # I7: one window.
-                limits.outstanding_bytes_max - self._held_bytes,
-            ),
-            linger_ms=limits.tick_ms,
-            commit_due=due or self._until_idle,
-            position_due=due,
-            end_may_wait=not (due or self._until_idle),
+        records_max = min(
+            0 if self._paused else limits.batch_records_max,
+            limits.outstanding_records_max - self._held_records,
         )
+        bytes_max = min(
+            limits.batch_bytes_max,
+            limits.commit_bytes_max - uncommitted_bytes,  # I7: one window.
+            limits.outstanding_bytes_max - self._held_bytes,
+        )
+        wanted = records_max, bytes_max, limits.tick_ms, due
+        if self._demanded is None or self._demanded[0] != wanted:  # Made seldom: it costs most.
+            demand = Demand(
+                records_max=records_max,
+                bytes_max=bytes_max,
+                linger_ms=limits.tick_ms,
+                commit_due=due or self._until_idle,
+                position_due=due,
+                end_may_wait=not (due or self._until_idle),
+            )
+            self._demanded = wanted, demand
+        return self._demanded[1]
 
     def _hold(self, run: SplitRun, times: int = 1) -> None:
         """Add what *run* has that is not settled to that of all, or take it away."""

@@ -3,7 +3,6 @@
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import compress, groupby
 from typing import Final
 
@@ -131,7 +130,7 @@ class Encoder:
             encoded = self._large.apply(encoded, batch)
         headers = self._constant.give(encoded.headers, encoded.tables, token)
         if headers is not encoded.headers:
-            encoded = replace(encoded, headers=headers)
+            encoded = msgspec.structs.replace(encoded, headers=headers)
         notices = batch.notices()
         return self._with(notices, encoded) if notices else encoded
 
@@ -140,7 +139,7 @@ class Encoder:
         topics = encoded.topics
         if topics is not None:
             topics = [*topics, *[self._topic_of(CONTROL_TABLE)] * len(notices)]
-        return replace(
+        return msgspec.structs.replace(
             encoded,
             keys=[*encoded.keys, *(_JSON.encode(notice.key) for notice in notices)],
             values=[*encoded.values, *(_JSON.encode(notice.document) for notice in notices)],
@@ -190,7 +189,7 @@ class Encoder:
         values = list(given.values)
         for index, record in given.left.items():
             values[index] = self._avro.value(record)
-        return replace(given, values=values, left={})
+        return msgspec.structs.replace(given, values=values, left={})
 
     def _accepted(self, encoded: EncodedRecords) -> EncodedRecords:
         """Return *encoded* without records whose schema the schema store refused."""
@@ -209,10 +208,12 @@ class Encoder:
                 schemas = {**self._shaper.schemas, **edited}
                 made = self._json.written(made, schemas, keys=self._json_keys)
             facts = given.facts if len(made) == len(given) else None
-            return replace(made, quarantined=[*given.quarantined, *made.quarantined], facts=facts)
+            return msgspec.structs.replace(
+                made, quarantined=[*given.quarantined, *made.quarantined], facts=facts
+            )
         records, lost = self._shaper.records(given)
         made = self._finished(records, [*given.quarantined, *lost])
-        return replace(made, omitted=made.omitted + given.omitted)
+        return msgspec.structs.replace(made, omitted=made.omitted + given.omitted)
 
     def _edits(self, given: EncodedRecords) -> Mapping[bytes, SchemaEdits] | None:
         """Return what the transforms do to all records of each schema; None: it depends on them."""
@@ -247,7 +248,7 @@ class Encoder:
             timestamps,
         )
         topics = [edits[headers[0][1]].topic for headers in given.headers]
-        return replace(
+        return msgspec.structs.replace(
             given,
             keys=keys,
             values=values,
@@ -278,7 +279,7 @@ class Encoder:
             omitted -= sum(record.checksum for record in made)
             omitted -= sum(each.checksum for each in done.quarantined)
         encoded = self._codec.encode(RecordBatch("", NumberPosition(0), 0, made))
-        return replace(
+        return msgspec.structs.replace(
             encoded,
             quarantined=[*lost, *encoded.quarantined],
             filtered=filtered,
@@ -293,7 +294,7 @@ def joined(
     omitted += sum(part.omitted for part in parts)
     if len(parts) == 1:
         quarantined = [*lost, *parts[0].quarantined]
-        return replace(parts[0], quarantined=quarantined, omitted=omitted)
+        return msgspec.structs.replace(parts[0], quarantined=quarantined, omitted=omitted)
     tombstones: list[int] = []
     filtered: Counter[str] = Counter()
     before = 0

@@ -9,10 +9,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from headrace.connector.foundation.files import write_durably
 from headrace.connector.serde.avro_types import field_of
@@ -180,7 +182,7 @@ class LargeValues:
             shorter = self._truncated(sought, {encoded.tables[index] for index in cut}, batch)
             for index in cut:
                 made[index] = shorter.get((encoded.keys[index], values[index]), values[index])
-        return replace(encoded, values=made, headers=headers)
+        return msgspec.structs.replace(encoded, values=made, headers=headers)
 
     def _claimed(self, store: ClaimStore, value: bytes, headers: Headers) -> tuple[bytes, Headers]:
         digest = hashlib.sha256(value).hexdigest()

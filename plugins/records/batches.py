@@ -2,8 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
 
 from headrace.plugins.positions import Position
 from headrace.plugins.records.encoded import EncodedRecords
@@ -13,8 +15,7 @@ if TYPE_CHECKING:
     from headrace.plugins.records.columns import TableType, TypedChanges
 
 
-@dataclass(frozen=True, slots=True)
-class StageTimes:
+class StageTimes(msgspec.Struct, frozen=True):
     """When a record of a batch came to each of its source's `stages`, in ms since 1970.
 
     *record* is its index in the batch; -1 is the last one.
@@ -126,8 +127,7 @@ class RecordBatch(Batch):
         return self.announced
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(msgspec.Struct, frozen=True):
     """What a writer gets: a batch, and its records as bytes in the encoding of the sink.
 
     *schemas* has the schemas of its records, and of others that were read, by their ids.
@@ -135,4 +135,4 @@ class Delivery:
 
     batch: Batch
     encoded: EncodedRecords
-    schemas: Mapping[bytes, RecordSchema] = field(default_factory=dict)
+    schemas: Mapping[bytes, RecordSchema] = msgspec.field(default_factory=dict)

@@ -5,15 +5,15 @@ elsewhere than from the changes themselves. Sums are modulo `MODULUS`, and do no
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 MODULUS: Final = 1 << 128
 _HALF: Final = 1 << 64
 
 
-@dataclass(frozen=True, slots=True)
-class Checksums:
+class Checksums(msgspec.Struct, frozen=True):
     """The checksums of records: signed words, the lower 64 bits of each and the upper."""
 
     low: memoryview

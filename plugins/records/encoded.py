@@ -2,7 +2,9 @@
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from typing import Final
+
+import msgspec
 
 from headrace.plugins.records.checksums import Checksums
 from headrace.plugins.records.record import (
@@ -16,8 +18,7 @@ from headrace.plugins.records.record import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of encoded records besides their bytes: columns of 64-bit numbers.
 
     Each record has its write time in µs, its operation (a number in the order of `Operation`), its
@@ -32,8 +33,8 @@ class Facts:
     indexes: memoryview
     mutations: memoryview
     ids: bytes = b""
-    places: Mapping[str, memoryview] = field(default_factory=dict)
-    strings: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    places: Mapping[str, memoryview] = msgspec.field(default_factory=dict)
+    strings: Mapping[str, Sequence[str]] = msgspec.field(default_factory=dict)
 
 
 class FactColumns:
@@ -87,8 +88,13 @@ class FactColumns:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedRecords:
+_COMPARED: Final = (
+    *("keys", "values", "headers", "tables", "quarantined", "tombstones", "topics"),
+    *("filtered", "left"),
+)
+
+
+class EncodedRecords(msgspec.Struct, frozen=True, eq=False):
     """A batch's records as bytes, column by column; the sequences have equal length.
 
     `tables[i]` and `headers[i]` are shared objects, one per schema, never copied per record.
@@ -107,15 +113,23 @@ class EncodedRecords:
     quarantined: Sequence[Quarantined] = ()
     tombstones: Sequence[int] = ()
     topics: Sequence[str] | None = None
-    filtered: Mapping[str, int] = field(default_factory=dict)
-    left: Mapping[int, Record] = field(default_factory=dict)
-    facts: Facts | None = field(default=None, compare=False, repr=False)
-    checksums: Checksums | None = field(default=None, compare=False, repr=False)
-    omitted: int = field(default=0, compare=False)
+    filtered: Mapping[str, int] = msgspec.field(default_factory=dict)
+    left: Mapping[int, Record] = msgspec.field(default_factory=dict)
+    facts: Facts | None = None
+    checksums: Checksums | None = None
+    omitted: int = 0
+
+    __hash__ = None  # type: ignore[assignment]  # As of what compares its lists.
 
     def __len__(self) -> int:
         """Return the number of records."""
         return len(self.values)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare what becomes messages, what was left out and what is left to be encoded."""
+        return isinstance(other, EncodedRecords) and all(
+            getattr(self, name) == getattr(other, name) for name in _COMPARED
+        )
 
     def sums(self) -> Sequence[int]:
         """Return the checksum of each record; 0 where there are none."""
@@ -124,7 +138,7 @@ class EncodedRecords:
     def chosen(self, indexes: Sequence[int]) -> "EncodedRecords":
         """Return the records at *indexes*, which ascend, without their facts."""
         places = {index: place for place, index in enumerate(indexes)}
-        return replace(
+        return msgspec.structs.replace(
             self,
             keys=[self.keys[i] for i in indexes],
             values=[self.values[i] for i in indexes],

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import add
 from typing import Final, Self
+
+import msgspec
 
 from headrace.plugins.errors import FatalError, RetriableError
 from headrace.plugins.positions import EncodedPosition, TokenRange
@@ -38,8 +39,7 @@ class QuarantineFullError(FatalError):
     code = "quarantine_full"
 
 
-@dataclass(frozen=True, slots=True)
-class TableCounts:
+class TableCounts(msgspec.Struct, frozen=True):
     """What became of one table's changes (I3): cut is the sum of the other four fates.
 
     Of those delivered some may have come twice: in the window that a former owner had not
@@ -57,7 +57,16 @@ class TableCounts:
 
     def __add__(self, other: "TableCounts") -> "TableCounts":
         """Add field by field."""
-        return TableCounts(*map(add, self.numbers, other.numbers))
+        return TableCounts(
+            self.cut + other.cut,
+            self.delivered + other.delivered,
+            self.filtered + other.filtered,
+            self.dead_lettered + other.dead_lettered,
+            self.quarantined + other.quarantined,
+            self.window + other.window,
+            self.zombie + other.zombie,
+            self.resend + other.resend,
+        )
 
     @property
     def numbers(self) -> tuple[int, int, int, int, int, int, int, int]:
@@ -87,8 +96,11 @@ Counters = Mapping[str, TableCounts]
 
 def add_counters(first: Counters, second: Counters) -> dict[str, TableCounts]:
     """Add table by table."""
-    none = TableCounts()
-    return {t: first.get(t, none) + second.get(t, none) for t in {**first, **second}}
+    found = dict(first)
+    for table, counts in second.items():
+        known = found.get(table)
+        found[table] = counts if known is None else known + counts
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

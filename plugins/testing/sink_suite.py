@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Final
 
+import msgspec
 import pytest
 
 from headrace.plugins.check_results import CheckResult, Failure
@@ -108,7 +109,9 @@ class SinkSuite:
         if large is not None:
             encoded = deliveries[1].encoded
             values = [*encoded.values[:4], large, *encoded.values[5:]]
-            deliveries[1] = Delivery(deliveries[1].batch, replace(encoded, values=values))
+            deliveries[1] = Delivery(
+                deliveries[1].batch, msgspec.structs.replace(encoded, values=values)
+            )
         results = [Results() for _ in deliveries]
         for delivery, result in zip(deliveries, results, strict=True):
             writer.submit(delivery, result)

@@ -44,6 +44,7 @@ MUTATIONS: Final = "mutations"  # A form: see `MutationBatch.encode`.
 _FATES: Final = {constants.LATE: "late", constants.ASSUMED: "assumed", constants.EXPIRED: "expired"}
 _WITH_LISTS: Final = frozenset({"avro", "json"})  # Encodings whose lists may be read.
 _JSON: Final = msgspec.json.Encoder()
+_NOTHING: Final = EncodedRecords((), (), (), ())
 
 
 class MutationBatch(Batch):
@@ -185,6 +186,8 @@ class MutationBatch(Batch):
         A mutation has the table and the operation of its first delivered change, the partition key
         as it is logged, and the form of `mutation_json`.
         """
+        if not self._agreed.count:  # Only its end is new, as before each commit.
+            return self._with_lost(_NOTHING)
         if encoding.startswith("avro"):
             encoded = self._encoded(encoding)
             self._fetch()
@@ -265,12 +268,12 @@ class MutationBatch(Batch):
         for number, change, provenance in self._written:
             record = left[number] = self._record(change, provenance)
             headers[number] += record.headers
-        return replace(encoded, headers=headers, left=left)
+        return msgspec.structs.replace(encoded, headers=headers, left=left)
 
     def _with_lost(self, encoded: EncodedRecords) -> EncodedRecords:
         if not self._lost:
             return encoded
-        return replace(encoded, quarantined=(*self._lost, *encoded.quarantined))
+        return msgspec.structs.replace(encoded, quarantined=(*self._lost, *encoded.quarantined))
 
     def _record(self, change: Change, provenance: Provenance) -> Record:
         change, provenance = self._read(change, provenance)

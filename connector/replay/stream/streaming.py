@@ -7,10 +7,11 @@ records go to the sink without a shuffle: each key keeps its order.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
@@ -121,7 +122,9 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 counters, losses = tally(encoded, place)
                 for loss in losses:
                     aside.take(loss)
-                reading.count({t: replace(c, delivered=0) for t, c in counters.items()})
+                reading.count(
+                    {t: msgspec.structs.replace(c, delivered=0) for t, c in counters.items()}
+                )
                 if len(encoded):
                     yield sink_batch(encoded, origin)
             aside.keep()

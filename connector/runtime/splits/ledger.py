@@ -7,10 +7,12 @@ records or position (R4).
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import compress
 from typing import Final
+
+import msgspec
 
 from headrace.connector.serde.content import ChecksumError
 from headrace.connector.serde.transcode.sums import sum_of
@@ -98,8 +100,7 @@ class Shipment:
         self.counters = add_counters(self.counters, again)
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """A run of settled batches: where it ends, what became of its changes, what must be kept.
 
     One without an end cannot be committed by itself.
@@ -188,7 +189,9 @@ class Ledger:
 
     def oldest_sent_ms(self) -> int | None:
         """Return when the oldest unsettled shipment was sent, or None."""
-        return min((s.sent_ms for s in self._shipments if s.state is State.SENT), default=None)
+        if not self._sent:
+            return None
+        return min(s.sent_ms for s in self._shipments if s.state is State.SENT)
 
     def awaited(self, seq: int) -> Shipment | None:
         """Return the batch with this number if the writer has it and has not settled it."""
@@ -208,7 +211,7 @@ class Ledger:
         shipment = Shipment(
             self._last_seq,
             batch,
-            replace(encoded, checksums=None),
+            msgspec.structs.replace(encoded, checksums=None),
             counters,
             losses,
             len(encoded.values),
@@ -229,10 +232,11 @@ class Ledger:
             self._fold()
         return shipment
 
-    def unsent(self) -> Iterator[Shipment]:
-        """Give what to submit now, in order: nothing while a retry waits for the rest (I4)."""
-        if not self._retrying:
-            yield from (s for s in list(self._shipments) if s.state is State.UNSENT)
+    def unsent(self) -> Sequence[Shipment]:
+        """Return what to submit now, in order: nothing while a retry waits for the rest (I4)."""
+        if self._retrying or len(self._shipments) == self._sent:
+            return ()
+        return [s for s in self._shipments if s.state is State.UNSENT]
 
     def mark_sent(self, shipment: Shipment, now_ms: int) -> None:
         """Note that the writer is about to be given *shipment*."""
@@ -301,7 +305,9 @@ class Ledger:
                 shipment.done_content += _content(shipment.encoded.chosen(done))
                 shipment.batch = Part(shipment.batch, keep)
                 rest = shipment.encoded.chosen([i for i, kept in enumerate(keep) if kept])
-                shipment.encoded = replace(rest, quarantined=(), filtered={}, omitted=0)
+                shipment.encoded = msgspec.structs.replace(
+                    rest, quarantined=(), filtered={}, omitted=0
+                )
             shipment.rejected.clear()
             shipment.retry_from = None
             shipment.may_repeat(RESEND)
@@ -430,10 +436,12 @@ def tally(encoded: EncodedRecords, place: str) -> tuple[Counters, list[Loss]]:
         counts = {tables[0]: len(tables)}
     elif tables:
         counts = Counter(tables)
-    counters: Counters = {t: TableCounts(cut=n, delivered=n) for t, n in counts.items()}
+    counters: Counters = {t: TableCounts(n, n) for t, n in counts.items()}
     if encoded.filtered:
         left_out = {t: TableCounts(cut=n, filtered=n) for t, n in encoded.filtered.items()}
         counters = add_counters(counters, left_out)
+    if not encoded.quarantined:
+        return counters, []
     losses = quarantined(encoded, place)
     for table, n in Counter(loss.table for loss in losses).items():
         counters = add_counters(counters, {table: TableCounts(cut=n, quarantined=n)})

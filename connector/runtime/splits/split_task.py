@@ -191,7 +191,7 @@ class SplitRun:
 
     def is_refused(self, now_ms: int) -> bool:
         """Say whether the sink took nothing of what is to be sent, and is not asked again yet."""
-        return now_ms < self.not_before_ms and any(True for _ in self.ledger.unsent())
+        return now_ms < self.not_before_ms and bool(self.ledger.unsent())
 
     @property
     def is_open(self) -> bool:
@@ -314,7 +314,7 @@ class SplitRun:
             if self._trail is not None:
                 self._trail.settled(seq, attempt, shipment.sent_ms, now_ms)
         before = self.ledger.retrying
-        rejected = [f for f in failures if f.disposition is Disposition.REJECT]
+        rejected = [f for f in failures if f.disposition is Disposition.REJECT] if failures else ()
         if rejected and not self._around.errors.tolerant:
             failures = [replace(f, disposition=Disposition.FATAL) for f in failures]
         error = self.ledger.settle(seq, attempt, delivered, failures)
@@ -488,11 +488,7 @@ class SplitRun:
         batch = self.read_last
         if not batch.ready():
             return Progress.FETCHING
-        schemas = batch.schemas()
-        self._around.schemas.update((schema.schema_id, schema) for schema in schemas)
-        self._around.store.put_schemas(schemas)
-        crash.reached("schemas_stored")
-        self._around.encoder.announce(schemas)
+        self._keep(batch.schemas())
         encoded = self._around.encoder.encode(batch, token=self.lease.token)
         crash.reached("encoded")
         quarantined = encoded.quarantined
@@ -514,6 +510,15 @@ class SplitRun:
         if batch.more:
             return Progress.MORE
         return Progress.MOVED if len(encoded) or encoded.quarantined else Progress.QUIET
+
+    def _keep(self, schemas: Sequence[RecordSchema]) -> None:
+        """Store schemas, before a record of them is sent, and have them published."""
+        if schemas:  # Few batches have any.
+            self._around.schemas.update((schema.schema_id, schema) for schema in schemas)
+            self._around.store.put_schemas(schemas)
+        crash.reached("schemas_stored")
+        if schemas:
+            self._around.encoder.announce(schemas)
 
     def _note_repeats(self, shipment: Shipment, *, more: bool) -> None:
         """Count what may have been sent before and not been committed: no more than a window.

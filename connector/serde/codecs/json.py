@@ -5,7 +5,6 @@ Bytes are base64. A number that JSON cannot express is the string `NaN`, `Infini
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final
 
@@ -66,7 +65,7 @@ class JsonCodec(Codec):
             if keys:
                 piece = self._piece(schema.key)
                 made += [k if k is None else text(piece, k) for k in given.keys[begin:end]]
-        return replace(given, keys=made if keys else given.keys, values=values)
+        return msgspec.structs.replace(given, keys=made if keys else given.keys, values=values)
 
     def _piece(self, schema: Document) -> Piece:
         known = self._pieces.get(id(schema))

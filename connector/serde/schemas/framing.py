@@ -5,8 +5,9 @@ Also handles records whose schema the store refused. For the data thread.
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final
+
+import msgspec
 
 from headrace.connector.serde.codecs.records import origin_of
 from headrace.connector.serde.schemas.publishing import (
@@ -106,7 +107,9 @@ class Framing:
             for index in range(len(encoded))
             if index not in kept
         ]
-        return replace(encoded.chosen(keep), quarantined=[*encoded.quarantined, *lost])
+        return msgspec.structs.replace(
+            encoded.chosen(keep), quarantined=[*encoded.quarantined, *lost]
+        )
 
     def _prefixed(self, encoded: EncodedRecords) -> EncodedRecords:
         keys: list[bytes | None] = list(encoded.keys)
@@ -123,7 +126,7 @@ class Framing:
             if key is not None:
                 keys[index] = key_prefix + key
             values[index] = value_prefix + values[index]
-        return replace(encoded, keys=keys, values=values)
+        return msgspec.structs.replace(encoded, keys=keys, values=values)
 
     def _prefix(self, schema_id: bytes, part: str) -> bytes:
         prefix = self._prefixes.get((schema_id, part))
@@ -146,7 +149,7 @@ class Framing:
                 before = headers
                 made = headers + self._guids(headers[0][1])
             given.append(made)
-        return replace(encoded, headers=given)
+        return msgspec.structs.replace(encoded, headers=given)
 
     def _guids(self, schema_id: bytes) -> Headers:
         made = self._headers.get(schema_id)

@@ -5,7 +5,8 @@ and no object is made for a message. For one thread.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+import msgspec
 
 from headrace.plugins import EncodedRecords, Facts
 from headrace.plugins.records.columns import (
@@ -119,7 +120,7 @@ class MessageColumns(MessageOutput):
         values = Pieces(self.values.buffers())
         self.keys.begin()
         self.values.begin()
-        return replace(encoded, keys=keys, values=values)
+        return msgspec.structs.replace(encoded, keys=keys, values=values)
 
     def add_key(self, key: bytes) -> int:
         """See `MessageOutput`."""

@@ -5,7 +5,6 @@ does not fit its schema is left to these objects. For one thread.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -108,7 +107,9 @@ class JsonChanges(ChangeOutput):
         if self.undone:
             return None
         keys, values, headers, tables = made
-        return replace(encoded, keys=keys, values=values, headers=headers, tables=tables)
+        return msgspec.structs.replace(
+            encoded, keys=keys, values=values, headers=headers, tables=tables
+        )
 
     # ---- what the transcoder calls ----
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headrace.connector.history.errors import HistorySeedError
@@ -55,7 +56,7 @@ class Seeded:
         self.kept = Kept(DrivenClock(), **beside(folder, table=table, seed="snapshot"))
         self.table = self.changes[0].table
         self.singles = [
-            replace(each, encoded=each.encoded.chosen([number]))
+            msgspec.structs.replace(each, encoded=each.encoded.chosen([number]))
             for batch in recorded_batches(name)
             if len((each := of_table(batch, table)).encoded)
             for number in range(len(each.encoded))

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from headrace.connector.history.errors import (
@@ -147,7 +148,9 @@ def with_facts(batch: Batch, made: Delivery, table: str) -> Delivery:
     for record in batch.records():
         if record.schema.table == table:
             facts.add(record.timestamp_us, record.operation, origin={})
-    return replace(made, encoded=replace(made.encoded, facts=facts.facts()))
+    return msgspec.structs.replace(
+        made, encoded=msgspec.structs.replace(made.encoded, facts=facts.facts())
+    )
 
 
 @pytest.mark.parametrize("name", ["4.1-ops", "4.1-schema"])

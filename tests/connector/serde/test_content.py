@@ -1,7 +1,6 @@
 """Encoded records are compared with the checksum of their batch."""
 
-from dataclasses import replace
-
+import msgspec
 import pytest
 
 from headrace.connector.serde.content import ChecksumError, check
@@ -44,7 +43,7 @@ def test_all_that_is_there_is_accepted() -> None:
     assert is_accepted(whole, encoded(*SUMS[:2], omitted=SUMS[2], quarantined=SUMS[3]))
     assert is_accepted(batch(0), EncodedRecords([], [], [], []))
     unchecked = Quarantined("", "bad_value", "", b"")  # Of no change: it has no share.
-    assert is_accepted(whole, replace(encoded(*SUMS), quarantined=[unchecked]))
+    assert is_accepted(whole, msgspec.structs.replace(encoded(*SUMS), quarantined=[unchecked]))
 
 
 @pytest.mark.parametrize(
@@ -55,9 +54,11 @@ def test_all_that_is_there_is_accepted() -> None:
         encoded(*SUMS[:3], SUMS[0]),
         encoded(*SUMS[:3], SUMS[3] + 1),
         EncodedRecords([], [], [], []),
-        replace(encoded(*SUMS), values=[b"v"] * 4, checksums=None),
-        replace(encoded(*SUMS[:3]), checksums=Checksums.of(SUMS)),
-        replace(encoded(*SUMS), quarantined=[Quarantined("", "", "", b"", checksum=1)]),
+        msgspec.structs.replace(encoded(*SUMS), values=[b"v"] * 4, checksums=None),
+        msgspec.structs.replace(encoded(*SUMS[:3]), checksums=Checksums.of(SUMS)),
+        msgspec.structs.replace(
+            encoded(*SUMS), quarantined=[Quarantined("", "", "", b"", checksum=1)]
+        ),
     ],
     ids=["missing", "doubled", "exchanged", "other", "none", "unknown", "untold", "quarantined"],
 )

@@ -5,6 +5,8 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+import msgspec
+
 from headrace.connector.history.config import SCOPES
 from headrace.connector.history.reading import History
 from headrace.connector.history.sink import HistorySink, HistoryWriter
@@ -83,7 +85,7 @@ def of_table(batch: Batch, table: str) -> Delivery:
     """Return what a sink gets of one table's changes in a recorded batch."""
     made = whole(batch)
     mine = [number for number, name in enumerate(made.encoded.tables) if name == table]
-    return replace(made, encoded=made.encoded.chosen(mine))
+    return msgspec.structs.replace(made, encoded=made.encoded.chosen(mine))
 
 
 def fill(kept: Kept, deliveries: Sequence[Delivery], *, per_commit: int, step_ms: int) -> None:

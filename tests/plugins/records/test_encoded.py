@@ -1,4 +1,7 @@
-"""Encoded records, of which some are chosen."""
+"""Encoded records: some are chosen, and two of them are compared."""
+
+import msgspec
+import pytest
 
 from headrace.plugins import EncodedRecords
 
@@ -25,3 +28,14 @@ def test_chosen_records_keep_all_that_is_theirs() -> None:
         filtered={"s": 5},
     )
     assert 0 == len(ENCODED.chosen([]))
+
+
+@pytest.mark.parametrize(
+    "other", [{"values": [b"1"] * 4}, {"topics": None}, {"filtered": {}}, {"tombstones": [0]}]
+)
+def test_what_becomes_messages_is_compared(other: dict[str, object]) -> None:
+    """How records were made, and their checksums, may differ; their bytes and places may not."""
+    assert ENCODED == msgspec.structs.replace(ENCODED, omitted=1)
+    assert ENCODED != msgspec.structs.replace(ENCODED, **other)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(ENCODED)

@@ -1,6 +1,6 @@
 """Large values in parts, and back."""
 
-from dataclasses import replace
+import msgspec
 
 from headrace.connector.serde.large import Reassembler
 from headrace.plugins import Delivery, parse_config
@@ -25,7 +25,7 @@ def test_parts_and_tombstones_belong_to_their_records() -> None:
     """A value of just the bound is whole; its tombstone follows the last part."""
     encoded = delivery_of((b"a", b"12345"), (b"b", b"123456"), (b"c", b"")).encoded
     made = messages_of(
-        replace(encoded, tombstones=[1]),
+        msgspec.structs.replace(encoded, tombstones=[1]),
         topic_of=str,
         chunk_bytes=5,
         is_chunked=lambda _: True,

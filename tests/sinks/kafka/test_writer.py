@@ -3,8 +3,8 @@
 import json
 import subprocess
 import sys
-from dataclasses import replace
 
+import msgspec
 import pytest
 from confluent_kafka import KafkaError
 
@@ -146,7 +146,7 @@ def test_a_tombstone_follows_its_record(broker: EmbeddedBroker, way: str) -> Non
     writer = KafkaSink(config_of(broker.bootstrap_servers, topic=f"buried-{way}"), context()).open()
     results = Results()
     plain = delivery_of((b"a", b"1"), (b"a", b"2"), (b"a", b"3"))
-    encoded = replace(plain.encoded, tombstones=(0, 2))
+    encoded = msgspec.structs.replace(plain.encoded, tombstones=(0, 2))
 
     writer.submit(Delivery(plain.batch, encoded), results)
 
@@ -163,7 +163,9 @@ def test_a_record_and_its_tombstone_fail_once() -> None:
     writer, results = writer_of(NO_BROKER, submit_timeout_ms=0, **options), Results()
     plain = delivery_of((b"a", b"1"), (b"b", b"2"), (b"c", b"3"))
 
-    writer.submit(Delivery(plain.batch, replace(plain.encoded, tombstones=(0, 1, 2))), results)
+    writer.submit(
+        Delivery(plain.batch, msgspec.structs.replace(plain.encoded, tombstones=(0, 1, 2))), results
+    )
 
     assert drained(writer)
     ((delivered, failures),) = results.all
@@ -194,7 +196,7 @@ def test_a_message_that_is_not_reported_once_did_not_arrive(  # noqa: PLR0913, P
     faulty(way, monkeypatch, skipped=skipped, twice=twice)
     writer, results = writer_of(broker.bootstrap_servers, topic="faulty"), Results()
     plain = delivery_of((b"a", b"1"), (b"b", b"2"), (b"c", b"3"))
-    encoded = replace(plain.encoded, tombstones=(0,) if None in skipped else ())
+    encoded = msgspec.structs.replace(plain.encoded, tombstones=(0,) if None in skipped else ())
 
     writer.submit(Delivery(plain.batch, encoded), results)
 

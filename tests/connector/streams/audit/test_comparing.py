@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from confluent_kafka import Message
 
@@ -100,7 +101,7 @@ def test_what_the_books_do_not_know(place: Place) -> None:
 
     def books(**changed: int) -> Callable[[], Mapping[str, TableCounts]]:
         read = place.books.read()
-        fewer = replace(read[table], delivered=read[table].delivered - 1, **changed)
+        fewer = msgspec.structs.replace(read[table], delivered=read[table].delivered - 1, **changed)
         return lambda: {**read, table: fewer}
 
     found = audited(place.reader("whole"), books())

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from headrace.connector.commands.cli import main
@@ -110,12 +111,16 @@ def exchanged(encoded: EncodedRecords) -> EncodedRecords:
 def filtered(encoded: EncodedRecords) -> EncodedRecords:
     """Lose the first record, and say that it was left out on purpose."""
     rest = taken_out(encoded, range(1, len(encoded)))
-    return replace(rest, filtered={encoded.tables[0]: 1}) if rest is not encoded else encoded
+    return (
+        msgspec.structs.replace(rest, filtered={encoded.tables[0]: 1})
+        if rest is not encoded
+        else encoded
+    )
 
 
 def shortened(encoded: EncodedRecords) -> EncodedRecords:
     """Lose the key and the value of the last record, and nothing else."""
-    return replace(encoded, keys=encoded.keys[:-1], values=encoded.values[:-1])
+    return msgspec.structs.replace(encoded, keys=encoded.keys[:-1], values=encoded.values[:-1])
 
 
 FAULTS = {
