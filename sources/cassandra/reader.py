@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 from headrace.plugins import (
@@ -46,6 +46,7 @@ _NEVER: Final = Absence(0, 0)
 _LEAVE_MS: Final = 60_000  # Between two checks for logs that can be left.
 _MS: Final = 1_000  # In a second.
 _ALARM_MS: Final = 60_000  # Between two warnings of one kind.
+_NODES_KNOWN: Final = 1_024  # Of so many the names of counters are kept.
 _BATCHES_EACH: Final = 32  # Batches between two checks of what pending copies need of the schema.
 
 
@@ -172,13 +173,12 @@ class CassandraReader(Reader):
         lost = [*kept, *self._damaged()]
         self._alarm()
         agreed = self._parts.part.keep(taken)
-        markers = pump.markers(self._number)
-        notices = self._notices(markers)
+        notices = self._notices()
         aged = self._has_aged(demand)
         settled = settled or self._agreement.reencoded > reencoded
-        moved = agreed.count > 0 or markers != self._markers
+        moved = agreed.count > 0 or pump.markers(self._number) != self._markers
         absences = pump.absences(self._number)
-        told = lost or notices or aged or settled or self._has_waited(absences)
+        told = lost or notices or aged or settled or (absences and self._has_waited(absences))
         self._changes, self._ring = changes, ring
         if not moved:
             self._moves = moves
@@ -186,11 +186,10 @@ class CassandraReader(Reader):
         if not (moved or told or self._owes_end) or (may_wait and not agreed.count):
             pump.intake.give_back(agreed)
             return self._idle()
-        self._markers, self._split_time_ms = markers, self._agreement.split_time_ms
-        self._absences = absences
+        self._split_time_ms, self._absences = self._agreement.split_time_ms, absences
         # Making a state costs a third of what reading costs.
         is_owed = moved and (pump.more or may_wait) and not (demand.position_due or told)
-        end = None if is_owed else self._state(markers)
+        end = None if is_owed else self._state(self._noted_markers())
         batch = self._batch(agreed, end, lost, notices, nodes)
         self._owes_end = is_owed
         if not is_owed:
@@ -327,7 +326,7 @@ class CassandraReader(Reader):
             "a larger records_max keeps more records",
         )
 
-    def _notices(self, markers: Mapping[str, Marker]) -> Sequence[Notice]:
+    def _notices(self) -> Sequence[Notice]:
         """Book the gaps that were met, by the policy, and return notices for consumers (I10)."""
         found = self._pump.take_gaps(self._number)
         if not (found or self._gaps.gaps):
@@ -335,7 +334,7 @@ class CassandraReader(Reader):
         before = self._gaps.gaps
         changed = self._gaps.meet(
             found,
-            markers,
+            self._pump.markers(self._number),
             split_time_ms=self._agreement.split_time_ms,
             wall_ms=self._parts.context.clock.wall_ms(),
         )
@@ -493,6 +492,11 @@ class CassandraReader(Reader):
         self._batches_made += 1
         return self._pump.schemas(self._number, self._oldest)
 
+    def _noted_markers(self) -> Mapping[str, Marker]:
+        """Return how far the logs are read; only what moves behind it makes another position."""
+        self._markers = self._pump.markers(self._number)
+        return self._markers
+
     def _state(self, markers: Mapping[str, Marker]) -> CdcState:
         """Return S_k: everything up to this position and nothing later (line 27)."""
         agreement = self._agreement
@@ -537,9 +541,8 @@ class CassandraReader(Reader):
         """Return what was counted of a log since it got its log slot."""
         read = self._pump.intake.read_of(self._number, self._pump.hosts[node])
         damaged = self._damage[node]
-        now = {f"entries.{node}.read": read + damaged, f"entries.{node}.damaged": damaged}
-        counted = zip(HOST_FATES, self._agreement.counted(self._log_slots.of(node)), strict=True)
-        return now | {f"entries.{node}.{fate}": count for fate, count in counted}
+        counted = self._agreement.counted(self._log_slots.of(node))
+        return dict(zip(_entries_of(node), (read + damaged, damaged, *counted), strict=True))
 
     def _counters(self) -> dict[str, int]:
         """Return the current books: what was restored, plus what was counted since (I3)."""
@@ -548,10 +551,10 @@ class CassandraReader(Reader):
         for node in self._log_slots.nodes:
             now |= self._counters_of(node)
         for node in self._pump.books_of(self._number):
-            for i, reason in enumerate(SKIP_REASONS):
-                at = self._pump.hosts[node] * len(SKIP_REASONS) + i
-                skipped = self._pump.intake.skipped[at] - self._skips_before[at]
-                now[f"skipped.{node}.{reason}"] = skipped
+            at = self._pump.hosts[node] * len(SKIP_REASONS)
+            for name in _skips_of(node):
+                now[name] = self._pump.intake.skipped[at] - self._skips_before[at]
+                at += 1
         now["mutations.first"] = agreement.first_copies()
         now["mutations.agreed"] = agreement.agreed
         now["mutations.reencoded"] = agreement.reencoded
@@ -565,8 +568,19 @@ class CassandraReader(Reader):
         now["repeats.late"] = agreement.forgotten_incomplete
         now["repeats.reencoded"] = self._memory.streamed + self._memory.comparison.unsure
         now.update(self._gaps.counted)
-        counters = dict(self._base)
-        for name, count in now.items():
-            counters[name] = counters.get(name, 0) + count
-        counters["mutations.pending"] = agreement.pending
-        return counters
+        for name, count in self._base.items():
+            now[name] = now.get(name, 0) + count
+        now["mutations.pending"] = agreement.pending
+        return now
+
+
+@lru_cache(maxsize=_NODES_KNOWN)
+def _entries_of(node: str) -> Sequence[str]:
+    """Return the names of the counters of a log's entries."""
+    return [f"entries.{node}.{fate}" for fate in ("read", "damaged", *HOST_FATES)]
+
+
+@lru_cache(maxsize=_NODES_KNOWN)
+def _skips_of(node: str) -> Sequence[str]:
+    """Return the names of the counters of what is skipped in a log."""
+    return [f"skipped.{node}.{reason}" for reason in SKIP_REASONS]

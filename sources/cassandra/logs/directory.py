@@ -473,8 +473,9 @@ class LogDirectory:
 
     def _index_content(self, name: str) -> tuple[Path, bytes, int] | None:
         """Return the index file of the segment *name*, what is in it, and since when."""
+        index = index_name(name)
         for folder in self.folders:  # Opened at once: each listing comes here for each segment.
-            path = folder / index_name(name)
+            path = folder / index
             try:
                 return path, *read_with_time(path, INDEX_BYTES_MAX)
             except (FileNotFoundError, NotAFileError):
@@ -485,6 +486,9 @@ class LogDirectory:
 
     def _end(self, number: int, name: str) -> int:
         """Return what no offset in a segment is beyond: of a plain one, its file's length."""
+        if self._is_plain.get(number):  # Asked at each sync.
+            with contextlib.suppress(OSError):
+                return os.stat(f"{self.path}/{name}", follow_symlinks=False).st_size  # noqa: PTH116
         try:
             path = self.find(name)
             if number not in self._is_plain:

@@ -72,10 +72,13 @@ class Inotify:
                 events = os.read(self._descriptor, _READ_BYTES)
             except BlockingIOError:
                 return
-            at = 0
+            at, before = 0, None
             while at < len(events):
                 known_by, mask, _, length = _HEAD.unpack_from(events, at)
                 at += _HEAD.size + length
+                if known_by == before and not mask & _ENDED:  # A sync is several of one folder.
+                    continue
+                before = known_by
                 if known_by < 0:  # So many came that some are lost.
                     told = [each for watching in self._watched.values() for each in watching]
                 else:

@@ -45,9 +45,14 @@ def read_regular(path: Path, size: int, *, follow_symlinks: bool = False) -> byt
 
 def read_with_time(path: Path, size: int, *, follow_symlinks: bool = False) -> tuple[bytes, int]:
     """Return what `read_regular` does, and when the file was written to last, in ms since 1970."""
-    with open(open_regular(path, follow_symlinks=follow_symlinks), "rb") as file:
-        content = file.read(size)
-        return content, os.fstat(file.fileno()).st_mtime_ns // 1_000_000
+    descriptor = open_regular(path, follow_symlinks=follow_symlinks)
+    try:
+        content = os.read(descriptor, size)
+        while len(content) < size and (more := os.read(descriptor, size - len(content))):
+            content += more
+        return content, os.fstat(descriptor).st_mtime_ns // 1_000_000
+    finally:
+        os.close(descriptor)
 
 
 def flaw_of(path: Path, *, follow_symlinks: bool = False) -> NotAFileError | None:

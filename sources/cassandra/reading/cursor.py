@@ -141,6 +141,8 @@ class LogCursor:
 
     def unread_after(self, marker: Marker) -> tuple[int, ...]:
         """Return the oldest of the segments after *marker* that were listed and not started."""
+        if not self._unread:
+            return ()
         behind = (n for n in self._unread if n > marker.segment_id)
         return tuple(heapq.nsmallest(UNREAD_MAX, behind))
 

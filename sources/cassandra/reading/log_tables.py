@@ -52,6 +52,8 @@ class LogTables:
         self._log = context.log
         self._schema = LogSchema(given.rows, deliveries.epochs)
         self._stored: dict[Version, StoredVersion] = {}
+        # What `versions` returned last, and of which: each position asks for it.
+        self._asked: tuple[Sequence[Version], tuple[StoredVersion, ...]] = (), ()
         self.routes = deliveries.routes_of(self.epoch)
 
     @property
@@ -136,11 +138,15 @@ class LogTables:
         place = needed.segment_id, needed.offset
         versions = self._schema.known
         first = max((i for i, v in enumerate(versions) if v.since <= place), default=0)
+        if versions[first:] == self._asked[0]:
+            return self._asked[1]
         self._stored = {v: self._stored[v] for v in versions if v in self._stored}
         for version in versions[first:]:
             if version not in self._stored:
                 self._stored[version] = _stored(version)
-        return tuple(self._stored[version] for version in versions[first:])
+        found = tuple(self._stored[version] for version in versions[first:])
+        self._asked = versions[first:], found
+        return found
 
     def restore(self, stored: Sequence[StoredVersion], marker: Marker) -> None:
         """Go back to *stored* versions, because the log is read from *marker*.

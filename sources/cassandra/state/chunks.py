@@ -111,7 +111,8 @@ class Chunk:
     @property
     def name(self) -> str:
         """Its name: equal content has the same name everywhere."""
-        self.seal()
+        if self._rows is not None:
+            self.seal()
         return self._name
 
     @property
@@ -177,8 +178,9 @@ class RecordChunks:
     def stored(self, chunks: Sequence[Chunk]) -> None:
         """Keep only the names of *chunks*, which the store has."""
         for chunk in chunks:
-            chunk.forget()
-        self.fresh_bytes = sum(chunk.size_bytes for chunk in self.chunks)
+            if not chunk.kept:
+                chunk.forget()
+        self.fresh_bytes = sum(chunk.size_bytes for chunk in self.chunks if not chunk.kept)
 
 
 def pieces_of(sealed: bytes, name: str = "") -> list[tuple[str, bytes]]:

@@ -10,7 +10,7 @@ def end_of(reader: Reader, batch: Batch) -> CdcState:
     """Return the state at the end of what *reader* has just read; make it if the reader did not."""
     if not batch.has_end:
         assert isinstance(reader, CassandraReader)
-        batch.end = reader._state(reader._markers)  # noqa: SLF001 (there is no other way to it)
+        batch.end = reader._state(reader._noted_markers())  # noqa: SLF001 (the only way to it)
     assert isinstance(batch.end, CdcState)
     return batch.end
 

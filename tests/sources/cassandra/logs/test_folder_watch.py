@@ -104,12 +104,15 @@ def test_a_change_is_seen_at_once(tmp_path: Path, change: str) -> None:
     assert {**expected, 12: 1}.keys() == limits(log).keys()
 
 
-def test_a_folder_is_replaced(tmp_path: Path) -> None:
-    """The path leads elsewhere: what counts is where it leads."""
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_folder_is_replaced(tmp_path: Path, *, is_written: bool) -> None:
+    """The path leads elsewhere: what counts is where it leads, also if it was written to before."""
     log = watched(tmp_path, DrivenClock())
     write_segment(tmp_path / "raw", b"", segment_id=5, index="512")
     assert {5: 512} == limits(log) == limits(log)
 
+    if is_written:
+        index(tmp_path / "raw", 5, "600")
     (tmp_path / "raw").rename(tmp_path / "old")
     write_segment(tmp_path / "raw", b"", segment_id=5, index="700")
     seen = [limits(log)]
