@@ -13,6 +13,8 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Final, cast
 
+import msgspec
+
 from headrace.connector.runtime.splits.assignment import Part, assigned
 from headrace.connector.runtime.splits.leases import LeaseHolder
 from headrace.connector.stores import LeaseRow, Owner, WorkerRow
@@ -80,8 +82,10 @@ class Tallied:
         self.asked["conditional writes"] += 2 * len(rows)
         taken = [row for row in rows if self.rows[row.split] == row]
         for row in taken:
-            claimed = replace(row, owner=owner, token=row.token + 1, beat=row.beat + 1)
-            self.rows[row.split] = replace(claimed, lease_ms=lease_ms)
+            claimed = msgspec.structs.replace(
+                row, owner=owner, token=row.token + 1, beat=row.beat + 1
+            )
+            self.rows[row.split] = msgspec.structs.replace(claimed, lease_ms=lease_ms)
         return {row.split: row.token + 1 for row in taken}
 
     def renew(
@@ -93,14 +97,16 @@ class Tallied:
         self.asked["conditional writes"] += len(tokens)
         mine = {split for split, token in tokens.items() if self.rows[split].token == token}
         for split in mine:
-            self.rows[split] = replace(self.rows[split], beat=self.rows[split].beat + 1)
+            self.rows[split] = msgspec.structs.replace(
+                self.rows[split], beat=self.rows[split].beat + 1
+            )
         return frozenset(tokens.keys() - mine)
 
     def release(self, owner: str, split: str, token: int) -> None:
         """See `Store.release`."""
         self.asked["conditional writes"] += 1
         if (self.rows[split].owner, self.rows[split].token) == (owner, token):
-            self.rows[split] = replace(self.rows[split], owner=None)
+            self.rows[split] = msgspec.structs.replace(self.rows[split], owner=None)
 
     def _beat(self, worker: str) -> None:
         self.asked["writes"] += 1

@@ -133,8 +133,7 @@ class WorkerRow:
     silent_ms: int = field(default=0, compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseRow:
+class LeaseRow(msgspec.Struct, frozen=True, kw_only=True):
     """A split's lease. `owner` is None when free; `beat` grows with each claim and renewal.
 
     `rate` is how many bytes a second were read of the split last; it stays when the owner goes.

@@ -489,7 +489,7 @@ class Store:
                 continue
             known = heads.get(row.split)
             tokens[row.split] = 1 + max(row.token, known.head.token if known else 0)
-            taken = replace(
+            taken = msgspec.structs.replace(
                 lease,
                 owner=owner,
                 token=tokens[row.split],
@@ -514,7 +514,8 @@ class Store:
         def renewed(lease: LeaseRow) -> LeaseRow | None:
             if (lease.owner, lease.token) != (owner, tokens[lease.split]):
                 return None
-            return replace(lease, beat=lease.beat + 1, rate=known.get(lease.split, lease.rate))
+            rate = known.get(lease.split, lease.rate)
+            return msgspec.structs.replace(lease, beat=lease.beat + 1, rate=rate)
 
         return frozenset(tokens) - self._update_leases(tokens, renewed, self._beat(owner))
 
@@ -524,7 +525,7 @@ class Store:
         def freed(lease: LeaseRow) -> LeaseRow | None:
             if (lease.owner, lease.token) != (owner, token):
                 return None
-            return replace(lease, owner=None, problem=problem)
+            return msgspec.structs.replace(lease, owner=None, problem=problem)
 
         self._update_leases([split], freed)
 
@@ -584,7 +585,8 @@ class Store:
     def _free_leases(self, splits: Sequence[str], token: int = 0) -> list[Change]:
         """Return the changes that make leases that do not exist yet."""
         free = LeaseRow(split="", owner=None, token=token, beat=0, lease_ms=0)
-        return [self._lease_change(split, None, replace(free, split=split)) for split in splits]
+        rows = [msgspec.structs.replace(free, split=split) for split in splits]
+        return [self._lease_change(row.split, None, row) for row in rows]
 
     def _lease_change(self, split: str, stamp: int | None, lease: LeaseRow | None) -> Change:
         key = self._rows.lease(split)

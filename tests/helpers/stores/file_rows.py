@@ -1,6 +1,5 @@
 """The rows of a state file, read and changed without the store."""
 
-import dataclasses
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
@@ -38,12 +37,12 @@ def leases(path: Path) -> dict[Of, LeaseRow]:
 
 def replace_heads(path: Path, fields: Callable[[Of], Mapping[str, Any]]) -> None:  # Any: of a head.
     """Replace fields of all heads."""
-    _replace(path, "head", Head, fields, msgspec.structs.replace)
+    _replace(path, "head", Head, fields)
 
 
 def replace_leases(path: Path, fields: Callable[[Of], Mapping[str, Any]]) -> None:  # Any: likewise.
     """Replace fields of all leases."""
-    _replace(path, "leases", LeaseRow, fields, dataclasses.replace)
+    _replace(path, "leases", LeaseRow, fields)
 
 
 def _replace(
@@ -51,12 +50,11 @@ def _replace(
     kind: str,
     document: type[Any],  # Any: each has its own fields.
     fields: Callable[[Of], Mapping[str, Any]],
-    replaced: Callable[..., Any],
 ) -> None:
     found = list(_documents(path, kind, document))
     with closing(sqlite3.connect(path)) as raw, raw:
         for key, each in found:
-            made = replaced(each, **fields(_of(key)))
+            made = msgspec.structs.replace(each, **fields(_of(key)))
             raw.execute(
                 "UPDATE rows SET stamp = ?, value = ? WHERE partition = ? AND name = ?",
                 (new_stamp(), pack(made), key.partition.text, key.name),

@@ -3,8 +3,8 @@
 import contextlib
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 
+import msgspec
 import pytest
 
 from headrace.connector.stores import LeaseRow
@@ -49,7 +49,7 @@ class TableCopies(Copies):
             if tokens:
                 key = rows.lease("a")
                 entry = values.read([key])[key]
-                lease = replace(rows.unpack(LeaseRow, key, entry), token=0)
+                lease = msgspec.structs.replace(rows.unpack(LeaseRow, key, entry), token=0)
                 change = Change(
                     partition=key.partition,
                     expected={key.name: entry.stamp},
