@@ -7,9 +7,10 @@ import hashlib
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from bench.recordings import each_segment, segments
 from headrace.sources.cassandra.agreement.intake import Intake, Routes

@@ -12,12 +12,12 @@ import json
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 import structlog
+from msgspec.structs import replace
 
 from bench.agreed import look_up_ns, per_entry_ns
 from bench.logs import bare, frame, identify, intake

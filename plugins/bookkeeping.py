@@ -5,12 +5,12 @@ books, `headrace verify`, metrics and summaries know its counters from there alo
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CounterGroup:
+
+class CounterGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Counters that have the first word of their names in common: `<name>.<fate>`.
 
     Where *part* is given, each part of the source (a node, a shard) is counted for itself, as
@@ -34,8 +34,7 @@ class CounterGroup:
     copies: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingCounter:
+class WaitingCounter(msgspec.Struct, frozen=True, kw_only=True):
     """The counter of what was read and is not published yet; `Position.waiting` lists it.
 
     Books that end because the splits are planned again have it as *passed_on*, and the new books
@@ -51,8 +50,7 @@ class WaitingCounter:
     doc: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepeatCause:
+class RepeatCause(msgspec.Struct, frozen=True, kw_only=True):
     """Why something may be in the sink twice: so many *unit*, because *why*.
 
     It is counted as `repeats.<cause>`; with *counter*, what that counter counts is added.
@@ -63,8 +61,7 @@ class RepeatCause:
     counter: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bookkeeping:
+class Bookkeeping(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known of a source's counters; a source that has none declares nothing.
 
     *held_back* are the counters of what was read and never became a record, or has not yet: a
@@ -74,7 +71,7 @@ class Bookkeeping:
     groups: tuple[CounterGroup, ...] = ()
     waiting: WaitingCounter | None = None
     held_back: tuple[str, ...] = ()
-    repeats: Mapping[str, RepeatCause] = field(default_factory=dict)
+    repeats: Mapping[str, RepeatCause] = msgspec.field(default_factory=dict)
 
 
 NO_COUNTERS: Final = Bookkeeping()

@@ -6,9 +6,11 @@ source is an instance of that class. `of` is for what a user asked for: it raise
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
+
+import msgspec
+from msgspec.structs import replace
 
 from headrace.plugins.check_results import Finding, LogSpace, Nearness, TableWarning
 from headrace.plugins.config.realtime_options import RealtimeOptions
@@ -133,8 +135,7 @@ class Resplitting(Capability):
         """Forget these splits of the job: others have their positions. Safe to repeat."""
 
 
-@dataclass(frozen=True, slots=True)
-class News:
+class News(msgspec.Struct, frozen=True):
     """Of which splits the readers may have something to return; `more` can be read at once.
 
     `is_still` says without much work whether another look would find nothing new; where there is
@@ -491,8 +492,7 @@ class TypedColumns(Capability):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class FolderLogs:
+class FolderLogs(msgspec.Struct, frozen=True):
     """Options of a source that reads a folder; `is_archive` if the folder has one for each log."""
 
     options: Options
@@ -602,8 +602,7 @@ class RowReading(Capability):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceSettings:
+class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a cluster is to be read, as the service `cdc` of CEP-44's Sidecar says."""
 
     watermark_seconds: int

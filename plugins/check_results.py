@@ -1,14 +1,14 @@
 """What sources and sinks report about themselves: values only."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
 
 from headrace.plugins.errors import Disposition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backlog:
+class Backlog(msgspec.Struct, frozen=True, kw_only=True):
     """What one part of a split has after a position: durable bytes, and the files they are in.
 
     `partition` is as in `Position.describe`. With a `problem` the part cannot be read now, and
@@ -21,8 +21,7 @@ class Backlog:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogSpace:
+class LogSpace(msgspec.Struct, frozen=True, kw_only=True):
     """What one log takes of its disk; None where something is not known.
 
     `partition` is as in `Position.describe`. It may grow up to `limit_bytes`, and as far as
@@ -62,8 +61,7 @@ class CheckResult(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """What one check of a source or a sink found out; a hint says what to do where it failed."""
 
     check: str
@@ -72,8 +70,7 @@ class Finding:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TableWarning:
+class TableWarning(msgspec.Struct, frozen=True):
     """What a source does not deliver of a table, though it accepts it; the hint says what to do."""
 
     code: str
@@ -81,19 +78,17 @@ class TableWarning:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Nearness:
+class Nearness(msgspec.Struct, frozen=True):
     """What a source reads without a network: `here`, of the places that `shares` are of.
 
     `shares` says, by split and place, which part of a split can be read at a place, from 0 to 1.
     """
 
     here: Sequence[str] = ()
-    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    shares: Mapping[str, Mapping[str, float]] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """Record *index* of a delivery was not delivered, and what to do about it.
 
     With *at_once* it is sent again without a wait: the writer rejects it then.

@@ -6,9 +6,10 @@ them to a writer, on one thread per source object. Every call has a deadline; no
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
+
+import msgspec
 
 from headrace.plugins.bookkeeping import NO_COUNTERS, Bookkeeping
 from headrace.plugins.check_results import Backlog, CheckResult, Failure, Finding
@@ -23,16 +24,14 @@ from headrace.plugins.records.codecs import Encoding
 from headrace.plugins.records.record import Stored
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(msgspec.Struct, frozen=True):
     """A part of a source with an order and a position of its own; *split_id* never changes."""
 
     split_id: str
     description: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class Demand(msgspec.Struct, frozen=True, kw_only=True):
     """How much a reader may return at once. It stops at the first bound it reaches.
 
     With `commit_due` the reader also returns a batch if only the time in its position changed.
@@ -52,8 +51,7 @@ class Demand:
     logs: Collection[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Idle:
+class Idle(msgspec.Struct, frozen=True):
     """Nothing to read now: everything durable was read. Ask again after the tick.
 
     With `more` something is left that cannot be read yet; a run until idle waits for it.
@@ -62,8 +60,7 @@ class Idle:
     more: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """Nothing more to read: a bounded source has ended."""
 
 
@@ -303,8 +300,7 @@ class Sink(ABC):
         raise ConfigError([Problem("uri", said, hint)])
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
+class Signal(msgspec.Struct, frozen=True):
     """A message that asks a job for something.
 
     `origin` is unique and stays the same when the message is read again.

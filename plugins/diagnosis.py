@@ -2,24 +2,23 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from headrace.plugins.check_results import Finding
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Examined:
+class Examined(msgspec.Struct, frozen=True, kw_only=True):
     """What a job is about: its tables, and for a schema store its subjects.
 
     Each subject has the tables whose schemas are published under it, as far as they are known.
     """
 
     tables: Sequence[str] = ()
-    subjects: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    subjects: Mapping[str, Sequence[str]] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """A check, shown in a *group* by its *name*.
 
     `run` is called on a thread of its own, while other checks run. It may block, for seconds, and

@@ -5,9 +5,10 @@ stable: logs, REST answers and the documentation name it. Nothing here knows a p
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
+
+import msgspec
 
 
 class Disposition(StrEnum):
@@ -107,8 +108,7 @@ class MissingRequirementError(HeadraceError):
     restartable = True
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """One mistake in a configuration; *key* is the option's name, or empty for the whole."""
 
     key: str

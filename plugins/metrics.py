@@ -7,12 +7,12 @@ the caller, so making them only reads numbers and directories.
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -92,8 +92,7 @@ Sample = tuple[Mapping[str, str], float | Timing]
 Across = Callable[[Sequence[float]], float]
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(msgspec.Struct, frozen=True):
     """One name with its samples, each by its labels; samples of a histogram are timings.
 
     Names are Prometheus's: of a counter it ends with `_total`, and the unit comes before that.

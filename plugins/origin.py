@@ -5,8 +5,9 @@ know its fields from there alone.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 # The fields of a change that do not belong to one source. The last five may be left out.
 CHANGE_FIELDS: Final = (
@@ -33,8 +34,7 @@ CHANGE_FIELDS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceField:
+class SourceField(msgspec.Struct, frozen=True, kw_only=True):
     """A field of the struct `source` in the envelope `debezium`.
 
     It has the value of the change's field *of*, which is an `int`, a `long` or a `string`. With
@@ -46,8 +46,7 @@ class SourceField:
     as_text: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DebeziumSource:
+class DebeziumSource(msgspec.Struct, frozen=True, kw_only=True):
     """What stands in the struct `source` of the envelope `debezium`, as its connector writes it.
 
     *connector* and *db* are strings. `name` is taken from the change's field *name*, as a text.
@@ -65,8 +64,7 @@ class DebeziumSource:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """The fields that the source adds to the envelope `cep44`, in the order of its schemas.
 
     *fields* gives the type of each: `int`, `long` or `string`. Each can be asked for as a header,
@@ -76,9 +74,9 @@ class Origin:
     reading of the source may find others.
     """
 
-    fields: Mapping[str, str] = field(default_factory=dict)
+    fields: Mapping[str, str] = msgspec.field(default_factory=dict)
     debezium: DebeziumSource = DebeziumSource()
-    of_table: Mapping[str, int | str] = field(default_factory=dict)
+    of_table: Mapping[str, int | str] = msgspec.field(default_factory=dict)
     of_now: str = ""
 
     def is_of_table(self, value: Mapping[str, object]) -> bool:

@@ -3,8 +3,10 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from headrace.plugins.errors import ConfigError, Problem
 
@@ -14,8 +16,7 @@ ACCEPTED: Final = "accepted"
 PASSED: Final = "passed"
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedPosition:
+class EncodedPosition(msgspec.Struct, frozen=True):
     """A position as bytes: a head, and immutable chunks that the head refers to by name.
 
     A store writes only the chunks it does not have, then replaces the head, then drops the chunks
@@ -26,7 +27,7 @@ class EncodedPosition:
     """
 
     head: bytes
-    chunks: Mapping[str, bytes] = field(default_factory=dict)
+    chunks: Mapping[str, bytes] = msgspec.field(default_factory=dict)
     kept: frozenset[str] = frozenset()
 
     @property
@@ -35,8 +36,7 @@ class EncodedPosition:
         return (*self.chunks, *self.kept.difference(self.chunks))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenRange:
+class TokenRange(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens of a split: 64-bit numbers from *first* to the one before *behind*.
 
     *number* is that of the split, from 1: CEP-44's table `cdc_state` has it.
@@ -47,8 +47,7 @@ class TokenRange:
     behind: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a source that was lost before it was read (I10).
 
     `partition`, `begin` and `end` are as `Position.describe` has them. `state` is `open` while it
@@ -79,8 +78,7 @@ class Gap:
         return self.state in (ACCEPTED, PASSED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """Something that was read, and is not published because copies of it are missing.
 
     `copies` say, by the name of a part, where those lie that were read; `missing` are the parts

@@ -1,10 +1,9 @@
 """What a job leaves beside what it reads, so that it is not disposed of."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(msgspec.Struct, frozen=True):
     """A note that a job left at *place* of what its split needs there.
 
     `state` stands for the state of the job that wrote it and is `mine` or another's; `begun` says

@@ -5,9 +5,10 @@ import os
 import secrets
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+
+import msgspec
 
 from headrace.connector.commands.job_parser import job_parser
 from headrace.connector.control.jobs import job_text, read_source
@@ -54,8 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class _InUse:
+class _InUse(msgspec.Struct, frozen=True):
     """Why the notes of the state that a job has now must stay, and the job's key in it."""
 
     key: bytes

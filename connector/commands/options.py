@@ -3,8 +3,9 @@
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from headrace.connector.control.plugins.listing import PluginInfo, find_plugins, installed
 from headrace.connector.foundation.job_file import JobFile, RuntimeConfig
@@ -26,8 +27,7 @@ _PLACES: Final[Mapping[str, str]] = {
 _STATEMENTS: Final = "CREATE DATA_SOURCE, and the config of the connector {}"
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(msgspec.Struct, frozen=True):
     """Options that are written in one place; *kind* says what has them, as `schema store`."""
 
     place: str

@@ -1,11 +1,12 @@
 """`headrace waiting`: what was read and is not published, because copies of it are missing."""
 
-import dataclasses
 import json
 import sys
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Final
+
+import msgspec
 
 from headrace.connector.commands.job_parser import job_parser
 from headrace.connector.commands.run import enter
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     if not found and not given.json:
         sys.stdout.write("nothing waits for a copy\n")
     for split, each in found[: max(0, given.limit)]:
-        line = json.dumps({"split": split, **dataclasses.asdict(each)})
+        line = json.dumps({"split": split, **msgspec.structs.asdict(each)})
         sys.stdout.write(f"{line if given.json else _text(split, each)}\n")
     if len(found) > max(0, given.limit) and not given.json:
         sys.stdout.write(f"and {len(found) - max(0, given.limit)} more\n")

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+import msgspec
+
 from headrace.connector.control.entries import (
     CLASS_KEY,
     NAME_KEY,
@@ -162,7 +164,9 @@ def _compile_own(statement: CreateSource) -> dict[str, str]:
     try:
         name, found = source_of_class(plugin)
     except UnknownPluginError as error:
-        raise ConfigError([replace(p, key=PLUGIN_KEY) for p in error.problems]) from error
+        raise ConfigError(
+            [msgspec.structs.replace(p, key=PLUGIN_KEY) for p in error.problems]
+        ) from error
     if reads_tables(found):
         hint = f"DATA_SOURCE {found.word or 'cdc'} ON TABLE keyspace.table"
         raise ConfigError([Problem(PLUGIN_KEY, f"{name} is a source of tables", hint)])
@@ -313,7 +317,9 @@ def _check_source(name: str, config: Mapping[str, str]) -> None:
         if not job_of(config[START_KEY]):
             check_place(source, config[START_KEY])
     except ConfigError as error:
-        raise ConfigError([replace(p, key=START_KEY) for p in error.problems]) from error
+        raise ConfigError(
+            [msgspec.structs.replace(p, key=START_KEY) for p in error.problems]
+        ) from error
 
 
 def _check_keyspace(keyspace: str) -> None:

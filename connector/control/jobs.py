@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from headrace.connector.foundation.configured import checked_config, plugin_part
 from headrace.connector.foundation.confinement import Bounds

@@ -5,8 +5,10 @@ under their tokens; a request has succeeded for a log when the owner of each spl
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
+
+from msgspec.structs import replace
 
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.target_state import Board

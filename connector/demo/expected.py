@@ -8,7 +8,6 @@ in the logs of two distinct nodes.
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -72,8 +71,7 @@ def _nodes_of_segments(nodes: Mapping[str, Path]) -> dict[int, str]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """A CDC table; each part of its columns maps a name to a type."""
 
     name: str

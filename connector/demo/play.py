@@ -5,7 +5,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,8 +24,7 @@ RETRY_SECONDS_MAX: Final = 5
 PROGRESS_SECONDS: Final = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What came of it; `started_s` is when the worker started, by the same clock."""
 
     received: list[Received]

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from headrace.connector.demo.expected import QUORUM, canonical
 from headrace.connector.demo.play import Outcome
@@ -17,8 +18,7 @@ _NEVER: Final = ("damaged", "overflow", "not_replica", "expired", "dead_lettered
 Line = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class CheckOutcome:
+class CheckOutcome(msgspec.Struct, frozen=True):
     """What the check found wrong; nothing at all, if the demo succeeded."""
 
     problems: tuple[str, ...]

@@ -5,9 +5,10 @@ What a job file itself says about its sink is trusted, as is who may write that 
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from headrace.connector.foundation.sink_stores import confined_paths
 from headrace.plugins import Problem
@@ -15,8 +16,7 @@ from headrace.plugins import Problem
 ROOTS_KEY: Final = "sink.files.roots"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """What the file at *file* allows; relative paths are relative to its folder."""
 
     file: Path

@@ -1,13 +1,13 @@
 """The times of batches, from being read up to the commit, for what is sent over OTLP."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from headrace.plugins.metrics import Passed
 
 
-@dataclass(slots=True)
-class BatchTrace:
+class BatchTrace(msgspec.Struct):
     """One batch that had records, and when it came to each step, in ms of the monotonic clock.
 
     `stages_ms` are those of its first change, in ms since 1970; None: that is not known.

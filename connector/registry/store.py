@@ -10,11 +10,11 @@ import json
 import sqlite3
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import fastavro
+import msgspec
 from fastavro.schema import SchemaParseException, UnknownType
 
 from headrace.connector.registry.compatibility import LEVELS, incompatibilities
@@ -55,8 +55,7 @@ CREATE TABLE IF NOT EXISTS settings (
 Json = dict[str, Any]  # Any: whatever JSON has.
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(msgspec.Struct, frozen=True):
     """Another subject's schema that a schema uses by name."""
 
     name: str
@@ -64,8 +63,7 @@ class Reference:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Registered:
+class Registered(msgspec.Struct, frozen=True):
     """A version of a subject."""
 
     subject: str

@@ -10,8 +10,9 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from typing import Final
+
+from msgspec.structs import asdict
 
 from headrace.connector.foundation.processes import is_alive, is_dead, this_process
 from headrace.connector.replay.errors import RunBusyError

@@ -12,12 +12,12 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import argon2
 import jwt
+import msgspec
 from aiohttp import web
 
 from headrace.connector.control.access.permission import ROLES, Caller, Role
@@ -39,8 +39,7 @@ _CLAIMS: Final = ("exp", "iss", "aud", "sub")
 CHECKS_WAITING_MAX: Final = 64  # With those that are being made.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tokens:
+class Tokens(msgspec.Struct, frozen=True, kw_only=True):
     """Which bearers are believed: keys from a file or an https URL, and what must be claimed."""
 
     keys: str

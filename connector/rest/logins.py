@@ -11,8 +11,9 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from headrace.connector.control.access.authority import CassandraAuthority, Rows
 from headrace.connector.control.access.permission import (
@@ -37,8 +38,7 @@ class Connection(Rows, Protocol):
         """Give it back."""
 
 
-@dataclass(slots=True)
-class _Login:
+class _Login(msgspec.Struct):
     mark: bytes
     until: float
     connection: Connection

@@ -3,10 +3,10 @@
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 from aiohttp import web
 
 from headrace import __version__
@@ -54,8 +54,7 @@ _REFUSALS: Final = {
 _PARAMETER: Final = re.compile(r"\{(\w+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True):
     """One verb on one path: what it takes, what it answers, and who serves it.
 
     Its summary, unless it is given, is the first line of the handler's docstring.
@@ -67,7 +66,7 @@ class Operation:
     body: Schema | None = None
     answer: Schema | None = None
     status: int = 200
-    query: Mapping[str, Schema] = field(default_factory=dict)
+    query: Mapping[str, Schema] = msgspec.field(default_factory=dict)
     summary: str = ""
     media: str = "application/json"
 

@@ -4,10 +4,10 @@ import asyncio
 import ssl
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import msgspec
 import structlog
 from aiohttp import hdrs, web
 
@@ -78,8 +78,7 @@ class MetricsDoor:
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: media_type})
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(msgspec.Struct, frozen=True):
     """Where a server listens."""
 
     host: str

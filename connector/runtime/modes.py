@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+import msgspec
 import structlog
 
 from headrace.connector.runtime.limits import Limits
@@ -196,7 +197,9 @@ class Modes:
             if log in self._silent and is_pending:
                 self._answer([log], ModeOutcome.REFUSED, TELLS_NOTHING)
             return
-        self._shown[log] = replace(known, request=asked.request, answer=ModeAnswer())
+        self._shown[log] = msgspec.structs.replace(
+            known, request=asked.request, answer=ModeAnswer()
+        )
         if asked.mode == LOG:
             self._show([log], LOG, ASKED)
             self._answer([log], ModeOutcome.SUCCEEDED, "")
@@ -322,7 +325,7 @@ class Modes:
     def _answer(self, logs: Collection[str], outcome: ModeOutcome, reason: str) -> None:
         answer = ModeAnswer(outcome, reason, self._clock.wall_ms())
         for log in logs:
-            self._shown[log] = replace(self._shown[log], answer=answer)
+            self._shown[log] = msgspec.structs.replace(self._shown[log], answer=answer)
             self._log.info(
                 "mode_request_ended",
                 log=log,
@@ -334,7 +337,7 @@ class Modes:
     def _show(self, logs: Collection[str], mode: str, reason: str) -> None:
         since_ms = self._clock.wall_ms()
         for log in logs:
-            self._shown[log] = replace(
+            self._shown[log] = msgspec.structs.replace(
                 self._shown[log], mode=mode, reason=reason, since_ms=since_ms
             )
 

@@ -11,6 +11,8 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
+import msgspec
+
 from headrace.connector.foundation import crash
 from headrace.connector.foundation.clock import Wake
 from headrace.connector.obs.blame import told
@@ -278,7 +280,7 @@ class Pipeline:
         ready = (r for r in self._runs.values() if r.is_open and now_ms >= r.not_before_ms)
         run, demand = next(ready, None), self._demand(0, due=False)
         if self._logs is not None:
-            demand = replace(demand, logs=self._logs)
+            demand = msgspec.structs.replace(demand, logs=self._logs)
         if run is None or demand.records_max <= 0 or demand.bytes_max <= 0:
             return News(())
         found = self._guard(run, partial(source.look, demand))

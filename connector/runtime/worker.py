@@ -14,6 +14,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import structlog
 
 from headrace.connector.foundation import crash
@@ -523,7 +524,7 @@ class Worker:
         before, now = self._wanted, hands.board.wanted(self._job.name)
         if now.log_level:
             set_threshold(now.log_level)
-        self._wanted = replace(now, generation=before.generation)
+        self._wanted = msgspec.structs.replace(now, generation=before.generation)
         asked = [s for s, n in now.restarts.items() if n != before.restarts.get(s, 0)]
         if now.state is Desired.STOPPED:
             self._stop(hands.pipeline, course, Outcome.STOPPED)

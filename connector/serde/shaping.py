@@ -5,8 +5,9 @@ Any other record has no envelope, and is its own document in JSON.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from headrace.connector.serde.avro_types import definitions, field_of, standalone
 from headrace.connector.serde.codecs.records import ShapedRecord, ShapedSchema, origin_of
@@ -89,8 +90,7 @@ class DocumentRecord(Record):
             )
 
 
-@dataclass(slots=True)
-class _Plan:
+class _Plan(msgspec.Struct):
     schema: RecordSchema
     operations: Sequence[Operation] = ()
     readers: ShapedSchema | None = None

@@ -4,12 +4,12 @@ Pure but for the plugins that it asks for their schemes and options.
 """
 
 import contextlib
-import dataclasses
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from headrace.connector.control.plugins.search import (
     reads_tables,
@@ -51,25 +51,23 @@ _ARGUMENTS: Final[Mapping[str, Sequence[str]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(msgspec.Struct, frozen=True):
     """What there is: sinks with the URI that made each, the tables of sources, Cassandra's tables.
 
     `sources` maps a table to its word, `own` are the names of sources without a table; `tables`
     says of each of Cassandra's whether CDC is on.
     """
 
-    sinks: Mapping[str, str] = field(default_factory=dict)
-    sources: Mapping[TableName, str] = field(default_factory=dict)
-    tables: Mapping[TableName, bool] = field(default_factory=dict)
+    sinks: Mapping[str, str] = msgspec.field(default_factory=dict)
+    sources: Mapping[TableName, str] = msgspec.field(default_factory=dict)
+    tables: Mapping[TableName, bool] = msgspec.field(default_factory=dict)
     splits: Sequence[str] = ()
     runs: Sequence[str] = ()
     jobs: Sequence[str] = ()
     own: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Suggestion:
+class Suggestion(msgspec.Struct, frozen=True):
     """A text for the place of the last `replaces` characters; `meaning` explains it."""
 
     text: str
@@ -94,7 +92,7 @@ def suggestions(before: str, known: Known) -> list[Suggestion]:
         offered = [Suggestion(start) for start in (*outlook("").expected, *_CQL_STARTS, *COMMANDS)]
     is_number = not word and text[-1:].isdigit()  # A word needs a space before it.
     return [
-        dataclasses.replace(one, replaces=len(word))
+        msgspec.structs.replace(one, replaces=len(word))
         for one in offered
         if one.text.lower().startswith(word.lower()) and one.text != word
         if not (is_number and one.text[:1].isalpha())

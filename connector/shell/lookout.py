@@ -7,8 +7,9 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from headrace.connector.foundation.states import Observed
 from headrace.connector.language.parser import parse_statement
@@ -33,8 +34,7 @@ KNOWN_SECONDS: Final = 2.0  # For so long an answer is good enough for completio
 _WELL: Final = (Observed.RUNNING, Observed.PAUSED, Observed.STOPPED)
 
 
-@dataclass(slots=True)
-class Lookout:
+class Lookout(msgspec.Struct):
     """See the module.
 
     `service` opens what executes statements, `cassandra` returns the tables that a live connection
@@ -43,7 +43,7 @@ class Lookout:
 
     service: Callable[[], contextlib.AbstractContextManager[Executes]]
     cassandra: Callable[[], dict[TableName, bool]] = dict
-    _known: Known = field(default_factory=Known)
+    _known: Known = msgspec.field(default_factory=Known)
     _asked: float = float("-inf")
 
     def known(self) -> Known:

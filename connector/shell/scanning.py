@@ -7,9 +7,10 @@ through as it stands.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from headrace.connector.language.parser import outlook
 from headrace.connector.language.statements import Subject
@@ -57,8 +58,7 @@ class Kind(StrEnum):
     CQL = "CQL"
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(msgspec.Struct, frozen=True):
     """A piece of input; `text` has no semicolon, `whole` says that nothing can follow it.
 
     `start` is where it stands in the input, for places in errors.
@@ -111,8 +111,7 @@ def _next_unit(text: str, at: int) -> tuple[Unit, int] | None:
     return seen.unit(text, len(text), whole=whole), len(text)
 
 
-@dataclass(slots=True)
-class _Seen:
+class _Seen(msgspec.Struct):
     """What of a unit was seen: where it starts, its first two words and its last two."""
 
     start: int = -1

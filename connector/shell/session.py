@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
+import msgspec
+
 from headrace.connector.control.errors import describe_error
 from headrace.connector.language.cursor import TEXT_BYTES_MAX
 from headrace.connector.language.errors import ShellError, StatementSyntaxError
@@ -54,8 +56,7 @@ JOINED_ROWS_MAX: Final = 100_000  # A longer answer is shown as several.
 _CQL_DESTRUCTIVE: Final = ("DROP", "TRUNCATE")
 
 
-@dataclass(slots=True)
-class Settings:
+class Settings(msgspec.Struct):
     """What commands set. `page_rows` is 0 where nothing is shown page by page."""
 
     format: str = "table"

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+import msgspec
+
 from headrace.connector.foundation.configured import configured
 from headrace.connector.foundation.job_file import (
     EARLIEST,
@@ -123,8 +125,7 @@ def notes_of(path: Path, written: JobFile) -> Path:
     return path.absolute()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerFile:
+class WorkerFile(msgspec.Struct, frozen=True, kw_only=True):
     """What `headrace worker` itself takes from a job file; its children read the rest.
 
     `state` names what keeps the notes; see `headrace.connector.stores.open_control_store`.

@@ -1,10 +1,9 @@
 """What a sink has of a table beside what the books say that was delivered."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class TableContent:
+class TableContent(msgspec.Struct, frozen=True):
     """What a sink has of one table: *found* are different changes, *repeated* the others.
 
     `delivered` is what the books say, and `kept` what they say was kept elsewhere: it may have been

@@ -5,10 +5,12 @@ the observed state of its job to the job's store.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final
 from urllib.parse import quote
+
+import msgspec
+from msgspec.structs import replace
 
 from headrace.connector.foundation.states import Desired
 from headrace.connector.stores.note_copy import NoteCopy
@@ -27,8 +29,7 @@ SETTINGS: Final = "settings"
 SERVICE: Final = "service."  # In the name of a service's setting, before the service's name.
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """Why a worker stopped one source: `code: place: message`, and a hint."""
 
     problem: str
@@ -36,8 +37,7 @@ class Failure:
     since_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """A source's job, sink and target state.
 
     A source with a `failure` does not run, whatever its `state`, until a user resumes it.
@@ -55,8 +55,7 @@ class Route:
         return self.state if self.failure is None else Desired.STOPPED, self.sink
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """The target state of a job. Each request increases the number of a split in `restarts`.
 
     `mixed` says that its routes now differ: the job must be forked. All jobs have one `log_level`.
@@ -65,19 +64,18 @@ class Wanted:
 
     state: Desired = Desired.RUNNING
     generation: int = 0
-    restarts: Mapping[str, int] = field(default_factory=dict)
+    restarts: Mapping[str, int] = msgspec.field(default_factory=dict)
     mixed: bool = False
     log_level: str | None = None
-    modes: Mapping[str, AskedMode] = field(default_factory=dict)
+    modes: Mapping[str, AskedMode] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _TargetState:
+class _TargetState(msgspec.Struct, frozen=True):
     """The stored part of the target state of a job."""
 
     generation: int = 0
-    restarts: Mapping[str, int] = field(default_factory=dict)
-    modes: Mapping[str, AskedMode] = field(default_factory=dict)
+    restarts: Mapping[str, int] = msgspec.field(default_factory=dict)
+    modes: Mapping[str, AskedMode] = msgspec.field(default_factory=dict)
 
 
 class Board:

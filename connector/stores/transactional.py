@@ -7,10 +7,10 @@ lease is claimed before the sink fences its former owner, and checked again afte
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from headrace.connector.stores import (
     Commit,
@@ -50,8 +50,7 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
     head: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(msgspec.Struct, frozen=True):
     """A split's state as the sink keeps it."""
 
     head: _Head

@@ -5,9 +5,11 @@ Needs no stream processor: a program gives the parts of each message to `ChangeR
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
+
+from msgspec.structs import replace
 
 from headrace.connector.foundation.sink_stores import schema_store_of
 from headrace.connector.serde import Encoder

@@ -1,10 +1,10 @@
 """The sink of a job as its consumers make it, of its options or of the job file."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+import msgspec
 import structlog
 
 from headrace.connector.foundation.clock import SystemClock
@@ -18,8 +18,7 @@ _PLUGIN: Final = "kafka"
 _SCHEMA_FOLDER: Final = "schema.store.path"
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenSink:
+class WrittenSink(msgspec.Struct, frozen=True):
     """What a job file says of the sink, and where the schemas are if no schema store has them.
 
     `state` is the state file, or the job file if that names a store, which then has them.

@@ -4,8 +4,9 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from headrace.plugins.config.options import Option, declared_options, parse_config
 from headrace.plugins.errors import ConfigError, Problem
@@ -27,8 +28,7 @@ _JSON_TYPES: Final[Mapping[object, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
+class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """An option as forms and lists show it. `kind` is one of Kafka Connect's nine types."""
 
     key: str
@@ -42,8 +42,7 @@ class Definition:
     order: int
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedOption:
+class CheckedOption(msgspec.Struct, frozen=True):
     """A key, what was given for it, and what is wrong with that.
 
     The value is None for a secret, and for a key that is not declared: it may hold a secret.

@@ -12,9 +12,10 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from headrace.plugins.errors import ConfigError, Problem
 
@@ -42,8 +43,7 @@ _QUANTITY: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?) ?([A-Za-z]{1,3})")
 _IN_KEY: Final = re.compile(rf"(?:^|[._])({'|'.join(_UNITS)})(?:[._]|$)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class Option(msgspec.Struct, frozen=True, kw_only=True):
     """The declaration of one option; see `option` for what each part means."""
 
     doc: str

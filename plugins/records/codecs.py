@@ -4,8 +4,9 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from headrace.plugins.discovery import load, names
 from headrace.plugins.errors import BadRecordError, HeadraceError, Problem
@@ -41,8 +42,7 @@ def chunk_id_of(value: bytes) -> bytes:
     return hashlib.sha256(value).digest()[:_CHUNK_ID_BYTES]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Encoding:
+class Encoding(msgspec.Struct, frozen=True, kw_only=True):
     """What a sink wants to be given; the names of headers are those in this module.
 
     `codec` names the format of values, `key_codec` that of keys if it differs. `envelope` names the

@@ -5,9 +5,10 @@ Arrow makes arrays of the buffers without a copy; nothing here needs Arrow.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, overload
+
+import msgspec
 
 from headrace.plugins.records.encoded import EncodedRecords, Facts
 
@@ -35,8 +36,7 @@ class ColumnKind(StrEnum):
     STRUCT = "struct"
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnType:
+class ColumnType(msgspec.Struct, frozen=True):
     """A column's type. `fields` are a struct's; a list has one, a map two: key and value."""
 
     kind: ColumnKind
@@ -44,8 +44,7 @@ class ColumnType:
     scale: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnBuffers:
+class ColumnBuffers(msgspec.Struct, frozen=True):
     """One column of `count` values as Arrow has it, the lowest byte first.
 
     `valid` has a bit for each value, the lowest first, which says that it is not null. `offsets`
@@ -100,8 +99,7 @@ class Pieces(Sequence[bytes]):
 TypedColumn = ColumnBuffers | Sequence[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class TypedChanges:
+class TypedChanges(msgspec.Struct, frozen=True):
     """The changes of one table in a batch: `row` is a struct with a field for each of its columns.
 
     A field is null when the change says nothing of the column, took its value away, or wrote one
@@ -163,8 +161,7 @@ def bounds_type(clustering: Sequence[tuple[str, ColumnType]]) -> ColumnType | No
     return ColumnType(ColumnKind.STRUCT, (("start", side), ("end", side)))
 
 
-@dataclass(frozen=True, slots=True)
-class TableType:
+class TableType(msgspec.Struct, frozen=True):
     """What a source says of a table before it is read: the types of `TypedChanges`."""
 
     table: str

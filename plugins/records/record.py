@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 Headers = tuple[tuple[str, bytes], ...]
 # Any: a record's value is shaped by its schema, which only exists at run time.
 Document = Mapping[str, Any]
@@ -134,8 +136,7 @@ class Record:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
     """A control record: something for consumers that is not a change, such as a gap."""
 
     kind: str

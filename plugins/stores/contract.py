@@ -103,8 +103,7 @@ def add_counters(first: Counters, second: Counters) -> dict[str, TableCounts]:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
     """A worker process. `pid` and `started` say which process, within `boot` and `pid_space`."""
 
     worker: str
@@ -148,8 +147,7 @@ class LeaseRow(msgspec.Struct, frozen=True, kw_only=True):
     rate: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitState:
+class SplitState(msgspec.Struct, frozen=True, kw_only=True):
     """The committed state of a split; `position` is None before the first commit.
 
     `modes` is None where no owner had a log in mode realtime or was asked for a mode.
@@ -184,8 +182,7 @@ class Loss:
     origin: Document = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class KeptLoss:
+class KeptLoss(msgspec.Struct, frozen=True):
     """A loss as kept: its number, since when (ms since 1970), and whether a topic has it too.
 
     *name* is that of its row in the store.
@@ -199,8 +196,7 @@ class KeptLoss:
     loss: Loss
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """Replace the state of *split*, if its plan, token, owner and `previous` are as given (I2).
 
     `tokens` are those of the split, for a store that publishes states by range of tokens.
@@ -218,8 +214,7 @@ class Commit:
     tokens: TokenRange | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A plan generation: which splits a job has.
 
     When another has taken its place, `books` has the source's own counters and `counters` the
@@ -228,12 +223,11 @@ class Plan:
 
     number: int
     splits: tuple[str, ...]
-    books: Mapping[str, int] = field(default_factory=dict)
-    counters: Counters = field(default_factory=dict)
+    books: Mapping[str, int] = msgspec.field(default_factory=dict)
+    counters: Counters = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Plans:
+class Plans(msgspec.Struct, frozen=True):
     """The plan in force; the one that is to take its place, if there is one; and those before."""
 
     in_force: Plan
@@ -250,8 +244,7 @@ class Plans:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Successor:
+class Successor(msgspec.Struct, frozen=True):
     """What takes a plan's place: where its splits begin (None: at the start), the old books."""
 
     positions: Mapping[str, EncodedPosition | None]

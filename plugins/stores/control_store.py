@@ -4,9 +4,10 @@ Notes are small: statements, and what is wanted of jobs. They are read whole, an
 a process that has seen the newest version.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 ALL_JOBS: Final = "all"
 """The space of the notes that workers and the command service share."""
@@ -31,8 +32,7 @@ class Observed(StrEnum):
     """It failed, and is not tried again by itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What the worker `worker` saw of a split, or of the whole job. Times are since 1970.
 
     A store ignores the row of a split whose lease another worker has: the owner knows better.
@@ -59,8 +59,7 @@ class PublicationState(StrEnum):
     """Refused under this subject, and queued under another."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publication:
+class Publication(msgspec.Struct, frozen=True, kw_only=True):
     """One half (`part`: key or value) of a table's schema under a subject."""
 
     subject: str

@@ -1,9 +1,11 @@
 """The modes of a job's logs, as its store keeps them with the positions of its splits."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 ALL_LOGS: Final = ""
 """Instead of the name of a log, in a request about all of them."""
@@ -28,26 +30,23 @@ class ModeOutcome(StrEnum):
     """The splits stopped."""
 
 
-@dataclass(frozen=True, slots=True)
-class AskedMode:
+class AskedMode(msgspec.Struct, frozen=True):
     """A mode that was asked for. The requests of a job have growing numbers."""
 
     request: int
     mode: str
 
 
-@dataclass(frozen=True, slots=True)
-class ModeAnswer:
+class ModeAnswer(msgspec.Struct, frozen=True):
     """An outcome: why, when (ms since 1970), and up to where the log was committed then."""
 
     outcome: ModeOutcome = ModeOutcome.PENDING
     reason: str = ""
     ended_ms: int | None = None
-    place: Place = field(default_factory=dict)
+    place: Place = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogMode:
+class LogMode(msgspec.Struct, frozen=True, kw_only=True):
     """How the owner of a split reads a log, and its `answer` to the last request about it.
 
     `reason` is why it has this mode, since `since_ms`; both are empty before the first change.
@@ -60,8 +59,7 @@ class LogMode:
     answer: ModeAnswer = ModeAnswer()
 
 
-@dataclass(frozen=True, slots=True)
-class KeptModes:
+class KeptModes(msgspec.Struct, frozen=True):
     """What was asked for, by log or for `ALL_LOGS`, and how each log is read."""
 
     asked: Mapping[str, AskedMode]
@@ -92,8 +90,7 @@ def _has_ended(mode: LogMode) -> bool:
     return mode.answer.outcome is not ModeOutcome.PENDING
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModeRequest:
+class ModeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request about the log `node`, or about `ALL_LOGS`.
 
     `places` is up to where each log was committed then. `answers` are those that there were when
@@ -104,8 +101,8 @@ class ModeRequest:
     node: str
     mode: str
     asked_ms: int
-    places: Mapping[str, Place] = field(default_factory=dict)
-    answers: Mapping[str, ModeAnswer] = field(default_factory=dict)
+    places: Mapping[str, Place] = msgspec.field(default_factory=dict)
+    answers: Mapping[str, ModeAnswer] = msgspec.field(default_factory=dict)
 
 
 def last_kept(kept: Iterable[KeptModes | None]) -> KeptModes | None:

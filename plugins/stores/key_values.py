@@ -14,8 +14,9 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Self
+
+import msgspec
 
 _STAMP_BITS = 62  # A positive number that a signed integer of 64 bits holds.
 
@@ -46,8 +47,7 @@ def new_stamp() -> int:
     return 1 + secrets.randbits(_STAMP_BITS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """A conditional write to the rows of one decided partition, all of it or nothing.
 
     It applies if each row in `expected` has that stamp; None: if there is no such row. `rows` are
@@ -62,10 +62,10 @@ class Change:
     partition: Partition
     expected: Mapping[str, int | None]
     rows: Mapping[str, bytes | None]
-    first: Mapping[Key, bytes] = field(default_factory=dict)
+    first: Mapping[Key, bytes] = msgspec.field(default_factory=dict)
     then: Collection[Key] = ()
     is_commit: bool = False
-    stamp: int = field(default_factory=new_stamp)
+    stamp: int = msgspec.field(default_factory=new_stamp)
 
 
 class KeyValues(ABC):

@@ -5,8 +5,9 @@ That is the schemas of messages, and values that are too large for one, which na
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+import msgspec
 
 from headrace.plugins.context import Context
 from headrace.plugins.errors import BadRecordError, MissingRequirementError
@@ -19,8 +20,7 @@ class SchemaRefusedError(BadRecordError):
     code = "schema_refused"
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(msgspec.Struct, frozen=True):
     """What a store calls a schema: a number, and 16 bytes; None where it has no such thing."""
 
     number: int | None = None

@@ -3,10 +3,10 @@
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from typing import ClassVar
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.plugins.stores.key_values import Change, Entry, Key, KeyValues, Partition, new_stamp
 

@@ -2,20 +2,21 @@
 
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
+
+import msgspec
 
 from headrace.plugins.config.options import option
 from headrace.plugins.stores.contract import StoreUnavailableError
 from headrace.plugins.stores.key_values import Change, Entry, Key, KeyValues, Partition
 
 
-@dataclass(slots=True)
-class Memory:
+class Memory(msgspec.Struct):
     """The rows that several connections share. While it is `away` it does not answer."""
 
-    rows: dict[Key, Entry] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    rows: dict[Key, Entry] = msgspec.field(default_factory=dict)
+    lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
     away: bool = False
 
 

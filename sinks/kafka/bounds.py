@@ -1,10 +1,10 @@
 """The bounds of topics: a record that a topic refuses is found before it is in a transaction."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import cramjam
+import msgspec
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # Its stubs forget some.
 
@@ -34,8 +34,7 @@ _DEFAULT_LEVEL: Final = -1
 _MARGIN: Final = 1.25  # By so much another implementation of a codec may be better than ours.
 
 
-@dataclass(frozen=True)
-class _Limits:
+class _Limits(msgspec.Struct, frozen=True):
     """The configuration of a topic."""
 
     bytes_max: int | None = None

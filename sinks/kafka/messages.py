@@ -1,7 +1,8 @@
 """The messages of a delivery: one for each record, and now and then a tombstone or chunks."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from headrace.plugins import EncodedRecords, Headers
 from headrace.plugins.records.codecs import (
@@ -12,8 +13,7 @@ from headrace.plugins.records.codecs import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Messages:
+class Messages(msgspec.Struct, frozen=True):
     """Messages column by column; `owners[i]` is the record of message i, or all are their own.
 
     `topic_of` returns the topic of `places[i]`, which is its record's table, or the topic itself.

@@ -1,10 +1,10 @@
 """The messages of one delivery that are not acknowledged yet, and the result of its records."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from typing import Final
 
 from confluent_kafka import KafkaError
+from msgspec.structs import replace
 
 from headrace.plugins import Disposition, Failure
 from headrace.sinks.kafka.failures import code_of, disposition

@@ -9,11 +9,11 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from enum import Enum
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
+from msgspec.structs import replace
 
 from headrace.plugins import (
     AbortedError,

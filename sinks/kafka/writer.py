@@ -6,11 +6,11 @@ past if it does not want to wait.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 from confluent_kafka import KafkaError
+from msgspec.structs import replace
 
 from headrace.plugins import Context, Delivery, Disposition, Failure, Settle, Writer
 from headrace.sinks.kafka.clients import Client, new_client

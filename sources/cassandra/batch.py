@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import ClassVar, Final, TypeVar
 
 import msgspec
@@ -151,7 +150,11 @@ class MutationBatch(Batch):
         """Return a change with its lists as they were read, if they are to be read."""
         self._fetch()
         found = None if self._reading is None else self._reading.applied(change)
-        return (change, provenance) if found is None else (found, replace(provenance, is_read=True))
+        return (
+            (change, provenance)
+            if found is None
+            else (found, msgspec.structs.replace(provenance, is_read=True))
+        )
 
     def _fetch(self) -> None:
         """Wait until the lists are read."""
@@ -299,8 +302,10 @@ class MutationBatch(Batch):
         newest = max(each.timestamp_us for each, _ in delivered)
         value = _JSON.encode(mutation_document(mutation))
         shape = self._deliveries.shape(change.table)
-        change = replace(change, timestamp_us=newest)
-        provenance = replace(provenance, index=0, checksum=sum(p.checksum for _, p in delivered))
+        change = msgspec.structs.replace(change, timestamp_us=newest)
+        provenance = msgspec.structs.replace(
+            provenance, index=0, checksum=sum(p.checksum for _, p in delivered)
+        )
         return [(shape, mutation.updates[0].key, value, change, provenance)]
 
     def _changes_of(

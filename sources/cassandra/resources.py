@@ -3,11 +3,13 @@
 import contextlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from headrace.plugins import ConfigError, Context, Demand, HeadraceError, News, Problem, Quarantined
 from headrace.sources.cassandra.agreement.intake import Intake
@@ -575,8 +577,7 @@ class Parts:
         self.inotify.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """Reads the logs of a job, and makes batches."""
 
     pump: Pump

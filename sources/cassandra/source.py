@@ -256,7 +256,7 @@ class CassandraSource(
                 continue
             log, spared = self._parts.logs[node], spared_of.get(node)
             passed = spared_bytes(log, markers.get(node, START), spared) if spared else 0
-            found.append(replace(part, size_bytes=max(0, part.size_bytes - passed)))
+            found.append(msgspec.structs.replace(part, size_bytes=max(0, part.size_bytes - passed)))
         return found
 
     def locate(self, split: Split, position: Position | None, target: str) -> Position:

@@ -3,10 +3,11 @@
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import Final
+
+import msgspec
 
 from headrace.plugins import ConfigError, MissingRequirementError, Problem
 from headrace.plugins.config.arguments import CommandParser
@@ -51,8 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class NewPlugin:
+class NewPlugin(msgspec.Struct, frozen=True):
     """What a plugin's parts are called, by its kind and name."""
 
     kind: str

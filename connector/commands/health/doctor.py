@@ -6,9 +6,10 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from headrace.connector.control.errors import StatementError
 from headrace.connector.control.health.kept import state_findings
@@ -39,8 +40,7 @@ _WORDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """A job to look at, and its file if it is known."""
 
     job: str

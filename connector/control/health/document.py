@@ -1,8 +1,9 @@
 """An overview as a JSON document."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
+
+import msgspec
 
 from headrace.connector.control.health.overview import Line, Overview
 from headrace.connector.control.running import JobLag
@@ -55,5 +56,6 @@ def _log_documents(overview: Overview) -> Iterator[Mapping[str, Any]]:
             "behind_bytes": size_bytes,
             "behind_files": files,
             "problem": lag.problems.get(part),
-            "space": space and {**asdict(space), "full_in_seconds": space.full_in_seconds},
+            "space": space
+            and {**msgspec.structs.asdict(space), "full_in_seconds": space.full_in_seconds},
         }

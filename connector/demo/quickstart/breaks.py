@@ -2,14 +2,14 @@
 
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from headrace.connector.demo.quickstart.processes import Processes
 
 
-@dataclass(frozen=True, slots=True)
-class Break:
+class Break(msgspec.Struct, frozen=True):
     """What is done at first and later, and what is said of it then."""
 
     broken: str

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -15,8 +14,7 @@ EXAMPLES_MAX: Final = 3
 Json = Mapping[str, Any]  # Any: JSON.
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(msgspec.Struct, frozen=True):
     """What the comparison found; `problems` is empty if nothing was lost, changed or unnamed."""
 
     written: int

@@ -6,11 +6,12 @@ of errors belong to the pipeline.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 import structlog
+from msgspec.structs import replace
 
 from headrace.connector.foundation import crash
 from headrace.connector.foundation.offered import tokens_of

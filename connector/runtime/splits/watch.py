@@ -5,9 +5,11 @@ carry them out.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Final
+
+from msgspec.structs import replace
 
 from headrace.connector.foundation.states import Event, Observed, follows
 from headrace.connector.stores import Seen

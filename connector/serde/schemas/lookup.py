@@ -3,9 +3,10 @@
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
+
+import msgspec
 
 from headrace.connector.serde.encoder import Encoder
 from headrace.connector.serde.schemas.publishing import SUFFIX_DIGITS
@@ -48,8 +49,7 @@ class MessageSchemas(Protocol):
         """Give back connections."""
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(msgspec.Struct, frozen=True):
     """A message, which names its schemas by its value, its key or its headers.
 
     `offset` is -1 if it is not known.

@@ -7,13 +7,13 @@ store, and retries while it does not answer. The threads exchange messages.
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from headrace.connector.stores import Publication, PublicationState
 from headrace.connector.stores.keyed.notes import Publications

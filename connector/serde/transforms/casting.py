@@ -128,8 +128,7 @@ def _field(target: str, known: Mapping[str, Document], path: str, field: Documen
     return {**field, "type": ["null", made] if isinstance(field["type"], list) else made}
 
 
-@dataclass(frozen=True, slots=True)
-class FieldCast:
+class FieldCast(msgspec.Struct, frozen=True):
     """The cast of one field to `avro_type`.
 
     `never_fails` says that it takes every value. `becomes` is the conversion in `octets` by which

@@ -9,10 +9,10 @@ import time
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from headrace.connector.stores import (
     QUARANTINE_BYTES_MAX,

@@ -6,10 +6,10 @@ writes or removes them. Rules cite docs/agreement.md by line.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from headrace.connector.foundation import crash
 from headrace.connector.stores import Commit, SplitState, StoreUnavailableError
@@ -41,8 +41,7 @@ class Known(NamedTuple):
     head: Head
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
+class Copied(msgspec.Struct, frozen=True):
     """Of which place a head is a copy, if any, and how often its position was set by command."""
 
     kept_in: str

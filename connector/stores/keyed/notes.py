@@ -4,9 +4,10 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from headrace.connector.stores import Publication, Seen, StoreUnavailableError
 from headrace.connector.stores.keyed.rows import (

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import Self
+
+import msgspec
 
 from headrace.connector.stores import Counters, StateFileError, TableCounts, add_counters
 from headrace.connector.stores.job import state_of
@@ -13,8 +14,7 @@ from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins.records.codecs import CONTROL_TABLE
 
 
-@dataclass(frozen=True, slots=True)
-class JobBooks:
+class JobBooks(msgspec.Struct, frozen=True):
     """The committed books of the job with a name, in the state at a place.
 
     The place is a state file, or a file that names a store; any number of threads may read.

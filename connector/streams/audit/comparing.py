@@ -1,8 +1,9 @@
 """What was counted of a job's topics beside what its books say: the result of an audit."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from headrace.connector.stores import TableCounts
 from headrace.connector.stores.table_content import TableContent
@@ -15,8 +16,7 @@ Books = Mapping[str, TableCounts]
 Json = Mapping[str, Any]  # Any: JSON.
 
 
-@dataclass(frozen=True, slots=True)
-class Audit:
+class Audit(msgspec.Struct, frozen=True):
     """An audit of some tables: *tables* beside the books, *windows* for themselves.
 
     `is_moving`: the job delivered meanwhile, so what the books do not have yet does not differ.

@@ -9,8 +9,9 @@ import os
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from headrace.sources.cassandra.agent.entry_columns import EntryColumns
 from headrace.sources.cassandra.agent.stretches import BEGIN, Asked, Gathering, Stretch, covering
@@ -29,8 +30,7 @@ STRETCHES_MAX: Final = 1024
 FAR: Final = 1 << 62  # Behind the end of any segment.
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """What a reader wants of entries.
 
     Those of single updates are passed over when their table is among `passed`, or is a system table
@@ -41,7 +41,7 @@ class Wanted:
     key: bytes
     full: bool = False
     ranges: Sequence[tuple[int, int]] = ()
-    passed: Collection[bytes] = field(default_factory=frozenset)
+    passed: Collection[bytes] = msgspec.field(default_factory=frozenset)
     kept: Collection[bytes] | None = None
 
     def treatment(self, table_id: bytes) -> tuple[int, int]:
@@ -60,14 +60,13 @@ class Wanted:
         return Asked(self.key, self.ranges, self.treatment, full=self.full)
 
 
-@dataclass(slots=True)
-class _Walk:
+class _Walk(msgspec.Struct):
     """A framer on a file of its own; what the stretch has that it frames is not read again."""
 
     framer: Framer
     descriptor: int
     begin: int = 0
-    data: memoryview = field(default_factory=lambda: memoryview(b""))
+    data: memoryview = msgspec.field(default_factory=lambda: memoryview(b""))
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
         """Read file bytes."""

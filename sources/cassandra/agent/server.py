@@ -13,7 +13,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
@@ -93,8 +92,7 @@ class _RefusedError(Exception):
         self.refusal = Refusal(code, message)
 
 
-@dataclass(slots=True)
-class _File:
+class _File(msgspec.Struct):
     """An open segment; `mark` tells it from another file of its name, `used` is when it was.
 
     `info` is what was listed of it last: since then it may only have grown.

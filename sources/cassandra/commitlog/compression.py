@@ -5,10 +5,10 @@ No decompressor writes, or keeps, more than that.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import cramjam
+import msgspec
 
 from headrace.sources.cassandra.errors import (
     BadBlockError,
@@ -37,8 +37,7 @@ class BlockError(Exception):
         self.kind = kind
 
 
-@dataclass(frozen=True, slots=True)
-class Compressor:
+class Compressor(msgspec.Struct, frozen=True):
     """A block format; a byte of it never stands for more than `growth_max` bytes."""
 
     name: str

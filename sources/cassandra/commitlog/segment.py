@@ -4,8 +4,9 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from headrace.sources.cassandra.errors import (
     END_OFFSET,
@@ -27,23 +28,20 @@ _CIPHERS: Final = frozenset({"AES/CBC/PKCS5PADDING", "AES/CBC/PKCS7PADDING"})
 _IV_BYTES: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Compression:
+class Compression(msgspec.Struct, frozen=True):
     """Each section is one block that this compressor made (2.5)."""
 
     class_name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Encryption:
+class Encryption(msgspec.Struct, frozen=True):
     """Each section is encrypted blocks (2.6): the name of the key, and what each starts from."""
 
     alias: str
     iv: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Descriptor:
+class Descriptor(msgspec.Struct, frozen=True):
     """A segment's header: 4 bytes version, 8 id, 2 length of parameters, parameters, 4 CRC."""
 
     version: int
@@ -57,8 +55,7 @@ class Descriptor:
         return MESSAGING[self.version]
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
+class Index(msgspec.Struct, frozen=True):
     """What a `_cdc.idx` says: all before `offset` is durable; `completed`: read to the end."""
 
     offset: int

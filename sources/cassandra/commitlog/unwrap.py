@@ -7,9 +7,10 @@ Separate so that nothing else knows of wrappings. Blocking reads; for one thread
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from mmap import mmap
 from typing import Final, TypeAlias
+
+import msgspec
 
 from headrace.sources.cassandra.commitlog.compression import BlockError
 from headrace.sources.cassandra.commitlog.framer import ReadInto
@@ -35,8 +36,7 @@ _SMALL_MAX: Final = 16  # So many in a row, and the memory goes.
 _HINT: Final = "compare with the node's own copy; the other replicas' logs are not affected"
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
+class _Section(msgspec.Struct, frozen=True):
     """Where a section is: `at` and `end` in the file, `begin` and `stop` logically.
 
     `length` is how much it says is inside, true or not.

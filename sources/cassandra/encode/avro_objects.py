@@ -80,9 +80,10 @@ nor cells is not mentioned. Types:
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
+
+import msgspec
 
 from headrace.sources.cassandra.encode.avro_schema import (
     Json,
@@ -113,8 +114,7 @@ from headrace.sources.cassandra.schema.tables import TableSchema
 from headrace.sources.cassandra.schema.types import CqlType
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
+class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     """What an envelope says about a change besides its content."""
 
     mutation_id: bytes

@@ -1,7 +1,8 @@
 """Where a change was read: the node, the place in its log, and the copies read by then."""
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from headrace.plugins.origin import DebeziumSource, Origin, SourceField
 from headrace.sources.cassandra.encode.list_modes import HEADER

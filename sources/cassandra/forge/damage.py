@@ -1,8 +1,9 @@
 """Damage on purpose: which byte of which part of a segment is made wrong, and how."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from headrace.sources.cassandra.errors import ScriptError
 from headrace.sources.cassandra.forge.segments import Forged
@@ -14,8 +15,7 @@ _SECTION_PARTS: Final = {"marker": 0, "marker_crc": 4, "content": MARKER_BYTES}
 _ENTRY_PARTS: Final = {"size": 0, "size_crc": 4, "body": 8, "crc": -4}
 
 
-@dataclass(frozen=True)
-class Damage:
+class Damage(msgspec.Struct, frozen=True):
     """One change: at a byte of the file, of section n, or of entry n, all counted from 0.
 
     `byte` is counted from the start of `part`. What is there is replaced by `put`, or xor-ed with
@@ -38,9 +38,9 @@ class Damage:
             ScriptError: it names a member or a part that there is not.
 
         """
-        unknown = given.keys() - cls.__dataclass_fields__.keys()
+        unknown = given.keys() - cls.__struct_fields__
         if unknown:
-            hint = f"corrupt has {', '.join(cls.__dataclass_fields__)}"
+            hint = f"corrupt has {', '.join(cls.__struct_fields__)}"
             raise ScriptError(f"corrupt has no {', '.join(sorted(unknown))}", hint=hint)
         try:
             put = bytes.fromhex(given.get("put", ""))

@@ -5,10 +5,10 @@ The steps are described in docs/forge.md.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import yaml
 
 from headrace.sources.cassandra.errors import ScriptError
@@ -49,13 +49,12 @@ _KINDS: Final = ("updates", "segment", "sync", "raw", "entry", "corrupt", "batch
 Step = Mapping[str, Any]  # Any: parsed YAML or JSON.
 
 
-@dataclass
-class _Segment:
+class _Segment(msgspec.Struct):
     """A segment that is being written, and what is done to it at its end."""
 
     options: Step
     writer: SegmentWriter
-    damage: list[Damage] = field(default_factory=list)
+    damage: list[Damage] = msgspec.field(default_factory=list)
     entries: int = 0
     sections: int = 0
 

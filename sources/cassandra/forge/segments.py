@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from headrace.sources.cassandra.errors import ScriptError
 from headrace.sources.cassandra.forge.wire import MARKER_BYTES, entry, header, marker
@@ -16,8 +17,7 @@ SECTION_BYTES: Final = 100_000
 COMPLETED: Final = "COMPLETED"
 
 
-@dataclass(frozen=True)
-class Forged:
+class Forged(msgspec.Struct, frozen=True):
     """A segment: its bytes, and logical positions in it (3.1).
 
     `ends` and `sizes` are the entries', `section_ends` the sections'; `header_bytes` is where the

@@ -4,10 +4,10 @@ import os
 import struct
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 import cramjam
+import msgspec
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.padding import PKCS7
 
@@ -18,11 +18,10 @@ _CIPHER: Final = "AES/CBC/PKCS5Padding"
 _IV_BYTES: Final = 16
 
 
-@dataclass(frozen=True)
-class Wrapping:
+class Wrapping(msgspec.Struct, frozen=True):
     """Turns a section's content into what the file has of it."""
 
-    parameters: Mapping[str, object] = field(default_factory=dict)
+    parameters: Mapping[str, object] = msgspec.field(default_factory=dict)
     wrap: Callable[[bytes], bytes] = bytes
 
     @property

@@ -5,9 +5,10 @@ Separate because it knows only names and folders; nothing is read here but the s
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from headrace.plugins.errors import HeadraceError
 from headrace.sources.cassandra.commitlog.segment import Index, index_name, parse_index, parse_name
@@ -29,8 +30,7 @@ class NoSchemaError(HeadraceError):
     exit_status = 2
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFile:
+class SegmentFile(msgspec.Struct, frozen=True):
     """A segment to read: its path, and the node it is taken to be of."""
 
     path: Path

@@ -6,8 +6,9 @@ Separate because it only decides; it reads and prints nothing.
 import difflib
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from headrace.plugins.errors import HeadraceError
 from headrace.sources.cassandra.errors import END_OFFSET
@@ -53,8 +54,7 @@ class TokenRange(NamedTuple):
         return token > self.start or token <= self.end
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """What is shown: all, less what an option leaves out. *first* is exclusive, *last* is not.
 
     `tables` has names `keyspace.table` and whole keyspaces; None is every table.

@@ -4,8 +4,9 @@ No class is looked up and no code is run: an object comes out as its fields by n
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 MAGIC: Final = bytes.fromhex("aced0005")
 DEPTH_MAX: Final = 16
@@ -47,8 +48,7 @@ class DataInput:
         return self.take(self.number(2)).decode("utf-8", "replace")
 
 
-@dataclass(frozen=True, slots=True)
-class _Class:
+class _Class(msgspec.Struct, frozen=True):
     name: str
     flags: int
     fields: tuple[tuple[str, str], ...]  # Type letter and name.

@@ -7,8 +7,9 @@ and serialised again. Of Java's serialisation only what these two need is read. 
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from headrace.sources.cassandra.errors import DOES_NOT_OPEN, KeyStoreError, KeyStorePasswordError
 from headrace.sources.cassandra.keystore import java_objects
@@ -29,8 +30,7 @@ _BLOCK_BYTES: Final = 8
 _KEY_BYTES: Final = 24
 
 
-@dataclass(frozen=True, slots=True)
-class SealedKey:
+class SealedKey(msgspec.Struct, frozen=True):
     """A secret key as it lies in the store."""
 
     salt: bytes

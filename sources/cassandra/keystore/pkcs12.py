@@ -7,8 +7,9 @@ encrypted as a whole hold certificates only, and are passed over.
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from headrace.sources.cassandra.errors import DOES_NOT_OPEN, KeyStoreError, KeyStorePasswordError
 from headrace.sources.cassandra.keystore.ciphers import CbcCipher, aes, triple_des
@@ -52,8 +53,7 @@ _IV_BYTES: Final = 16
 _FOR_KEY, _FOR_IV, _FOR_MAC = 1, 2, 3
 
 
-@dataclass(frozen=True, slots=True)
-class ShroudedKey:
+class ShroudedKey(msgspec.Struct, frozen=True):
     """A secret key as it lies in the store."""
 
     content: bytes

@@ -5,8 +5,9 @@ what it said before counts. One that stays so is reported. For one thread; reads
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from headrace.plugins import RetriableError
 from headrace.sources.cassandra.commitlog.segment import Index, parse_index
@@ -21,8 +22,7 @@ _HINT: Final = (
 )
 
 
-@dataclass(slots=True)
-class _File:
+class _File(msgspec.Struct):
     """One index: what it holds, what of that was usable last, and how often it was not since."""
 
     content: bytes = b""

@@ -15,9 +15,11 @@ The bytes are cut by `parser`, the only parser of the format; nothing here does 
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from headrace.plugins.records.record import Operation
 from headrace.sources.cassandra.mutation.errors import BadMutationError, UnknownTableError
@@ -36,8 +38,7 @@ _INCLUSIVE_STARTS: Final = (constants.INCL_START, constants.EXCL_END_INCL_START)
 ClusteringValues = tuple[bytes | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Deletion:
+class Deletion(msgspec.Struct, frozen=True):
     """A deletion covers what was written at or before `timestamp_us`.
 
     `local_s` is the coordinator's clock in seconds, which Cassandra purges by.
@@ -47,8 +48,7 @@ class Deletion:
     local_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class Liveness:
+class Liveness(msgspec.Struct, frozen=True):
     """What an INSERT writes to a row besides its cells; `ttl_s` and `expires_s` when it expires."""
 
     timestamp_us: int
@@ -56,8 +56,7 @@ class Liveness:
     expires_s: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(msgspec.Struct, frozen=True):
     """One written value. `raw` is None for a tombstone; `path` is None in a simple column.
 
     `local_s` is the second a live cell expires, or the coordinator's clock of a tombstone.
@@ -93,8 +92,7 @@ class Cell:
         return None if self.raw is None else to_python(self.value_type, self.raw)
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """What a row writes to one column: one cell, or the cells and deletion of a complex column."""
 
     schema: ColumnSchema
@@ -107,8 +105,7 @@ class Column:
         return self.schema.name
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One row of an update; `clustering` is None for the static row."""
 
     clustering: ClusteringValues | None
@@ -122,8 +119,7 @@ class Row:
         return self.clustering is None
 
 
-@dataclass(frozen=True, slots=True)
-class RangeMarker:
+class RangeMarker(msgspec.Struct, frozen=True):
     """A range tombstone's marker as logged; `kind` is a bound kind of `native.constants`."""
 
     kind: int
@@ -132,16 +128,14 @@ class RangeMarker:
     open: Deletion | None
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """One side of a range: a prefix of clustering values, and whether it is in the range."""
 
     values: ClusteringValues
     inclusive: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RangeDeletion:
+class RangeDeletion(msgspec.Struct, frozen=True):
     """A deletion of all rows from `start` to `end` in clustering order; None is an open side."""
 
     start: Bound | None
@@ -149,8 +143,7 @@ class RangeDeletion:
     deletion: Deletion
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionUpdate:
+class PartitionUpdate(msgspec.Struct, frozen=True):
     """What a mutation writes to one partition of one table, in clustering order."""
 
     table: TableSchema
@@ -191,8 +184,7 @@ class PartitionUpdate:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Mutation:
+class Mutation(msgspec.Struct, frozen=True):
     """One entry of a log, decoded; its updates share the keyspace and the partition key.
 
     `position` is the logical end of the entry in its segment; `mutation_id` is the first half of
@@ -224,8 +216,7 @@ class Mutation:
         return list(changes_of(self))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One row-level change.
 
     `key` holds one value per partition key column. `clustering` is None for a static row, a range

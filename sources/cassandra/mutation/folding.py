@@ -7,8 +7,9 @@ nothing here does I/O, and the time is passed in.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from headrace.plugins.records.record import Operation
 from headrace.sources.cassandra.mutation.changes import (
@@ -27,13 +28,12 @@ from headrace.sources.cassandra.schema.tables import ColumnKind, ColumnSchema, T
 _NEVER: Final = -(1 << 63) - 1  # Before every write time.
 
 
-@dataclass(slots=True)
-class _Column:
+class _Column(msgspec.Struct):
     """The newest cell of each path; a simple column has the one path None."""
 
     schema: ColumnSchema
     deleted_us: int = _NEVER
-    cells: dict[SortKey, Cell] = field(default_factory=dict)
+    cells: dict[SortKey, Cell] = msgspec.field(default_factory=dict)
 
     def add(self, column: Column) -> None:
         if column.deletion is not None:
@@ -64,12 +64,11 @@ def _rank(cell: Cell) -> tuple[int, bool, bool, int, bytes]:
     return cell.timestamp_us, dead or expiring, dead, cell.local_s or 0, cell.raw or b""
 
 
-@dataclass(slots=True)
-class _Row:
+class _Row(msgspec.Struct):
     values: ClusteringValues
     deleted_us: int = _NEVER
     liveness: tuple[int, bool, int] = (_NEVER, False, 0)  # Write time, expires, when.
-    columns: dict[str, _Column] = field(default_factory=dict)
+    columns: dict[str, _Column] = msgspec.field(default_factory=dict)
 
     def add(self, change: Change) -> None:
         if change.operation is Operation.DELETE:
@@ -89,13 +88,12 @@ class _Row:
         return timestamp_us > after_us and (not expires or at_s > now_s)
 
 
-@dataclass(slots=True)
-class _Partition:
+class _Partition(msgspec.Struct):
     key: tuple[bytes, ...]
     deleted_us: int = _NEVER
-    ranges: list[RangeDeletion] = field(default_factory=list)
-    static: _Row = field(default_factory=lambda: _Row(()))
-    rows: dict[SortKey, _Row] = field(default_factory=dict)
+    ranges: list[RangeDeletion] = msgspec.field(default_factory=list)
+    static: _Row = msgspec.field(default_factory=lambda: _Row(()))
+    rows: dict[SortKey, _Row] = msgspec.field(default_factory=dict)
 
 
 class Fold:
@@ -200,8 +198,7 @@ class Fold:
         return bool(own < prefix) != is_start
 
 
-@dataclass(frozen=True, slots=True)
-class _Reversed:
+class _Reversed(msgspec.Struct, frozen=True):
     """A key of a descending column: it sorts in reverse."""
 
     key: SortKey

@@ -7,10 +7,13 @@ live stream wins, and an older one is already in the row.
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
 
 from headrace.plugins import Operation
 from headrace.plugins.cql_text import quoted_name
@@ -82,8 +85,7 @@ class Selected:
         return f"SELECT {', '.join(selected)} FROM {table}"  # noqa: S608 (names)
 
 
-@dataclass(frozen=True, slots=True)
-class _Value:
+class _Value(msgspec.Struct, frozen=True):
     """A column's value and times: one of each, or one per element; None is unknown."""
 
     column: ColumnSchema

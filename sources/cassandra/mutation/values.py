@@ -7,12 +7,13 @@ that do not fit their type raise BadValueError; no message ever holds a value.
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from headrace.plugins.errors import BadRecordError
 from headrace.sources.cassandra.schema.types import CqlType
@@ -63,8 +64,7 @@ _DURATION_UNITS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(msgspec.Struct, frozen=True):
     """How one form makes its results.
 
     `natives` has every native type's name; `opaque` takes a custom type's bytes. `sequence` gets

@@ -1,8 +1,9 @@
 """Damage in the logs: each place is reported once, by the split that keeps its log's books."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from headrace.plugins import HeadraceError, Quarantined
 from headrace.sources.cassandra.reading.split_feed import OwnedSplit
@@ -12,8 +13,7 @@ from headrace.sources.cassandra.state.cdc_state import StoredGap
 DAMAGE_MAX: Final = 1_000  # Damaged places that are reported individually.
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(msgspec.Struct, frozen=True):
     """One damaged place in the log of *node*: an entry, a section, or the rest of a segment."""
 
     node: str

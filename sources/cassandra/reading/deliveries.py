@@ -5,8 +5,9 @@ the job delivers it, it holds no counters, and its replicas are known. For one t
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from headrace.plugins import Headers, RecordSchema
 from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
@@ -37,8 +38,7 @@ Announce = Callable[[TableSchema, KeyspaceSchema | None], None]
 Refresh = Callable[[], Iterable[int]]
 
 
-@dataclass(frozen=True, slots=True)
-class TableShape:
+class TableShape(msgspec.Struct, frozen=True):
     """What all records of one version of a table share."""
 
     schema: RecordSchema

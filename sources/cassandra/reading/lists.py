@@ -10,9 +10,11 @@ which polls whether they are done, and meanwhile continues with other splits.
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
 
 from headrace.plugins import Context, FatalError, HeadraceError, RetriableError
 from headrace.sources.cassandra.encode.list_modes import CELLS
@@ -46,8 +48,7 @@ class RowName(NamedTuple):
     clustering: ClusteringValues | None
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """The columns to read of one row."""
 
     table: TableSchema
@@ -55,8 +56,7 @@ class Wanted:
     columns: tuple[ColumnSchema, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ListValue:
+class ListValue(msgspec.Struct, frozen=True):
     """A list as the node serialises it, None for none; *ttls_s* of its elements, if known."""
 
     raw: bytes | None

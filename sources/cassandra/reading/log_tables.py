@@ -196,5 +196,5 @@ def _says_the_same(known: TableSchema | None, fresh: TableSchema) -> bool:
 
 
 def _without_times(table: TableSchema) -> TableSchema:
-    columns = tuple(replace(column, dropped_us=None) for column in table.columns)
+    columns = tuple(msgspec.structs.replace(column, dropped_us=None) for column in table.columns)
     return replace(table, columns=columns)

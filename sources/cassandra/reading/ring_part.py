@@ -1,7 +1,8 @@
 """The part of the ring that bulk work reads: which splits it meets, and which mutations."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from headrace.sources.cassandra.agreement.intake import AgreedMutations
 from headrace.sources.cassandra.commitlog.heads import partition_key
@@ -12,8 +13,7 @@ _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 _HALF_BITS = (1 << 64) - 1  # Of a digest, which meta holds as signed numbers.
 
 
-@dataclass(frozen=True, slots=True)
-class RingPart:
+class RingPart(msgspec.Struct, frozen=True):
     """Ranges of tokens, each without its first and with its last; none means the whole ring.
 
     A range whose last token is not above its first wraps around.

@@ -1,7 +1,6 @@
 """A split that the pump feeds from logs that it may share with others. For one thread."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -26,8 +25,7 @@ Judge = Callable[[StoredGap, Sequence[StoredGap]], str]
 Due = Callable[[], int | None]
 
 
-@dataclass(slots=True)
-class OwnedSplit:
+class OwnedSplit(msgspec.Struct):
     """A split that the pump feeds, and where it resumed."""
 
     number: int
@@ -40,9 +38,9 @@ class OwnedSplit:
     due_ms: Due
     grown_ms: int = 0  # By how much the split time of all had grown when it got the time.
     # How long its logs could not be read, by log, of what the pump did not count for all splits.
-    counted_ms: dict[str, int] = field(default_factory=dict)
-    logs: set[str] = field(default_factory=set)  # The logs that are read for it.
-    gaps: list[StoredGap] = field(default_factory=list)  # Met and not yet taken.
+    counted_ms: dict[str, int] = msgspec.field(default_factory=dict)
+    logs: set[str] = msgspec.field(default_factory=set)  # The logs that are read for it.
+    gaps: list[StoredGap] = msgspec.field(default_factory=list)  # Met and not yet taken.
     ahead: tuple[Ahead, ...] = ()  # Tokens of which more was read before than `resumed` says.
 
     def resumed_at(self, node: str, place: int) -> Marker:

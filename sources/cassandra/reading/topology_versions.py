@@ -6,10 +6,10 @@ thread. Must not do I/O or read a clock.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from headrace.sources.cassandra.errors import SplitTooWideError
 from headrace.sources.cassandra.ring.log_slots import LOG_SLOTS_MAX, LOG_SLOTS_WANTED, LogSlots
@@ -43,8 +43,7 @@ class Nodes(Protocol):
         """Close what was opened. Safe to call twice."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
+class _Made(msgspec.Struct, frozen=True):
     """The groups of one split, and what they were made from."""
 
     versions: tuple[Topology, ...]

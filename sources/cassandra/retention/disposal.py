@@ -15,11 +15,11 @@ import shutil
 import stat
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Final
 
+import msgspec
 import structlog
 
 from headrace.plugins import Clock, HeadraceError
@@ -44,8 +44,7 @@ RATE_SEGMENTS: Final = 64  # Finished segments that give the rate of writing.
 FILLING: Final = 0.8  # Of what may be held: from there on there are warnings.
 
 
-@dataclass(frozen=True, slots=True)
-class Disposal:
+class Disposal(msgspec.Struct, frozen=True):
     """What becomes of a finished segment: kept, deleted, or moved to `archive`.
 
     Not before it is `retention_ms` old. Not more than `bytes_max` are held, and nothing while less

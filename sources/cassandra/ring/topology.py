@@ -5,11 +5,12 @@ Pure: no I/O, no clock. Lines are those of docs/agreement.md.
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from headrace.plugins import ConfigError, Problem
 from headrace.sources.cassandra.errors import TopologyError
@@ -31,8 +32,7 @@ Part = tuple[int, int]  # Of the ring: the first token and the last.
 WHOLE: Final[Part] = (_LOWEST, _HIGHEST)
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(msgspec.Struct, frozen=True):
     """A node of the ring. Without tokens it can only be one that holds everything.
 
     Without a name its data centre is the only one that a keyspace has copies in, else `dc1`.
@@ -142,8 +142,7 @@ _Encoded = tuple[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
+class _Range(msgspec.Struct, frozen=True):
     """The replicas of the tokens up to `token`, by data centre, and the terms of the level.
 
     Terms are (nodes that count, how many of them), all of which must be satisfied.
@@ -306,8 +305,7 @@ def check_readable(version: Topology, keyspace: str, hosts: Sequence[str]) -> No
                 )
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(msgspec.Struct, frozen=True):
     """How many of the copies of a keyspace are read, of the tokens of which the fewest are.
 
     `copies` are those that the level counts together, `needed` how many of them it needs.

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 
 @dataclass(frozen=True, slots=True)
 class Contact:
@@ -13,8 +15,7 @@ class Contact:
     ca: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSettings:
+class NodeSettings(msgspec.Struct, frozen=True):
     """What a node is set to do, as far as it tells."""
 
     repair_is_logged: bool = False

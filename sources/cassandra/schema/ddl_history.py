@@ -4,9 +4,10 @@ The parser of DDL calls it; the result is a frozen `Schema`. A dropped table kee
 moment it was dropped, since its entries can still be in a log.
 """
 
-from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID
+
+import msgspec
 
 from headrace.sources.cassandra.schema.cursor import SchemaTextError
 from headrace.sources.cassandra.schema.tables import (
@@ -22,17 +23,15 @@ from headrace.sources.cassandra.schema.types import TYPE_DEPTH_MAX, CqlType
 _OFF: Final = ("", "off")  # Without a word the mode is off.
 
 
-@dataclass(slots=True)
-class Options:
+class Options(msgspec.Struct):
     """What stands after WITH; maps of options keep their values as text."""
 
-    values: dict[str, str | dict[str, str]] = field(default_factory=dict)
-    descending: list[str] = field(default_factory=list)
+    values: dict[str, str | dict[str, str]] = msgspec.field(default_factory=dict)
+    descending: list[str] = msgspec.field(default_factory=list)
     compact: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnDraft:
+class ColumnDraft(msgspec.Struct, frozen=True):
     """A column before its part of the key is known; UDTs in `type` have no fields yet."""
 
     type: CqlType
@@ -40,8 +39,7 @@ class ColumnDraft:
     dropped_us: int | None = None
 
 
-@dataclass(slots=True)
-class TableDraft:
+class TableDraft(msgspec.Struct):
     """A table or view as the statements so far made it."""
 
     keyspace: str
@@ -49,11 +47,11 @@ class TableDraft:
     table_id: UUID
     base: "TableDraft | None" = None
     selects_all: bool = False
-    columns: dict[str, ColumnDraft] = field(default_factory=dict)
-    dropped: dict[str, ColumnDraft] = field(default_factory=dict)
-    partition_key: list[str] = field(default_factory=list)
-    clustering: list[str] = field(default_factory=list)
-    descending: list[str] = field(default_factory=list)
+    columns: dict[str, ColumnDraft] = msgspec.field(default_factory=dict)
+    dropped: dict[str, ColumnDraft] = msgspec.field(default_factory=dict)
+    partition_key: list[str] = msgspec.field(default_factory=list)
+    clustering: list[str] = msgspec.field(default_factory=list)
+    descending: list[str] = msgspec.field(default_factory=list)
     cdc: bool = False
     compact: bool = False
     mode: str = ""
@@ -78,13 +76,15 @@ class TableDraft:
         """Move a column to the dropped ones; False when it is of the key or not there."""
         if name not in self.columns or name in (*self.partition_key, *self.clustering):
             return False
-        self.dropped[name] = replace(self.columns.pop(name), dropped_us=dropped_us)
+        self.dropped[name] = msgspec.structs.replace(self.columns.pop(name), dropped_us=dropped_us)
         return True
 
     def add_column(self, name: str, column: ColumnDraft) -> None:
         """Add a column, which can be one that was dropped."""
         before = self.dropped.pop(name, None)
-        self.columns[name] = replace(column, dropped_us=before.dropped_us) if before else column
+        self.columns[name] = (
+            msgspec.structs.replace(column, dropped_us=before.dropped_us) if before else column
+        )
 
     def rename(self, old: str, new: str) -> bool:
         """Rename a column of the primary key; False when it is not one or *new* is taken."""
@@ -114,7 +114,7 @@ class TableDraft:
         if not self.clustering:
             counters = any(column.type.name == "counter" for column in regular.values())
             for name, column in regular.items():
-                self.columns[name] = replace(column, kind=ColumnKind.STATIC)
+                self.columns[name] = msgspec.structs.replace(column, kind=ColumnKind.STATIC)
             clustering = self._free_name("column1")
             self.clustering.append(clustering)
             self.columns[clustering] = ColumnDraft(CqlType("text"))
@@ -199,7 +199,7 @@ class History:
         return Schema(dict(self.keyspaces), tables)
 
     def _finish(self, draft: TableDraft, *, is_dropped: bool) -> TableSchema:
-        table = replace(
+        table = msgspec.structs.replace(
             draft,
             columns=dict(draft.columns),
             clustering=list(draft.clustering),
@@ -252,14 +252,14 @@ class History:
         key = (cql_type.keyspace, cql_type.name)
         arguments = tuple(self._resolve(t, known, depth + 1) for t in cql_type.arguments)
         if not cql_type.is_udt:
-            return replace(cql_type, arguments=arguments)
+            return msgspec.structs.replace(cql_type, arguments=arguments)
         if key not in known:
             if key not in self.types:
                 raise SchemaTextError(f"type {'.'.join(key)} was dropped while in use")
             fields = self.types[key]
-            known[key] = replace(
+            known[key] = msgspec.structs.replace(
                 cql_type,
                 frozen=False,
                 fields=tuple((n, self._resolve(t, known, depth + 1).freeze()) for n, t in fields),
             )
-        return replace(known[key], frozen=cql_type.frozen)
+        return msgspec.structs.replace(known[key], frozen=cql_type.frozen)

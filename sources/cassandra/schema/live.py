@@ -10,9 +10,9 @@ import ssl
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 from cassandra import DriverException, OperationTimedOut
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import (
@@ -173,8 +173,7 @@ def _endpoint(point: str) -> tuple[str, int]:
     return (host, int(port)) if host and port.isdigit() else (point, _PORT)
 
 
-@dataclass
-class _Reading:
+class _Reading(msgspec.Struct):
     """One pass over `system_schema`."""
 
     session: Session

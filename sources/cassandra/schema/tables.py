@@ -19,6 +19,8 @@ from hashlib import md5
 from typing import Final
 from uuid import UUID
 
+import msgspec
+
 from headrace.plugins.cql_text import quote_name
 from headrace.sources.cassandra.schema.types import CqlType
 
@@ -45,8 +47,7 @@ class ColumnKind(StrEnum):
     REGULAR = "regular"
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnSchema:
+class ColumnSchema(msgspec.Struct, frozen=True):
     """One column. `position` counts from 0 within the key's part, and is -1 for other kinds.
 
     `dropped_us` is the time of the last DROP in µs where it is known: cells written at or before
@@ -124,8 +125,7 @@ class TableSchema:
         return tuple(column for column in self.columns if column.kind is kind)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyspaceSchema:
+class KeyspaceSchema(msgspec.Struct, frozen=True):
     """One keyspace; `replication` has `class`, and `replication_factor` or one entry per DC.
 
     `is_tracked`: of `replication_type = 'tracked'`.
@@ -137,8 +137,7 @@ class KeyspaceSchema:
     is_tracked: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(msgspec.Struct, frozen=True):
     """Keyspaces by name and tables by id; of a dropped table the id stays known."""
 
     keyspaces: Mapping[str, KeyspaceSchema]

@@ -5,9 +5,11 @@ so or not, so two spellings of one type are equal. Values are not decoded here.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from headrace.plugins.cql_text import TokenKind, quote_name
 from headrace.sources.cassandra.schema.cursor import Cursor
@@ -68,8 +70,7 @@ _GENERIC_OF_CLASS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CqlType:
+class CqlType(msgspec.Struct, frozen=True):
     """A CQL type.
 
     `name` is the native type's, or list, set, map, tuple, vector; for a UDT its own name, with

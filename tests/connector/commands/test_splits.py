@@ -2,10 +2,10 @@
 
 import json
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.connector.foundation.processes import this_process
 from headrace.connector.foundation.states import Observed

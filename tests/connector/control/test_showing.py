@@ -1,9 +1,9 @@
 """SHOW lists what the state file has about all sources, or about one."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.connector.control.job_files import note_job_file
 from headrace.connector.control.service import ControlService

@@ -1,10 +1,10 @@
 """The status of a source is what the state file has about its job."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.connector.control.status import ConnectorStatus, connector_statuses
 from headrace.connector.foundation.states import Desired, Observed

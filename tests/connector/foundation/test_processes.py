@@ -4,7 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from headrace.connector.foundation.processes import is_alive, is_dead, this_process
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from headrace.connector.history import images
@@ -116,7 +117,9 @@ def test_images_around_expiries_are_what_select_shows(name: str, tmp_path: Path)
             sent = of_table(batch, table)
             for begin in range(0, len(sent.encoded), PER_COMMIT):
                 part = range(begin, min(len(sent.encoded), begin + PER_COMMIT))
-                writer.submit(replace(sent, encoded=sent.encoded.chosen(part)), settled)
+                writer.submit(
+                    msgspec.structs.replace(sent, encoded=sent.encoded.chosen(part)), settled
+                )
                 assert writer.commit({}, FOREVER_MS)
                 kept.clock.advance(step_ms)
         kept.clock.advance((times[-1] + 1) * 1_000 - kept.clock.wall_ms())

@@ -3,11 +3,11 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict, replace
 
 from headrace.connector.foundation.processes import this_process
 from headrace.connector.replay import claims

@@ -3,11 +3,11 @@
 import contextlib
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.connector.control.jobs import read_job
 from headrace.connector.runtime.books.committed import books_of

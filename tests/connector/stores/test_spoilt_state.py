@@ -6,12 +6,12 @@ import re
 import shutil
 import sqlite3
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from headrace.connector.commands.cli import main
 from headrace.connector.foundation.processes import this_process

@@ -2,11 +2,11 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.connector.foundation.states import Desired
 from headrace.connector.stores import Commit, Owner, StateLostError, TableCounts

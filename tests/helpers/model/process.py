@@ -11,6 +11,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import msgspec
+
 from headrace.connector.foundation.job_file import RuntimeConfig
 from headrace.connector.runtime.failures.tolerance import ErrorPolicy
 from headrace.connector.runtime.limits import Limits
@@ -286,7 +288,9 @@ class Settling(Replanning):
         )
 
     def _put_in_force(self, store: Store, before: int, plan: Plan) -> bool:
-        owner = replace(self._process.owner, worker=f"{self._process.owner.worker}{PLANNER}")
+        owner = msgspec.structs.replace(
+            self._process.owner, worker=f"{self._process.owner.worker}{PLANNER}"
+        )
         store.enroll(owner)
         try:
             lease_holder = self._process.lease_holder_of(owner)
@@ -364,7 +368,7 @@ class Process:
     def begin(self) -> None:
         """Run by the current plan, or by one that replaces it, if that can be settled now."""
         self._begun += 1  # Each time as another worker, like `Worker`.
-        self.owner = replace(self.owner, worker=f"{self.name}@{self._begun}")
+        self.owner = msgspec.structs.replace(self.owner, worker=f"{self.name}@{self._begun}")
         job_key = self.store.job_key()
         context = Context(job=JOB, clock=self.clock, job_key=job_key, log=self.world.log)
         source = WatchedSource(self.world.config(self._options), context)

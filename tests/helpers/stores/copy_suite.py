@@ -3,10 +3,10 @@
 import abc
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.stores import (

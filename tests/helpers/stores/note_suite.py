@@ -1,9 +1,9 @@
 """What the store must do for those who ask and steer: part of `StoreSuite`."""
 
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.plugins.errors import LeaseLostError
 from headrace.plugins.positions import EncodedPosition

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.connector.stores.keyed.store import Store
 from headrace.plugins.errors import LeaseLostError

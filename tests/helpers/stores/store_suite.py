@@ -3,6 +3,7 @@
 from contextlib import closing
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from headrace.plugins.errors import LeaseLostError
@@ -208,7 +209,7 @@ class StoreSuite(PlanSuite, NoteSuite, ModeSuite):
             commit(store, commit_of(token, previous=1, seq=2, kept=["two"]))
             chunks = {"three": b"3"}
             gone = commit_of(token, previous=2, seq=3, chunks=chunks, kept=["one", "two"])
-            gone = replace(gone, losses=[LOSS])
+            gone = msgspec.structs.replace(gone, losses=[LOSS])
             refused = store.commit([gone, commit_of(mine, split="b")])
 
             assert ["a"] == list(refused)
@@ -239,7 +240,7 @@ class StoreSuite(PlanSuite, NoteSuite, ModeSuite):
     def test_repeated_commit_is_recognised(self, driver: StoreDriver) -> None:
         """The same commit again, after an unknown outcome, changes nothing and is not refused."""
         with closing(registered(driver)) as store:
-            wanted = replace(commit_of(claim(store)), losses=[LOSS])
+            wanted = msgspec.structs.replace(commit_of(claim(store)), losses=[LOSS])
             commit(store, wanted)
             commit(store, wanted)
 
@@ -377,7 +378,7 @@ class StoreSuite(PlanSuite, NoteSuite, ModeSuite):
         with closing(registered(driver)) as store:
             token = claim(store)
             second = replace(LOSS, kind="quarantined", key=None, content=b"6" * 10)
-            commit(store, replace(commit_of(token), losses=[LOSS, second]))
+            commit(store, msgspec.structs.replace(commit_of(token), losses=[LOSS, second]))
             first, last = store.losses()
 
             assert [(LOSS, "a"), (second, "a")] == [(k.loss, k.split) for k in (first, last)]
@@ -399,8 +400,8 @@ class StoreSuite(PlanSuite, NoteSuite, ModeSuite):
             closing(driver.open(driver.job, quarantine_bytes_max=bound)) as small,
         ):
             token = claim(store)
-            commit(small, replace(commit_of(token), losses=[LOSS, LOSS]))
-            full = replace(commit_of(token, previous=1, seq=2), losses=[LOSS])
+            commit(small, msgspec.structs.replace(commit_of(token), losses=[LOSS, LOSS]))
+            full = msgspec.structs.replace(commit_of(token, previous=1, seq=2), losses=[LOSS])
             refused = small.commit([full])
 
             assert isinstance(refused["a"], QuarantineFullError)

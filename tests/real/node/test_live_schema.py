@@ -1,10 +1,10 @@
 """The schema as a live node has it, read in two ways."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cassandra.cluster import Session
+from msgspec.structs import replace
 
 from headrace.connector.commands.exec import main
 from headrace.sources.cassandra.log import read_mutations

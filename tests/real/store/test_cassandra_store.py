@@ -133,10 +133,10 @@ def test_the_tables_are_those_of_cep_44(
         token, chunks = claim(store, split=split), {"one": b"1"}
         tokens = TokenRange(number=3, first=-(2**62), behind=-(2**61))
         first = commit_of(token, split=split, chunks=chunks)
-        store.commit([replace(first, tokens=tokens)])
+        store.commit([msgspec.structs.replace(first, tokens=tokens)])
         monkeypatch.setattr(cdc_state, "PUBLISH_SECONDS", 0)
         later = commit_of(token, split=split, previous=1, seq=2, kept=chunks)
-        store.commit([replace(later, tokens=tokens)])
+        store.commit([msgspec.structs.replace(later, tokens=tokens)])
     session.set_keyspace(KEYSPACE)
     (state,) = session.execute(
         'SELECT split, start, "end", state, TTL(state) AS ttl FROM cdc_state '

@@ -3,13 +3,13 @@
 import json
 import uuid
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from cassandra.cluster import Session
+from msgspec.structs import replace
 
 from headrace.connector.stores import Commit, StateLostError
 from headrace.connector.stores.cassandra import cdc_state

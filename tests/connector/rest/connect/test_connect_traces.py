@@ -1,8 +1,9 @@
 """Why something stops, as Connect's clients see it: RUNNING, with a trace."""
 
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from headrace.connector.control.showing import show
 from headrace.connector.foundation.processes import this_process

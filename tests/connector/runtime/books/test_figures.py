@@ -3,6 +3,8 @@
 import re
 from dataclasses import replace
 
+import msgspec
+
 from headrace.connector.runtime.books.equations import SplitBooks
 from headrace.connector.runtime.books.figures import (
     Figures,
@@ -112,7 +114,8 @@ def test_when_all_is_well_there_are_no_commands() -> None:
 def test_gaps_are_what_is_lost() -> None:
     """Open and passed ones count, each once; those that others cover do not."""
     passed, covered = (
-        replace(GAP, name=state, state=state, size_bytes=1) for state in ("passed", "covered")
+        msgspec.structs.replace(GAP, name=state, state=state, size_bytes=1)
+        for state in ("passed", "covered")
     )
     books = [replace(SPLIT, gaps=[GAP, passed, covered]), replace(SPLIT, split="t", gaps=[GAP])]
     figures = figures_of(books)

@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.connector.stores import Commit, StateLostError, TableCounts
 from headrace.connector.stores.cassandra import cdc_state

@@ -3,12 +3,12 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from headrace.connector.commands.cli import main
 from headrace.connector.stores import StoreUnavailableError, Successor

@@ -3,12 +3,13 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import pytest
 from confluent_kafka import Message
+from msgspec.structs import replace
 
 from headrace.connector.stores import TableCounts
 from headrace.connector.streams.audit.__main__ import main

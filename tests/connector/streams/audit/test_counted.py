@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headrace.connector.serde.change_names import hash_of, name_of
@@ -34,7 +35,7 @@ def with_repeats(changes: Sequence[Change]) -> list[Change]:
     sent = [*changes, *changes[::3]]
     random.Random(7).shuffle(sent)  # noqa: S311 (a test)
     return [
-        replace(change, message=replace(change.message, offset=offset))
+        replace(change, message=msgspec.structs.replace(change.message, offset=offset))
         for offset, change in enumerate(sent)
     ]
 
@@ -76,7 +77,13 @@ def test_the_bucket_is_that_of_the_key(changes: Sequence[Change]) -> None:
     counted = CountedChanges({}, {})
     for change in same:
         counted.take(change)
-        counted.take(replace(change, topic="other", message=replace(change.message, topic="other")))
+        counted.take(
+            replace(
+                change,
+                topic="other",
+                message=msgspec.structs.replace(change.message, topic="other"),
+            )
+        )
 
     assert 1 == len({window.bucket for window in counted.windows()})
     found = counted.tables()[changes[0].table]
@@ -88,7 +95,7 @@ def test_what_a_replay_sent_does_not_count(changes: Sequence[Change]) -> None:
     message = changes[0].message
     counted = CountedChanges({}, {})
     headers = {**message.headers, RUN_HEADER: b"run"}
-    counted.take(replace(changes[0], message=replace(message, headers=headers)))
+    counted.take(replace(changes[0], message=msgspec.structs.replace(message, headers=headers)))
 
     assert {} == counted.tables()
 
@@ -101,7 +108,7 @@ def test_what_has_no_name_is_refused(
     changes: Sequence[Change], facts: dict[str, None], offset: int, said: str
 ) -> None:
     """Without mutation, index or offset nothing is counted: repeats could not be recognised."""
-    message = replace(changes[0].message, offset=offset)
+    message = msgspec.structs.replace(changes[0].message, offset=offset)
     counted = CountedChanges({}, {})
 
     with pytest.raises(UnnamedChangeError, match=said):

@@ -3,13 +3,13 @@
 import io
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from headrace.sources.cassandra.encode.avro_objects import Provenance, avro_key, avro_value
 from headrace.sources.cassandra.encode.avro_schema import avro_names, key_schema, value_schema

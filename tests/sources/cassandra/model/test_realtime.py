@@ -194,7 +194,7 @@ def test_a_stale_start_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         states = last.setdefault(split, [])
         states.append(state)
         before = states[-2] if len(states) > 1 else state
-        made: Any = {name: getattr(state, name) for name in state.__slots__}
+        made: Any = {name: getattr(state, name) for name in state.__struct_fields__}
         return type(state)(**{**made, "position": before.position})
 
     monkeypatch.setattr(SqliteStore, "load", stale)

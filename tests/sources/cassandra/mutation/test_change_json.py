@@ -1,9 +1,9 @@
 """Changes printed as JSON have what was written, with values as CQL prints them."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.sources.cassandra.mutation.change_json import change_document, provenance_document
 from headrace.sources.cassandra.mutation.changes import (

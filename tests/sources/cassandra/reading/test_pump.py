@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from select import select
 
+import msgspec
 import pytest
 
 from headrace.connector.runtime.pipeline import REST_MS
@@ -23,7 +24,7 @@ from helpers.logs.node_logs import batches, forged_nodes, open_all, source
 from helpers.settings.filled import filled
 
 DEMAND = Demand(linger_ms=1 << 30)
-LATER = replace(DEMAND, commit_due=False, position_due=False, end_may_wait=True)
+LATER = msgspec.structs.replace(DEMAND, commit_due=False, position_due=False, end_may_wait=True)
 NODES = ("node1", "node2", "node3")
 WHOLE = "1\nCOMPLETED"
 READS_MAX = 9
@@ -229,7 +230,7 @@ def test_no_split_reads_on_in_a_version_it_cannot_read(tmp_path: Path) -> None:
 def last_position(reader: Reader) -> Position:
     """Return the position of a reader that has read everything, with the time."""
     assert isinstance(reader.read(DEMAND), Idle)
-    found = reader.read(replace(DEMAND, records_max=0, bytes_max=0))
+    found = reader.read(msgspec.structs.replace(DEMAND, records_max=0, bytes_max=0))
     assert isinstance(found, Batch)
     return found.end
 
@@ -285,7 +286,7 @@ def test_time_alone_is_told_when_a_commit_is_due(tmp_path: Path) -> None:
     (reader,) = open_all(source(options_of(tmp_path, splits=1), clock)).values()
     taus = []
     for turn in range(120):
-        found = reader.read(replace(DEMAND, commit_due=turn % 4 == 1))
+        found = reader.read(msgspec.structs.replace(DEMAND, commit_due=turn % 4 == 1))
         if isinstance(found, Batch):
             assert isinstance(found.end, CdcState)
             taus.append(found.end.split_time_ms)
@@ -302,7 +303,7 @@ def test_the_last_position_has_the_time(tmp_path: Path) -> None:
     clock.advance(300)
     assert isinstance(reader.read(DEMAND), Idle)
 
-    found = reader.read(replace(DEMAND, records_max=0, bytes_max=0))
+    found = reader.read(msgspec.structs.replace(DEMAND, records_max=0, bytes_max=0))
     assert isinstance(found, Batch)
     assert isinstance(found.end, CdcState)
     assert 300 == found.end.split_time_ms
@@ -523,7 +524,10 @@ def test_damage_is_told_once_by_whoever_reads_which_split(tmp_path: Path, at: by
 
 def all_idle(readers: Mapping[str, Reader]) -> bool:
     """Ask each reader again; return whether all have nothing."""
-    found = [reader.read(replace(DEMAND, commit_due=False)) for reader in readers.values()]
+    found = [
+        reader.read(msgspec.structs.replace(DEMAND, commit_due=False))
+        for reader in readers.values()
+    ]
     return all(isinstance(each, Idle) for each in found)
 
 
@@ -642,7 +646,7 @@ def test_a_look_says_that_there_is_more(tmp_path: Path) -> None:
     assert [] == all_of(readers)
     for node in NODES[:2]:
         write(tmp_path, node, 0, range(9))
-    demand = replace(LATER, records_max=1)
+    demand = msgspec.structs.replace(LATER, records_max=1)
 
     full = made.look(demand)
     held = made.look(demand)

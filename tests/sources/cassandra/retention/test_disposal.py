@@ -3,12 +3,12 @@
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from tempfile import gettempdir
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from headrace.plugins import Batch, parse_config

@@ -1,14 +1,15 @@
 """Entries are read with the schema of their place: what the log itself says of its tables."""
 
+import dataclasses
 import io
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.sources.cassandra.inspect.command import main
 from headrace.sources.cassandra.log import LogEntries, LogHandler, Span, read_log, read_mutations
@@ -49,7 +50,9 @@ def read(name: str, tables: LogSchema) -> list[Mutation]:
 
 def without_drop_times(table: TableSchema) -> TableSchema:
     """Leave out what DDL does not tell."""
-    return replace(table, columns=tuple(replace(c, dropped_us=None) for c in table.columns))
+    return dataclasses.replace(
+        table, columns=tuple(replace(c, dropped_us=None) for c in table.columns)
+    )
 
 
 @pytest.mark.parametrize("base", ["nothing", "the file"])

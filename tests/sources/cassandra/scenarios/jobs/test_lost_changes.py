@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +73,10 @@ def never_entered(monkeypatch: pytest.MonkeyPatch) -> None:
     forgotten: list[Batch] = []
 
     def read_next(run: SplitRun, reader: Reader, demand: Demand) -> Batch | Progress:
-        found = whole(run, reader, replace(demand, records_max=FEWEST))
+        found = whole(run, reader, msgspec.structs.replace(demand, records_max=FEWEST))
         if isinstance(found, Batch) and not forgotten:
             forgotten.append(found)
-            return whole(run, reader, replace(demand, records_max=FEWEST))
+            return whole(run, reader, msgspec.structs.replace(demand, records_max=FEWEST))
         return found
 
     monkeypatch.setattr(SplitRun, "_read_next", read_next)
