@@ -105,9 +105,14 @@ def _places() -> tuple[tuple[str, int], ...]:
 
 @lru_cache(maxsize=GROUPS_MAX)
 def _installed(group: str, places: tuple[tuple[str, int], ...]) -> Sequence["EntryPoint"]:
-    """Look through all distributions, which takes tens of milliseconds."""
+    return tuple(_scanned(places).select(group=f"headrace.{group}"))
+
+
+@lru_cache(maxsize=1)
+def _scanned(places: tuple[tuple[str, int], ...]) -> Any:  # noqa: ANN401 (its class depends on Python's version)
+    """Look through all distributions, which takes tens of milliseconds: once for all groups."""
     # Only here: its imports would delay each command, also those that look for no plugin.
     from importlib.metadata import entry_points  # noqa: PLC0415
 
     del places
-    return tuple(entry_points(group=f"headrace.{group}"))
+    return entry_points()

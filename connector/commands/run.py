@@ -16,9 +16,9 @@ import structlog
 
 from headrace.connector.commands.job_parser import add_engine, job_parser, runs_on_spark
 from headrace.connector.control.jobs import read_job
+from headrace.connector.foundation.processes import parent_gone
 from headrace.connector.foundation.states import Desired
 from headrace.connector.hosting.host import Host
-from headrace.connector.hosting.supervisor import parent_gone
 from headrace.connector.runtime.books.equations import SplitBooks, books_differences
 from headrace.connector.runtime.books.figures import figures_of, figures_text, open_gaps
 from headrace.connector.runtime.books.summary import (

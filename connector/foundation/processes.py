@@ -1,8 +1,10 @@
-"""Which process this is, and whether another one is provably dead."""
+"""Which process this is, whether another one is provably dead, and whether the parent is gone."""
 
 import os
 import secrets
 import socket
+import threading
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -36,6 +38,17 @@ def is_dead(owner: Owner) -> bool:
     if not boot or owner.boot != boot or owner.pid_space != _pid_space() or not owner.started:
         return False
     return _started(owner.pid) != owner.started
+
+
+def parent_gone(stop: Callable[[], None]) -> None:
+    """Call *stop* when standard input ends, which is when the parent does. Returns at once."""
+
+    def watch() -> None:
+        while os.read(0, 1):  # Not sys.stdin: its lock would outlive the interpreter.
+            pass
+        stop()
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
 def is_alive(owner: Owner) -> bool:

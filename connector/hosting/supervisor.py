@@ -298,14 +298,3 @@ class Supervisor:
 
 def _key(job: str, pump: _Pump) -> str:
     return f"{pump.number} {job}"
-
-
-def parent_gone(stop: Callable[[], None]) -> None:
-    """Call *stop* when standard input ends, which is when the parent does. Returns at once."""
-
-    def watch() -> None:
-        while os.read(0, 1):  # Not sys.stdin: its lock would outlive the interpreter.
-            pass
-        stop()
-
-    threading.Thread(target=watch, name="parent", daemon=True).start()

@@ -1,8 +1,9 @@
 """What an operator sees of a running process: its log, its metrics.
 
-structlog imports rich where it is installed, for tracebacks that this log never shows, and asyncio,
-for loggers that are awaited. Each delays every start by more than the rest of structlog, so it sees
-no rich, and asyncio only when it uses it.
+structlog imports rich where it is installed, for tracebacks that this log never shows, colorama,
+which only Windows needs, and asyncio, for loggers that are awaited. Together they delay every start
+by more than the rest of structlog, so it sees neither of the first two, and asyncio only when it
+uses it.
 """
 
 import sys
@@ -19,9 +20,11 @@ class _Asyncio(ModuleType):
         return getattr(import_module("asyncio"), name)
 
 
+_MISSING = cast("Any", None)  # Any: what Python takes for "not to be found".
 _STAND_INS: Final = {
     "asyncio": _Asyncio("asyncio"),
-    "rich": cast("Any", None),  # Any: what Python takes for "not to be found".
+    "colorama": _MISSING,
+    "rich": _MISSING,
 }
 _hidden = {}
 if "structlog" not in sys.modules:

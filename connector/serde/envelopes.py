@@ -4,20 +4,13 @@ An envelope has the schema of its values, and the plan with which `reshape` make
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from io import BytesIO
 from typing import Any, Final
 
-import fastavro
 import msgspec
 
 from headrace import __version__
-from headrace.connector.serde.avro_types import (
-    AvroType,
-    definitions,
-    field_of,
-    standalone,
-    without_logic,
-)
+from headrace.connector.serde.avro_types import AvroType, definitions, field_of, standalone
+from headrace.connector.serde.codecs.records import reader_of, writer_of
 from headrace.connector.serde.conversion import CepTypes, Conversion, DebeziumTypes, Lossless
 from headrace.connector.serde.image_fields import POST, PRE, images_in
 from headrace.connector.serde.transcode import octets
@@ -279,10 +272,10 @@ class _RangeTexts:
         field = field_of(schema.value, "range")
         assert field is not None  # noqa: S101 (every change has it)
         made = standalone(field["type"], columns.known, set())
-        self._given = fastavro.parse_schema(without_logic(made), {})
+        self._read = reader_of(made)
         bound = _record("RangeBound", {"method": "string", "values": _list_of(_BOUND_VALUE)})
         fields = [_optional("start", bound), _optional("end", "RangeBound")]
-        self._made = fastavro.parse_schema({"type": "record", "name": "Both", "fields": fields}, {})
+        self._write = writer_of({"type": "record", "name": "Both", "fields": fields})
         self._columns = [
             (name, _inner(field["type"]))
             for name in columns.payload.get("clustering", ())
@@ -292,13 +285,11 @@ class _RangeTexts:
     def bounds(self, content: bytes) -> bytes:
         """Return both bounds of a range."""
         try:
-            given: Any = fastavro.schemaless_reader(BytesIO(content), self._given, None)
+            given = self._read(content)
         except (EOFError, ValueError, LookupError) as error:
             raise BadAvroError("a range does not fit its schema") from error
         start, end = self._bound(given["start"], "START"), self._bound(given["end"], "END")
-        out = BytesIO()
-        fastavro.schemaless_writer(out, self._made, {"start": start, "end": end})
-        return out.getvalue()
+        return self._write({"start": start, "end": end})
 
     def _bound(self, bound: Document | None, side: str) -> Document | None:
         if bound is None:

@@ -19,8 +19,8 @@ import msgspec
 from headrace.connector.control.jobs import read_job
 from headrace.connector.control.service import ControlService
 from headrace.connector.demo.quickstart.said import Said
+from headrace.connector.foundation.processes import parent_gone
 from headrace.connector.hosting.host import Host
-from headrace.connector.hosting.supervisor import parent_gone
 from headrace.connector.language.parser import parse_statement
 from headrace.connector.obs import structlog
 from headrace.connector.obs.logging import configure

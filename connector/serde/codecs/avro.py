@@ -1,15 +1,17 @@
 """Avro: schemaless bytes of key and value; the schema's id travels in a header."""
 
 import struct
-from dataclasses import dataclass
 from io import BytesIO
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import fastavro
-from fastavro.types import Schema
+import msgspec
 
 from headrace.connector.serde.codecs.records import ShapedRecord, UnfitRecordError
 from headrace.plugins import Codec, Document, Record, RecordSchema
+
+# fastavro is slow to import, and jobs whose source writes Avro itself need nothing of it.
+if TYPE_CHECKING:
+    from fastavro.types import Schema
 
 # The errors of fastavro, by type of field, for a value that does not fit.
 _MISFITS: Final = (
@@ -22,13 +24,12 @@ _MISFITS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Parsed:
+class _Parsed(msgspec.Struct, frozen=True):
     """The Avro schemas of a table's records, parsed once."""
 
     of: RecordSchema
-    key: Schema
-    value: Schema
+    key: "Schema"
+    value: "Schema"
 
 
 class AvroCodec(Codec):
@@ -65,6 +66,8 @@ class AvroCodec(Codec):
 
 
 def _parse(schema: RecordSchema) -> _Parsed:
+    import fastavro  # noqa: PLC0415 (see above)
+
     return _Parsed(
         schema,
         fastavro.parse_schema(dict(schema.key), {}),
@@ -72,7 +75,9 @@ def _parse(schema: RecordSchema) -> _Parsed:
     )
 
 
-def _fitting(schema: Schema, datum: Document, record: Record) -> bytes:
+def _fitting(schema: "Schema", datum: Document, record: Record) -> bytes:
+    import fastavro  # noqa: PLC0415 (see above)
+
     out = BytesIO()
     try:
         fastavro.schemaless_writer(out, schema, datum)

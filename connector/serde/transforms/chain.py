@@ -3,12 +3,11 @@
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from headrace.connector.serde.transcode.edit import Edit
-from headrace.connector.serde.transforms.builtin import Filter, RegexRouter, ValueToKey
-from headrace.connector.serde.transforms.edits import edits_of
 from headrace.connector.serde.transforms.names import check_fields
 from headrace.plugins import (
     BadRecordError,
@@ -30,8 +29,7 @@ _OURS: Final = ("type", "predicate", "negate")
 _NEGATE: Final = {"true": True, "false": False}
 
 
-@dataclass(frozen=True, slots=True)
-class Transformed:
+class Transformed(msgspec.Struct, frozen=True):
     """The transformed records of a batch; `filtered` counts dropped records by table."""
 
     records: Sequence[Record]
@@ -39,8 +37,7 @@ class Transformed:
     filtered: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaEdits:
+class SchemaEdits(msgspec.Struct, frozen=True):
     """What the transforms do to all records of one schema: their edits, one after the other."""
 
     key: Sequence[Edit]
@@ -50,8 +47,7 @@ class SchemaEdits:
     is_dropped: bool
 
 
-@dataclass(slots=True)
-class _Link:
+class _Link(msgspec.Struct):
     name: str
     transform: Transform
     predicate: Predicate | None
@@ -143,6 +139,11 @@ class Chain:
         return known if isinstance(known, SchemaEdits) else None
 
     def _edits_of(self, schema: RecordSchema, topic: str) -> SchemaEdits | None:
+        if not self._links:
+            return SchemaEdits((), (), schema, topic, is_dropped=False)
+        # Only here: most jobs have no transforms, and would import these at each start.
+        from headrace.connector.serde.transforms import builtin, edits  # noqa: PLC0415
+
         parts: dict[str, list[Edit]] = {"key": [], "value": []}
         for link in self._links:
             meant = link.means_all(schema.table, topic)
@@ -151,13 +152,13 @@ class Chain:
             if not meant:
                 continue
             transform = link.transform
-            if type(transform) is Filter:
+            if type(transform) is builtin.Filter:
                 return SchemaEdits((), (), schema, topic, is_dropped=True)
-            if type(transform) is RegexRouter:
+            if type(transform) is builtin.RegexRouter:
                 topic = transform.topic(topic)
             else:
                 before = schema.key if transform.part == "key" else schema.value
-                parts[transform.part] += edits_of(transform, before, topic)
+                parts[transform.part] += edits.edits_of(transform, before, topic)
             schema = _after(link, schema)
         if schema.schema_id in self._failed:
             return None
@@ -172,6 +173,10 @@ class Chain:
 
     def of_keys(self) -> Sequence[str]:
         """Return the names of the transforms that change keys."""
+        if not self._links:
+            return []
+        from headrace.connector.serde.transforms.builtin import ValueToKey  # noqa: PLC0415 (as above)
+
         return [
             link.name
             for link in self._links

@@ -1,11 +1,10 @@
 """The protocol between the agent of a node and its readers: paths, bodies, bounds."""
 
 import builtins
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
@@ -14,6 +13,9 @@ from headrace.sources.cassandra.commitlog.manifest import Stored
 from headrace.sources.cassandra.errors import AgentUnavailableError, AgentUntrustedError
 from headrace.sources.cassandra.logs.pins import Noted
 from headrace.sources.cassandra.logs.repair_streams import Stream
+
+if TYPE_CHECKING:
+    import ssl  # It is slow to import, and most jobs speak to no agent over TLS.
 
 VERSION: Final = 2
 VERSION_CODE: Final = "agent_version"
@@ -138,8 +140,10 @@ class Refusal(msgspec.Struct, frozen=True):
     message: str
 
 
-def tls(access: AgentAccess) -> ssl.SSLContext:
+def tls(access: AgentAccess) -> "ssl.SSLContext":
     """Return what the agents' certificates are checked with. Raises ConfigError."""
+    import ssl  # noqa: PLC0415 (see above)
+
     try:
         context = ssl.create_default_context(cafile=access.ca)
         if access.certificate is not None:
@@ -154,6 +158,8 @@ def no_answer(error: Exception, url: str) -> Callable[[], AgentUnavailableError]
 
     An agent that does not accept our certificate says nothing: it breaks off.
     """
+    import ssl  # noqa: PLC0415 (see above)
+
     said = f"{type(error).__name__}: {error}"
     broke_off = isinstance(error, ConnectionResetError | BrokenPipeError)
     if isinstance(error, ssl.SSLError) or (broke_off and url.startswith("https:")):

@@ -1,9 +1,8 @@
 """The keys of encrypted segments: from a key store, or one key as it is."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.plugins import Problem, option
 from headrace.sources.cassandra.errors import (
@@ -13,9 +12,12 @@ from headrace.sources.cassandra.errors import (
     SegmentKeyError,
 )
 from headrace.sources.cassandra.keystore.ciphers import KEY_SIZES, SegmentKey
-from headrace.sources.cassandra.keystore.jceks import MAGIC as JCEKS_MAGIC
-from headrace.sources.cassandra.keystore.jceks import SealedKey, read_jceks
-from headrace.sources.cassandra.keystore.pkcs12 import ShroudedKey, read_pkcs12
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.sources.cassandra.keystore.jceks import SealedKey
+    from headrace.sources.cassandra.keystore.pkcs12 import ShroudedKey
 
 STORE_BYTES_MAX: Final = 16 * 1024 * 1024
 
@@ -141,7 +143,7 @@ def _checked(material: bytes, name: str) -> SegmentKey:
     return SegmentKey(name, material)
 
 
-def _read_store(path: Path, password: str) -> Mapping[str, SealedKey | ShroudedKey]:
+def _read_store(path: Path, password: str) -> "Mapping[str, SealedKey | ShroudedKey]":
     try:
         with path.open("rb") as file:
             content = file.read(STORE_BYTES_MAX + 1)
@@ -158,10 +160,14 @@ def _read_store(path: Path, password: str) -> Mapping[str, SealedKey | ShroudedK
         raise
 
 
-def _parsed(content: bytes, password: str) -> Mapping[str, SealedKey | ShroudedKey]:
+def _parsed(content: bytes, password: str) -> "Mapping[str, SealedKey | ShroudedKey]":
+    # Only here: few jobs have a key store.
+    from headrace.sources.cassandra.keystore.jceks import MAGIC, read_jceks  # noqa: PLC0415
+    from headrace.sources.cassandra.keystore.pkcs12 import read_pkcs12  # noqa: PLC0415
+
     if len(content) > STORE_BYTES_MAX:
         raise KeyStoreError(f"has more than {STORE_BYTES_MAX} bytes")
-    if content.startswith(JCEKS_MAGIC):
+    if content.startswith(MAGIC):
         return read_jceks(content, password)
     if content.startswith(_SEQUENCE):
         return read_pkcs12(content, password)
