@@ -12,9 +12,10 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from headrace.connector.control.jobs import bounds_of, job_text, read_job, read_source, table_source
 from headrace.connector.control.plugins.redriving import LETTERS_MAX
@@ -128,7 +129,11 @@ def lag(question: Question) -> Json:
             with contextlib.suppress(RetriableError):  # A part that cannot be read now.
                 times = [record.timestamp_us for reader in readers for record in _first(reader)]
                 oldest_us = min((time_us for time_us in times if time_us > 0), default=None)
-        return {"parts": parts, "oldest_us": oldest_us, "spaces": [*map(asdict, spaces)]}
+        return {
+            "parts": parts,
+            "oldest_us": oldest_us,
+            "spaces": [*map(msgspec.structs.asdict, spaces)],
+        }
 
 
 def locate(question: Question) -> Json:
