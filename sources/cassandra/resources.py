@@ -48,7 +48,7 @@ from headrace.sources.cassandra.reading.segment_index import IndexFolder, Search
 from headrace.sources.cassandra.reading.stream_watch import follower
 from headrace.sources.cassandra.reading.topology_versions import Nodes, Replicas
 from headrace.sources.cassandra.reading.written_logs import WrittenLogs
-from headrace.sources.cassandra.retention.disposal import SegmentRetention
+from headrace.sources.cassandra.retention.disposal import Disposal, SegmentRetention
 from headrace.sources.cassandra.retention.hold import Hold, store_mark
 from headrace.sources.cassandra.ring.splits import SPLITS_MIN, names
 from headrace.sources.cassandra.ring.topology import Coverage, Topology, coverage, local_datacenter
@@ -295,16 +295,19 @@ class Parts:
         """Stands for the job's state in what it notes beside logs."""
         return store_mark(self.context.job_key)
 
+    @cached_property
+    def _disposal(self) -> Disposal:
+        return self.config.disposal_of
+
     def hold_of(self, node: str) -> "Hold | RemoteHold | None":
         """Return the job's hold in a node's directory; a read-only job has none."""
         if self.context.read_only:
             return None
         if node not in self.holds:
             log, context, mark = self.logs[node], self.context, self.mark
-            disposal = self.config.disposal_of
             made: Hold | RemoteHold = (
                 Hold(
-                    SegmentRetention(log, disposal, context.clock, context.log),
+                    SegmentRetention(log, self._disposal, context.clock, context.log),
                     context.job,
                     store=mark,
                 )

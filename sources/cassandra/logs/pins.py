@@ -9,7 +9,6 @@ import errno
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -30,6 +29,7 @@ from headrace.sources.cassandra.state.cdc_state import Marker
 
 FOLDER: Final = ".headrace"
 _REPLACED: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+NAMES_MAX: Final = 4_096
 COPIES_MAX: Final = 64  # Of one split in one segment; where there are more, all of it is needed.
 
 # Segments behind the marker, and where in them copies lie: position and length; no place means
@@ -154,13 +154,13 @@ def names_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if not path.name.startswith(".")}
 
 
+@lru_cache(maxsize=NAMES_MAX)  # A split has the same name beside each log.
 def name_of(job: str, split: str, store: str) -> str:
     """Return the name of a split's note, of the job whose state has the mark *store*."""
     return f"{quote(job, safe='')}.{quote(split, safe='')}.{store}"
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(msgspec.Struct, frozen=True):
     """What a note says, the mark of the state it is of, and when it was written: ms since 1970."""
 
     store: str

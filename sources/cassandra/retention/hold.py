@@ -39,7 +39,6 @@ class Hold:
         self._folder = retention.notes
         self._noted: dict[str, object] = {}
         self._splits: list[str] = []
-        self._names: dict[str, str] = {}  # Of notes, by split.
 
     def check(self) -> None:
         """Make sure that segments can be held and disposed of, if they are to be.
@@ -107,9 +106,7 @@ class Hold:
         return self._retention.figures()
 
     def _name(self, split: str) -> str:
-        if split not in self._names:
-            self._names[split] = pins.name_of(self._job, split, self._store)
-        return self._names[split]
+        return pins.name_of(self._job, split, self._store)
 
 
 def store_mark(job_key: bytes) -> str:
