@@ -26,6 +26,7 @@ _APART = {
     "test_ring_upgrade",
     "test_live_hold",
     "test_debezium",
+    "test_kafka_access",
 }
 
 
