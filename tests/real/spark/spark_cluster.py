@@ -1,7 +1,7 @@
 """A standalone cluster of Spark: a master and two workers, whose executors are processes.
 
-And interpreters for its tasks that kill a task or its executor at a known moment, such as when the
-task removes a folder.
+And interpreters for its tasks that kill a task, its executor or its driver at a known moment: when
+the task renames a file or removes a folder.
 """
 
 import os
@@ -21,7 +21,7 @@ from helpers.servers.ports import free_ports
 from real.spark.spark_jobs import WAIT_SECONDS_MAX
 
 HOME: Final = Path(pyspark.__file__).parent
-TASK, EXECUTOR = "task", "executor"
+TASK, EXECUTOR, DRIVER = "task", "executor", "driver"
 
 _KILLER: Final = '''
 """Python imports this module by itself; it kills once at each of MOMENTS, in their order."""
@@ -40,15 +40,20 @@ def parent(pid):
 
 
 def victims(who):
-    """Return the processes to kill, this one at last; none if it is not of an executor."""
+    """Return the processes to kill, this one at last; none if it is not one of *who*."""
     line = [os.getpid()]
     while line[-1] > 1:
         line.append(parent(line[-1]))
     names = [Path(f"/proc/{{pid}}/cmdline").read_bytes().split(bytes(1)) for pid in line]
-    java = next((n for n, name in enumerate(names) if name[0].endswith(b"java")), None)
-    if java is None or not any(b"CoarseGrainedExecutorBackend" in part for part in names[java]):
+    javas = [n for n, name in enumerate(names) if name[0].endswith(b"java")]
+    if not javas:
         return []
-    return [*([] if who == "task" else [line[java]]), line[0]]
+    is_executor = any(b"CoarseGrainedExecutorBackend" in part for part in names[javas[0]])
+    if is_executor is (who == "driver"):
+        return []
+    java = line[javas[0]]
+    above = [line[javas[0] + 1]] if who == "driver" else []
+    return [*above, *([] if who == "task" else [java]), line[0]]
 
 
 def note(event, arguments):
@@ -74,7 +79,7 @@ sys.addaudithook(note)
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Who is killed when a task does something.
+    """Who is killed when a task, or for DRIVER a Python process of the driver, does something.
 
     `event` is one of Python's audit events; one of its arguments has `pattern`.
     """

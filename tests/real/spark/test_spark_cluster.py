@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,12 +12,25 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
+import msgspec
 import pytest
+from pyspark.sql import SparkSession
 
 from headrace.connector.commands.cli import main
 from headrace.connector.replay.runs import RunTable, ShardState
+from headrace.connector.replay.stream.checkpoint import checkpoint_of
+from headrace.connector.stores import TableCounts
 from helpers.settings.native_modules import ROOT
-from real.spark.spark_cluster import EXECUTOR, HOME, TASK, Moment, cluster, killing_python, past
+from real.spark.spark_cluster import (
+    DRIVER,
+    EXECUTOR,
+    HOME,
+    TASK,
+    Moment,
+    cluster,
+    killing_python,
+    past,
+)
 from real.spark.spark_jobs import (
     WAIT_SECONDS_MAX,
     by_worker,
@@ -24,6 +38,7 @@ from real.spark.spark_jobs import (
     killed,
     messages,
     ring_job,
+    spark_process,
 )
 
 pytestmark = pytest.mark.real
@@ -32,6 +47,11 @@ PAGE: Final = ROOT / "docs" / "spark.md"
 SHARDS: Final = 8  # From that many on, logs are read once for all, and go through a shuffle.
 # A task has delivered all of its shard, and has not said so: it removes its temporary folder.
 DELIVERED: Final = ("shutil.rmtree", "headrace-replay-")
+# A task of a stream has delivered all of its split, and has not said so: it removes what an
+# earlier attempt could not deliver.
+SETTLED: Final = ("os.remove", r"/dead-letters/\d+-\d+-write\.jsonl$")
+# The driver has counted the second batch, and Spark has not committed it.
+COUNTED: Final = ("os.rename", r"/delivered/1$")
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +150,54 @@ def path_of_spark() -> dict[str, str]:
     """Return the variables of a shell that finds Spark's programs and our Python."""
     folders = [str(HOME / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
     return {"PATH": os.pathsep.join(folders), "PYSPARK_PYTHON": sys.executable}
+
+
+def test_a_stream_through_kills(
+    master: str,
+    spark: SparkSession,
+    tmp_path: Path,
+    bootstrap_servers: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A killed task, a killed executor and a killed driver lose nothing of a stream.
+
+    The driver dies amid its commit: what it has counted of the second batch, Spark has not
+    committed. Started again, in this process, it repeats that batch as a whole, and nothing else.
+    """
+    assert spark is SparkSession.getActiveSession()
+    topic = f"stream-{uuid4().hex}"
+    job = ring_job(tmp_path, "stream", kafka_sink(bootstrap_servers, topic), splits=4)
+    moments = [Moment(TASK, *SETTLED), Moment(EXECUTOR, *SETTLED), Moment(DRIVER, *COUNTED)]
+    python = killing_python(tmp_path / "kills", moments)
+    options = ["--engine", "spark", "--until-idle", "--batch-bytes", "3145728"]
+    command = ["run", str(job), *options]
+
+    log = tmp_path / "killed.log"
+    with spark_process([*command, "--master", master], log, python) as child:
+        status = child.wait(WAIT_SECONDS_MAX)
+
+    assert (-signal.SIGKILL, len(moments)) == (status, past(python)), log.read_text()
+    checkpoint = checkpoint_of(tmp_path / "state.db", "stream")
+    (half,) = (checkpoint.folder / "delivered").glob(".1.*")
+    first, both = (delivered_in(path) for path in (half.with_name("0"), half))
+    before = messages(bootstrap_servers, topic)
+    assert 0 < first < both == len(before)
+    assert 0 < before.total() - both <= 2 * first  # Of one split each.
+
+    assert 0 == main(command)
+
+    whole = messages(bootstrap_servers, topic)
+    assert by_worker().total() == len(whole)
+    assert before.total() - both + both - first == whole.total() - len(whole)
+    again = whole - before
+    assert both - first == sum(before[name] > 0 for name in again.elements())
+    capsys.readouterr()
+    assert 0 == main(["verify", str(job), "--json"])
+    tables = json.loads(capsys.readouterr().out)["total"]["tables"].values()
+    assert len(whole) == sum(table["delivered"] for table in tables)
+
+
+def delivered_in(path: Path) -> int:
+    """Return how many records a file of the checkpoint counts."""
+    splits = msgspec.msgpack.decode(path.read_bytes(), type=list[dict[str, TableCounts]])
+    return sum(counts.delivered for split in splits for counts in split.values())
