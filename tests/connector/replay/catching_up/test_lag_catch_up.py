@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import pytest
 import yaml
 
@@ -221,7 +222,7 @@ def test_a_split_that_is_not_given_back(inside: GapJob, monkeypatch: pytest.Monk
     """If the owner does not release the split for several leases, the driver names it and ends."""
     monkeypatch.setattr(Driver, "_wait_ms", lambda _: 0)
     store = SqliteStore.open(inside.folder / "state.db", "orders")
-    owner = replace(this_process(), worker="other")
+    owner = msgspec.structs.replace(this_process(), worker="other")
     store.enroll(owner)
     store.claim("other", store.leases(), 60_000)
     with closing(store), closing(driver(inside, "1-of-2")) as made:
