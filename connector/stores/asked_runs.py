@@ -121,15 +121,20 @@ class AskedRuns:
     # For the command service, inside its transactions.
 
     def ask(self, source: str, now_ms: int, order: Order, *, name: str | None = None) -> str:
-        """Ask for a run, and return its name; one of that *name* is left as it is."""
+        """Ask for a run, and return its name; one of that *name* is left as it is.
+
+        Runs have the order in which they were asked for, also in the same millisecond.
+        """
         at = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
         name = name or f"{order.kind}-{at:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
         if self._notes.get(ASKED, name) is not None:
             return name
+        newest = self.all()[:1]
+        asked_ms = max([now_ms, *(each.asked_ms + 1 for each, _ in newest)])
         over = [each.name for each, seen in self.all(source) if each.state(seen) in OVER]
         for old in over[NAMES_MAX - 1 :]:
             self.forget(old)
-        made = AskedRun(name=name, source=source, asked_ms=now_ms, order=order)
+        made = AskedRun(name=name, source=source, asked_ms=asked_ms, order=order)
         self._notes.put_document(ASKED, name, made)
         return name
 

@@ -30,7 +30,7 @@ OUT = """EXPAND set to ON
 (1 rows)
 [headrace 0.1.0]
 """
-ERR = """SyntaxException: line 1:5 found 'DATA_SNK', expected DATA_SINK, DATA_SOURCE or CDC
+ERR = """SyntaxException: line 1:5 found 'DATA_SNK', expected DATA_SINK, DATA_SOURCE, RUN or CDC
   DROP DATA_SNK k
        ^^^^^^^^
 hint: did you mean DATA_SINK?
