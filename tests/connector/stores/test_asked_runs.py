@@ -8,7 +8,7 @@ from headrace.connector.stores.open_control_store import open_notes
 
 
 def test_the_order_in_the_same_millisecond(tmp_path: Path) -> None:
-    """Runs are in the order in which they were asked for, also when the clock stood or went back."""
+    """Runs are in the order in which they were asked for, also if the clock went back."""
     with closing(open_notes(tmp_path / "state.db")) as notes:
         runs = AskedRuns(notes)
         times = (5, 5, 5, 3, 5, 9)
