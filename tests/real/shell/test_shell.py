@@ -155,5 +155,5 @@ def test_validate(shell: Shell, bootstrap_servers: str) -> None:
 
     assert f"topic,passed,{name} has 2 partitions," in said
     assert f'size,failed,"{name} takes 1000 bytes, a message has at most 1000000",' in said
-    assert f"rights,passed,this user may write to {name}," in said
+    assert f"rights,passed,this user may write topic {name}," in said
     assert "topic,passed,none is missing; the brokers create it on first use," in said
