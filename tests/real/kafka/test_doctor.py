@@ -74,7 +74,8 @@ def test_what_servers_say(
     (found,) = json.loads(capsys.readouterr().out)["jobs"]
 
     checks = {each["check"]: (each["result"], each["message"]) for each in found["checks"]}
-    assert ["size"] == [e["check"] for e in found["checks"] if e["result"] == "failed"]
+    failed = {each["check"] for each in found["checks"] if each["result"] == "failed"}
+    assert {"size"} == failed - {"space"}  # How long the disk lasts: other tests write there, too.
     assert f"{topic} takes 1000 bytes" in checks["size"][1]
     assert ("passed", f"{topic} has 2 partitions") == checks["topic"]
     assert "passed" == checks["cdc_enabled"][0]
