@@ -118,7 +118,7 @@ class Catalogue:
         """
         found = self._notes.document(SINKS, name, SinkEntry)
         if found is None:
-            hint = _near(name, [quote_name(known.name) for known in self.sinks()])
+            hint = near_hint(name, [quote_name(known.name) for known in self.sinks()])
             raise NotFoundError("sink", f"there is no data sink {name}", hint)
         return found
 
@@ -370,13 +370,15 @@ def _sources_for(catalogue: Catalogue, routes: Sequence[Route], job: str) -> lis
 
 
 def _no_source(name: str, sources: Sequence[SourceEntry]) -> NotFoundError:
-    hint = _near(name, [source.name for source in sources])
+    hint = near_hint(name, [source.name for source in sources])
     return NotFoundError("table", f"there is no data source {name}", hint)
 
 
-def _near(name: str, known: list[str]) -> str:
+def near_hint(name: str, known: Sequence[str], shown_max: int | None = None) -> str:
+    """Return which of the *known* names was probably meant, or else the first of them."""
     near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are: {', '.join(known) or 'none'}"
+    shown = ", ".join(known[:shown_max]) or "none"
+    return f"did you mean {near[0]}?" if near else f"there are: {shown}"
 
 
 def resumes_of(notes: NoteCopy, table: str) -> dict[str, str]:

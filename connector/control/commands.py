@@ -5,7 +5,6 @@ A verb changes the state file and nothing else; it takes effect wholly or not at
 broker or node. Verbs write target states; the workers read them and act on them.
 """
 
-import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +12,7 @@ from typing import Any, Final
 from headrace.connector.control.access.audit import newest_lines
 from headrace.connector.control.access.gate import Gate, needs
 from headrace.connector.control.access.permission import Guard, Role, RoleGuard, UnauthorizedError
+from headrace.connector.control.catalogue import near_hint
 from headrace.connector.control.connector_config import is_own, own_class, source_entry
 from headrace.connector.control.entries import (
     CLASS_KEY,
@@ -66,6 +66,7 @@ from headrace.plugins import (
 from headrace.plugins.config.forms import CheckedOption, check_options
 from headrace.plugins.stores.kept_modes import ALL_LOGS
 
+_RUNS_SHOWN_MAX: Final = 5  # In a hint.
 _FAILED: Final = frozenset({Observed.FAILED, Observed.RESTARTING})
 
 
@@ -297,10 +298,7 @@ class Commands(SinkCommands):
         if (found := runs.get(name)) is not None:
             return found
         known = [each.name for each, _ in runs.all()]
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = (
-            f"did you mean {near[0]}?" if near else f"there are: {', '.join(known[:5]) or 'none'}"
-        )
+        hint = near_hint(name, known, _RUNS_SHOWN_MAX)
         raise NotFoundError("run", f"there is no run {name[:48]!r}", hint)
 
     @needs(Role.ADMIN)
