@@ -39,7 +39,7 @@ def compared(
     """
     given, text = checked(asked.order.kind, asked.order.options), asked.text
     with inside(str(text.directory)):
-        planned = JobComparison.planned(text, given, asked.selection())
+        planned = JobComparison.planned(text, given, asked.selection(), called=str)
         with once_here(planned.plan.shards, gather=gather, halted=halted) as logs:
             outcome = planned.compare(gather, logs, pause=pause)
         folder = text.directory / FOLDER / asked.run.name

@@ -29,6 +29,7 @@ from headrace.connector.replay.shards import (
 )
 from headrace.connector.replay.stream.checkpoint import known_schemas
 from headrace.plugins import NO_ORIGIN, Operation, RecordSchema, SinkOptions, TableReading
+from headrace.plugins.config.command_line import flag_of
 
 _SLICES: Final = 24  # Of a time that is bounded on both sides.
 _US: Final = 1_000_000
@@ -44,10 +45,20 @@ class JobComparison:
     plan: Planned
     at_s: int
     known: Mapping[bytes, RecordSchema]
+    called: Callable[[str], str]
 
     @classmethod
-    def planned(cls, text: JobText, given: ReconcileOptions, selection: Selection) -> Self:
+    def planned(
+        cls,
+        text: JobText,
+        given: ReconcileOptions,
+        selection: Selection,
+        *,
+        called: Callable[[str], str] = flag_of,
+    ) -> Self:
         """Plan the comparison of what *selection* selects; without an end up to now.
+
+        *called* is how options are shown.
 
         Raises:
             ConfigError: options are wrong, or the job cannot be compared.
@@ -55,13 +66,13 @@ class JobComparison:
         """
         origin, directory = origin_of(text.source), str(text.directory)
         known = known_as_sent(text.sink, directory, origin, known_schemas(text), text.bounds)
-        _check_operations(text, selection)
+        _check_operations(text, selection, called("operations"))
         at_s = time.time()
         if selection.to_us is None:  # What is on its way is not missing.
             selection = replace(selection, to_us=int(at_s - given.grace) * _US)
         bounds = Bounds(after=given.after, until=given.until)
         plan = planned(SourceSpec.of_job(text), selection, bounds=bounds)
-        return cls(text, given, selection, plan, int(at_s), known)
+        return cls(text, given, selection, plan, int(at_s), known, called)
 
     def compare(
         self, gather: Gather, logs: OverShards, *, pause: Callable[[float], None] = time.sleep
@@ -81,7 +92,7 @@ class JobComparison:
             at_s=self.at_s,
             slice_us=_slice_us(selection),
         )
-        why_not = "no_table" if given.no_table else _why_no_table(text, selection)
+        why_not = self.called("no_table") if given.no_table else _why_no_table(text, selection)
         sides = Sides(
             self.plan.shards,
             partial(parts_of, comparison),
@@ -96,12 +107,12 @@ class JobComparison:
         return outcome
 
 
-def _check_operations(text: JobText, selection: Selection) -> None:
+def _check_operations(text: JobText, selection: Selection, key: str) -> None:
     """Refuse to select one of two operations that Debezium's envelope does not distinguish."""
     alike = {Operation.DELETE.value, Operation.DELETE_PARTITION.value}
     if text.sink.get("envelope") == "debezium" and len(alike & selection.operations) == 1:
         said = "Debezium's envelope has the same `op` for DELETE and DELETE_PARTITION"
-        raise bad_option("--operations", said, "name both")
+        raise bad_option(key, said, "name both")
 
 
 def _why_no_table(text: JobText, selection: Selection) -> str:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -426,9 +426,15 @@ def test_options_of_a_comparison(made: Statements, monkeypatch: pytest.MonkeyPat
     found: list[object] = []
     planned = JobComparison.planned
 
-    def compared(text: JobText, given: ReconcileOptions, selection: Selection) -> JobComparison:
+    def compared(
+        text: JobText,
+        given: ReconcileOptions,
+        selection: Selection,
+        *,
+        called: Callable[[str], str],
+    ) -> JobComparison:
         found.extend((given.buckets, given.grace, given.table_shards))
-        return planned(text, given, selection)
+        return planned(text, given, selection, called=called)
 
     def reported(*given: Given, plain_keys: bool, title: str) -> object:
         found.append(plain_keys)

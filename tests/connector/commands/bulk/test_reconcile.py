@@ -61,6 +61,7 @@ def test_a_log_with_damage_is_compared(
     said = capsys.readouterr().out
     assert f"{ROWS + 1} changes in the logs, {ROWS} in the topic" in said
     assert re.search(r"^missing +1$", said, re.MULTILINE)
+    assert "note: tables were not compared: --no-table\n" in said
 
 
 @pytest.mark.parametrize(
