@@ -180,10 +180,11 @@ class HistoryRows:
         batches: list[list[Statement]] = [[]]
         size = 0
         for name, each in states.items():
-            size += len(each.state) + len(name[0]) + len(name[1]) + _STATE_BYTES
+            row_bytes = len(each.state) + len(name[0]) + len(name[1]) + _STATE_BYTES
+            size += row_bytes
             if len(batches[-1]) == STATES_MAX or (batches[-1] and size > STATES_BYTES):
                 batches.append([])
-                size = len(each.state) + len(name[0]) + len(name[1]) + _STATE_BYTES
+                size = row_bytes
             put = _PUT_STATE, (of, *name, each.expires, each.state, attempt)
             batches[-1].append(put)
         self._session.write_batches(batches)
