@@ -129,9 +129,10 @@ class AskedRuns:
         name = name or f"{order.kind}-{at:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
         if self._notes.get(ASKED, name) is not None:
             return name
-        newest = self.all()[:1]
-        asked_ms = max([now_ms, *(each.asked_ms + 1 for each, _ in newest)])
-        over = [each.name for each, seen in self.all(source) if each.state(seen) in OVER]
+        known = self.all()
+        asked_ms = max([now_ms, *(each.asked_ms + 1 for each, _ in known[:1])])
+        mine = [(each, seen) for each, seen in known if each.source == source]
+        over = [each.name for each, seen in mine if each.state(seen) in OVER]
         for old in over[NAMES_MAX - 1 :]:
             self.forget(old)
         made = AskedRun(name=name, source=source, asked_ms=asked_ms, order=order)
