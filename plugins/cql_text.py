@@ -167,8 +167,25 @@ class Cursor:
             names.append(self.name(what))
         return names
 
-    def value(self) -> str | dict[str, str]:
-        """Step over a constant, or a map of constants, and return it as text."""
+    def qualified(self, what: str) -> tuple[str, str]:
+        """Step over *what* with or without its keyspace; return both, the keyspace may be empty."""
+        name = self.name(what)
+        return (name, self.name(what)) if self.accept(".") else ("", name)
+
+    def at_statement(self) -> bool:
+        """Step over semicolons; say whether a statement follows."""
+        while self.accept(";"):
+            pass
+        return not self.at_end
+
+    def end_statement(self) -> None:
+        """Step over the semicolon behind a statement; the last one may have none."""
+        if not self.at_end:
+            self.expect(";")
+
+    def assigned(self) -> str | dict[str, str]:
+        """Step over `=` and a constant, or a map of constants, and return that as text."""
+        self.expect("=")
         if not self.accept("{"):
             return self._constant()
         entries = {}

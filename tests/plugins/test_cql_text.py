@@ -123,15 +123,38 @@ def test_a_text_is_taken_apart_as_far_as_it_is_read() -> None:
 
 def test_what_must_be_next_is_stepped_over() -> None:
     """Words, names and constants; what is found instead is an error."""
-    cursor = Cursor("WITH Speed = {'a': 1, 'b': 'c'} AND \"X\", y")
+    cursor = Cursor("WITH Speed = {'a': 1, 'b': 'c'} AND \"X\", y =")
 
     cursor.expect("with")
     assert "speed" == cursor.name("an option")
-    cursor.expect("=")
-    assert {"a": "1", "b": "c"} == cursor.value()
+    assert {"a": "1", "b": "c"} == cursor.assigned()
     with pytest.raises(ValueError, match="expected 'OR', found 'AND'"):
         cursor.expect("or")
     cursor.expect("and")
     assert ["X", "y"] == cursor.names("a name")
     with pytest.raises(ValueError, match="expected a value, found ''"):
-        cursor.value()
+        cursor.assigned()
+
+
+def test_a_name_has_a_keyspace_or_none() -> None:
+    """Both are returned; without a dot the keyspace is empty."""
+    cursor = Cursor('Shop."Orders" x')
+
+    assert ("shop", "Orders") == cursor.qualified("a table")
+    assert ("", "x") == cursor.qualified("a table")
+
+
+def test_statements_end_with_semicolons() -> None:
+    """Empty statements are stepped over, the last one needs none, any other does."""
+    cursor = Cursor(";; a; b c")
+
+    for name in "ab":
+        assert cursor.at_statement()
+        assert name == cursor.name("a name")
+        if name == "a":
+            cursor.end_statement()
+    with pytest.raises(ValueError, match="expected ';', found 'c'"):
+        cursor.end_statement()
+    assert "c" == cursor.name("a name")
+    cursor.end_statement()
+    assert not cursor.at_statement()

@@ -64,13 +64,12 @@ class _Parser:
         self._cursor = cursor
         self._compact = compact
         self._history = History()
+        self._types = TypeReader(cursor, self._history.udt)
         self._used_keyspace = ""
 
     def parse(self) -> Schema:
-        cursor = self._cursor
-        while not cursor.at_end:
-            if not cursor.accept(";"):
-                self._guarded()
+        while self._cursor.at_statement():
+            self._guarded()
         return self._history.schema()
 
     def _guarded(self) -> None:
@@ -80,8 +79,7 @@ class _Parser:
         end = next((end for begin, end in self._compact if begin <= at < end), None)
         try:
             self._statement()
-            if not cursor.at_end:
-                cursor.expect(";")
+            cursor.end_statement()
         except SchemaTextError:
             if end is None:
                 raise
@@ -427,17 +425,14 @@ class _Parser:
     # --- parts of statements
 
     def _qualified(self, what: str) -> tuple[str, str]:
-        cursor = self._cursor
-        token = cursor.token
-        name = cursor.name(what)
-        if cursor.accept("."):
-            return name, cursor.name(what)
-        if not self._used_keyspace:
-            cursor.fail(f"expected {what} with its keyspace", at=token)
-        return self._used_keyspace, name
+        token = self._cursor.token
+        keyspace, name = self._cursor.qualified(what)
+        if not keyspace and not self._used_keyspace:
+            self._cursor.fail(f"expected {what} with its keyspace", at=token)
+        return keyspace or self._used_keyspace, name
 
     def _type(self, keyspace: str) -> CqlType:
-        return TypeReader(self._cursor, keyspace, self._history.udt).read()
+        return self._types.read(keyspace)
 
     def _renames(self) -> list[tuple[str, str]]:
         cursor = self._cursor
@@ -464,8 +459,7 @@ class _Parser:
             elif name == "clustering" and cursor.accept("order", "by"):
                 self._clustering_order(options)
             else:
-                cursor.expect("=")
-                options.values[name] = cursor.value()
+                options.values[name] = cursor.assigned()
             if not cursor.accept("and"):
                 return options
 

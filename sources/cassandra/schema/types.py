@@ -161,7 +161,7 @@ def parse_type(text: str, keyspace: str = "", lookup: UdtLookup | None = None) -
     if text in NATIVE_NAMES:
         return _native(text)
     cursor = Cursor(text)
-    result = TypeReader(cursor, keyspace, lookup or (lambda _keyspace, _name: None)).read()
+    result = TypeReader(cursor, lookup or (lambda _keyspace, _name: None)).read(keyspace)
     if not cursor.at_end:
         cursor.fail("expected the end of the type")
     return result
@@ -173,16 +173,20 @@ def _native(name: str) -> CqlType:
 
 
 class TypeReader:
-    """Reads types at a cursor, on behalf of one statement of one keyspace."""
+    """Reads types at a cursor."""
 
-    def __init__(self, cursor: Cursor, keyspace: str, lookup: UdtLookup) -> None:
-        """Read at *cursor*; unqualified UDTs are of *keyspace*."""
+    def __init__(self, cursor: Cursor, lookup: UdtLookup) -> None:
+        """Read nothing yet."""
         self._cursor = cursor
-        self._keyspace = keyspace
+        self._keyspace = ""
         self._lookup = lookup
 
-    def read(self, depth: int = 0) -> CqlType:
-        """Read the type that stands at the cursor."""
+    def read(self, keyspace: str) -> CqlType:
+        """Read the type that stands at the cursor; UDTs without a keyspace are of *keyspace*."""
+        self._keyspace = keyspace
+        return self._read(0)
+
+    def _read(self, depth: int) -> CqlType:
         cursor = self._cursor
         if depth > TYPE_DEPTH_MAX:
             cursor.fail(f"types nest deeper than {TYPE_DEPTH_MAX}")
@@ -213,9 +217,9 @@ class TypeReader:
     def _arguments(self, name: str, count: int | None, depth: int) -> tuple[CqlType, ...]:
         cursor = self._cursor
         cursor.expect("<")
-        arguments = [self.read(depth + 1).freeze()]
+        arguments = [self._read(depth + 1).freeze()]
         while cursor.accept(","):
-            arguments.append(self.read(depth + 1).freeze())
+            arguments.append(self._read(depth + 1).freeze())
         if count is not None and len(arguments) != count:
             cursor.fail(f"{name} takes {count} type(s), not {len(arguments)}")
         cursor.expect(">")
@@ -224,7 +228,7 @@ class TypeReader:
     def _vector(self, depth: int) -> CqlType:
         cursor = self._cursor
         cursor.expect("<")
-        element = self.read(depth + 1).freeze()
+        element = self._read(depth + 1).freeze()
         cursor.expect(",")
         token = cursor.token
         digits = token.value if token.kind is TokenKind.NUMBER else ""
