@@ -14,15 +14,7 @@ from msgspec.structs import replace
 from headrace.connector.foundation import crash
 from headrace.connector.stores import Commit, SplitState, StoreUnavailableError
 from headrace.connector.stores.keyed.losses import Losses
-from headrace.connector.stores.keyed.rows import (
-    HEAD,
-    Head,
-    JobRows,
-    counters_in,
-    counts_of,
-    named,
-    pack,
-)
+from headrace.connector.stores.keyed.rows import Head, JobRows, counters_in, counts_of, named
 from headrace.connector.stores.stored import not_kept
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError
 from headrace.plugins.stores.kept_modes import KeptModes
@@ -173,7 +165,7 @@ class Heads:
                     taken.add(split)
                 elif found.head.token < token:
                     head = msgspec.structs.replace(found.head, token=token, owner=owner)
-                    changes[split] = self.replacing(split, found.stamp, head), head
+                    changes[split] = self._rows.head_change(split, found.stamp, head), head
             waiting = self._apply(changes, taken, waiting)
             if not waiting:
                 return taken
@@ -258,15 +250,9 @@ class Heads:
             moved=copied.moved if copied else known.head.moved,
             behind=copied is not None,
         )
-        change = Change(
-            partition=self._rows.head(split).partition,
-            expected={HEAD: known.stamp},
-            rows={HEAD: pack(head)},
-            first=new | self._losses.rows(commit),
-            then=gone,
-            is_commit=True,
-        )
-        return change, head
+        first = new | self._losses.rows(commit)
+        change = self._rows.head_change(split, known.stamp, head, first, gone)
+        return replace(change, is_commit=True), head
 
     def _listing(
         self, split: str, head: Head, position: EncodedPosition, token: int
@@ -325,24 +311,7 @@ class Heads:
         )
         gone = self.chunk_keys(split, known.head).values() if known else ()
         then = [key for key in gone if key not in first]
-        return self.replacing(split, known and known.stamp, head, first, then)
-
-    def replacing(
-        self,
-        split: str,
-        stamp: int | None,
-        head: Head | None,
-        first: Mapping[Key, bytes] | None = None,
-        then: Collection[Key] = (),
-    ) -> Change:
-        """Return what replaces the head with *stamp*."""
-        return Change(
-            partition=self._rows.head(split).partition,
-            expected={HEAD: stamp},
-            rows={HEAD: None if head is None else pack(head)},
-            first=first or {},
-            then=then,
-        )
+        return self._rows.head_change(split, known and known.stamp, head, first, then)
 
     def update(
         self,
@@ -359,7 +328,7 @@ class Heads:
             if fields is None:
                 return known.head
             head = msgspec.structs.replace(known.head, **fields)
-            change = self.replacing(split, known.stamp, head)
+            change = self._rows.head_change(split, known.stamp, head)
             if self._values.change([change])[0]:
                 if split in self._known:
                     self._known[split] = _bare(Known(change.stamp, head))
@@ -388,7 +357,7 @@ class Heads:
     def forget(self, split: str) -> None:
         """Remove head and chunks of a split."""
         known = self.read([split]).get(split)
-        if known and not self._values.change([self.replacing(split, known.stamp, None)])[0]:
+        if known and not self._values.change([self._rows.head_change(split, known.stamp, None)])[0]:
             raise StoreUnavailableError("another process wrote to it", place=f"split {split}")
         self.drop_chunks(split)
         self._known.pop(split, None)
@@ -451,7 +420,7 @@ class Heads:
             moved=copied.moved,
             behind=True,
         )
-        change = self.replacing(split, known.stamp, head, new, gone)
+        change = self._rows.head_change(split, known.stamp, head, new, gone)
         if not self._values.change([change])[0]:
             raise LeaseLostError("another worker claimed it", place=f"split {split}")
         self._known[split] = _bare(Known(change.stamp, head))

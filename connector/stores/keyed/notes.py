@@ -14,7 +14,7 @@ from headrace.connector.stores.keyed.rows import (
     PROBLEM,
     JobRows,
     PublicationRow,
-    named,
+    notes_in,
     pack,
     unpack,
 )
@@ -58,11 +58,8 @@ class Notes:
             found = self._values.scan([self._partition])
             version = self._seen(found)
             if version == self.version():  # Else it was replaced between two pages.
-                return version, {
-                    _note(key, self._values): unpack(str, key, entry, self._values)
-                    for key, entry in found.items()
-                    if key.name != _VERSION
-                }
+                rows = {key: row for key, row in found.items() if key != self._version_key}
+                return version, notes_in(rows, self._values)
         raise StoreUnavailableError("the notes change all the time")
 
     def replace(self, seen: int, changes: Mapping[NoteKey, str | None]) -> bool:
@@ -189,8 +186,3 @@ def seen(rows: JobRows) -> Mapping[str, Seen]:
         if key.name != PROBLEM
     ]
     return {each.split: each for each in found}
-
-
-def _note(key: Key, values: KeyValues) -> NoteKey:
-    kind, name = named(key, json.loads, values)
-    return kind, name

@@ -6,13 +6,14 @@ StateLostError names the row.
 
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeVar
 
 import msgspec
 
 from headrace.connector.stores import (
     Counters,
+    LeaseRow,
     Loss,
     Publication,
     StateLostError,
@@ -21,6 +22,7 @@ from headrace.connector.stores import (
     WorkerRow,
 )
 from headrace.connector.stores.stored import restore_hint
+from headrace.plugins.stores.control_store import NoteKey
 from headrace.plugins.stores.kept_modes import KeptModes
 from headrace.plugins.stores.key_values import Change, Entry, Key, KeyValues, Partition
 
@@ -141,6 +143,21 @@ class JobRows:
         """Return where the content of a loss is."""
         return plain("content", self.name, split, loss)
 
+    def lease_change(self, split: str, stamp: int | None, lease: LeaseRow | None) -> Change:
+        """Return what replaces the lease with *stamp*; None stands for no lease."""
+        return _replacing(self.lease(split), stamp, lease)
+
+    def head_change(
+        self,
+        split: str,
+        stamp: int | None,
+        head: Head | None,
+        first: Mapping[Key, bytes] | None = None,
+        then: Collection[Key] = (),
+    ) -> Change:
+        """Return what replaces the head with *stamp*; None stands for no head. See `Change`."""
+        return _replacing(self.head(split), stamp, head, first, then)
+
     def lost(self, what: str, split: str = "") -> StateLostError:
         """Return an error that says what of the job, or of a split, is lost."""
         place = f"{self.values.place}: job {self.name}"
@@ -168,11 +185,7 @@ class JobRows:
             made = changed(None if entry is None else self.unpack(kind, key, entry))
             if made is None:
                 return None
-            change = Change(
-                partition=key.partition,
-                expected={key.name: None if entry is None else entry.stamp},
-                rows={key.name: pack(made)},
-            )
+            change = _replacing(key, None if entry is None else entry.stamp, made)
             if self.values.change([change])[0]:
                 return made
         raise StoreUnavailableError(f"others replace {what} all the time", place=self.name)
@@ -198,6 +211,31 @@ def named(key: Key, parsed: Callable[[str], T], values: KeyValues) -> T:
             place=values.place,
             hint=restore_hint(values.noun),
         ) from error
+
+
+def _replacing(
+    key: Key,
+    stamp: int | None,
+    document: object | None,
+    first: Mapping[Key, bytes] | None = None,
+    then: Collection[Key] = (),
+) -> Change:
+    return Change(
+        partition=key.partition,
+        expected={key.name: stamp},
+        rows={key.name: None if document is None else pack(document)},
+        first=first or {},
+        then=then,
+    )
+
+
+def notes_in(rows: Mapping[Key, Entry], values: KeyValues) -> dict[NoteKey, str]:
+    """Return the notes in *rows*. Raises StateLostError."""
+    found = {}
+    for key, entry in rows.items():
+        kind, name = named(key, json.loads, values)
+        found[kind, name] = unpack(str, key, entry, values)
+    return found
 
 
 def pack(document: object) -> bytes:

@@ -216,7 +216,7 @@ class Store:
         """Make leases and heads that do not exist yet."""
         kept_in = FORKED if FORK_MARK in self._job else ""
         head = Head(plan=plan, token=0, owner=None, seq=0, kept_in=kept_in)
-        heads = [self._heads.replacing(split, None, head) for split in splits]
+        heads = [self._rows.head_change(split, None, head) for split in splits]
         leases = self._free_leases(splits)
         if None in self._values.change([*leases, *heads]):
             raise StoreUnavailableError("whether splits were registered is not known")
@@ -497,7 +497,7 @@ class Store:
                 lease_ms=lease_ms,
                 problem="",
             )
-            changes[row.split] = self._lease_change(row.split, stamp, taken), taken
+            changes[row.split] = self._rows.lease_change(row.split, stamp, taken), taken
         mine = self._apply_leases(changes, beat)
         fenced = self._heads.claim(owner, {split: tokens[split] for split in mine}, heads)
         return {split: tokens[split] for split in mine if split in fenced}
@@ -550,7 +550,7 @@ class Store:
                 stamp, lease = there[split]
                 new = updated(lease)
                 if new is not None:
-                    changes[split] = self._lease_change(split, stamp, new), new
+                    changes[split] = self._rows.lease_change(split, stamp, new), new
                 elif self._leases.get(split) == (stamp, lease):
                     stale.add(split)  # It may be another by now.
             done.update(self._apply_leases(changes, beat or {}))
@@ -586,17 +586,12 @@ class Store:
         """Return the changes that make leases that do not exist yet."""
         free = LeaseRow(split="", owner=None, token=token, beat=0, lease_ms=0)
         rows = [msgspec.structs.replace(free, split=split) for split in splits]
-        return [self._lease_change(row.split, None, row) for row in rows]
-
-    def _lease_change(self, split: str, stamp: int | None, lease: LeaseRow | None) -> Change:
-        key = self._rows.lease(split)
-        rows = {key.name: None if lease is None else pack(lease)}
-        return Change(partition=key.partition, expected={key.name: stamp}, rows=rows)
+        return [self._rows.lease_change(row.split, None, row) for row in rows]
 
     def _remove_lease(self, split: str) -> None:
         there = self._leases_of([split]).get(split)
         if there:
-            self._all_applied([self._lease_change(split, there[0], None)])
+            self._all_applied([self._rows.lease_change(split, there[0], None)])
         self._leases.pop(split, None)
 
     # States.
