@@ -36,7 +36,14 @@ from headrace.connector.language.statements import NO_TABLE, SteerSource, TableN
 from headrace.connector.stores.asked_runs import AskedRuns, Order, RunKind
 from headrace.connector.stores.job_forks import begin_apart
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.target_state import FORK_MARK, SERVICE, SETTINGS, Board, Route
+from headrace.connector.stores.target_state import (
+    FORK_MARK,
+    SERVICE,
+    SETTINGS,
+    Board,
+    Route,
+    Wanted,
+)
 from headrace.plugins import ConfigError, HeadraceError, Problem, declared_options
 from headrace.plugins.cql_text import quote_name
 from headrace.plugins.discovery import load
@@ -106,8 +113,9 @@ class Catalogue:
     def text(self, name: str) -> str | None:
         """Return all that the store has of the source, sink or service of this name."""
         places = ((SOURCES, name), (SINKS, name), (SETTINGS, f"{SERVICE}{name}"))
-        strings = (self._notes.get(kind, each) for kind, each in places)
-        return next((text for text in strings if text is not None), None)
+        with self._notes.snapshot():
+            strings = (self._notes.get(kind, each) for kind, each in places)
+            return next((text for text in strings if text is not None), None)
 
     def sink(self, name: str) -> SinkEntry:
         """Return one sink.
@@ -238,13 +246,14 @@ class Catalogue:
 
     def _job_for(self, entry: SourceEntry) -> str:
         """Return the job that is to run *entry*: the one that runs its sink's other sources."""
-        alike = {s.name for s in self.sources() if not s.job and s.cluster == entry.cluster}
+        cluster = entry.cluster
+        alike = {s.name for s in self.sources() if not s.job and s.cluster == cluster}
         shared = [
             route.job
             for route in self.board.routes()
             if route.sink == entry.sink and route.source in alike and FORK_MARK not in route.job
         ]
-        mine = f"{entry.sink}{CLUSTER_MARK}{entry.cluster}" if entry.cluster else entry.sink
+        mine = f"{entry.sink}{CLUSTER_MARK}{cluster}" if cluster else entry.sink
         return entry.job or next(iter(shared), mine)
 
 
@@ -343,18 +352,26 @@ def _own_source(entry: SourceEntry) -> Mapping[str, str]:
     return {"plugin": plugin} | own_options(entry.config)
 
 
-def adopt_sources(notes: NoteCopy, job: str) -> None:
-    """Record in the target state that *job* runs its sources, also those that name no job."""
+def adopt_sources(notes: NoteCopy, job: str) -> Wanted:
+    """Record that *job* runs its sources, also those that name no job; return its target state."""
     catalogue = Catalogue(notes)
     with notes.snapshot():
-        routes = catalogue.board.routes()
-        if _is_of_services(routes, job):
-            return
-        mine = _sources_for(catalogue, routes, job)
+        moved = _moved(catalogue, job)
+        if not moved:
+            return catalogue.board.wanted(job)
+    catalogue.board.adopt(job, moved)
+    return catalogue.board.wanted(job)
+
+
+def _moved(catalogue: Catalogue, job: str) -> Sequence[Route]:
+    """Return the routes of sources that *job* is to run, and is not said to."""
+    routes = catalogue.board.routes()
+    if _is_of_services(routes, job):
+        return ()
+    mine = _sources_for(catalogue, routes, job)
     names = {source.name for source in mine}
     moved = [route for route in routes if route.source in names and route.job != job]
-    if moved and len({source.sink for source in mine}) == 1:
-        catalogue.board.adopt(job, moved)
+    return moved if len({source.sink for source in mine}) == 1 else ()
 
 
 def _is_of_services(routes: Sequence[Route], job: str) -> bool:

@@ -246,8 +246,7 @@ class Host:
         notes, name = opened.look(), opened.name
         if notes is None:
             return Wanted()  # There is no file yet: the run makes it.
-        adopt_sources(notes, name)
-        wanted = Board(notes).wanted(name)
+        wanted = adopt_sources(notes, name)
         if not wanted.mixed and wanted.state is not Desired.STOPPED:
             return wanted
         store = notes.store(name)
