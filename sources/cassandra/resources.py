@@ -52,7 +52,7 @@ from headrace.sources.cassandra.retention.disposal import Disposal, SegmentReten
 from headrace.sources.cassandra.retention.hold import Hold, store_mark
 from headrace.sources.cassandra.ring.splits import SPLITS_MIN, names
 from headrace.sources.cassandra.ring.topology import Coverage, Topology, coverage, local_datacenter
-from headrace.sources.cassandra.ring.topology_file import TopologyFile, node_of
+from headrace.sources.cassandra.ring.topology_file import TopologyFile, nodes_of
 from headrace.sources.cassandra.schema.tables import KeyspaceSchema, Schema, TableSchema
 from headrace.sources.cassandra.schema.unlogged import Announcer
 from headrace.sources.cassandra.schema_versions.given_schema import GivenSchema
@@ -336,7 +336,7 @@ class Parts:
                     "or give contact_points",
                 )
         self._ring = self._made_ring()
-        nodes = self._ring.changed(0) or [node_of(*named) for named in config.nodes.items()]
+        nodes = self._ring.changed(0) or nodes_of(config.nodes)
         keyspaces = [known[name] for name in self.keyspaces]
         local = local_datacenter(nodes, config.consistency, config.datacenter)
         current = Topology.of(nodes, keyspaces, config.consistency, local)

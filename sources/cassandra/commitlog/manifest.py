@@ -33,9 +33,9 @@ def file_of(number: int) -> int:
     return number % ID_BEHIND
 
 
-def generation_of(number: int) -> int:
-    """Return the generation that the segment with a number belongs to, from 0."""
-    return number // ID_BEHIND
+def place_of(number: int) -> tuple[int, int]:
+    """Return the generation, from 0, of the segment with a number, and the id in its name."""
+    return divmod(number, ID_BEHIND)
 
 
 def number_in(generation: int, file_id: int) -> int:

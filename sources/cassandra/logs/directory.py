@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from headrace.sources.cassandra.commitlog.manifest import Manifest, file_of, generation_of
+from headrace.sources.cassandra.commitlog.manifest import Manifest, file_of, place_of
 from headrace.sources.cassandra.commitlog.segment import (
     HEADER_BYTES_MAX,
     Index,
@@ -317,10 +317,22 @@ class LogDirectory:
 
         *there* are the names of all segments, by ascending number.
         """
-        last_ones = {generation_of(number): number for number in there}
-        self._indexes.keep(last_ones.values())
+        last_ones = {place_of(number)[0]: number for number in there}
         numbers = sorted(last_ones.values(), reverse=True)
-        return {number: self._index(number, there[number]) for number in numbers}
+        found = {number: self._index_content(there[number]) for number in numbers}
+        said = self._indexes.look(
+            {number: each and (str(each[0]), each[1]) for number, each in found.items()},
+            lambda number: self._end(number, there[number]),
+        )
+        for number, each in found.items():
+            if each is not None:
+                path, content, written_ms = each
+                if self._glance is not None:
+                    self._glance.note(path, content)
+                before = self._said.get(number)
+                if before is None or before[0] is not said[number]:
+                    self._said[number] = said[number], written_ms
+        return said
 
     def _written(
         self, there: Mapping[int, str], looked: Mapping[int, Index | None]
@@ -455,21 +467,6 @@ class LogDirectory:
             return frozenset(), ()
         except OSError as error:
             raise _unreadable(self.path, error) from error
-
-    def _index(self, number: int, name: str) -> Index | None:
-        found = self._index_content(name)
-        if found is None:
-            return None
-        path, content, written_ms = found
-        if self._glance is not None:
-            self._glance.note(path, content)
-        said = self._indexes.look(
-            number, content, place=str(path), end=lambda: self._end(number, name)
-        )
-        before = self._said.get(number)
-        if before is None or before[0] is not said:
-            self._said[number] = said, written_ms
-        return said
 
     def _index_content(self, name: str) -> tuple[Path, bytes, int] | None:
         """Return the index file of the segment *name*, what is in it, and since when."""

@@ -4,7 +4,8 @@ Cassandra truncates an index and writes it again, so a look may find it empty, o
 what it said before counts. One that stays so is reported. For one thread; reads no files.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -37,33 +38,35 @@ class IndexFiles:
     def __init__(self) -> None:
         """Know of none."""
         self._files: dict[int, _File] = {}
-
-    @property
-    def flaws(self) -> Iterable[BadIndexError]:
-        """What stayed nonsense, of each file that does now."""
-        return [file.flaw for file in self._files.values() if file.flaw is not None]
+        self.flaws: Sequence[BadIndexError] = ()
+        """What stayed nonsense, of each file that did at the last look."""
 
     @property
     def unsettled(self) -> bool:
         """Whether a file holds nonsense now: the next look may report it."""
         return any(file.looks for file in self._files.values())
 
-    def keep(self, numbers: Collection[int]) -> None:
-        """Forget all others."""
-        self._files = {number: self._files[number] for number in numbers if number in self._files}
-
     def look(
-        self, number: int, content: bytes, *, place: str, end: Callable[[], int]
-    ) -> Index | None:
-        """Return the furthest that an index said, whose file holds *content* now; None is nothing.
+        self, found: Mapping[int, tuple[str, bytes] | None], end: Callable[[int], int]
+    ) -> Mapping[int, Index | None]:
+        """Return the furthest that each index said; None is nothing. Forget all others.
 
-        *end* is asked where the segment ends, before an offset that is new is believed.
+        *found* are the path of each and what it holds now, None if it is missing now. *end* is
+        asked where a segment ends, before an offset that is new is believed.
         """
-        file = self._files.setdefault(number, _File())
+        self._files = {number: self._files.get(number, _File()) for number in found}
+        said = {n: None if each is None else self._look(n, *each, end) for n, each in found.items()}
+        self.flaws = [file.flaw for file in self._files.values() if file.flaw is not None]
+        return said
+
+    def _look(
+        self, number: int, place: str, content: bytes, end: Callable[[int], int]
+    ) -> Index | None:
+        file = self._files[number]
         if content == file.content and file.index is not None and not file.looks:
             return file.index
         said = parse_index(content)
-        expected = _FORM if said is None else _expected(said, file.index, end)
+        expected = _FORM if said is None else _expected(said, file.index, partial(end, number))
         if not expected:
             file.index, file.looks, file.flaw = said, 0, None
         else:

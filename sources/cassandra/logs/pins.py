@@ -21,8 +21,8 @@ from headrace.sources.cassandra.commitlog.manifest import (
     Manifest,
     Stored,
     file_of,
-    generation_of,
     number_in,
+    place_of,
 )
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.state.cdc_state import Marker
@@ -78,13 +78,14 @@ class Need(msgspec.Struct, frozen=True):
             for segment, copies in pending.items()
             if 0 < len(copies) <= COPIES_MAX and Marker(segment, END_OFFSET) <= marker
         }
+        generation, file_id = place_of(marker.segment_id)
         return cls(
             job,
             split,
-            Marker(file_of(marker.segment_id), marker.offset),
+            Marker(file_id, marker.offset),
             tuple(sorted({file_of(segment) for segment in pending.keys() - few.keys()})),
             {file_of(segment): copies for segment, copies in few.items()},
-            generation_of(marker.segment_id),
+            generation,
             listed,
         )
 

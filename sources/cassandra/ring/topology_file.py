@@ -59,8 +59,12 @@ class TopologyFile:
         """Nothing is held open."""
 
 
-def node_of(name: str, given: object) -> Node:
-    """Return a node as a job file or a topology file describes it."""
+def nodes_of(given: Mapping[str, object]) -> Sequence[Node]:
+    """Return nodes by name as a job file or a topology file describes them."""
+    return [_node_of(str(name), node) for name, node in given.items()]
+
+
+def _node_of(name: str, given: object) -> Node:
     if not isinstance(given, Mapping):
         return Node(name)
     tokens = tuple(given.get("tokens", ()))
@@ -111,7 +115,7 @@ def _nodes(content: bytes) -> Sequence[Node]:
                 problems.append(Problem(f"{key}.tokens", f"{token} is {owners[token]}'s already"))
     if problems:
         raise ConfigError(problems)
-    return [node_of(str(name), node) for name, node in given.items()]
+    return nodes_of(given)
 
 
 def _given_twice(key: str, node: object) -> Iterator[Problem]:

@@ -26,8 +26,8 @@ from headrace.sources.cassandra.commitlog.manifest import (
     Manifest,
     Stored,
     file_of,
-    generation_of,
     number_in,
+    place_of,
 )
 from headrace.sources.cassandra.commitlog.segment import ID_BEHIND
 from headrace.sources.cassandra.native import constants
@@ -76,8 +76,8 @@ class Marker(msgspec.Struct, frozen=True, array_like=True, order=True):
 
     def shown(self) -> Mapping[str, int | str]:
         """Return it as an offset map; the first log generation is not named."""
-        shown = {"segment_id": file_of(self.segment_id), "position": self.offset}
-        generation = generation_of(self.segment_id)
+        generation, file_id = place_of(self.segment_id)
+        shown = {"segment_id": file_id, "position": self.offset}
         return shown | {GENERATION: generation} if generation else shown
 
 

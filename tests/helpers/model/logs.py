@@ -13,7 +13,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
 
-from headrace.sources.cassandra.commitlog.manifest import file_of, generation_of, number_in
+from headrace.sources.cassandra.commitlog.manifest import file_of, number_in, place_of
 from headrace.sources.cassandra.forge.mutations import encode_mutation
 from headrace.sources.cassandra.forge.segments import SegmentWriter
 from headrace.sources.cassandra.logs.pins import FOLDER
@@ -194,7 +194,7 @@ class NodeLog:
     @property
     def generation(self) -> int:
         """How often the node was set up again, or its clock set back."""
-        return generation_of(self._segment)
+        return place_of(self._segment)[0]
 
     def restart_ids(self, now_ms: int, *, is_wiped: bool) -> None:
         """Restart with lower ids, after all files were removed (*is_wiped*), or beside them."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from headrace.sources.cassandra.commitlog import manifest
-from headrace.sources.cassandra.commitlog.manifest import generation_of
+from headrace.sources.cassandra.commitlog.manifest import place_of
 from headrace.sources.cassandra.reading import cursor
 from headrace.sources.cassandra.state import gaps
 from headrace.sources.cassandra.state.cdc_state import StoredGap
@@ -22,8 +22,8 @@ def loses_nothing_with_an_old_log(patch: Patch) -> None:
 
     def gap_before(*args: Any, present: Sequence[int], **more: Any) -> StoredGap | None:  # noqa: ANN401 (as they came)
         found = real(*args, present=present, **more)
-        is_other = found and generation_of(found.end.segment_id) != generation_of(
-            found.begin.segment_id
+        is_other = found and (
+            place_of(found.end.segment_id)[0] != place_of(found.begin.segment_id)[0]
         )
         return None if is_other else found
 

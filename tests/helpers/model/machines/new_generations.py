@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from headrace.sources.cassandra.commitlog.manifest import generation_of
+from headrace.sources.cassandra.commitlog.manifest import place_of
 from helpers.model.machines.changes import Changing
 from helpers.model.machines.machine import has_room, keys, numbers
 from helpers.model.ring import KEYS
@@ -17,7 +17,7 @@ def knows_the_logs(machine: "NewGenerations") -> bool:
     world = machine.world
     return all(
         node in line.markers
-        and generation_of(line.markers[node][0]) == world.ring.nodes[node].generation
+        and place_of(line.markers[node][0])[0] == world.ring.nodes[node].generation
         for line in world.checks.committed
         for node in world.ring.version.members
     )

@@ -11,8 +11,8 @@ from headrace.sources.cassandra.commitlog.manifest import (
     RUNS_MAX,
     Manifest,
     file_of,
-    generation_of,
     number_in,
+    place_of,
 )
 
 FAR = 10 * RUN_GAP_MAX  # A restart of a node makes at least such a step.
@@ -21,7 +21,7 @@ FAR = 10 * RUN_GAP_MAX  # A restart of a node makes at least such a step.
 def noted(manifest: Manifest, *ids: int) -> Sequence[tuple[int, int]]:
     """Return the ids in the order of their numbers, each behind its log generation."""
     numbers = sorted(manifest.note(set(ids)).values())
-    return [(generation_of(number), file_of(number)) for number in numbers]
+    return [place_of(number) for number in numbers]
 
 
 def test_numbers_are_ids_while_ids_grow() -> None:
@@ -115,7 +115,7 @@ def test_what_is_listed_later_never_has_a_lower_number(
         numbers = manifest.note({each * step for each in ids})
         before = max(known.values(), default=-1)
         for file_id, number in numbers.items():
-            assert file_id == file_of(number) == number - number_in(generation_of(number), 0)
+            assert file_id == file_of(number) == number - number_in(place_of(number)[0], 0)
             assert known.get(file_id, number) == number
             assert file_id in known or number > before
         known.update(numbers)

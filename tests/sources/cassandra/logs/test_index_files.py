@@ -25,7 +25,7 @@ FORM = "<offset>, or <offset> and below it COMPLETED"
 def look(files: IndexFiles, content: bytes, times: int = 1) -> Index | None:
     """Look so many times at the index of segment 5."""
     for _ in range(times):
-        found = files.look(5, content, place="x.idx", end=lambda: END)
+        found = files.look({5: ("x.idx", content)}, lambda _: END)[5]
     return found
 
 
@@ -67,6 +67,16 @@ def test_what_stays_nonsense_is_told(
     assert [] == messages(files)
 
 
+def test_a_missing_index_is_not_forgotten() -> None:
+    """While its segment is there, what it said before counts when it comes back."""
+    files = IndexFiles()
+    look(files, b"500")
+
+    assert {5: None} == files.look({5: None}, lambda _: END)
+
+    assert Index(500, completed=False) == look(files, b"")
+
+
 @pytest.mark.parametrize("content", [b"500", b"1000", b"1000\nCOMPLETED", b"7\nCOMPLETED"])
 def test_what_can_be_true_is_believed(content: bytes) -> None:
     """Up to the segment's end; with COMPLETED an offset means nothing."""
@@ -89,7 +99,7 @@ def test_each_change_is_told_once() -> None:
         counts.append(len(list(told.new(files.flaws))))
 
     assert [1, 0, 1, 0, 1, 0] == counts
-    files.keep([])
+    files.look({}, lambda _: END)
     assert [] == messages(files)
 
 
