@@ -499,10 +499,11 @@ class Pump:
             else:
                 heappop(ready)
         self.more = self.stopped_by is None and not all(c.at_end for c in self.cursors)
-        self.read_ms += self._now_ms() - started_ms
+        now_ms = self._now_ms()
+        self.read_ms += now_ms - started_ms
         self._check_any_is_read()
-        self._count_absences()
-        self._grow_time()
+        self._count_absences(now_ms)
+        self._grow_time(now_ms)
 
     def _note_framed(self, cursor: LogCursor, since_ms: int) -> None:
         """Note when the records are from that a log's turn has made, if there are any."""
@@ -635,9 +636,8 @@ class Pump:
             self._caught_up_ms = None  # Line 8: the time until a log can be read does not count.
             raise errors[0]
 
-    def _count_absences(self) -> None:
+    def _count_absences(self, now_ms: int) -> None:
         """Count how long logs could not be read; time without attempts does not count."""
-        now_ms = self._now_ms()
         passed_ms = 0 if self._looked_ms is None else min(now_ms - self._looked_ms, FETCHED_MS_MAX)
         self._looked_ms = now_ms
         if not (self.unreachable or self._missed):
@@ -707,7 +707,7 @@ class Pump:
         """Return the logs that split *number* did not read to their ends since then (line 9)."""
         return self._owned[number].absences.unread_since(split_time_ms)
 
-    def _grow_time(self) -> None:
+    def _grow_time(self, now_ms: int) -> None:
         """Advance split time by the clock, but only while all logs are read to their ends.
 
         Of a time without passes, as when the machine slept, only the first seconds count. Bulk work
@@ -719,7 +719,6 @@ class Pump:
                 self._grow(self._elapsed_ms, caught_up)
                 self._elapsed_ms = 0
             return
-        now_ms = self._now_ms()
         listed_ms = [c.fetched_ms for c in self.cursors if c.node not in self.unreachable]
         fresh_until_ms = min(listed_ms, default=0) + FETCHED_MS_MAX
         if not caught_up or now_ms > fresh_until_ms:

@@ -74,10 +74,10 @@ def counts_time_twice(patch: Patch) -> None:
     """Let split time run twice as fast as the clock."""
     real = pump.Pump._grow_time
 
-    def grow(self: pump.Pump) -> None:
+    def grow(self: pump.Pump, now_ms: int) -> None:
         before = {number: split.agreement.split_time_ms for number, split in self._owned.items()}
         shared_ms = self._shared_ms
-        real(self)
+        real(self, now_ms)
         self._shared_ms += self._shared_ms - shared_ms
         for number, split in self._owned.items():
             split.agreement.split_time_ms += split.agreement.split_time_ms - before[number]

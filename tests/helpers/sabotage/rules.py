@@ -106,7 +106,7 @@ def ages_by_the_wall(patch: Patch) -> None:
         grow(self)
         real(self, demand)  # type: ignore[arg-type]
 
-    patch.setattr(pump.Pump, "_grow_time", lambda _self: None)
+    patch.setattr(pump.Pump, "_grow_time", lambda _self, _now_ms: None)
     patch.setattr(pump.Pump, "run_pass", read_later)
 
 
