@@ -11,15 +11,11 @@ from headrace.connector.control.job_files import note_job_file
 from headrace.connector.control.plugins import probe
 from headrace.connector.control.plugins.probing import Answer, unpacked
 from headrace.connector.control.service import ControlService
-from headrace.connector.foundation.processes import this_process
 from headrace.connector.language.parser import parse_statement
 from headrace.connector.language.rendering import ResultTable
 from headrace.connector.runtime.failures import redrive
-from headrace.connector.stores import Commit, Loss
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.plugins import NumberPosition
-
-SPLIT = "in.jsonl"
+from helpers.stores.letters import keep_letters
 
 
 def ask_here(question: Mapping[str, object]) -> Answer:
@@ -45,33 +41,7 @@ def service(
     run(service, f"CREATE DATA_SINK f WITH 'file://{tmp_path}/out.jsonl'")
     run(service, "CREATE DATA_SOURCE brook ON TABLE s.t WITH f AND job = 'j'")
     note_job_file(connection, "j", tmp_path / "job.yaml")
-    store, owner = connection.store("j"), this_process()
-    store.register([SPLIT])
-    store.enroll(owner)
-    tokens = store.claim(owner.worker, store.leases(), 10_000)
-    losses = [
-        Loss(
-            kind="dead_letter",
-            table="s.t",
-            place=str(number),
-            code="away",
-            message="the disk was full",
-            content=b'{"n": %d}' % number,
-        )
-        for number in range(3)
-    ]
-    commit = Commit(
-        split=SPLIT,
-        plan=1,
-        token=tokens[SPLIT],
-        owner=owner.worker,
-        previous=0,
-        seq=1,
-        position=NumberPosition(7).encode(),
-        counters={},
-        losses=losses,
-    )
-    assert not store.commit([commit])
+    keep_letters(connection, "j", 3)
     return service
 
 
