@@ -113,6 +113,14 @@ class Source(ABC):
     def open(self, split: Split, resume: Position | None) -> Reader:
         """Start after *resume*, or at the source's start when None."""
 
+    def gives_up(self, split_id: str) -> bool:  # noqa: ARG002 (for those that override this)
+        """Say whether the configuration no longer asks for a split that `plan` does not return.
+
+        Then the job continues without it, and its position is forgotten. Otherwise something is
+        missing, and the job stops: `plan_changed`.
+        """
+        return False
+
     @classmethod
     def decode_position(cls, encoded: EncodedPosition) -> Position:
         """Read what `Position.encode` wrote, also by an older version of this plugin."""

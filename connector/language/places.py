@@ -18,8 +18,24 @@ _VALUE: Final = (
     r"|(?P<bare>(?:[^'&;\n]|'')+?(?=\s{1,20}and\s|'(?!')|[&;\n]|$)))"
 )
 _USER: Final = r"|://(?P<user>[^/?#\s'@]{0,200})@"
-# What any option is given, for only the plugin knows which of them are secrets; and a URI's user.
-_ANY: Final = re.compile(rf"(?i)(?<!position)(?<!position\s){_VALUE}{_USER}")
+# Options that are never secrets: those of the language, and the usual ones of plugins.
+PLAIN: Final = (
+    "cluster",
+    "connector.class",
+    "job",
+    "keyspace",
+    "name",
+    "path",
+    "plugin",
+    "sink",
+    "snapshot",
+    "start",
+    "table",
+    "topic",
+)
+_PLAIN: Final = "".join(rf"(?<![\s?&]{name})(?<![\s?&]{name}\s)" for name in map(re.escape, PLAIN))
+# What any other option is given, for only the plugin knows which are secrets; and a URI's user.
+_ANY: Final = re.compile(rf"(?i)(?<!position)(?<!position\s){_PLAIN}{_VALUE}{_USER}")
 # What an option that by its name holds a secret is given; or a URI's user and password.
 _SECRET: Final = re.compile(
     r"(?i)(?:password|passwd|passphrase|secret|token|credentials?|user\.info|\.pem|jaas\.config)"

@@ -144,7 +144,12 @@ class Replanning:
     def _resplit(
         self, states: Mapping[str, Position | None]
     ) -> Mapping[str, Position | None] | None:
-        return None if self._resplitting is None else self._resplitting.resplit(states)
+        """Return where the source's splits begin; None if they cannot replace those of *states*."""
+        if self._resplitting is not None:
+            return self._resplitting.resplit(states)
+        if all(self._source.gives_up(split) for split in set(states) - set(self.splits)):
+            return {split: states.get(split) for split in self.splits}
+        return None
 
     def _carried_out(self) -> Plans | None:
         """Return the plans when nothing is announced any more; None if a stop is requested."""

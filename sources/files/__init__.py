@@ -1,6 +1,7 @@
 """The reference source, made to be copied: follows files of JSON lines."""
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from glob import glob
 
 from headrace import plugins
@@ -33,6 +34,11 @@ class FileSource(plugins.Source, plugins.Relocation):
                     raise plugins.MissingRequirementError(message, place=ascii(name))
             return [Split(name) for name in names]
         raise plugins.MissingRequirementError("no such file", place=self.config.path)
+
+    def gives_up(self, split_id: str) -> bool:
+        """Say whether `path` names other files; one that it names and that is gone is missed."""
+        parts, patterns = split_id.split("/"), self.config.path.split("/")
+        return len(parts) != len(patterns) or not all(map(fnmatchcase, parts, patterns))
 
     def backlog(self, split: Split, position: Position | None) -> list[plugins.Backlog]:
         """Return the bytes behind *position*."""

@@ -456,13 +456,14 @@ def connector_state(status: ConnectorStatus) -> str:
 
 
 def _trace(state: Observed, cause: ConnectorStatus | SplitStatus) -> dict[str, str]:
-    """Return what failed or is blocked; for a retry, also when."""
+    """Return what failed or is blocked, for a retry also when, and what to do about it."""
     if state not in _TRACED or not cause.reason:
         return {}
     again = f" (attempt {cause.attempt}" if cause.attempt else ""
     if again and cause.next_attempt_ms:
         again += f", next at {cause.next_attempt_ms} ms since 1970"
-    return {"trace": cause.reason + (again + ")" if again else "")}
+    hint = f"\nhint: {cause.hint}" if cause.hint and cause.hint not in cause.reason else ""
+    return {"trace": cause.reason + (again + ")" if again else "") + hint}
 
 
 def _unread(status: ConnectorStatus) -> dict[str, str]:

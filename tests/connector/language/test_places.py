@@ -2,7 +2,10 @@
 
 import pytest
 
-from headrace.connector.language.places import EXCERPT_CHARS_MAX, place_of
+from headrace.connector.commands.options import every_section
+from headrace.connector.control.entries import ConnectorOptions
+from headrace.connector.language.places import EXCERPT_CHARS_MAX, PLAIN, place_of
+from headrace.plugins import declared_options
 from helpers.cost import is_linear
 
 
@@ -66,6 +69,12 @@ def test_long_line(start: int) -> None:
         "AND tokn = 'a=''canary' x",
         "'kafka://h?basic.auth.user.info=it''s:canary&b=c' x",
         "kafka://h?tokn=canary x",
+        "AND secret_path = 'canary' x",
+        "AND token.path='canary' x",
+        "AND \"key.topic\" = 'canary' x",
+        "AND path = 'https://canary@h/a' x",
+        "AND path = 'a' AND tokn = 'canary' x",
+        "AND path = a&tokn=canary x",
     ],
 )
 def test_secrets(text: str) -> None:
@@ -85,11 +94,27 @@ def test_secrets(text: str) -> None:
         "AND a = 1\nDROP x",
         "SET POSITION = '2026-01-01' x",
         "CREATE DATA_SINK k WITH 'kafka://host:9092' x",
+        "WITH k AND plugin='files' AND path='in/*.jsonl' x",
+        "WITH k AND PLUGIN = 'files' AND job =nightly x",
+        "'kafka://h:9092?topic=orders&name=a' x",
     ],
 )
 def test_not_covered(text: str) -> None:
     """A reference, a position, a host and what stands on another line are shown."""
     assert text.rpartition("\n")[2] in place_of(text, len(text) - 1, len(text)).excerpt
+
+
+def test_none_of_what_is_shown_is_a_secret() -> None:
+    """No plugin declares a secret of such a name; the table's own options are among them."""
+    secrets = {
+        key
+        for _, section in every_section()
+        for key, (_, found) in declared_options(section.config_class).items()
+        if found.secret
+    }
+    assert secrets
+    assert not secrets.intersection(PLAIN)
+    assert {"job", "cluster", "start"} <= set(declared_options(ConnectorOptions)) & set(PLAIN)
 
 
 def test_long_texts_are_covered_in_linear_time() -> None:

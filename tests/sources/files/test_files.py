@@ -149,3 +149,21 @@ def test_endless_line(tmp_path: Path) -> None:
     assert isinstance(read(path), RecordBatch)
     with pytest.raises(UnreadableFileError, match="no line feed"):
         read(path, 3)
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "expected"),
+    [
+        ("in/*.jsonl", "in/a.jsonl", False),
+        ("in/*.jsonl", "in/a.txt", True),
+        ("in/*.jsonl", "in/deep/a.jsonl", True),
+        ("in/[ab].jsonl", "in/c.jsonl", True),
+        ("in/a.jsonl", "in/a.jsonl", False),
+        ("a.jsonl", "in/a.jsonl", True),
+    ],
+)
+def test_what_it_gives_up(path: str, name: str, *, expected: bool) -> None:
+    """A file that its path does not name is given up; one that it names is missed."""
+    source = FileSource(FileSourceConfig(path=path), context())
+
+    assert expected is source.gives_up(name)

@@ -79,6 +79,47 @@ def test_it_is_steered(worker: RestWorker, size: int) -> None:
     assert 404 == client("GET", "/connectors/lines/status").status
 
 
+def test_other_files(worker: RestWorker, size: int) -> None:
+    """With another path it continues with those files; a file of both paths keeps its position."""
+    client, folder = worker.client, worker.folder / "lines"
+    (folder / "b.jsonl").write_text('{"n": 3}\n')
+    (folder / "c.txt").write_text('{"n": 40}\n')
+    for path, offsets in (
+        ("lines/[ab].jsonl", [size, 9]),
+        ("lines/b.*", [9]),
+        ("lines/c.txt", [10]),
+        ("lines/*.jsonl", [size, 9]),
+    ):
+        changed = client("PUT", "/connectors/lines/config", CONFIG | {"path": path})
+        assert 200 == changed.status, changed.body
+        for _ in eventually():
+            found = client("GET", "/connectors/lines/offsets").json["offsets"]
+            if offsets == [part["offset"]["offset"] for part in found]:
+                break
+        else:
+            raise AssertionError((path, found))
+        until_is(worker, "RUNNING", ["RUNNING"] * len(offsets))
+
+    again = [*LINES, {"n": 3}]
+    assert [*again, {"n": 40}, *again] == written(worker)
+
+
+def test_a_file_that_is_gone(worker: RestWorker, size: int) -> None:
+    """It fails, and its trace says what is missing and what to do."""
+    (worker.folder / "lines" / "b.jsonl").write_text('{"n": 3}\n')
+    assert size
+    worker.client("POST", "/connectors/lines/restart?includeTasks=true")
+    until_is(worker, "RUNNING", ["RUNNING", "RUNNING"])
+    (worker.folder / "lines" / "a.jsonl").unlink()
+    worker.client("POST", "/connectors/lines/restart?includeTasks=true")
+    for _ in eventually():
+        found = worker.client("GET", "/connectors/lines/status").json["connector"]
+        if found["state"] == "FAILED":
+            break
+    assert "'lines/a.jsonl', which has state" in found["trace"]
+    assert "\nhint: restore" in found["trace"]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
