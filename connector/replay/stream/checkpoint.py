@@ -63,6 +63,10 @@ class Begun(msgspec.Struct, frozen=True):
         """Return the number of the commit of *split* at the end of *batch*; -1: at the start."""
         return self.seqs.get(split, 0) + batch + 1
 
+    def batch_of(self, split: str, seq: int) -> int:
+        """Return the last batch that *split* has at its commit *seq*; -1: none."""
+        return seq - self.seqs.get(split, 0) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -210,8 +214,11 @@ class Checkpoint:
         else:  # An earlier attempt may have had some.
             path.unlink(missing_ok=True)
 
-    def losses(self, batch: int) -> Mapping[int, Sequence[Loss]]:
+    def losses(self, batch: int, copied: Sequence[int]) -> Mapping[int, Sequence[Loss]]:
         """Return what the batches up to *batch* could not deliver, by the index of the split.
+
+        *copied* is the last batch, by that index, of which the job's store has them: an attempt of
+        a task that another one overtook may write later than that.
 
         Raises:
             StateLostError: some of it cannot be read.
@@ -219,13 +226,16 @@ class Checkpoint:
         """
         found: dict[int, list[Loss]] = {}
         for path in self._set_aside(batch):
+            of_batch, split = _numbers(path)
+            if of_batch <= copied[split]:
+                continue
             try:
                 lines = path.read_bytes().splitlines()
                 read = [msgspec.json.decode(line, type=Loss) for line in lines]
             except (OSError, msgspec.MsgspecError) as error:
                 said = f"records that could not be delivered cannot be read: {error}"
                 raise StateLostError(said, place=str(path), hint=_WHOLE) from error
-            found.setdefault(_numbers(path)[1], []).extend(read)
+            found.setdefault(split, []).extend(read)
         return found
 
     def forget_losses(self, batch: int) -> None:

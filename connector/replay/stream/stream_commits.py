@@ -291,7 +291,8 @@ class StreamCommits:
         for split, counted in zip(self._splits, delivered, strict=True):
             each = self._checkpoint.states.load(offset, split)
             known[split] = Known(each.position, add_counters(each.counters, counted))
-        return _Done(batch, known, self._checkpoint.losses(batch))
+        copied = [self._begun.batch_of(s.split, s.seq) for s in self.states]
+        return _Done(batch, known, self._checkpoint.losses(batch, copied))
 
     def _release(self) -> None:
         """Tell the source what it may forget: after the commit (R1), until it succeeds (R2)."""

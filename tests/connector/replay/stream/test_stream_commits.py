@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import structlog
 
+from headrace.connector.hosting.host import Host
 from headrace.connector.replay.stream.checkpoint import checkpoint_of
 from headrace.connector.runtime.failures.tolerance import BudgetSpentError
 from headrace.connector.stores import KeptLoss
@@ -18,7 +20,7 @@ from headrace.sinks.kafka.embedded import EmbeddedBroker
 from helpers import FOLDER
 from helpers.jobs.deliveries import consume
 from helpers.logs.gap_jobs import NODES, GapJob
-from helpers.streams.by_hand import ByHand, run_by_hand
+from helpers.streams.by_hand import ByHand, HandQuery, engine_by_hand, run_by_hand
 
 FAILING = {"transforms": "t", "transforms.t.type": "ValueToKey", "transforms.t.fields": "nobody"}
 CHILD = (
@@ -98,6 +100,30 @@ def test_a_repeated_batch_has_its_dead_letters_once(job: GapJob) -> None:
     job.deliver({"plugin": "files", "path": "out.jsonl"}, {})
     stream.deliver(end)
 
+    assert [] == left_in_checkpoint(job)
+
+
+def test_an_attempt_that_ends_late(job: GapJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an overtaken attempt could not deliver is not counted again once its batch is copied."""
+    job.deliver({"plugin": "files", "path": "out.jsonl", **FAILING}, {})
+    late = checkpoint_of(job.folder / "state.db", "orders")
+
+    def seen(query: HandQuery) -> None:
+        step = query.step
+
+        def after_copies() -> bool:
+            if query.batches == 2:
+                of_first = [each.loss for each in losses(job)][:1]
+                late.set_aside(0, 0, "read", of_first)
+            return step()
+
+        monkeypatch.setattr(query, "step", after_copies)
+
+    log = structlog.stdlib.get_logger()
+    _, report = Host(job.path, log=log, engine=engine_by_hand(seen=seen)).run(until_idle=True)
+
+    assert report is not None
+    assert (9, 9) == (report.dead_lettered, len(losses(job)))
     assert [] == left_in_checkpoint(job)
 
 
