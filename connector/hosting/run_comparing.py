@@ -7,9 +7,11 @@ from typing import Final
 from headrace.connector.control.runs.orders import checked
 from headrace.connector.hosting.run_plans import Asked, findings_of
 from headrace.connector.replay.comparing.job_comparison import JobComparison
+from headrace.connector.replay.comparing.reconciling import plan_repair
 from headrace.connector.replay.comparing.reporting import write_report
 from headrace.connector.replay.delivery import Halted
 from headrace.connector.replay.engine import Gatherer, once_here
+from headrace.connector.replay.runs import Run
 from headrace.connector.replay.shards import inside, origin_of
 
 FOLDER: Final = "reconcile"
@@ -17,17 +19,23 @@ FOLDER: Final = "reconcile"
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What a comparison came to: changes of the logs, differences, and a line about both."""
+    """What a comparison came to: changes of the logs, differences, and a line about both.
+
+    `repair` is what would repair the topics, if that was asked for and something is to repair.
+    """
 
     changes: int
     differences: int
     result: str
+    repair: Run | None
 
 
 def compared(
     asked: Asked, gather: Gatherer, pause: Callable[[float], None], halted: Halted
 ) -> Compared:
     """Compare, and write a report into a folder of the run's name beside the job file.
+
+    A repair is only planned; it has the name of the run.
 
     *halted* says whether the run is to end, while the logs are read.
 
@@ -45,6 +53,10 @@ def compared(
         folder = text.directory / FOLDER / asked.run.name
         origin, title = origin_of(text.source), f"{text.name}: logs, topic and tables"
         write_report(folder, outcome, origin, plain_keys=given.plain_keys, title=title)
+        repair = None
+        if given.repair:
+            shards, name = planned.plan.shards, asked.run.name
+            repair = plan_repair(text, outcome, shards, asked=name, called=str)
     counts = {name: count for name, count in outcome.counts().items() if count}
     parts = [
         f"{outcome.in_logs.total()} changes in the logs, {outcome.in_topic.total()} in the topic",
@@ -54,4 +66,4 @@ def compared(
         *findings_of(planned.plan),
     ]
     differences = max(0, sum(counts.values()) - outcome.settled) if outcome.differs else 0
-    return Compared(outcome.in_logs.total(), differences, "; ".join(parts))
+    return Compared(outcome.in_logs.total(), differences, "; ".join(parts), repair)

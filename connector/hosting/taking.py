@@ -23,7 +23,7 @@ from headrace.connector.replay.errors import (
     SparkMissingError,
 )
 from headrace.connector.replay.run_metrics import RunMeasures
-from headrace.connector.replay.runs import RunTable, ShardRow, ShardState
+from headrace.connector.replay.runs import Run, RunTable, ShardRow, ShardState
 from headrace.connector.stores import StoreUnavailableError
 from headrace.connector.stores.asked_runs import AskedRun, AskedRuns, Progress, RunKind, RunState
 from headrace.connector.stores.job import Job
@@ -117,9 +117,13 @@ class Taking:
             self._deliver(runs, asked)
 
     def _deliver(self, runs: RunTable, asked: Asked) -> None:
-        run, at_once = asked.planned_in(runs), asked.at_once
-        self._begin(runs.shards(run.run), measures := RunMeasures(run.run, note=self._report))
+        run = asked.planned_in(runs)
         self._tell(result="; ".join(run.facts.get("findings", ()))[:_RESULT_CHARS_MAX])
+        self._send(runs, run, asked.at_once)
+
+    def _send(self, runs: RunTable, run: Run, at_once: int) -> None:
+        """Deliver what is left of a planned run."""
+        self._begin(runs.shards(run.run), measures := RunMeasures(run.run, note=self._report))
         try:
             execution.execute(
                 runs,
@@ -141,12 +145,17 @@ class Taking:
             message = f"a comparison needs {error.name}, which cannot be imported"
             raise SparkMissingError(message, hint=install_hint("spark")) from error
         with runs.executing(self._asked.name):
+            runs.forget(self._asked.name)  # The repair of an earlier attempt: what it sent is seen.
             self._tell(state=RunState.RUNNING, shards=0, done=0, attempt=self._asked.attempt)
             self._tell(begun_ms=self.progress.begun_ms or SystemClock().wall_ms())
             found = compared(asked, self._gather, self._wait, self._halted)
-        self._tell(
-            changes=found.changes, differences=found.differences, result=found.result, lost=0
-        )
+        result, lost = found.result, 0
+        if found.repair is not None:
+            self._tell(differences=found.differences, result=result)
+            self._send(runs, found.repair, asked.at_once)
+            sent, lost = self.progress.changes, self.progress.lost
+            result = f"repaired by {sent} changes; {result}"
+        self._tell(changes=found.changes, differences=found.differences, result=result, lost=lost)
 
     def _gather(self, tasks: Sequence[Callable[[], T]]) -> Sequence[T]:
         """Run the tasks of a comparison, and show how many are done."""
@@ -204,7 +213,7 @@ class Taking:
         Ranges of tokens are delivered on threads. Shards of the logs, which are read once for all
         of them, one after another.
         """
-        if self._asked.order.kind is RunKind.REPLAY:
+        if self._asked.order.kind is not RunKind.SNAPSHOT:
             perform_here(
                 works,
                 begun=begun,

@@ -175,7 +175,9 @@ class ReconcileOptions(runs.ReconcileOptions, Selected, OnSpark):
     """Of `headrace reconcile`."""
 
     report: str = option("The folder of the report.", default="")
-    repair: bool = option("Plan a run into the live topic.", default=False)
+    repair: bool = option(
+        "Plan a run into the live topics that sends what is missing or stale there.", default=False
+    )
 
 
 def keys_in(path: Path) -> frozenset[bytes]:

@@ -35,7 +35,7 @@ def main(given: ReconcileOptions) -> int:
     if outcome.repeated:
         sys.stdout.write(f"{outcome.repeated} messages in the topic repeat another\n")
     sys.stdout.writelines(f"note: {note}\n" for note in outcome.notes)
-    run = plan_repair(text, outcome, compared.plan.shards) if given.repair else ""
+    run = plan_repair(text, outcome, compared.plan.shards) if given.repair else None
     if run:
-        sys.stdout.write(f"headrace replay run {given.called} {run}\n")
+        sys.stdout.write(f"headrace replay run {given.called} {run.run}\n")
     return DIFFERENCES_STATUS if outcome.differs else 0

@@ -111,10 +111,19 @@ class ReconcileOptions(Chosen):
     plain_keys: bool = option("Keys as they are, not hashed.", default=False)
 
 
+@dataclass(frozen=True, kw_only=True)
+class AskedReconcile(ReconcileOptions):
+    """The same, by a statement."""
+
+    repair: bool = option(
+        "Send what is missing or stale into the live topics, after the comparison.", default=False
+    )
+
+
 OF_KIND: Final[Mapping[RunKind, type]] = {
     RunKind.SNAPSHOT: IntoFolder,
     RunKind.REPLAY: ReplayOptions,
-    RunKind.RECONCILE: ReconcileOptions,
+    RunKind.RECONCILE: AskedReconcile,
 }
 """The options of WITH, of each kind of run."""
 
@@ -122,6 +131,6 @@ OF_VERB: Final[Mapping[str, type]] = {
     "SNAPSHOT": IntoFolder,
     "BACKFILL": IntoFolder,
     "REPLAY": ReplayOptions,
-    "RECONCILE": ReconcileOptions,
+    "RECONCILE": AskedReconcile,
 }
 """The same, by the first word of a statement."""

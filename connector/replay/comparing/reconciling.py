@@ -41,6 +41,7 @@ from headrace.connector.replay.runs import Run, RunTable
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import OverShards, Shard, plugin_of
 from headrace.plugins import LogArchive, RecordSchema
+from headrace.plugins.config.command_line import flag_of
 
 # Runs tasks, several at once; returns their results in order.
 Gather = Callable[[Sequence[TopicSide | TableSide]], Sequence[SideReport]]
@@ -332,11 +333,19 @@ def _any_copy(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return plugin.any_copy(given) if issubclass(plugin, LogArchive) else given
 
 
-def plan_repair(text: JobText, outcome: Outcome, shards: Sequence[Shard]) -> str:
-    """Plan a run that repairs the live topics; return its name, or "" if nothing is to repair.
+def plan_repair(
+    text: JobText,
+    outcome: Outcome,
+    shards: Sequence[Shard],
+    *,
+    asked: str = "",
+    called: Callable[[str], str] = flag_of,
+) -> Run | None:
+    """Plan a run that repairs the live topics; return None if nothing is to repair.
 
     The run sends changes that the logs agree on from the logs, by name. Rows that the logs do not
-    have come from the table, with their whole partition.
+    have come from the table, with their whole partition. *asked* is the run of a statement whose
+    name it gets, and *called* is how options are shown.
 
     Raises:
         ConfigError: there are too many changes to name one by one, or they have no names.
@@ -344,20 +353,23 @@ def plan_repair(text: JobText, outcome: Outcome, shards: Sequence[Shard]) -> str
     """
     names = frozenset(f.row.name for f in outcome.found if f.difference in REPAIRABLE)
     if b"" in names:
-        raise bad_option("--repair", "the job's source does not name its changes")
+        raise bad_option(called("repair"), "the job's source does not name its changes")
     keys = sum(len(keys) for _, keys in outcome.repairs)
     if len(names) + keys > REPAIRED_MAX:
-        hint = "replay the time or the keys with `headrace replay plan --into-live`"
-        raise bad_option("--repair", f"{len(names) + keys} changes; at most {REPAIRED_MAX}", hint)
+        said = f"{len(names) + keys} changes; at most {REPAIRED_MAX}"
+        hint = "replay the time or the keys into the live topics"
+        raise bad_option(called("repair"), said, hint)
     chosen: list[Shard] = []
     if names:
         selection = Selection(tokens=shards[0].selection.tokens, names=names)
         chosen += [replace(shard, selection=selection) for shard in shards]
     chosen += [replace(shard, selection=Selection(keys=keys)) for shard, keys in outcome.repairs]
     if not chosen:
-        return ""
+        return None
     facts = {"changes": len(names), "keys": keys, "shards": len(chosen)}
     run = Run.new("repair", Target.of_job(text), facts)
+    if asked:
+        run = replace(run, run=asked, facts=facts | {"is_asked": True})
     with closing(RunTable(text.notes)) as table:
         table.add(run, [replace(each, number=n) for n, each in enumerate(chosen, start=1)])
-    return run.run
+    return run

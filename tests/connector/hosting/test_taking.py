@@ -421,6 +421,42 @@ def test_a_comparison(made: Statements) -> None:
     assert "1 missing" in seen.result
 
 
+def test_a_repair(made: Statements, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `repair` what is missing is sent into the live topic, and the next run finds all there.
+
+    An attempt that ends amid the repair is followed by one that sends only what is left.
+    """
+    assert 0 == made.job.run()
+    made.log(2, range(ROWS, ROWS + 3))
+    made.ask(f"{RECONCILE} AND repair = true")
+    job, deliver = read_job(made.job.path), delivery.deliver
+
+    def once(shard: Shard, target: Target, **given: Given) -> ShardReport:
+        report = deliver(shard, target, **given)
+        if report.delivered:
+            monkeypatch.setattr(delivery, "deliver", deliver)
+            report.problem = "sink_failed: after it was sent"
+        return report
+
+    monkeypatch.setattr(delivery, "deliver", once)
+    with closing(open_notes(job.notes)) as notes:  # No worker sends the changes before.
+        (failure,) = RunTaker(job, context().log).finish(notes)
+        assert "shards failed" in str(failure)
+        sent = made.sent("t") - ROWS
+        assert 0 < sent <= 3
+        made.execute(f"RESUME RUN '{made.newest('run')[0]}'")
+        assert not RunTaker(job, context().log).finish(notes)
+        made.ask(f"{RECONCILE} AND repair = true")
+        assert not RunTaker(job, context().log).finish(notes)
+        (_, again), (_, repaired) = ControlService(notes).commands.runs()
+
+    assert ROWS + 3 == made.sent("t")
+    left = f"repaired by {3 - sent} changes; " if sent < 3 else ""
+    assert repaired.result.startswith(f"{left}{ROWS + 3} changes in the logs")
+    assert (3 - sent, 0) == (repaired.differences, repaired.lost)
+    assert "no difference" in again.result
+
+
 def test_options_of_a_comparison(made: Statements, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is compared, and how it is reported, is as WITH says."""
     found: list[object] = []

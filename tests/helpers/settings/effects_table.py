@@ -55,6 +55,9 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
             "buckets grace no_table plain_keys table_shards"
         ),
     },
+    "connector/hosting/test_taking.py::test_a_repair": {
+        "connector.control.runs.options:AskedReconcile": "repair",
+    },
     "connector/control/test_catalogue.py::test_parts": {
         "connector.control.entries:RouteOptions": "job",
     },
