@@ -3,7 +3,6 @@
 import contextlib
 import os
 import select
-import threading
 import time
 import weakref
 from typing import Protocol
@@ -34,47 +33,30 @@ class Wake(Protocol):
 
 
 class ThreadWake:
-    """A `Wake` for real threads."""
+    """A `Wake` for real threads: a pipe, whose wait costs less than that of `threading.Event`."""
 
     def __init__(self) -> None:
         """Start unwoken."""
-        self._event = threading.Event()
-        # Made when a descriptor is waited for first: it makes a wake readable, too.
-        self._pipe: tuple[int, int] | None = None
+        self._read, self._write = ends = os.pipe()
+        for end in ends:
+            os.set_blocking(end, False)
+            weakref.finalize(self, os.close, end)
+        self._poll = select.poll()
+        self._poll.register(self._read, select.POLLIN)
 
     def set(self) -> None:
         """See `Wake.set`."""
-        self._event.set()
-        if self._pipe is not None:
-            with contextlib.suppress(BlockingIOError):  # It is full, and so readable.
-                os.write(self._pipe[1], b"\0")
+        with contextlib.suppress(BlockingIOError):  # It is full, and so readable.
+            os.write(self._write, b"\0")
 
     def wait(self, timeout_ms: int, readable: int | None = None) -> None:
         """See `Wake.wait`."""
-        if readable is None:
-            self._event.wait(timeout_ms / 1000)
-        elif not self._event.is_set():
-            self._wait_for(readable, timeout_ms)
-        self._event.clear()
-
-    def _wait_for(self, readable: int, timeout_ms: int) -> None:
-        if self._pipe is None:
-            self._pipe = _opened_pipe(self)
-            if self._event.is_set():  # By a thread that did not see the pipe.
-                return
-        poll = select.poll()
-        for each in (self._pipe[0], readable):
-            poll.register(each, select.POLLIN)
-        if any(number == self._pipe[0] for number, _ in poll.poll(timeout_ms)):
+        poll = self._poll
+        if readable is not None:
+            poll = select.poll()
+            for each in (self._read, readable):
+                poll.register(each, select.POLLIN)
+        if any(number == self._read for number, _ in poll.poll(timeout_ms)):
             with contextlib.suppress(BlockingIOError):
-                while os.read(self._pipe[0], 1024):
+                while os.read(self._read, 1024):
                     pass
-
-
-def _opened_pipe(owner: ThreadWake) -> tuple[int, int]:
-    """Return the ends of a pipe that is closed when *owner* is gone."""
-    ends = os.pipe()
-    for end in ends:
-        os.set_blocking(end, False)
-        weakref.finalize(owner, os.close, end)
-    return ends
