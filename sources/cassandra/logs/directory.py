@@ -251,9 +251,14 @@ class LogDirectory:
             self.listed, self._numbers = self._list(), None
             return self.listed
         is_known = self._numbers is self.manifest.stored()
-        if is_known and not self._indexes.unsettled and watch.is_still():
-            self._is_settled = True
-            return last
+        if is_known and not self._indexes.unsettled:
+            written = watch.take_written()
+            found = None if written is None else self._after(last, written)
+            if found is not None:
+                self._is_settled, self.listed = True, found
+                return found
+            if written:
+                watch.tell(None)
         self._is_settled = False
         self.listed = None
         watch.begin(self._watched)
@@ -264,6 +269,36 @@ class LogDirectory:
         self.listed = last if is_same else found
         self._numbers = self.manifest.stored()
         return self.listed
+
+    def _after(
+        self, last: Sequence[SegmentInfo], written: Collection[str]
+    ) -> Sequence[SegmentInfo] | None:
+        """Return what is listed after *last* when only the files *written* were written to.
+
+        That of a sync is known without a listing; None where that cannot be, as when a segment is
+        completed.
+        """
+        if not written:
+            return last
+        live = last[-1] if last and self._until is None else None
+        if live is None or live.missing or live.limit == NO_LIMIT:
+            return None
+        index = index_name(live.name)
+        if not {live.name, index}.issuperset(written):
+            return None
+        return self._synced(last, live) if index in written else last
+
+    def _synced(
+        self, last: Sequence[SegmentInfo], live: SegmentInfo
+    ) -> Sequence[SegmentInfo] | None:
+        """Return what is listed when the index of the *live* segment was written again."""
+        said = self._index(live.segment_id, live.name)
+        if said is None or said.completed or self._indexes.unsettled:
+            return None
+        if said.offset == live.limit:
+            return last
+        durable_ms = self._said[live.segment_id][1]
+        return [*last[:-1], replace(live, limit=said.offset, durable_ms=durable_ms)]
 
     def is_still(self) -> bool:
         """See `LogReader.is_still`."""

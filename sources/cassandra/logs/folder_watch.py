@@ -9,7 +9,7 @@ import ctypes
 import os
 import struct
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from pathlib import Path
 from threading import Thread
@@ -19,10 +19,12 @@ CHECKED_MS: Final = 1_000  # After a listing: the next one is made without an ev
 MISSES_MAX: Final = 1  # A change and its event are not one step: so many may be seen in between.
 _READ_BYTES: Final = 16 * 1024
 _HEAD: Final = struct.Struct("iIII")
+_EVENT_BYTES_MAX: Final = _HEAD.size + 256  # With the longest name.
 _MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED, _CREATE, _DELETE = 0x2, 0x4, 0x8, 0xC0, 0x100, 0x200
 _DELETE_SELF, _MOVE_SELF, _ONLYDIR = 0x400, 0x800, 0x0100_0000
 NAMES: Final = _MOVED | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF | _ONLYDIR
-CONTENT: Final = NAMES | _MODIFY | _ATTRIB | _CLOSE_WRITE
+_WRITTEN: Final = _MODIFY | _CLOSE_WRITE
+CONTENT: Final = NAMES | _ATTRIB | _WRITTEN
 _IGNORED: Final = 0x8000  # The kernel ended the watch.
 _ENDED: Final = _IGNORED | _DELETE_SELF | _MOVE_SELF  # The path may lead elsewhere from now on.
 
@@ -72,21 +74,30 @@ class Inotify:
                 events = os.read(self._descriptor, _READ_BYTES)
             except BlockingIOError:
                 return
-            at, before = 0, None
-            while at < len(events):
-                known_by, mask, _, length = _HEAD.unpack_from(events, at)
-                at += _HEAD.size + length
-                if known_by == before and not mask & _ENDED:  # A sync is several of one folder.
-                    continue
-                before = known_by
-                if known_by < 0:  # So many came that some are lost.
-                    told = [each for watching in self._watched.values() for each in watching]
+            self._take(events)
+            if len(events) + _EVENT_BYTES_MAX < _READ_BYTES:  # There was room for one more.
+                return
+
+    def _take(self, events: bytes) -> None:
+        at, before = 0, None
+        while at < len(events):
+            known_by, mask, _, length = _HEAD.unpack_from(events, at)
+            at += _HEAD.size + length
+            if known_by < 0:  # So many came that some are lost.
+                for each in [each for watching in self._watched.values() for each in watching]:
+                    each.tell(None)
+                continue
+            name = b"" if mask & ~_WRITTEN else events[at - length : at].rstrip(b"\0")
+            if (known_by, name) == before and not mask & _ENDED:  # A sync is several of one file.
+                continue
+            before = known_by, name
+            for each in list(self._watched.get(known_by, ())):
+                if name:
+                    each.tell_written(known_by, os.fsdecode(name))
                 else:
-                    told = list(self._watched.get(known_by, ()))
-                for each in told:
                     each.tell(known_by if mask & _ENDED else None)
-                if mask & _ENDED:
-                    self._leave(known_by)
+            if mask & _ENDED:
+                self._leave(known_by)
 
     def _leave(self, known_by: int) -> None:
         self._watched.pop(known_by, None)
@@ -114,7 +125,9 @@ class FolderWatch:
         self._inotify = inotify
         self._now_ms = now_ms
         self._folders: dict[Path, int] = {}
+        self._first: int | None = None  # What the first of them is known by.
         self._is_told = True  # That something may have changed.
+        self._written: set[str] = set()  # Files of the first folder that were written to.
         self.is_whole = False
         """Whether all that changes causes events."""
         self._was_told = True  # The same before the listing.
@@ -127,8 +140,28 @@ class FolderWatch:
         if ended is not None:
             self._folders = {path: by for path, by in self._folders.items() if by != ended}
 
+    def tell_written(self, folder: int, name: str) -> None:
+        """Note that a file was written to, and nothing else of its folder changed."""
+        if folder == self._first:
+            self._written.add(name)
+        else:
+            self._is_told = True
+
     def is_still(self) -> bool:
         """Return whether a listing would be as the last one was."""
+        return self._is_as_listed() and not self._written
+
+    def take_written(self) -> Collection[str] | None:
+        """Return the files of the first folder that were written to, if nothing else changed.
+
+        None: something may have, or a check is due. What is returned counts as seen.
+        """
+        if not self._is_as_listed():
+            return None
+        written, self._written = self._written, set()
+        return written
+
+    def _is_as_listed(self) -> bool:
         if not self.is_whole:
             return False
         self._inotify.drain()
@@ -144,7 +177,9 @@ class FolderWatch:
                 if known_by is not None:
                     self._folders[path] = known_by
         self._inotify.drain()
-        self._was_told, self._is_told = self._is_told, False
+        self._was_told, self._is_told = self._is_told or bool(self._written), False
+        self._written.clear()
+        self._first = self._folders.get(next(iter(folders)))
         self.is_whole = len(self._folders) == len(folders)
 
     def end(self, *, is_same: bool) -> None:
@@ -154,5 +189,5 @@ class FolderWatch:
         self._check_ms = self._now_ms() + CHECKED_MS
         if not is_same and not self._was_told:
             self._inotify.drain()
-            self._misses += not self._is_told
+            self._misses += not (self._is_told or self._written)
             self.is_whole = self._misses <= MISSES_MAX

@@ -1,5 +1,6 @@
 """Listings are spared while no event comes, and made where events cannot be relied on."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -104,6 +105,84 @@ def test_a_change_is_seen_at_once(tmp_path: Path, change: str) -> None:
     assert {**expected, 12: 1}.keys() == limits(log).keys()
 
 
+SYNCS: dict[str, tuple[Callable[[Path], object], dict[int, int], int]] = {
+    "of the live segment": (lambda at: index(at / "raw", 5, "600"), {4: NO_LIMIT, 5: 600}, 0),
+    "before its index": (
+        lambda at: (at / "raw/CommitLog-7-5.log").write_bytes(b"x"),
+        {4: NO_LIMIT, 5: 512},
+        0,
+    ),
+    "with the same index": (lambda at: index(at / "raw", 5, "512"), {4: NO_LIMIT, 5: 512}, 0),
+    "that completes it": (
+        lambda at: index(at / "raw", 5, "600\nCOMPLETED"),
+        {4: NO_LIMIT, 5: NO_LIMIT},
+        1,
+    ),
+    "whose index is half-written": (lambda at: index(at / "raw", 5, ""), {4: NO_LIMIT, 5: 512}, 1),
+    "of an earlier segment": (
+        lambda at: index(at / "raw", 4, "40\nCOMPLETED"),
+        {4: NO_LIMIT, 5: 512},
+        1,
+    ),
+    "after which the segment goes": (
+        lambda at: (at / "raw/CommitLog-7-5.log").unlink(),
+        {4: NO_LIMIT},
+        1,
+    ),
+    "of a name in the hold": (
+        lambda at: index(at / "hold", 5, "9"),
+        {4: NO_LIMIT, 5: 512},
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("sync", SYNCS)
+def test_a_sync_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync: str) -> None:
+    """That of the live segment is known from its index; after anything else the log is listed."""
+    make, expected, listings = SYNCS[sync]
+    log = watched(tmp_path, DrivenClock())
+    write_segment(tmp_path / "raw", b"", segment_id=4, index="30\nCOMPLETED")
+    write_segment(tmp_path / "raw", b"", segment_id=5, index="512")
+    (tmp_path / "raw/CommitLog-7-5.log").write_bytes(bytes(1_000))
+    index(tmp_path / "hold", 5, "8")
+    assert {4: NO_LIMIT, 5: 512} == limits(log) == limits(log) == limits(log)
+    assert log.is_still()
+    listed: list[Path] = []
+    scandir = os.scandir
+
+    def noted(path: Path) -> object:
+        listed.append(path)
+        return scandir(path)
+
+    make(tmp_path)
+
+    assert not log.is_still()
+    monkeypatch.setattr(os, "scandir", noted)
+    assert (expected, listings) == (limits(log), listed.count(tmp_path / "raw"))
+    if sync == "of the live segment":
+        written_ns = (tmp_path / "raw/CommitLog-7-5_cdc.idx").stat().st_mtime_ns
+        assert written_ns // 1_000_000 == log.segments()[-1].durable_ms
+
+
+def test_a_sync_is_seen_after_others(tmp_path: Path) -> None:
+    """Each of many syncs is seen, also beside a new segment, after which the next one is live."""
+    log = watched(tmp_path, DrivenClock())
+    write_segment(tmp_path / "raw", bytes(100), segment_id=5, index="1")
+    seen = [limits(log), limits(log)]
+    for offset in (2, 3):
+        index(tmp_path / "raw", 5, f"{offset}")
+        seen.append(limits(log))
+    index(tmp_path / "raw", 5, "4")
+    write_segment(tmp_path / "raw", bytes(100), segment_id=6, index="1")
+    seen.append(limits(log))
+    index(tmp_path / "raw", 6, "7")
+    seen.append(limits(log))
+
+    live = [{5: 1}, {5: 1}, {5: 2}, {5: 3}]
+    assert [*live, {5: NO_LIMIT, 6: 1}, {5: NO_LIMIT, 6: 7}] == seen
+
+
 @pytest.mark.parametrize("is_written", [False, True])
 def test_a_folder_is_replaced(tmp_path: Path, *, is_written: bool) -> None:
     """The path leads elsewhere: what counts is where it leads, also if it was written to before."""
@@ -162,6 +241,20 @@ def test_a_malformed_index_is_looked_at_again(tmp_path: Path) -> None:
     told = [len(log.flaws) for _ in range(LOOKS) if log.segments() is not None]
 
     assert [0, 0, 1, 1, 1] == told
+
+
+def test_a_malformed_index_is_no_missed_event(tmp_path: Path) -> None:
+    """However often one is half-written when the log is listed, events are relied on."""
+    log = watched(tmp_path, DrivenClock())
+    write_segment(tmp_path / "raw", bytes(100), segment_id=5, index="1")
+    assert {5: 1} == limits(log) == limits(log)
+    for offset in range(2, 2 + LOOKS):
+        index(tmp_path / "raw", 5, "")
+        limits(log)
+        index(tmp_path / "raw", 5, f"{offset}")
+        assert {5: offset} == limits(log)
+
+    assert log.tells
 
 
 def test_it_is_closed_and_goes_on(tmp_path: Path) -> None:
