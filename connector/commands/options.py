@@ -9,14 +9,20 @@ import msgspec
 
 from headrace.connector.control.plugins.listing import PluginInfo, find_plugins, installed
 from headrace.connector.foundation.job_file import JobFile, RuntimeConfig
+from headrace.connector.rest.config import RestConfig
 from headrace.plugins import ConfigError, HeadraceError, Problem, discovery
 from headrace.plugins.config.arguments import CommandParser
 from headrace.plugins.config.forms import json_schema, options_table
 
-_OURS: Final[Mapping[str, type]] = {"job": JobFile, "runtime": RuntimeConfig}
+# What declares a section, and where it is written.
+_OURS: Final[Mapping[str, tuple[type, str]]] = {
+    "job": (JobFile, "job file or worker's file, top level"),
+    "runtime": (RuntimeConfig, "job file or worker's file, `runtime`"),
+    "rest": (RestConfig, "worker's file, `rest`"),
+}
 # Where the options of a plugin are written, by its group.
 _PLACES: Final[Mapping[str, str]] = {
-    "sources": "job file, `source` with `plugin: {}`",
+    "sources": "job file, `source` with `plugin: {}`; worker's file, also `clusters.NAME`",
     "sinks": "job file, `sink` with `plugin: {}`, and CREATE DATA_SINK",
     "stores": "job file, `store` with `plugin: {}`",
     "schema_stores": "sink, with `schema.store: {}`, behind `schema.store.`",
@@ -39,8 +45,8 @@ def main(arguments: Sequence[str]) -> int:
     """Print the options of a plugin or a section, or the names of all that have some."""
     parser = CommandParser(
         prog="headrace options",
-        description="Print the options of a plugin, or of the sections job and runtime. Without "
-        "NAME, print all names, each with the place where its options are written.",
+        description="Print the options of a plugin, or of the sections job, runtime and rest. "
+        "Without NAME, print all names, each with the place where its options are written.",
     )
     parser.add_argument(
         "name", nargs="?", metavar="NAME", help="a plugin or a class: cassandra, KafkaSink"
@@ -66,8 +72,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def every_section() -> Iterator[tuple[str, Section]]:
     """Yield all that has options, by its name; options of several places come once for each."""
-    for name, declared in _OURS.items():
-        yield name, Section(_place_of_ours(name), declared, "section")
+    for name, (declared, place) in _OURS.items():
+        yield name, Section(place, declared, "section")
     for group in _PLACES:
         for name in discovery.names(group):
             section = _section(group, name)
@@ -81,7 +87,8 @@ def every_section() -> Iterator[tuple[str, Section]]:
 def _sections(name: str) -> Iterator[Section]:
     """Yield all that is called *name*, which may be a plugin of several groups."""
     if name in _OURS:
-        yield Section(_place_of_ours(name), _OURS[name], "section")
+        declared, place = _OURS[name]
+        yield Section(place, declared, "section")
     seen: set[type] = set()
     for group in _PLACES:
         section = _section(group, name) if name in discovery.names(group) else None
@@ -113,10 +120,6 @@ def _declared(group: str, name: str) -> type | None:
     except HeadraceError:
         return None
     return found
-
-
-def _place_of_ours(name: str) -> str:
-    return "job file, top level" if name == "job" else f"job file, `{name}`"
 
 
 def _place_of_class(group: str, class_name: str, name: str) -> str:

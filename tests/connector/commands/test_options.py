@@ -5,7 +5,8 @@ import json
 import pytest
 
 from headrace.connector.commands.options import main
-from headrace.plugins import ConfigError
+from headrace.connector.foundation.job_file import JobFile
+from headrace.plugins import ConfigError, declared_options
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
@@ -15,6 +16,19 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"job", "runtime", "cassandra", "registry", "KafkaSink", "CassandraCdcSource"} <= {
         line.split()[0] for line in lines
     }
+
+
+def test_sections(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each section that a job file or a worker's file can have is the place of some options."""
+    sections = [
+        key for key, (field, _) in declared_options(JobFile).items() if "Mapping" in str(field.type)
+    ]
+    assert {"source", "clusters", "sink", "store", "runtime", "rest"} == set(sections)
+    assert 0 == main([])
+    out = capsys.readouterr().out
+    assert [] == [s for s in sections if f"file, `{s}`" not in out and f"`{s}.NAME`" not in out]
+    assert 0 == main(["rest"])
+    assert "| `listen` | `127.0.0.1:8083` |" in capsys.readouterr().out
 
 
 def test_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,7 +44,7 @@ def test_a_source_has_two_places(capsys: pytest.CaptureFixture[str]) -> None:
     in_file, _, others = out.partition("## job file, `store` with `plugin: cassandra`")
     in_store, _, in_statement = others.partition("## CREATE DATA_SOURCE, and the config of the c")
 
-    assert in_file.startswith("## job file, `source` with `plugin: cassandra`\n\n| option |")
+    assert in_file.startswith("## job file, `source` with `plugin: cassandra`; ")
     for option in ("nodes", "schema", "consistency", "contact_points"):
         assert f"| `{option}` |" in in_file
         assert f"| `{option}` |" not in in_statement
@@ -50,7 +64,8 @@ def test_a_source_has_two_places(capsys: pytest.CaptureFixture[str]) -> None:
         ("directory", ["sink, with `large.store: directory`"]),
         ("MaskField", ["sink, with `transforms.NAME.type: MaskField`"]),
         ("TableMatches", ["sink, with `predicates.NAME.type: TableMatches`"]),
-        ("runtime", ["job file, `runtime`"]),
+        ("runtime", ["job file or worker's file, `runtime`"]),
+        ("rest", ["worker's file, `rest`"]),
     ],
 )
 def test_places(name: str, places: list[str], capsys: pytest.CaptureFixture[str]) -> None:
