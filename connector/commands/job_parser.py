@@ -3,12 +3,10 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
+from headrace.connector.control.entries import ENGINES, SPARK, WORKER
 from headrace.plugins import ConfigError, Problem
 from headrace.plugins.config.arguments import CommandParser
-
-SPARK: Final = "spark"
 
 
 def job_parser(name: str, description: str) -> argparse.ArgumentParser:
@@ -28,9 +26,10 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     """Let *parser* take what runs a job."""
     parser.add_argument(
         "--engine",
-        choices=("worker", SPARK),
-        default="worker",
-        help="what runs a job: a process of its own, or Spark in micro-batches",
+        choices=ENGINES,
+        default=WORKER,
+        help="what runs a job whose data sources do not say it (`engine`): a process of its own, "
+        "or Spark in micro-batches",
     )
     parser.add_argument("--master", help="with Spark: its master; by default local mode")
     parser.add_argument(
@@ -41,28 +40,28 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def runs_on_spark(given: argparse.Namespace) -> bool:
-    """Say whether Spark runs jobs. Raises ConfigError: an option of Spark is given without it."""
-    on_spark: bool = given.engine == SPARK
+def check_engine(given: argparse.Namespace, *, by_source: bool) -> None:
+    """Refuse options of Spark that would have no effect, or are out of range.
+
+    *by_source* says that data sources may want Spark, which these options are for, too.
+
+    Raises:
+        ConfigError: with all of them.
+
+    """
     problems = [
         Problem(name, f"is for Spark, found --engine {given.engine}", f"add --engine {SPARK}")
         for name, value in (("--master", given.master), ("--batch-bytes", given.batch_bytes))
-        if value is not None and not on_spark
+        if value is not None and given.engine != SPARK and not by_source
     ]
     if given.batch_bytes is not None and given.batch_bytes < 1:
         problems.append(Problem("--batch-bytes", f"must be at least 1, found {given.batch_bytes}"))
     if problems:
         raise ConfigError(problems)
-    return on_spark
 
 
-def spark_arguments(given: argparse.Namespace) -> Sequence[str]:
-    """Return the arguments of `headrace run` that say the same as *given*, if Spark runs jobs.
-
-    Raises ConfigError as `runs_on_spark`.
-    """
-    if not runs_on_spark(given):
-        return ()
+def engine_arguments(given: argparse.Namespace) -> Sequence[str]:
+    """Return the arguments of `headrace run` that say the same as *given*."""
     master = () if given.master is None else ("--master", given.master)
     size = () if given.batch_bytes is None else ("--batch-bytes", str(given.batch_bytes))
-    return ("--engine", SPARK, *master, *size)
+    return ("--engine", given.engine, *master, *size)

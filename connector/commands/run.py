@@ -8,17 +8,19 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
 import structlog
 
-from headrace.connector.commands.job_parser import add_engine, job_parser, runs_on_spark
+from headrace.connector.commands.job_parser import add_engine, check_engine, job_parser
+from headrace.connector.control.entries import SPARK
 from headrace.connector.control.jobs import read_job
 from headrace.connector.foundation.processes import parent_gone
 from headrace.connector.foundation.states import Desired
-from headrace.connector.hosting.host import Host
+from headrace.connector.hosting.host import Engine, Host, Running
 from headrace.connector.runtime.books.equations import SplitBooks, books_differences
 from headrace.connector.runtime.books.figures import figures_of, figures_text, open_gaps
 from headrace.connector.runtime.books.summary import (
@@ -31,7 +33,7 @@ from headrace.connector.stores import StateLostError
 from headrace.connector.stores.job import Job, state_of
 from headrace.connector.stores.job_forks import forks_of
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.connector.stores.target_state import Board
+from headrace.connector.stores.target_state import Board, Wanted
 from headrace.plugins import ConfigError, FatalError, Problem
 from headrace.plugins.metrics import Measure
 
@@ -48,17 +50,32 @@ class BooksDifferError(FatalError):
 def run_main(arguments: Sequence[str]) -> int:
     """Run a job until SIGTERM, or until all there is was taken. Returns the exit status."""
     given = _run_parser().parse_args(arguments)
-    if runs_on_spark(given):
-        # Only here: a worker needs nothing of it.
-        from headrace.connector.commands.bulk.spark_entry import stream_main  # noqa: PLC0415
-
-        return stream_main(given)
+    check_engine(given, by_source=given.with_parent)
     log = structlog.stdlib.get_logger()
-    return run_host(Host(given.job_file, job=given.job, log=log, new_state=given.new_state), given)
+    with contextlib.ExitStack() as stack:
+
+        @cache
+        def spark() -> Engine:
+            # Only here: a worker needs nothing of it.
+            from headrace.connector.commands.bulk.spark_entry import stream_engine  # noqa: PLC0415
+
+            return stack.enter_context(stream_engine(given, log))
+
+        def on_spark(job: Job, wanted: Wanted) -> Running:
+            return spark()(job, wanted)
+
+        host = Host(
+            given.job_file,
+            job=given.job,
+            log=log,
+            new_state=given.new_state,
+            engine=spark() if given.engine == SPARK else None,
+            on_spark=on_spark,
+        )
+        return _run_host(host, given)
 
 
-def run_host(host: Host, given: argparse.Namespace) -> int:
-    """Run a job as the command line says, on whichever engine. Returns the exit status."""
+def _run_host(host: Host, given: argparse.Namespace) -> int:
     summary_path: Path | None = given.summary_json and given.summary_json.absolute()
     if given.with_parent:
         _check_state(given.job_file, given.job)

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import structlog
 
-from headrace.connector.commands.job_parser import add_engine, spark_arguments
+from headrace.connector.commands.job_parser import add_engine, check_engine, engine_arguments
+from headrace.connector.control.entries import SPARK
 from headrace.connector.control.jobs import read_worker
 from headrace.connector.foundation.job_file import FILE_SUFFIXES, state_given
 from headrace.connector.hosting.supervisor import Supervisor, start_child
@@ -64,8 +65,8 @@ def worker_main(arguments: Sequence[str]) -> int:
     )
     add_engine(parser)
     given = parser.parse_args(arguments)
-    on_spark = spark_arguments(given)
-    if on_spark and given.pumps > 1:
+    check_engine(given, by_source=True)
+    if given.engine == SPARK and given.pumps > 1:
         said = f"on Spark a job has one driver, found {given.pumps}"
         raise ConfigError([Problem("--pumps", said, "leave it out: --master says how many tasks")])
     file = state_given(given.file, create=True)
@@ -76,7 +77,7 @@ def worker_main(arguments: Sequence[str]) -> int:
     if given.rest is not None:
         rest |= {"listen": given.rest, "listen_services": ""}
     config = parse_config(RestConfig, rest, place=f"{file}: rest")
-    more = (*on_spark, *(["--new-state"] if given.new_state else []))
+    more = (*engine_arguments(given), *(["--new-state"] if given.new_state else []))
     return asyncio.run(_serve(file.absolute(), written, config, more, pumps=given.pumps))
 
 

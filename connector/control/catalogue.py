@@ -263,6 +263,7 @@ class JobParts(NamedTuple):
     `sink` has the sink's options and its `plugin`. Where `tables` is None, the job reads all tables
     with CDC. `start` is where the job starts, if a source says so. `cluster` is the cluster to
     read, if it is not the worker's first. `source` is a source without tables, and its `plugin`.
+    `engine` is what runs the job, if a source says so.
     """
 
     sink: dict[str, str]
@@ -271,6 +272,7 @@ class JobParts(NamedTuple):
     cluster: str = ""
     service: ServiceJob | None = None
     source: Mapping[str, str] | None = None
+    engine: str = ""
 
     def name_tables(self, source: dict[str, Any]) -> None:
         """Add the tables to the options of a *source* if it names none.
@@ -299,6 +301,13 @@ def job_parts(notes: NoteCopy, job: str) -> JobParts:
     """
     with notes.snapshot():
         return _parts(Catalogue(notes), job)
+
+
+def engine_of(notes: NoteCopy, job: str) -> str:
+    """Return what the sources of *job* say that it runs on; empty if they do not, or are wrong."""
+    with contextlib.suppress(ConfigError):
+        return job_parts(notes, job).engine
+    return ""
 
 
 def _parts(catalogue: Catalogue, job: str) -> JobParts:
@@ -337,6 +346,13 @@ def _parts(catalogue: Catalogue, job: str) -> JobParts:
             f"the data sources of job {job} read {len(clusters)} clusters: {clusters}",
             f"a job reads one cluster: create those it runs WITH … AND job = '{job}'",
         )
+    engines = sorted({each.engine for each in options if each.engine})
+    if len(engines) > 1:
+        raise JobUndefinedError(
+            "",
+            f"the data sources of job {job} are to run on {' and '.join(engines)}",
+            "a job has one engine: give all of them the same, or those of one a `job` of their own",
+        )
     sink = catalogue.sink(names[0])
     return JobParts(
         {"plugin": sink.plugin} | sink_options(sink.config),
@@ -344,6 +360,7 @@ def _parts(catalogue: Catalogue, job: str) -> JobParts:
         next((each.start for each in options if each.start), None),
         cluster=clusters[0],
         source=_own_source(own[0]) if own else None,
+        engine=engines[0] if engines else "",
     )
 
 

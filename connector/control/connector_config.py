@@ -15,12 +15,15 @@ import msgspec
 
 from headrace.connector.control.entries import (
     CLASS_KEY,
+    ENGINE_KEY,
     NAME_KEY,
     OBJECT_NAME,
     SNAPSHOT_KEY,
+    SPARK,
     START_KEY,
     TABLE_KEY,
     TASKS_KEY,
+    WORKER,
     ConnectorOptions,
     OwnOptions,
     RouteOptions,
@@ -45,7 +48,7 @@ from headrace.connector.language.formatting import format_statement
 from headrace.connector.language.statements import NO_TABLE, CreateSink, CreateSource, TableName
 from headrace.connector.runtime.failures.tolerance import topic_problems
 from headrace.connector.stores.cassandra.cdc_state import job_of
-from headrace.plugins import ConfigError, Problem, Sink, SinkOptions, parse_config
+from headrace.plugins import ConfigError, MicroBatches, Problem, Sink, SinkOptions, parse_config
 from headrace.plugins.config.sink_options import DEAD_LETTERS_KEY
 
 CONNECTOR_NAME_CHARS_MAX: Final = 320
@@ -309,8 +312,16 @@ def check_name(key: str, name: str) -> None:
 
 
 def _check_source(name: str, config: Mapping[str, str]) -> None:
-    """Check that there is a source of the class *name*, and that it has the place to start at."""
-    _, source = source_of_class(name)
+    """Check that there is a source of the class *name*, that it has the place to start at.
+
+    And that Spark can read it, if it is to.
+    """
+    plugin, source = source_of_class(name)
+    if config.get(ENGINE_KEY) == SPARK and not issubclass(source, MicroBatches):
+        said = f"Spark cannot read {plugin}, which has no micro-batches"
+        raise ConfigError(
+            [Problem(ENGINE_KEY, said, f"leave it out, or {ENGINE_KEY} = '{WORKER}'")]
+        )
     if START_KEY not in config:
         return
     try:

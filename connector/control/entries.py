@@ -16,6 +16,9 @@ START_KEY: Final = "start"
 TABLE_KEY: Final = "table"
 SNAPSHOT_KEY: Final = "snapshot"
 NEVER, INITIAL, ONLY = "never", "initial", "only"
+ENGINE_KEY: Final = "engine"
+WORKER, SPARK = "worker", "spark"
+ENGINES: Final = (WORKER, SPARK)
 OBJECT_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,48}")
 
 
@@ -37,6 +40,12 @@ class RouteOptions:
         "Where a new source starts: earliest, latest, a time, or a place as in SET "
         "POSITION; by default at its job's position.",
         default=None,
+    )
+    engine: str | None = option(
+        "What runs its job: a process of the worker, or Spark in micro-batches; by default what "
+        "the worker was started with.",
+        default=None,
+        choices=ENGINES,
     )
     tasks_max: int | None = option(
         "Accepted for Kafka Connect's clients: the tasks are the splits of the job's source.",

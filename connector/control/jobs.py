@@ -73,6 +73,8 @@ class JobText:
     runtime: Mapping[str, Any]
     store: Mapping[str, Any] | None = field(repr=False)
     start: str
+    engine: str
+    """What runs it, if a source of a statement says so."""
     bounds: Bounds | None
     """The bounds of a sink that a statement created; None for a sink of the job file itself."""
     source_bounds: Bounds | None
@@ -101,10 +103,10 @@ def job_text(
     written = written or read_job_file(path)
     place, name = place_and_name(path, written, job)
     source, sink, runtime_given = dict(written.source), written.sink, dict(written.runtime)
-    start, own = written.start, False
+    start, own, engine = written.start, False, ""
     if sink is None:
         parts = _from_statements(notes, place, name)
-        sink, start = parts.sink, start or parts.start
+        sink, start, engine = parts.sink, start or parts.start, parts.engine
         own = parts.source is not None
         if parts.source is not None:
             source = dict(parts.source)
@@ -131,6 +133,7 @@ def job_text(
         runtime=runtime_given,
         store=written.store,
         start=start or EARLIEST,
+        engine=engine,
         bounds=bounds,
         source_bounds=bounds if own else None,
     )
@@ -185,6 +188,7 @@ def read_job(
         store=parts.store[0],
         store_config=parts.store[1],
         start=text.start,
+        engine=text.engine,
     )
 
 

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 import structlog
 
 from headrace.connector.control.catalogue import adopt_sources, resumes_of
+from headrace.connector.control.entries import ENGINE_KEY, SPARK, WORKER
 from headrace.connector.control.job_files import note_job_file
 from headrace.connector.control.status import live_workers
 from headrace.connector.foundation import crash
@@ -39,7 +40,7 @@ from headrace.connector.stores.job_forks import forks_of, separate
 from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.target_state import FORK_MARK, Board, Wanted
-from headrace.plugins import Context, HeadraceError, JobTraces
+from headrace.plugins import ConfigError, Context, HeadraceError, JobTraces, Problem
 from headrace.plugins.metrics import Measure
 
 LOOK_EVERY_SECONDS: Final = 0.2
@@ -76,13 +77,16 @@ class Host:
         job: str | None = None,
         new_state: bool = False,
         engine: Engine | None = None,
+        on_spark: Engine | None = None,
         wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
     ) -> None:
         """Take *job* instead of the name in the file, if given; open nothing yet.
 
-        With *new_state* a job that has run with another state starts over. Without an *engine* a
-        worker runs it.
+        With *new_state* a job that has run with another state starts over. *engine* makes its runs
+        if its sources do not say what it runs on, by default a worker, and *on_spark* if they say
+        Spark.
         """
+        self._engines = {SPARK: on_spark or self._refuse_spark, WORKER: self._as_worker}
         self._engine = engine or self._as_worker
         self._new_state = new_state
         self._has_run = False
@@ -172,7 +176,10 @@ class Host:
             taker.stop()
         if FORK_MARK in job.name and is_only(notes, job.name):
             return self._take_only(notes, job.name, wanted, until_idle=until_idle)
-        self._running = running = self._engine(job, wanted)
+        with contextlib.ExitStack() as stack:
+            if job.engine == SPARK:  # It may be missing here.
+                stack.enter_context(opened.reporting())
+            self._running = running = self._engines.get(job.engine, self._engine)(job, wanted)
         if self._stopped.is_set():
             running.stop()
         if not until_idle:
@@ -183,6 +190,14 @@ class Host:
         if report.outcome is not Outcome.ENDED or report.failures:
             return report
         return replace(report, failures=taker.finish(notes))
+
+    @staticmethod
+    def _refuse_spark(job: Job, wanted: Wanted) -> Running:
+        """Refuse a job for Spark in a process that starts none."""
+        del wanted
+        said = f"the data sources of job {job.name} are to run on Spark"
+        hint = "`headrace worker` and `headrace run` do so"
+        raise ConfigError([Problem(ENGINE_KEY, said, hint)])
 
     def _as_worker(self, job: Job, wanted: Wanted) -> Worker:
         """Return a worker, unless Spark runs the job, or has delivered more than the store says.

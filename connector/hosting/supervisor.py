@@ -18,7 +18,9 @@ from typing import Final, Protocol
 
 import structlog
 
+from headrace.connector.control.catalogue import engine_of
 from headrace.connector.control.commands import Commands
+from headrace.connector.control.entries import SPARK
 from headrace.connector.control.health.missing import missing
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.states import Desired, Observed
@@ -114,6 +116,7 @@ class _Job:
     """A job as the supervisor remembers it."""
 
     pumps: Sequence[_Pump]
+    is_on_spark: bool
     wanted: Wanted = field(default_factory=Wanted)
     troubled: bool = False
 
@@ -190,10 +193,11 @@ class Supervisor:
         self._say_what_is_missing(notes, is_idle=not routes)
         for name in routes | set(self._jobs):
             if name not in self._jobs:
-                self._jobs[name] = _Job([_Pump(number) for number in range(1, self._pumps + 1)])
+                pumps = [_Pump(number) for number in range(1, self._pumps + 1)]
+                self._jobs[name] = _Job(pumps, is_on_spark=engine_of(notes, name) == SPARK)
             job, wanted = self._jobs[name], board.wanted(name)
             if wanted != job.wanted:  # The target state changed: what failed may work now.
-                job.wanted = wanted
+                job.wanted, job.is_on_spark = wanted, engine_of(notes, name) == SPARK
                 for pump in job.pumps:
                     pump.not_before_ms = 0
                     self._restarts.forget(_key(name, pump))
@@ -205,7 +209,8 @@ class Supervisor:
                 self._show(store, name, job.pumps[0], Observed.UNASSIGNED, "")
             to_run = name in routes and (wanted.state is not Desired.STOPPED or wanted.mixed)
             for pump in job.pumps:
-                self._settle(name, pump, to_run=to_run)
+                is_extra = job.is_on_spark and pump.number > 1  # On Spark a job has one driver.
+                self._settle(name, pump, to_run=to_run and not is_extra)
             if not to_run and not any(pump.child for pump in job.pumps):
                 del self._jobs[name]
 

@@ -29,7 +29,7 @@ S = TypeVar("S", bound=Store)
 class Job:
     """A job, checked. Relative paths in its options are relative to `directory`.
 
-    `file` is what it was read from.
+    `file` is what it was read from, and `engine` what a source of a statement wants it to run on.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Job:
     sink_config: Any = field(repr=False)  # Any: an instance of the sink's config_class.
     runtime: RuntimeConfig
     start: str = EARLIEST
+    engine: str = ""
     store: type[Store] = SqliteStore
     # Any: an instance of the store's config_class; None is the state file.
     store_config: Any = field(default=None, repr=False)

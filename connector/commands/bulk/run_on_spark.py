@@ -1,4 +1,4 @@
-"""`headrace run --engine spark`: a job as a stream of micro-batches. Imports pyspark."""
+"""Runs of a job as a stream of micro-batches, for `headrace run`. Imports pyspark."""
 
 import argparse
 import re
@@ -12,8 +12,7 @@ import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.connector.commands.run import run_host
-from headrace.connector.hosting.host import Engine, Host
+from headrace.connector.hosting.host import Engine
 from headrace.connector.replay.errors import StreamFailedError
 from headrace.connector.replay.session import session
 from headrace.connector.replay.stream.checkpoint import Checkpoint
@@ -31,23 +30,8 @@ _SAID_CHARS_MAX: Final = 2_000
 _OURS: Final = re.compile(r"\b(headrace\.[\w.]+)\.(\w+Error): (.+)(?:\nhint: (.+))?$", re.MULTILINE)
 
 
-def main(given: argparse.Namespace) -> int:
-    """Run a job on Spark until SIGTERM, or until all there is was taken. Returns the exit status.
-
-    Raises:
-        HeadraceError: by what stopped it.
-
-    """
-    log = structlog.stdlib.get_logger()
-    with _engine(given, log) as engine:
-        host = Host(
-            given.job_file, job=given.job, log=log, new_state=given.new_state, engine=engine
-        )
-        return run_host(host, given)
-
-
 @contextmanager
-def _engine(given: argparse.Namespace, log: structlog.stdlib.BoundLogger) -> Iterator[Engine]:
+def spark_engine(given: argparse.Namespace, log: structlog.stdlib.BoundLogger) -> Iterator[Engine]:
     """Give what makes runs of a job on Spark, which starts with the first run."""
     with ExitStack() as stack:
 

@@ -2,10 +2,14 @@
 
 import argparse
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any, Final
 
+import structlog
+
 from headrace.connector.foundation.extras import install_hint
+from headrace.connector.hosting.host import Engine
 from headrace.connector.replay.errors import SparkMissingError
 from headrace.connector.replay.options import (
     BackfillOptions,
@@ -81,19 +85,22 @@ def seed_main(arguments: Sequence[str]) -> int:
     return _run("seed", config_of(SeedOptions, parser.parse_args(arguments)))
 
 
-def stream_main(given: argparse.Namespace) -> int:
-    """Run `headrace run --engine spark`."""
-    return _run("run_on_spark", given)
+def stream_engine(
+    given: argparse.Namespace, log: structlog.stdlib.BoundLogger
+) -> AbstractContextManager[Engine]:
+    """Return what makes runs of a job on Spark, as `headrace run` is *given*."""
+    made: AbstractContextManager[Engine] = _module("run_on_spark").spark_engine(given, log)
+    return made
 
 
-def _run(module: str, given: OfJob | argparse.Namespace) -> int:
-    status: int = _main_of(module)(given)
+def _run(module: str, given: OfJob) -> int:
+    status: int = _module(module).main(given)
     return status
 
 
-def _main_of(module: str) -> Any:  # noqa: ANN401 (what the module's command is given)
+def _module(module: str) -> Any:  # noqa: ANN401 (a module)
     try:
-        return import_module(f"headrace.connector.commands.bulk.{module}").main
+        return import_module(f"headrace.connector.commands.bulk.{module}")
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.startswith("headrace"):
             raise

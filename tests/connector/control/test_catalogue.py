@@ -2,13 +2,13 @@
 
 import pytest
 
-from headrace.connector.control.catalogue import job_parts
+from headrace.connector.control.catalogue import engine_of, job_parts
 from headrace.connector.control.errors import JobUndefinedError
 from headrace.connector.control.service import ControlService
 from headrace.connector.language.parser import parse_script
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.target_state import Board
-from headrace.plugins import parse_config
+from headrace.plugins import ConfigError, parse_config
 from helpers.jobs.toys import BusConfig
 
 pytestmark = pytest.mark.parametrize("connection", ["file", "shared"], indirect=True)
@@ -48,6 +48,32 @@ def test_parts(connection: NoteCopy, texts: list[str], stop: str, tables: list[s
 
     assert tables == found
     assert ("bus", stop) == (sink["plugin"], sink["bus.stops"])
+
+
+def test_the_engine_of_a_job(connection: NoteCopy) -> None:
+    """It is that of the sources which name one; two that name different ones are refused."""
+    flow = FREE_A.partition(" ON ")[0].removeprefix("CREATE ")
+    execute(connection, SINKS, FREE_A, FREE_B)
+    assert "" == engine_of(connection, "mine")
+    execute(connection, f"ALTER {flow} ON TABLE ks.a WITH engine = 'worker'")
+    assert "worker" == engine_of(connection, "mine")
+    with pytest.raises(ConfigError, match=r"engine.*no micro-batches"):
+        execute(connection, f"ALTER {flow} ON TABLE ks.a WITH engine = 'spark'")
+    with pytest.raises(ConfigError, match="engine"):
+        execute(connection, f"ALTER {flow} ON TABLE ks.a WITH engine = 'flink'")
+
+
+def test_two_engines_of_a_job(connection: NoteCopy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources of one job that are to run on different engines are refused by name."""
+    monkeypatch.setattr("headrace.connector.control.connector_config.MicroBatches", object)
+    apart = [
+        f"{each} AND engine = '{engine}'"
+        for each, engine in ((FREE_A, "worker"), (FREE_B, "spark"))
+    ]
+    execute(connection, SINKS, *apart)
+    with pytest.raises(JobUndefinedError, match="on spark and worker"):
+        job_parts(connection, "mine")
+    assert "" == engine_of(connection, "mine")
 
 
 def test_sink_is_usable(connection: NoteCopy) -> None:

@@ -8,8 +8,10 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from headrace.connector.control.service import ControlService
 from headrace.connector.foundation.states import Desired, Observed
 from headrace.connector.hosting.supervisor import Supervisor
+from headrace.connector.language.parser import parse_script
 from headrace.connector.runtime.splits.watch import AWAIT_PAUSE_MS_MAX, RestartPolicy
 from headrace.connector.stores import StateLostError
 from headrace.connector.stores.note_copy import NoteCopy
@@ -253,6 +255,25 @@ def pair(tmp_path: Path) -> Iterator[Stage]:
     """Return a stage with two pumps for each job."""
     with contextlib.closing(open_notes(tmp_path / "state.db")) as connection:
         yield Stage(tmp_path / "state.db", connection, pumps=2)
+
+
+def test_one_driver_on_spark(pair: Stage) -> None:
+    """A job whose source is to run on Spark has one process; another engine changes how many."""
+    service = ControlService(pair.connection)
+    on = "DATA_SOURCE cdc ON TABLE ks.a"
+
+    def execute(text: str) -> None:
+        for parsed in parse_script(text):
+            service.execute(parsed.statement)
+
+    execute("CREATE DATA_SINK s WITH 'file://l.jsonl'")
+    execute(f"CREATE {on} WITH s AND job = 'l' AND engine = 'spark'")
+    assert ["j", "j", "k", "k", "l"] == pair.look()
+    execute(f"ALTER {on} WITH engine = 'worker'")
+    assert ["j", "j", "k", "k", "l", "l"] == pair.look()
+    execute(f"ALTER {on} WITH engine = 'spark'")
+    pair.look()
+    assert [0, 1] == [child.asked for child in pair.children if child.job == "l"]
 
 
 def test_pumps(pair: Stage) -> None:

@@ -58,6 +58,9 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "connector/hosting/test_taking.py::test_a_repair": {
         "connector.control.runs.options:AskedReconcile": "repair",
     },
+    "connector/control/test_catalogue.py::test_the_engine_of_a_job": {
+        "connector.control.entries:RouteOptions": "engine",
+    },
     "connector/control/test_catalogue.py::test_parts": {
         "connector.control.entries:RouteOptions": "job",
     },

@@ -52,6 +52,7 @@ pytestmark = pytest.mark.real
 SEGMENTS = 40  # Of each of three nodes, before the poisoned ones.
 
 
+@pytest.mark.spark
 def test_a_stream_is_what_a_worker_delivers(spark: SparkSession, tmp_path: Path) -> None:
     """Micro-batches bring the multiset that a worker does; SIGTERM ends them with status 0.
 
@@ -143,7 +144,7 @@ def test_a_stream_that_was_killed(
 
 
 def test_a_worker_on_spark(tmp_path: Path) -> None:
-    """`headrace worker --engine spark` runs jobs of statements, and status and REST show them.
+    """A worker runs on Spark what a source wants there, and status and REST show it.
 
     A driver that is killed amid a batch is started again: nothing is lost, and no batch comes more
     than twice. STOP ends the stream.
@@ -151,7 +152,8 @@ def test_a_worker_on_spark(tmp_path: Path) -> None:
     tables, total = sorted({str(name[0]) for name in by_worker()}), by_worker().total()
     path, port, out = tmp_path / "worker.yaml", free_ports(1)[0], tmp_path / "j.yaml"
     made = [f"CREATE DATA_SOURCE cdc ON TABLE {t} WITH k AND job = 'j'" for t in tables]
-    options = ["--engine", "spark", "--master", "local[2]", "--batch-bytes", "3145728"]
+    made[0] += " AND engine = 'spark'"
+    options = ["--pumps", "2", "--master", "local[2]", "--batch-bytes", "3145728"]
     command = ["worker", str(worker_file(path)), "--rest", f"127.0.0.1:{port}", *options]
     source = f"cdc.{tables[0]}"
     with closing(open_notes(tmp_path / "state.db")) as notes:

@@ -42,15 +42,18 @@ class Driven:
         self.error: HeadraceError | None = None
 
     @contextlib.contextmanager
-    def running(self, seen: Callable[[HandQuery], object] = id) -> Iterator[None]:
-        """Run it during the block."""
+    def running(
+        self, seen: Callable[[HandQuery], object] = id, *, by_source: bool = False
+    ) -> Iterator[None]:
+        """Run it during the block; on Spark, or *by_source* on what its source says."""
 
         def begun(query: HandQuery) -> None:
             self.queries.append(query)
             seen(query)
 
         engine = engine_by_hand(until_idle=False, seen=begun)
-        host = Host(self.job.path, log=structlog.stdlib.get_logger(), engine=engine)
+        log = structlog.stdlib.get_logger()
+        host = Host(self.job.path, log=log, engine=None if by_source else engine, on_spark=engine)
 
         def run() -> None:
             try:
@@ -125,6 +128,37 @@ def test_pause(driven: Driven) -> None:
         assert "" not in owners
         driven.job.execute(f"RESUME DATA_SOURCE cdc ON TABLE {T}")
         until(driven.has(*range(6)), "it never went on")
+
+
+def test_the_engine_of_a_source(driven: Driven) -> None:
+    """The option `engine` of a source says what runs its job; ALTER moves it to the other."""
+    on = f"DATA_SOURCE cdc ON TABLE {T}"
+    driven.job.log(1, range(3))
+    with driven.running(by_source=True):
+        until(driven.has(*range(3)), "the worker never delivered")
+        until(driven.is_seen(Observed.RUNNING), "it was never seen to run")
+        assert not driven.queries
+        driven.job.execute(f"STOP {on}")
+        until(driven.is_seen(Observed.STOPPED), "it never stopped")
+        driven.job.execute(f"ALTER {on} WITH engine = 'spark'")
+        driven.job.log(2, range(3, 6))
+        driven.job.execute(f"RESUME {on}")
+        until(driven.has(*range(6)), "Spark never delivered")
+        until(driven.is_seen(Observed.RUNNING), "it was never seen to run on Spark")
+        assert driven.queries
+        driven.job.execute(f"ALTER {on} WITH engine = 'worker'")
+        until(lambda: not driven.queries[-1].isActive, "the query never ended")
+        driven.job.log(3, range(6, 9))
+        until(driven.has(*range(9)), "the worker never continued")
+    assert driven.error is None
+
+
+def test_a_process_without_spark(driven: Driven) -> None:
+    """Where a process starts no Spark, a job that is to run there is refused, and says so."""
+    driven.job.execute(f"ALTER DATA_SOURCE cdc ON TABLE {T} WITH engine = 'spark'")
+    with pytest.raises(ConfigError, match="are to run on Spark"):
+        Host(driven.job.path, log=structlog.stdlib.get_logger()).run(until_idle=True)
+    assert "are to run on Spark" in driven.status().reason
 
 
 @pytest.mark.parametrize("verb", ["RESUME", "PAUSE"])
