@@ -8,11 +8,11 @@ of those that it wants.
 import struct
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate
 from typing import Final, NamedTuple
 from zlib import crc32
 
 from headrace.connector.history.store.contract import GONE, Change, Columns, Range
+from headrace.connector.history.store.packing import content_of, total
 
 COUNT_MAX: Final = 64  # One change is read with all of its block.
 BYTES_MAX: Final = 1 << 20  # Unless it is a single change.
@@ -31,7 +31,7 @@ class Block(NamedTuple):
     length: int
     written: int
     size_bytes: int
-    content: bytes
+    content: bytearray
 
 
 def blocks_of(first: int, columns: Columns) -> Iterator[tuple[Block, Sequence[int]]]:
@@ -42,39 +42,30 @@ def blocks_of(first: int, columns: Columns) -> Iterator[tuple[Block, Sequence[in
 
 
 def _parts(
-    first: int, columns: Columns, hashes: Sequence[int], begin: int, end: int
+    first: int, columns: Columns, hashes: list[int], begin: int, end: int
 ) -> Iterator[tuple[Block, Sequence[int]]]:
     """Yield changes in one block; in several, if that would be too large."""
-    keys, rows = columns.keys[begin:end], columns.rows[begin:end]
-    changes, befores = columns.changes[begin:end], columns.befores[begin:end]
-    size_bytes = sum(map(len, changes))
-    if end - begin > 1 and size_bytes + sum(map(len, befores)) > BYTES_MAX:
+    size_bytes = total(columns.changes, begin, end)
+    if end - begin > 1 and size_bytes + total(columns.befores, begin, end) > BYTES_MAX:
         middle = (begin + end) // 2
         yield from _parts(first, columns, hashes, begin, middle)
         yield from _parts(first, columns, hashes, middle, end)
         return
     count, operations = end - begin, columns.operations[begin:end]
-    numbers = _layout(count).pack(
-        *hashes[begin:end],
-        *columns.written_us[begin:end],
-        *columns.schemas[begin:end],
-        *operations,
-        *_ends(keys, count),
-        *_ends(rows, count),
-        *_ends(changes, count),
-        *_ends(befores, count),
+    content = content_of(
+        hashes,
+        columns.written_us,
+        columns.schemas,
+        columns.operations,
+        [columns.keys, columns.rows, columns.changes, columns.befores],
+        begin,
+        end,
     )
-    content = b"".join((numbers, *keys, *rows, *changes, *befores))
     arrived = first + begin
     written = arrived + count - 1
     if max(operations) >= GONE:
         written = max((arrived + n for n, each in enumerate(operations) if each < GONE), default=0)
     yield Block(arrived, count, written, size_bytes, content), hashes[begin:end]
-
-
-def _ends(pieces: Sequence[bytes], count: int) -> Sequence[int]:
-    """Return where pieces end behind one another; where there are none, they are all empty."""
-    return [*accumulate(map(len, pieces))] or [0] * count
 
 
 @lru_cache(COUNT_MAX)

@@ -11,6 +11,8 @@ from headrace.connector.history.store import blocks
 from headrace.connector.history.store.blocks import BlockReader, blocks_of
 from headrace.connector.history.store.contract import GONE, LESS, Change, Columns, Range
 
+pytestmark = pytest.mark.hot
+
 BUCKETS = 8
 FIRST = 1_700_000_000_000 << 20
 COUNT = blocks.COUNT_MAX * 3 + 5
@@ -55,7 +57,7 @@ def changes_of(given: Columns) -> list[Change]:
 def readers(given: Columns) -> Iterator[BlockReader]:
     """Write blocks, and read them."""
     for block, _ in blocks_of(FIRST, given):
-        yield BlockReader(block.first, block.length, block.content, BUCKETS)
+        yield BlockReader(block.first, block.length, bytes(block.content), BUCKETS)
 
 
 @pytest.mark.parametrize("images", [False, True])
