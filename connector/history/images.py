@@ -8,6 +8,7 @@ What expires changes no state. Where events of it are kept, those that are due a
 next commit folds anything: so images of a row follow each other without a step in between.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -92,26 +93,37 @@ def _damaged(message: str, place: str = "") -> BadStateError:
 
 
 class States:
-    """The states of rows within one transaction: read in groups, written at its end by `save`."""
+    """The states of rows within one transaction: read in groups, written at its end by `save`.
+
+    Rows have numbers, from 0, in the order in which `numbers` met them.
+    """
 
     def __init__(self, file: HistoryStore, settled_s: int | None) -> None:
         """Use *file*, within `writing`; *settled_s* is what `Expiries.settle` returned."""
         self._file = file
         self._settled_s = settled_s
-        self._known: dict[Name, bytes | None] = {}
-        self._changed: set[Name] = set()
+        self._numbers: defaultdict[Name, int] = defaultdict()
+        self._numbers.default_factory = self._numbers.__len__
+        self._found: list[bytes | None] = []  # By number, as the file has them,
+        self._states: list[bytes | None] = []  # and as they are now.
 
-    def look_up(self, names: Iterable[Name]) -> None:
-        """Read the states of these rows, which `fold` and `partition` need."""
-        unknown = list({*names}.difference(self._known))
-        self._known.update(dict.fromkeys(unknown))
-        for key, row, state in self._file.states(unknown):
-            self._known[key, row] = state
+    def numbers(self, keys: Iterable[bytes], rows: Iterable[bytes]) -> list[int]:
+        """Return the numbers of rows, each by its key and its name, which `look_up` is to find."""
+        return [*map(self._numbers.__getitem__, zip(keys, rows, strict=False))]
+
+    def look_up(self) -> None:
+        """Read the states of all rows that have a number. Once, before they are folded."""
+        names = list(self._numbers)
+        found: list[bytes | None] = [None] * len(names)
+        for key, row, state in self._file.states(names):
+            found[self._numbers[key, row]] = state
+        self._found, self._states = found, found.copy()
 
     def fold(  # noqa: PLR0913, PLR0917 (as `ByteFold.fold_many`)
         self,
         fold: ByteFold,
-        names: list[Name],
+        rows: list[int],
+        partitions: list[int] | None,
         changes: list[bytes],
         begin: int,
         end: int,
@@ -125,43 +137,42 @@ class States:
         behind each deletion of many rows.
         """
         befores = columns.befores if keeps else None
-        given = self._known, columns.operations, columns.written_us, befores
+        given = self._states, columns.operations, columns.written_us, befores
         try:
-            stop = fold.fold_many(names, changes, begin, end, *given)
+            stop = fold.fold_many(rows, partitions, changes, begin, end, *given)
         except BadStateError as error:
             raise _damaged(error.message, error.place) from error
-        self._changed.update(names[begin:stop])
-        last = names[stop - 1]
-        state = self._known[last]
+        last = rows[stop - 1]
+        state = self._states[last]
         if fold.ranges > RANGES_MAX and state is not None:
-            self._known[last] = _without_old_ranges(state)
+            self._states[last] = _without_old_ranges(state)
         return stop
 
     def partition(self, key: bytes) -> bytes | None:
         """Return the state of a partition."""
-        return self._known[key, PARTITION]
+        return self._states[self._numbers[key, PARTITION]]
 
     def rows(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the rows of a partition that have a state, and these, by name."""
-        mine = {row: state for (of, row), state in self._states() if of == key}
+        mine = {row: state for (of, row), state in self._changed().items() if of == key}
         for row, state in sorted((dict(self._file.states_of(key)) | mine).items()):
             if row != PARTITION:
                 yield row, state
 
     def save(self) -> None:
         """Write what was changed."""
-        changed = dict(self._states())
+        changed = self._changed()
         expiries: dict[Name, int] = {}
         if self._settled_s is not None:
             expiries = {n: next_expiry(s, self._settled_s) for n, s in changed.items()}
         self._file.keep_states(changed, expiries)
 
-    def _states(self) -> Iterator[tuple[Name, bytes]]:
-        """Yield the states that were changed."""
-        for name in self._changed:
-            state = self._known[name]
-            if state is not None:
-                yield name, state
+    def _changed(self) -> dict[Name, bytes]:
+        return {
+            name: now
+            for name, now, found in zip(self._numbers, self._states, self._found, strict=True)
+            if now is not None and now is not found
+        }
 
 
 class Expiries:

@@ -5,7 +5,7 @@ Each split is written exactly once: its changes and its position are one commit 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import groupby, repeat
 from typing import Any, Final, cast
 
 from headrace import plugins
@@ -25,7 +25,7 @@ from headrace.connector.history.images import (
     state_of,
 )
 from headrace.connector.history.seeding import RowWriter, seed_now
-from headrace.connector.history.store.contract import PARTITION, Columns, HistoryStore, Name
+from headrace.connector.history.store.contract import PARTITION, Columns, HistoryStore
 from headrace.connector.history.store.places import made, opened
 from headrace.connector.rows.byte_folding import ByteFold
 from headrace.connector.rows.folding import TableView, row_of
@@ -126,6 +126,19 @@ class _Shape:
     fold: ByteFold
     view: TableView
     operations: Sequence[int]
+
+
+@dataclass(slots=True)
+class _Named:
+    """The rows of changes: keys and names, and their numbers among the states of a part.
+
+    `partitions` are the numbers of their partitions, or None where no partition has a state.
+    """
+
+    keys: list[bytes]
+    rows: list[bytes]
+    numbers: list[int]
+    partitions: list[int] | None = None
 
 
 class _Log:
@@ -306,20 +319,24 @@ class HistoryWriter(plugins.TransactionalWriter):
         self, log: "_Log", part: Sequence[plugins.EncodedRecords], settled_s: int | None
     ) -> None:
         states = States(self._file, settled_s)
-        names = [self._names(encoded) for encoded in part]
-        states.look_up(chain.from_iterable(names))
-        if self._file.has_partitions():
-            states.look_up((key, PARTITION) for each in names for key, _ in each)
-        for encoded, mine in zip(part, names, strict=True):
-            self._with_states(log, encoded, mine, states)
+        named = [self._named(encoded, states) for encoded in part]
+        # All of a part, or none: a state that it changes may be that of the partition of others.
+        if self._file.has_partitions() or any(PARTITION in each.rows for each in named):
+            for each in named:
+                each.partitions = states.numbers(each.keys, repeat(PARTITION))
+        states.look_up()
+        for encoded, each in zip(part, named, strict=True):
+            self._with_states(log, encoded, each, states)
         states.save()
         log.write()
 
-    def _names(self, encoded: plugins.EncodedRecords) -> list[Name]:
-        """Return what each change is about."""
-        keys, changes = list(encoded.keys), list(encoded.values)
-        stretches = self._stretches(encoded)
-        return [n for shape, *of in stretches for n in shape.fold.names(keys, changes, *of)]
+    def _named(self, encoded: plugins.EncodedRecords, states: States) -> "_Named":
+        """Look which rows changes are about."""
+        changes, rows = list(encoded.values), []
+        for shape, begin, end in self._stretches(encoded):
+            rows += shape.fold.rows(changes, begin, end)
+        keys = _keys(encoded)
+        return _Named(keys, rows, states.numbers(keys, rows))
 
     def _append_plain(self, log: "_Log", encoded: plugins.EncodedRecords) -> None:
         """Append changes without images. Hot: no Python for each."""
@@ -329,15 +346,14 @@ class HistoryWriter(plugins.TransactionalWriter):
             columns.schemas += [shape.number] * (end - begin)
             columns.operations += map(shape.operations.__getitem__, operations[begin:end])
         columns.written_us += written_us
-        keys = encoded.keys
-        columns.keys += cast("Sequence[bytes]", [k or b"" for k in keys] if None in keys else keys)
+        columns.keys += _keys(encoded)
         columns.changes += encoded.values
 
     def _with_states(
         self,
         log: "_Log",
         encoded: plugins.EncodedRecords,
-        names: list[Name],
+        of: "_Named",
         states: States,
     ) -> None:
         """Append changes with the states that they find, which they change. Hot."""
@@ -345,12 +361,11 @@ class HistoryWriter(plugins.TransactionalWriter):
         for shape, begin, end in self._stretches(encoded):
             at = begin
             while at < end:
-                stop = states.fold(
-                    shape.fold, names, changes, at, end, columns, keeps=self._keeps_before
-                )
+                given = of.numbers, of.partitions, changes, at, end, columns
+                stop = states.fold(shape.fold, *given, keeps=self._keeps_before)
                 columns.schemas += [shape.number] * (stop - at)
-                columns.keys += [key for key, _ in names[at:stop]]
-                columns.rows += [row for _, row in names[at:stop]]
+                columns.keys += of.keys[at:stop]
+                columns.rows += of.rows[at:stop]
                 columns.changes += changes[at:stop]
                 operation = shape.operations[columns.operations[-1]]
                 columns.operations[-1] = operation  # It stops behind each that is another.
@@ -404,6 +419,12 @@ class HistoryWriter(plugins.TransactionalWriter):
     def _kept_schema(self, schema_id: bytes) -> plugins.RecordSchema | None:
         kept = self._file.schemas().values()
         return next((each for each in kept if each.schema_id == schema_id), None)
+
+
+def _keys(encoded: plugins.EncodedRecords) -> list[bytes]:
+    """Return the keys of changes."""
+    keys = encoded.keys
+    return [key or b"" for key in keys] if None in keys else cast("list[bytes]", list(keys))
 
 
 def _facts(encoded: plugins.EncodedRecords) -> tuple[Sequence[int], Sequence[int]]:

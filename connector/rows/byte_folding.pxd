@@ -9,8 +9,8 @@ from headrace.connector.serde.transcode cimport octets
 from headrace.connector.serde.transcode.walk cimport Piece
 
 cdef int64_t _NEVER
-cdef bytes _EMPTY, _DELETED, _COLUMNS, _RANGES, _LIVE, _CELLS
-cdef int _MEMBERS_MAX, _COLUMNS_MAX, _NIL, _FALSE, _TRUE
+cdef bytes _EMPTY, _NOTHING, _DELETED, _COLUMNS, _RANGES, _LIVE, _CELLS
+cdef int _MEMBERS_MAX, _COLUMNS_MAX, _NUMBER_BYTES, _NIL, _FALSE, _TRUE
 
 
 @cython.final
@@ -18,14 +18,16 @@ cdef class Plan:
     cdef readonly list pieces, columns, names, labels, note, clustering, fields, field_labels
     cdef readonly Form bound
     cdef readonly object is_less
-    cdef readonly Py_ssize_t first, timestamp, operation, static, expires, updated, notes, range
+    cdef readonly Py_ssize_t first, timestamp, operation, static, expires, updated, notes, range, row_pieces
 
 
 @cython.final
 cdef class ByteFold(Packer):
     cdef Plan plan
     cdef int64_t[::1] starts, written_columns, noted, order
-    cdef Py_ssize_t count
+    cdef bytearray head_owner
+    cdef unsigned char *head
+    cdef Py_ssize_t count, head_bytes
     cdef bytes change, state
     cdef readonly object found
     cdef readonly int64_t written_us, operation, ranges
@@ -33,11 +35,12 @@ cdef class ByteFold(Packer):
     cdef readonly int is_static
     cdef int has_expires
 
-    cpdef read(self, bytes change)
     @cython.locals(plan=Plan)
-    cdef int _read_head(self, bytes change) except -1
+    cpdef read(self, bytes change)
+    @cython.locals(plan=Plan, i=Py_ssize_t, piece=Piece, end=Py_ssize_t)
+    cdef int _read_pieces(self, bytes change, Py_ssize_t count) except -1
     @cython.locals(made=list, i=Py_ssize_t)
-    cpdef list names(self, list keys, list changes, Py_ssize_t begin, Py_ssize_t end)
+    cpdef list rows(self, list changes, Py_ssize_t begin, Py_ssize_t end)
     @cython.locals(plan=Plan, count=Py_ssize_t, i=Py_ssize_t)
     cpdef bytes document(self, bytes change)
     @cython.locals(plan=Plan, count=Py_ssize_t, wide=bint, i=Py_ssize_t, column=Py_ssize_t)
@@ -52,8 +55,8 @@ cdef class ByteFold(Packer):
     @cython.locals(length=int64_t, start=Py_ssize_t, names=list, column=Py_ssize_t)
     cdef Py_ssize_t _column(self, Py_ssize_t guess) except -1
 
-    @cython.locals(i=Py_ssize_t, name=tuple)
-    cpdef Py_ssize_t fold_many(self, list names, list changes, Py_ssize_t begin, Py_ssize_t end, dict states, list operations, list written_us, list befores) except -1
+    @cython.locals(i=Py_ssize_t, row=Py_ssize_t, around=bytes)
+    cpdef Py_ssize_t fold_many(self, list rows, list partitions, list changes, Py_ssize_t begin, Py_ssize_t end, list states, list operations, list written_us, list befores) except -1
     cdef bytes _before(self, bytes around)
     @cython.locals(members=int64_t, seen=int)
     cpdef bytes fold(self, state)
@@ -78,6 +81,7 @@ cdef class ByteFold(Packer):
     cdef int _is_newer(self, Py_ssize_t at, Py_ssize_t start, int64_t written, int has_expires, int64_t expires, int is_dead) except -1
     @cython.locals(begin=Py_ssize_t, known=bytes, made=bytes)
     cdef int _is_larger(self, Py_ssize_t start) except -1
+    cdef int _change_head(self) except -1
     cdef int _cell_head(self, int64_t written, int has_expires, int64_t expires) except -1
 
     @cython.locals(place=Py_ssize_t, known=dict, deleted=int64_t, i=Py_ssize_t, left=int64_t, head=Py_ssize_t, path=bytes, cell=bytes)

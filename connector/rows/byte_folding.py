@@ -14,6 +14,7 @@ from headrace.connector.serde.transcode.walk import Piece
 
 _NEVER = -(1 << 63)
 _EMPTY = b"\x82\xa7deleted\xd3\x80\0\0\0\0\0\0\0\xa7columns\x80"
+_NOTHING = b"\x92\xc0\xc0"  # No state of the row, and none of its partition.
 _DELETED = b"deleted"
 _COLUMNS = b"columns"
 _RANGES = b"ranges"
@@ -21,6 +22,7 @@ _LIVE = b"live"
 _CELLS = b"cells"
 _MEMBERS_MAX = 15
 _COLUMNS_MAX = 0xFFFF
+_NUMBER_BYTES = 10  # The most bytes of a number, and one more.
 _NIL = 0xC0
 _FALSE = 0xC2
 _TRUE = 0xC3
@@ -66,6 +68,8 @@ class Plan:
         self.updated = places["updateFields"]
         self.notes = places["cells"]
         self.range = places["range"]
+        # So many pieces say which row a change is about.
+        self.row_pieces = max(self.static, self.first + max(clustering, default=-1)) + 1
 
 
 class ByteFold(Packer):
@@ -80,6 +84,8 @@ class ByteFold(Packer):
         self.written_columns = memoryview(array("q", bytes(8 * count)))
         self.noted = memoryview(array("q", bytes(8 * count)))
         self.order = memoryview(array("q", bytes(8 * count)))
+        self.head = self.head_owner = bytearray(2 * _NUMBER_BYTES)
+        self.head_bytes = 0
         self.count = 0
         self.change = self.state = b""
         self.found: bytes | None = None
@@ -95,35 +101,50 @@ class ByteFold(Packer):
             BadAvroError: it does not fit the schema.
 
         """
-        self._read_head(change)
-        self.at = self.starts[self.plan.expires]
+        plan = self.plan
+        self._read_pieces(change, len(plan.pieces))
+        self.written_us = self._long_from(self.starts[plan.timestamp])
+        self.at = self.starts[plan.expires]
         self.has_expires = self._optional()
         self.expires_s = self.number
         self._read_columns()
         self._read_notes()
+        self.size = 0
+        self._cell_head(self.written_us, self.has_expires, self.expires_s)
+        octets.copy(self.head, 0, self.out, 0, self.size)
+        self.head_bytes = self.size
 
-    def _read_head(self, change: bytes) -> None:
-        """Note where the fields are; read what says which row it is about, and when."""
+    def _read_pieces(self, change: bytes, count: int) -> None:
+        """Note where the first *count* fields are; read what says which row it is about."""
         plan = self.plan
         self._begin(change)
-        self._note_starts(plan.pieces, self.starts)
-        self.written_us = self._long_from(self.starts[plan.timestamp])
+        for i in range(count):
+            piece = plan.pieces[i]
+            self.starts[i] = self.at
+            if piece.flat:  # As `_skip` does, without a call.
+                end = octets.end_of(
+                    self.buf, self.at, self.end, piece.kind, piece.flat, piece.flat_bytes
+                )
+                if end < 0:
+                    self._bad()
+                self.at = end
+            else:
+                self._skip(piece)
+        self.starts[count] = self.at
         self.operation = self._long_from(self.starts[plan.operation])
         if not 0 <= self.operation <= kinds.DELETE_PARTITION:
             self._bad()
         self.is_static = self.buf[self.starts[plan.static]]
 
-    def names(
-        self, keys: list[bytes | None], changes: list[bytes], begin: int, end: int
-    ) -> list[tuple[bytes, bytes]]:
-        """Return the key and the row's name of each change from *begin* on, before *end*.
+    def rows(self, changes: list[bytes], begin: int, end: int) -> list[bytes]:
+        """Return the row's name of each change from *begin* on, before *end*.
 
-        Raises BadAvroError.
+        Raises BadAvroError: the names do not fit the schema; `read` looks at the rest.
         """
         made = []
         for i in range(begin, end):
-            self._read_head(changes[i])
-            made.append((keys[i] or b"", self.row()))
+            self._read_pieces(changes[i], self.plan.row_pieces)
+            made.append(self.row())
         return made
 
     def document(self, change: bytes) -> bytes:
@@ -223,20 +244,22 @@ class ByteFold(Packer):
 
     def fold_many(  # noqa: PLR0913, PLR0917 (lists and numbers, for C)
         self,
-        names: list[tuple[bytes, bytes]],
+        rows: list[int],
+        partitions: list[int] | None,
         changes: list[bytes],
         begin: int,
         end: int,
-        states: dict[tuple[bytes, bytes], bytes | None],
+        states: list[bytes | None],
         operations: list[int],
         written_us: list[int],
         befores: list[bytes] | None,
     ) -> int:
-        """Fold changes from *begin* on into *states*, by the names of their rows.
+        """Fold changes from *begin* on into *states*, by the numbers of their rows.
 
         Append of each its operation, when it was written and, where they are wanted, the states
-        of its row and its partition as it found them: an array of two. Stop before *end*, behind a
-        change of many rows, or of a partition with ranges; return where.
+        of its row and its partition as it found them: an array of two. Without *partitions* none
+        has a state. Stop before *end*, behind a change of many rows, or of a partition with ranges;
+        return where.
 
         Raises:
             BadAvroError: a change does not fit the schema.
@@ -244,18 +267,23 @@ class ByteFold(Packer):
 
         """
         for i in range(begin, end):
-            name = names[i]
+            row = rows[i]
             self.read(changes[i])
-            states[name] = self.fold(states[name])
+            states[row] = self.fold(states[row])
             operations.append(self.operation)
             written_us.append(self.written_us)
             if befores is not None:
-                befores.append(self._before(states.get((name[0], b"")) if name[1] else None))
+                around = None
+                if partitions is not None and partitions[i] != row:
+                    around = states[partitions[i]]
+                befores.append(self._before(around))
             if self.ranges or self.operation >= kinds.DELETE_RANGE:
                 return i + 1
         return end
 
     def _before(self, around: bytes | None) -> bytes:
+        if self.found is None and around is None:
+            return _NOTHING
         self.size = 0
         self._lead_byte(0x92)
         if self.found is None:
@@ -460,6 +488,7 @@ class ByteFold(Packer):
         has_expires = self.has_expires
         expires = self.expires_s
         is_empty = 0
+        start = self.size
         if self.noted[column]:
             self.at = self.noted[column]
             if self._optional():
@@ -468,8 +497,9 @@ class ByteFold(Packer):
             has_expires = self._optional()
             expires = self.number
             is_empty = self.buf[self.at]
-        start = self.size
-        self._cell_head(written, has_expires, expires)
+            self._cell_head(written, has_expires, expires)
+        else:
+            self._change_head()
         is_dead = is_null and not is_empty
         if is_dead:
             self._lead_byte(_NIL)
@@ -530,6 +560,13 @@ class ByteFold(Packer):
             self._put_int(expires)
         else:
             self._lead_byte(_NIL)
+
+    def _change_head(self) -> None:
+        """Write the head of a cell that is as old as its change, and expires with it."""
+        if self.head_bytes > self.space - self.size:
+            self._reserve(self.head_bytes)
+        octets.copy(self.out, self.size, self.head, 0, self.head_bytes)
+        self.size += self.head_bytes
 
     # ---- collections and UDTs ----
 

@@ -42,6 +42,7 @@ cdef class Packer(Walk):
     @cython.locals(number=int64_t, start=Py_ssize_t)
     @cython.final
     cdef int _pack_named(self, Form form) except -1
+    @cython.locals(size=Py_ssize_t)
     @cython.final
     cdef int _label(self, bytes label) except -1
     @cython.final
@@ -59,9 +60,11 @@ cdef class Packer(Walk):
     cdef int _long_head(self, Py_ssize_t at, int lead, int64_t count) except -1
     @cython.final
     cdef int _put_int(self, int64_t number) except -1
-    @cython.locals(shift=int)
+    @cython.locals(shift=int, at=Py_ssize_t)
     @cython.final
     cdef int _big(self, int lead, uint64_t number, int size) except -1
+    @cython.final
+    cdef int _copy_value(self, Py_ssize_t start, Py_ssize_t end) except -1
     @cython.final
     cdef int _copy_state(self, Py_ssize_t start, Py_ssize_t end) except -1
 

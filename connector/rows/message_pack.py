@@ -98,8 +98,7 @@ class Packer(Walk):
             self._lead_byte(0xA0 | length)
         else:
             self._text_head(length, 0xD9)
-        self._reserve(length)
-        self._copy(start, self.at)
+        self._copy_value(start, self.at)
 
     def _pack_record(self, form: Form) -> None:
         count = len(form.parts)
@@ -162,13 +161,15 @@ class Packer(Walk):
             start = self.at
             self._pass(form.size_bytes)
             self._text_head(form.size_bytes, 0xC4)
-            self._reserve(form.size_bytes)
-            self._copy(start, self.at)
+            self._copy_value(start, self.at)
 
     def _label(self, label: bytes) -> None:
         """Write what is in MessagePack already."""
-        self._reserve(len(label))
-        self._constant(label)
+        size = len(label)
+        if size > self.space - self.size:
+            self._reserve(size)
+        octets.copy_bytes(self.out, self.size, label)
+        self.size += size
 
     def _text(self, name: bytes) -> None:
         """Write a short name."""
@@ -180,8 +181,10 @@ class Packer(Walk):
         self._label(content)
 
     def _lead_byte(self, lead: int) -> None:
-        self._reserve(1)
-        self._byte(lead)
+        if self.size == self.space:  # Most calls of `_reserve` would find that there is room.
+            self._reserve(1)
+        self.out[self.size] = lead
+        self.size += 1
 
     def _head(self, count: int, few: int, many: int) -> None:
         """Write the head of an array or map."""
@@ -233,16 +236,28 @@ class Packer(Walk):
 
     def _big(self, lead: int, number: int, size: int) -> None:
         """Write a byte, and the lower bytes of a number behind it, the highest first."""
-        self._reserve(9)
-        self._byte(lead)
+        if self.space - self.size < 9:
+            self._reserve(9)
+        at = self.size
+        self.out[at] = lead
         shift = 8 * size
         while shift:
             shift -= 8
-            self._byte(number >> shift & 0xFF)
+            at += 1
+            self.out[at] = number >> shift & 0xFF
+        self.size = at + 1
+
+    def _copy_value(self, start: int, end: int) -> None:
+        """Write bytes of the change as they are."""
+        if end - start > self.space - self.size:
+            self._reserve(end - start)
+        octets.copy(self.out, self.size, self.buf, start, end)
+        self.size += end - start
 
     def _copy_state(self, start: int, end: int) -> None:
         """Write bytes of the state as they are."""
-        self._reserve(end - start)
+        if end - start > self.space - self.size:
+            self._reserve(end - start)
         octets.copy(self.out, self.size, self.mem, start, end)
         self.size += end - start
 

@@ -9,9 +9,9 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice, starmap
+from itertools import chain, islice, repeat, starmap
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 import msgspec
@@ -42,7 +42,8 @@ APPLICATION_ID: Final = 0x68646869  # "hdhi"
 VERSION: Final = 5
 BUSY_TIMEOUT_MS: Final = 5_000
 SETTLE_TIMEOUT_MS: Final = 250
-LOOK_UP_MAX: Final = 500  # States that one statement reads.
+LOOK_UP_MAX: Final = 500  # States that one statement reads,
+INSERT_MAX: Final = 32  # and that one statement writes, if they are new.
 CACHE_KIB: Final = 16_384
 PAGE_BYTES: Final = 8_192  # More make a change cheaper, and a small commit larger.
 _PRIMARY: Final = 0xFF  # Of an extended error code.
@@ -90,6 +91,8 @@ REMOVED_MIN: Final = 1_000  # or this many, and then whole blocks.
 _ROW_BITS: Final = 31
 _LATER: Final = 1 << 62
 _STATE: Final = "key_bytes, row_bytes, content"
+_INSERT: Final = "INSERT INTO states (hash, key_bytes, row_bytes, content, expires) VALUES "
+_ROW: Final = "(?, ?, ?, ?, ?)"
 
 
 class HistoryFile(HistoryStore):
@@ -379,15 +382,15 @@ class HistoryFile(HistoryStore):
 
     def states(self, names: Sequence[Name]) -> Iterator[tuple[bytes, bytes, bytes]]:
         """See `HistoryStore.states`."""
-        mine = {name: _hash_of(name) for name in names}
+        mine = _hashes_of(names)
         self._hashes |= mine
-        hashes = sorted({*mine.values()})  # In the order of the index.
+        hashes = [*dict.fromkeys(mine.values())]
         for begin in range(0, len(hashes), LOOK_UP_MAX):
             part = hashes[begin : begin + LOOK_UP_MAX]
             marks = ", ".join("?" * len(part))
             text = f"SELECT number, {_STATE} FROM states WHERE hash IN ({marks})"  # noqa: S608 (marks)
-            for number, *parts in self.run(text, part):
-                key, row, state = _parts(*parts)
+            for number, key_bytes, row_bytes, content in self.run(text, part):
+                key, row, state = _parts(key_bytes, row_bytes, content)
                 if (key, row) in mine:
                     self._numbers[key, row] = number
                     yield key, row, state
@@ -401,28 +404,31 @@ class HistoryFile(HistoryStore):
 
     def keep_states(self, states: Mapping[Name, bytes], expiries: Mapping[Name, int]) -> None:
         """See `HistoryStore.keep_states`."""
-        numbers, hashes = self._numbers, self._hashes
-        new = sorted(states.keys() - numbers.keys(), key=hashes.__getitem__)
+        known = self._numbers
+        new = [name for name in self._hashes if name in states]  # In the order of the index.
+        if known:
+            new = [name for name in new if name not in known]
+            updated = [name for name in known if name in states]
+            numbers = map(known.__getitem__, updated)
+            rows = zip(*_contents(updated, states, expiries), numbers, strict=True)
+            self.run_many("UPDATE states SET content = ?, expires = ? WHERE number = ?", rows)
+        if new:
+            self._insert_states(new, states, expiries)
+        self._numbers, self._hashes = {}, {}
+
+    def _insert_states(
+        self, new: list[Name], states: Mapping[Name, bytes], expiries: Mapping[Name, int]
+    ) -> None:
         if any(row == PARTITION for _, row in new):
             self.run("UPDATE about SET has_partitions = 1")
-        join = bytearray().join  # Of bytes, sqlite3 looks up an adapter each time.
-        self.run_many(
-            "UPDATE states SET content = ?, expires = ? WHERE number = ?",
-            (
-                (join((*n, states[n])), expiries.get(n, 0), number)
-                for n, number in numbers.items()
-                if n in states
-            ),
-        )
-        self.run_many(
-            "INSERT INTO states (hash, key_bytes, row_bytes, content, expires) "
-            "VALUES (?, ?, ?, ?, ?)",
-            (
-                (hashes[n], len(n[0]), len(n[1]), join((*n, states[n])), expiries.get(n, 0))
-                for n in new
-            ),
-        )
-        self._numbers, self._hashes = {}, {}
+        keys, rows = zip(*new, strict=True)
+        hashes, lengths = map(self._hashes.__getitem__, new), (map(len, keys), map(len, rows))
+        parts = hashes, *lengths, *_contents(new, states, expiries)
+        values = chain.from_iterable(zip(*parts, strict=True))
+        # Running a statement takes about as much as one of its rows.
+        many = islice(values, len(parts) * (len(new) - len(new) % INSERT_MAX))
+        self.run_many(_INSERT + ", ".join([_ROW] * INSERT_MAX), _cut(many, len(parts) * INSERT_MAX))
+        self.run_many(_INSERT + _ROW, _cut(values, len(parts)))
 
     def due(self, until_s: int, count_max: int) -> list[tuple[bytes, bytes, bytes, int]]:
         """See `HistoryStore.due`."""
@@ -482,9 +488,37 @@ class HistoryFile(HistoryStore):
             self._keys.forget(end)
 
 
-def _hash_of(name: Name) -> int:
-    """Return the number by which the state of a row is found, with few others."""
-    return crc32(name[0]) << _ROW_BITS | crc32(name[1]) >> 1
+def _hashes_of(names: Sequence[Name]) -> dict[Name, int]:
+    """Return the numbers by which states are found, with few others, in the order of their index.
+
+    Rows of one partition are in any order.
+    """
+    if not names:
+        return {}
+    keys, rows = zip(*names, strict=True)
+    of_keys = [*map(crc32, keys)]
+    hashes = [
+        key << _ROW_BITS | row >> 1 for key, row in zip(of_keys, map(crc32, rows), strict=True)
+    ]
+    # Python sorts numbers of 30 bits much faster than larger ones.
+    order = sorted(range(len(names)), key=[key >> 2 for key in of_keys].__getitem__)
+    return dict(zip(map(names.__getitem__, order), map(hashes.__getitem__, order), strict=True))
+
+
+def _contents(
+    names: Sequence[Name], states: Mapping[Name, bytes], expiries: Mapping[Name, int]
+) -> tuple[Iterable[bytearray], Iterable[int]]:
+    """Return the columns `content` and `expires` of the states of rows."""
+    join = bytearray().join  # Of bytes, sqlite3 looks up an adapter each time.
+    keys, rows = zip(*names, strict=True) if names else ((), ())
+    contents = map(join, zip(keys, rows, map(states.__getitem__, names), strict=True))
+    expires = map(expiries.get, names, repeat(0)) if expiries else repeat(0, len(names))
+    return contents, expires
+
+
+def _cut(values: Iterator[Any], size: int) -> Iterator[tuple[Any, ...]]:  # Any: what SQLite takes.
+    """Yield values in tuples of *size*."""
+    return zip(*[values] * size, strict=True)
 
 
 def _parts(key_bytes: int, row_bytes: int, content: bytes) -> tuple[bytes, bytes, bytes]:

@@ -120,14 +120,17 @@ def test_many_changes_are_folded_as_one_by_one(name: str) -> None:
     wide = 0
     for schema, same_schema in groupby(recorded(name), key=itemgetter(0)):
         changes = [content for _, content in same_schema]
-        keys = [(None, b"a", b"b")[number % 3] for number in range(len(changes))]
+        keys = [(b"", b"a", b"b")[number % 3] for number in range(len(changes))]
         fold, alone = (ByteFold(plan_of(schema)) for _ in range(2))
-        names = fold.names(keys, changes, 0, len(changes))
-        states: dict[tuple[bytes, bytes], bytes | None] = dict.fromkeys(names)
-        expected, found = dict(states), []
+        names = list(zip(keys, fold.rows(changes, 0, len(changes)), strict=True))
+        around_names = [(key, b"") for key in keys]
+        numbers = {name: number for number, name in enumerate({*names, *around_names})}
+        states: list[bytes | None] = [None] * len(numbers)
+        expected: dict[tuple[bytes, bytes], bytes | None] = dict.fromkeys(numbers)
+        found = []
         for key, change, of in zip(keys, changes, names, strict=True):
             alone.read(change)
-            assert (key or b"", alone.row()) == of
+            assert (key, alone.row()) == of
             around = expected.get((of[0], b"")) if of[1] else None
             found.append((alone.operation, alone.written_us, PACK.encode((expected[of], around))))
             expected[of] = alone.fold(expected[of])
@@ -135,13 +138,14 @@ def test_many_changes_are_folded_as_one_by_one(name: str) -> None:
         written_us: list[int] = []
         befores: list[bytes] = []
         at = 0
+        rows, partitions = [[numbers[n] for n in each] for each in (names, around_names)]
         while at < len(changes):
             given = states, operations, written_us, befores
-            at = fold.fold_many(names, changes, at, len(changes), *given)
+            at = fold.fold_many(rows, partitions, changes, at, len(changes), *given)
             is_wide = OPERATIONS[operations[-1]] in WIDE
             wide += is_wide
             assert is_wide or fold.ranges or at == len(changes)
-        assert expected == states
+        assert [*expected.values()] == states
         assert found == list(zip(operations, written_us, befores, strict=True))
     assert wide or name.endswith(("schema", "types"))
 
@@ -305,7 +309,7 @@ def test_damage_has_a_name() -> None:
         else:
             state = damaged(state if number % 4 else small, rng)
         try:
-            way.fold.names([None], [content], 0, 1)
+            way.fold.rows([content], 0, 1)
             way.fold.read(content)
             way.fold.row()
             way.fold.fold(state)

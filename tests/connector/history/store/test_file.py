@@ -10,7 +10,7 @@ import pytest
 from headrace.connector.history.arrival import first_of
 from headrace.connector.history.errors import HistoryFileError, HistoryMissingError
 from headrace.connector.history.store.blocks import COUNT_MAX
-from headrace.connector.history.store.file import HistoryFile
+from headrace.connector.history.store.file import INSERT_MAX, HistoryFile
 from headrace.plugins.testing.doubles import DrivenClock
 from helpers.histories.kept import FOREVER_MS, Kept, beside, file_of, settled
 from helpers.histories.rows import TABLE, change, delivery
@@ -85,6 +85,28 @@ def test_states_of_one_hash_are_apart(tmp_path: Path) -> None:
         assert [(*names[0], states[names[0]])] == list(file.states([names[0], names[-1]]))
         assert [states[names[2]]] == [state for _, state in file.states_of(words[1])]
         states = {name: state[::-1] for name, state in states.items()}
+    writer.close()
+
+
+def test_states_are_written_in_any_number(tmp_path: Path) -> None:
+    """New ones and those that are replaced, together: more, as many, and fewer than a statement."""
+    writer = made(tmp_path).writer()
+    file = file_of(writer)
+    expected: dict[tuple[bytes, bytes], bytes] = {}
+    for begin, end in ((0, INSERT_MAX), (1, 5), (3, 3 * INSERT_MAX + 5), (0, 2), (500, 2_000)):
+        names = [(b"key %d" % (number // 3), b"row %d" % number) for number in range(begin, end)]
+        states = {name: b"%d of %s" % (begin, name[1]) for name in names[::2]}
+        expiries = dict.fromkeys([*states][::2], begin + 1)
+        with file.writing():
+            list(file.states(names))
+            file.keep_states(states, expiries)
+        expected |= states
+        due = {(key, row): at_s for key, row, _, at_s in file.due(begin + 1, 10_000)}
+        assert expiries.items() <= due.items()
+        assert not due.keys() & {*states}.difference(expiries)
+    found = [((key, row), state) for key, row, state in file.states([*expected])]
+    assert len(found) == len(expected)
+    assert expected == dict(found)
     writer.close()
 
 
