@@ -85,7 +85,7 @@ def compile_sink(statement: CreateSink) -> tuple[str, dict[str, str]]:
 def sink_entry(statement: CreateSink) -> SinkEntry:
     """Return the sink that *statement* makes. Raises as `compile_sink` does."""
     plugin, config = compile_sink(statement)
-    text = format_statement(replace(statement, if_not_exists=False))
+    text = format_statement(msgspec.structs.replace(statement, if_not_exists=False))
     return SinkEntry(name=statement.name, plugin=plugin, statement=text, config=config)
 
 

@@ -1,7 +1,8 @@
 """Gaps of a job: lists those that its splits met, and moves the splits behind them (I10)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from headrace.connector.control.errors import NotFoundError, NotStoppedError
 from headrace.connector.control.status import live_workers, time_text
@@ -13,8 +14,7 @@ from headrace.plugins import Gap, LeaseLostError, Position, Source
 from headrace.plugins.positions import ACCEPTED
 
 
-@dataclass(frozen=True, slots=True)
-class JobGap:
+class JobGap(msgspec.Struct, frozen=True):
     """A gap, and the splits that met it."""
 
     gap: Gap
@@ -29,8 +29,7 @@ class JobGap:
         return self.gap.is_open or (self.gap.state, self.gap.policy) == (ACCEPTED, policy)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Acceptance:
+class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
     """A request that *job* continue behind these open gaps; `policy` is `expire` or `assume`."""
 
     job: str

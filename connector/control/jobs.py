@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec.structs import replace
 
 from headrace.connector.foundation.configured import checked_config, plugin_part
@@ -236,8 +237,7 @@ def _missing(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
+class _Parts(msgspec.Struct, frozen=True):
     """The parts of a job, each a class and its options, and what is wrong with them."""
 
     source: tuple[Any, Any]

@@ -5,9 +5,9 @@ under their tokens; a request has succeeded for a log when the owner of each spl
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from headrace.connector.stores.note_copy import NoteCopy
@@ -38,8 +38,7 @@ Kept = Sequence[KeptModes | None]
 """What the owner of each split kept."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModeChange:
+class ModeChange(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a request for the log `node`, or for all that are not known yet.
 
     `begin` is up to where the log was committed when it was asked for, `end` at the answer.
@@ -56,8 +55,7 @@ class ModeChange:
     ended_ms: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeMode:
+class NodeMode(msgspec.Struct, frozen=True, kw_only=True):
     """The mode in which some splits read the log `node`; `asked` is empty where none was asked for.
 
     As their owners kept it last. Without a node it is the mode of all logs.

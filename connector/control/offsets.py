@@ -4,8 +4,9 @@ Only the source's plugin can interpret a position: it describes it, and moves it
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from headrace.connector.control.errors import NotStoppedError
 from headrace.connector.control.status import live_workers
@@ -26,8 +27,7 @@ SPLIT_KEY: Final = "split"  # In a partition: the split that the part belongs to
 AT_KEY: Final = "at"  # In an offset, instead of the keys of the source: a place as in SET POSITION.
 
 
-@dataclass(frozen=True, slots=True)
-class Offset:
+class Offset(msgspec.Struct, frozen=True):
     """A part of a split's position: `partition` has the split and the keys that the source adds.
 
     In a change, a part without `offset` restarts from the beginning.
@@ -37,8 +37,7 @@ class Offset:
     offset: Mapping[str, int | str] | None
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetsChange:
+class OffsetsChange(msgspec.Struct, frozen=True):
     """The offsets of the changed splits before and after a change; of a dry run, as predicted."""
 
     before: Sequence[Offset]

@@ -4,9 +4,11 @@ import base64
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.connector_config import sink_options
@@ -41,8 +43,7 @@ _MS, _US = 1_000, 1_000_000
 Part = Sequence[Any]  # Any: JSON.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobLag:
+class JobLag(msgspec.Struct, frozen=True, kw_only=True):
     """How far a job is behind, by the parts of its source: of each the slowest split.
 
     `left` are bytes and files, `problems` say why other parts cannot be read, `oldest_us` is the

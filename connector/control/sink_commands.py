@@ -1,10 +1,11 @@
 """The verbs about sinks; `commands` has the others."""
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
+
+import msgspec
 
 from headrace.connector.control.access.gate import Gate, needs
 from headrace.connector.control.access.permission import Guard, Role
@@ -180,11 +181,11 @@ def altered_sink(before: CreateSink, change: AlterSink) -> CreateSink:
     options = _changed(before.options, change.options)
     if change.uri is None:
         uri = without_options(before.uri, {name for name, _ in change.options})
-        return dataclasses.replace(before, uri=uri, options=options)
+        return msgspec.structs.replace(before, uri=uri, options=options)
     now_in_uri = {name for name, _ in parse_sink_uri(change.uri).query}
     named = {name for name, _ in change.options}
     kept = tuple(pair for pair in options if pair[0] in named or pair[0] not in now_in_uri)
-    return dataclasses.replace(before, uri=change.uri, options=kept)
+    return msgspec.structs.replace(before, uri=change.uri, options=kept)
 
 
 def _changed(before: Options, changes: Changes) -> Options:

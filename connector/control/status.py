@@ -2,9 +2,11 @@
 
 import datetime as dt
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from headrace.connector.control.catalogue import Catalogue
 from headrace.connector.control.entries import ONLY
@@ -44,8 +46,7 @@ _AS_SEEN: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitStatus:
+class SplitStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A split. `reason` says what failed or delays it; `generation` is the configuration it runs.
 
     `hint` says what to do about it. `worker` is `host:pid`, or empty if no worker owns the split;
@@ -65,8 +66,7 @@ class SplitStatus:
     since_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectorStatus:
+class ConnectorStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A connector: its target state (`desired`, `generation`), its observed state, and its splits.
 
     `job_state` is that of the whole job: FAILED or RESTARTING if none of its splits runs. It is
@@ -245,8 +245,7 @@ def sink_status(name: str, users: Sequence[ConnectorStatus]) -> ConnectorStatus:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _JobStatus:
+class _JobStatus(msgspec.Struct, frozen=True):
     state: Observed
     generation: int
     worker: str

@@ -1,8 +1,9 @@
 """Compares logs, topic and table as a run that a statement asked for. Needs an extra."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from headrace.connector.control.runs.orders import checked
 from headrace.connector.hosting.run_plans import Asked, findings_of
@@ -17,8 +18,7 @@ from headrace.connector.replay.shards import inside, origin_of
 FOLDER: Final = "reconcile"
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(msgspec.Struct, frozen=True):
     """What a comparison came to: changes of the logs, differences, and a line about both.
 
     `repair` is what would repair the topics, if that was asked for and something is to repair.

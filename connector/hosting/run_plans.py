@@ -2,7 +2,9 @@
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from headrace.connector.control.catalogue import Catalogue
 from headrace.connector.control.entries import SourceEntry
@@ -25,8 +27,7 @@ from headrace.connector.stores.note_copy import NoteCopy
 from headrace.plugins import ConfigError, RowReading
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """A run with the source that it is about, and the parts of its job."""
 
     run: AskedRun

@@ -12,10 +12,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
+import msgspec
 import structlog
 
 from headrace.connector.control.catalogue import engine_of
@@ -99,25 +99,23 @@ def start_child(path: Path, job: str, log_level: str, *more: str) -> Child:
     return JobProcess(path, job, log_level, *more)
 
 
-@dataclass(slots=True)
-class _Pump:
+class _Pump(msgspec.Struct):
     """A place for a process. `not_before_ms` None: nothing is started in it by itself."""
 
     number: int
     child: Child | None = None
     not_before_ms: int | None = 0
     leaving: bool = False
-    wanted: Wanted = field(default_factory=Wanted)
+    wanted: Wanted = msgspec.field(default_factory=Wanted)
     """What was wanted of the job when the process was started."""
 
 
-@dataclass(slots=True)
-class _Job:
+class _Job(msgspec.Struct):
     """A job as the supervisor remembers it."""
 
     pumps: Sequence[_Pump]
     is_on_spark: bool
-    wanted: Wanted = field(default_factory=Wanted)
+    wanted: Wanted = msgspec.field(default_factory=Wanted)
     troubled: bool = False
 
 

@@ -4,9 +4,11 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.extras import install_hint
@@ -38,8 +40,7 @@ _RESULT_CHARS_MAX: Final = 1_000
 _LEAST_SECONDS: Final = 0.001
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Before:
+class _Before(msgspec.Struct, frozen=True, kw_only=True):
     """What earlier attempts came to, and when this one started."""
 
     done: int = 0

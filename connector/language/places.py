@@ -6,8 +6,9 @@ safe to print: no control characters, bounded in width, the values of options co
 
 import re
 import unicodedata
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 EXCERPT_CHARS_MAX: Final = 96
 _CHARS_BEFORE: Final = 48  # What is kept left of the caret when a line is too long.
@@ -44,8 +45,7 @@ _SECRET: Final = re.compile(
 _REFERENCE: Final = re.compile(r"\$\{[a-z][a-z0-9_-]*:[^{}\s]+\}\Z|\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """A line counted from 1 and a column counted from 0, as Cassandra counts them."""
 
     line: int

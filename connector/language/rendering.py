@@ -8,16 +8,16 @@ import csv
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from headrace.connector.language.places import display_width
 
 STATEMENT_COLUMN: Final = "create_statement"
 
 
-@dataclass(frozen=True, slots=True)
-class StatementWarning:
+class StatementWarning(msgspec.Struct, frozen=True):
     """What the user of a statement must know, though it was executed."""
 
     code: str
@@ -30,8 +30,7 @@ class StatementWarning:
         return f"warning [{printable(self.code)}]: {printable(self.message)}{hint}"
 
 
-@dataclass(frozen=True, slots=True)
-class ResultTable:
+class ResultTable(msgspec.Struct, frozen=True):
     """Named columns and rows of strings; without columns it is the answer of a silent statement.
 
     `styles` names, for each column, the colours of its head and of its cells (`Palette`'s fields);
@@ -46,8 +45,7 @@ class ResultTable:
     footer: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Palette:
+class Palette(msgspec.Struct, frozen=True, kw_only=True):
     """What is written before a thing to give it its colour; all empty, nothing is coloured."""
 
     column: str = ""
@@ -79,12 +77,11 @@ COLOURS: Final = Palette(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Rendering:
+class Rendering(msgspec.Struct, frozen=True):
     """How a result is shown: the terminal's width in columns, and colours."""
 
     width: int = 80
-    palette: Palette = field(default=MONOCHROME)
+    palette: Palette = MONOCHROME
 
 
 def render_table(result: ResultTable, how: Rendering) -> str:

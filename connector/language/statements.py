@@ -3,9 +3,10 @@
 Names are as stored (folded to lower case unless they were quoted); nothing is checked here.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 # Option names and values in the order given. Values are strings, as in a connector config.
 Options = tuple[tuple[str, str], ...]
@@ -13,8 +14,7 @@ Options = tuple[tuple[str, str], ...]
 Changes = tuple[tuple[str, str | None], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TableName:
+class TableName(msgspec.Struct, frozen=True):
     """A table; *keyspace* is None where the statement left it out."""
 
     keyspace: str | None
@@ -25,8 +25,7 @@ NO_TABLE: Final = TableName(None, "")
 """What a source reads that has no table."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceName:
+class SourceName(msgspec.Struct, frozen=True):
     """One source, as statements name it: *word* is its kind, `cdc`.
 
     Without a table *word* is the name of the source itself.
@@ -36,8 +35,7 @@ class SourceName:
     table: TableName
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateSink:
+class CreateSink(msgspec.Struct, frozen=True, kw_only=True):
     """`CREATE DATA_SINK`."""
 
     name: str
@@ -46,8 +44,7 @@ class CreateSink:
     if_not_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterSink:
+class AlterSink(msgspec.Struct, frozen=True, kw_only=True):
     """`ALTER DATA_SINK`; *uri* is None where it stays as it is."""
 
     name: str
@@ -56,36 +53,31 @@ class AlterSink:
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropSink:
+class DropSink(msgspec.Struct, frozen=True, kw_only=True):
     """`DROP DATA_SINK`."""
 
     name: str
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValidateSink:
+class ValidateSink(msgspec.Struct, frozen=True, kw_only=True):
     """`VALIDATE DATA_SINK`: asks what the sink writes to whether it could; writes nothing."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeSinks:
+class DescribeSinks(msgspec.Struct, frozen=True):
     """`DESCRIBE DATA_SINKS`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeSink:
+class DescribeSink(msgspec.Struct, frozen=True, kw_only=True):
     """`DESCRIBE DATA_SINK`: the statement that makes it again, or its connector config."""
 
     name: str
     as_config: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateSource(SourceName):
+class CreateSource(SourceName, frozen=True, kw_only=True):
     """`CREATE DATA_SOURCE`."""
 
     sink: str
@@ -93,8 +85,7 @@ class CreateSource(SourceName):
     if_not_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterSource(SourceName):
+class AlterSource(SourceName, frozen=True, kw_only=True):
     """`ALTER DATA_SOURCE … WITH`; *sink* is None where it stays the same."""
 
     sink: str | None = None
@@ -102,8 +93,7 @@ class AlterSource(SourceName):
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetPosition(SourceName):
+class SetPosition(SourceName, frozen=True, kw_only=True):
     """`ALTER DATA_SOURCE … SET POSITION`; *split* is None for all splits.
 
     A dry run changes nothing, and tells what would be read again or passed over.
@@ -114,8 +104,7 @@ class SetPosition(SourceName):
     dry_run: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetMode(SourceName):
+class SetMode(SourceName, frozen=True, kw_only=True):
     """`ALTER DATA_SOURCE … SET MODE`; *node* is empty for all logs.
 
     *wait* is how long an answer waits for the outcome; it is empty where it does not.
@@ -126,20 +115,17 @@ class SetMode(SourceName):
     wait: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropSource(SourceName):
+class DropSource(SourceName, frozen=True, kw_only=True):
     """`DROP DATA_SOURCE`."""
 
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeSources:
+class DescribeSources(msgspec.Struct, frozen=True):
     """`DESCRIBE DATA_SOURCES`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeSource(SourceName):
+class DescribeSource(SourceName, frozen=True, kw_only=True):
     """`DESCRIBE DATA_SOURCE`: the statement that makes it again, or its connector config."""
 
     as_config: bool = False
@@ -154,8 +140,7 @@ class Verb(StrEnum):
     RESTART = "RESTART"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SteerSource(SourceName):
+class SteerSource(SourceName, frozen=True, kw_only=True):
     """`PAUSE`, `RESUME`, `STOP` or `RESTART DATA_SOURCE`."""
 
     verb: Verb
@@ -168,8 +153,7 @@ TOKEN_COLUMN: Final = "token()"  # noqa: S105 (of the ring)
 """What a condition of SNAPSHOT calls the token of the partition key."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotSource(SourceName):
+class SnapshotSource(SourceName, frozen=True, kw_only=True):
     """`SNAPSHOT DATA_SOURCE`: sends what its table holds; *where* bounds tokens, or is a key.
 
     `BACKFILL` is another word for it.
@@ -186,8 +170,7 @@ class Bulk(StrEnum):
     RECONCILE = "RECONCILE"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BulkSource(SourceName):
+class BulkSource(SourceName, frozen=True, kw_only=True):
     """`REPLAY` or `RECONCILE DATA_SOURCE`: changes written from *since* on and before *before*."""
 
     verb: Bulk
@@ -196,23 +179,20 @@ class BulkSource(SourceName):
     options: Options = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SteerRun:
+class SteerRun(msgspec.Struct, frozen=True, kw_only=True):
     """`PAUSE`, `RESUME` or `STOP RUN`, by its name; a snapshot is a run."""
 
     verb: Verb
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropRun:
+class DropRun(msgspec.Struct, frozen=True, kw_only=True):
     """`DROP RUN`: forgets a run that is over, or failed."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptGap:
+class AcceptGap(msgspec.Struct, frozen=True, kw_only=True):
     """`ACCEPT GAP`: a job continues behind it; *policy* is one of `POLICIES`."""
 
     gap: str
@@ -220,16 +200,14 @@ class AcceptGap:
     policy: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RedriveLetters:
+class RedriveLetters(msgspec.Struct, frozen=True, kw_only=True):
     """`REDRIVE DEAD_LETTERS`, or only the one with *number*."""
 
     job: str
     number: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreviewSource(SourceName):
+class PreviewSource(SourceName, frozen=True, kw_only=True):
     """`PREVIEW DATA_SOURCE`: the next changes, which stay where they are; None is the default."""
 
     limit: int | None = None
@@ -249,16 +227,14 @@ class Subject(StrEnum):
     RUNS = "RUNS"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Show:
+class Show(msgspec.Struct, frozen=True, kw_only=True):
     """`SHOW`, of all sources or of one."""
 
     subject: Subject
     source: SourceName | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateCdc:
+class CreateCdc(msgspec.Struct, frozen=True, kw_only=True):
     """`CREATE CDC`: a history of a table's changes; *include* is empty where it was left out."""
 
     name: str
@@ -268,8 +244,7 @@ class CreateCdc:
     if_not_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterCdc:
+class AlterCdc(msgspec.Struct, frozen=True, kw_only=True):
     """`ALTER CDC`; *include* is empty where it stays the same."""
 
     name: str
@@ -278,8 +253,7 @@ class AlterCdc:
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropCdc:
+class DropCdc(msgspec.Struct, frozen=True, kw_only=True):
     """`DROP CDC`; with *purge* what it has kept goes, too."""
 
     name: str
@@ -287,8 +261,7 @@ class DropCdc:
     purge: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeCdc:
+class DescribeCdc(msgspec.Struct, frozen=True, kw_only=True):
     """`DESCRIBE CDC`, of one or of all."""
 
     name: str | None = None
@@ -305,8 +278,7 @@ class Comparison(StrEnum):
     IN = "IN"
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(msgspec.Struct, frozen=True):
     """A time in a SELECT: the text in `TO_DATE('…')` or, without it, `NOW()` less *ago*."""
 
     given: str | None
@@ -316,8 +288,7 @@ class Moment:
 Literal = str | int | float | bool | Moment
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(msgspec.Struct, frozen=True):
     """A part of WHERE. *column* is that of a table, or a function such as `cdc_time()`.
 
     Only IN has several values.
@@ -328,8 +299,7 @@ class Condition:
     values: tuple[Literal, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelectCdc:
+class SelectCdc(msgspec.Struct, frozen=True, kw_only=True):
     """`SELECT … FROM name`: changes of a history.
 
     *columns* are all if empty. *scopes* is what a hint asks for; None where there is none. With
@@ -348,8 +318,7 @@ class SelectCdc:
     source_level: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TailCdc:
+class TailCdc(msgspec.Struct, frozen=True, kw_only=True):
     """`TAIL`: what arrived since *since* or behind the token *after*, as soon as it is final.
 
     *wait* is how long an answer waits for something to arrive. A shell repeats it.
@@ -363,8 +332,7 @@ class TailCdc:
     wait: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PollCdc:
+class PollCdc(msgspec.Struct, frozen=True, kw_only=True):
     """`POLL`: ranges of time up to now, one after the other, each *safety* after its end.
 
     It is the loop of Phoenix's users; *every* is the pause between two ranges.

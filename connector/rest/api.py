@@ -1,10 +1,10 @@
 """Our own paths, `/api/v1`: sinks, sources, plugins, and the description of them all."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 from aiohttp import web
 
 from headrace.connector.control.commands import Commands
@@ -320,7 +320,7 @@ class ApiDoor:
         """Show the committed positions."""
         name = request.match_info["name"]
         found = await self._doorway.call(lambda c: c.offsets(name))
-        return answer({"offsets": [dataclasses.asdict(part) for part in found]})
+        return answer({"offsets": msgspec.to_builtins(found)})
 
     async def alter(self, request: web.Request) -> web.Response:
         """Move positions of a stopped source."""
@@ -339,7 +339,7 @@ class ApiDoor:
         """Show how the logs of a data source's job are read."""
         name = request.match_info["name"]
         found = await self._doorway.call(lambda c: c.modes(c.status(name).job))
-        return answer({"modes": [dataclasses.asdict(mode) for mode in found]})
+        return answer({"modes": msgspec.to_builtins(found)})
 
     async def set_mode(self, request: web.Request) -> web.Response:
         """Ask the job of a data source for a mode; the answer does not wait for the outcome."""
@@ -350,13 +350,13 @@ class ApiDoor:
             return commands.mode_changes(commands.status(name).job, request=number)
 
         changes = await self._doorway.call(ask)
-        return answer({"changes": [dataclasses.asdict(change) for change in changes]}, 202)
+        return answer({"changes": msgspec.to_builtins(changes)}, 202)
 
     async def mode_changes(self, request: web.Request) -> web.Response:
         """Show what became of the last requests for a mode."""
         name = request.match_info["name"]
         changes = await self._doorway.call(lambda c: c.mode_changes(c.status(name).job))
-        return answer({"changes": [dataclasses.asdict(change) for change in changes]})
+        return answer({"changes": msgspec.to_builtins(changes)})
 
     # Plugins.
 
@@ -415,12 +415,12 @@ def _source(entry: SourceEntry, status: ConnectorStatus) -> Mapping[str, object]
         "reason": status.reason,
         "attempt": status.attempt,
         "next_attempt_ms": status.next_attempt_ms,
-        "splits": [dataclasses.asdict(split) for split in status.splits],
+        "splits": msgspec.to_builtins(status.splits),
     }
 
 
 def _moved(change: OffsetsChange, *, dry_run: bool) -> Mapping[str, object]:
-    return {**dataclasses.asdict(change), "applied": not dry_run}
+    return {**msgspec.to_builtins(change), "applied": not dry_run}
 
 
 def _is_dry(request: web.Request) -> bool:

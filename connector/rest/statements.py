@@ -1,10 +1,10 @@
 """Statements over HTTP: what a shell with `--rest` sends, and a SELECT as a stream of lines."""
 
-import dataclasses
 import json
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
 from aiohttp import web
 
 from headrace.connector.history.config import SCOPES
@@ -103,7 +103,7 @@ class StatementDoor:
                 "columns": list(found.columns),
                 "rows": [list(row) for row in found.rows],
                 "footer": [list(each) for each in found.footer],
-                "warnings": [dataclasses.asdict(warning) for warning in found.warnings],
+                "warnings": msgspec.to_builtins(found.warnings),
             }
         )
 
@@ -118,7 +118,7 @@ class StatementDoor:
         while True:
             most = READS_MAX if select.source_level else PAGE_CHANGES
             limit = most if wanted is None else min(wanted, most)
-            select = dataclasses.replace(select, limit=limit)
+            select = msgspec.structs.replace(select, limit=limit)
             try:
                 found = await self._doorway.execute(select)
             except ConfigError as error:
@@ -134,7 +134,7 @@ class StatementDoor:
             wanted = None if wanted is None else wanted - len(found.rows)
             if "next_token" not in end or wanted == 0:
                 break
-            select = dataclasses.replace(select, after=end["next_token"])
+            select = msgspec.structs.replace(select, after=end["next_token"])
         await made.write(json.dumps({"end": end}).encode() + b"\n")
         await made.write_eof()
         return made

@@ -5,7 +5,6 @@ input passes the screen. Belongs to one thread.
 """
 
 import contextlib
-import dataclasses
 import os
 import sys
 import time
@@ -262,13 +261,13 @@ class Session:
             while True:
                 result = self.execute(parsed, statement)
                 if result.rows:
-                    self.show(dataclasses.replace(result, footer=()))
+                    self.show(msgspec.structs.replace(result, footer=()))
                 places = dict(result.footer)
                 if isinstance(statement, PollCdc):
-                    statement = dataclasses.replace(statement, since=int(places["next_from"]))
+                    statement = msgspec.structs.replace(statement, since=int(places["next_from"]))
                 else:
                     after = places["next_token"]
-                    statement = dataclasses.replace(statement, since=None, after=after)
+                    statement = msgspec.structs.replace(statement, since=None, after=after)
 
     def execute(self, parsed: ParsedStatement, statement: Statement) -> ResultTable:
         """Execute one of our statements; *parsed* is what it was read from."""
@@ -325,9 +324,11 @@ class Session:
             return statement
         if isinstance(statement, Show) and statement.source is not None:
             table = self._whole(statement.source.table)
-            return dataclasses.replace(statement, source=SourceName(statement.source.word, table))
+            return msgspec.structs.replace(
+                statement, source=SourceName(statement.source.word, table)
+            )
         if isinstance(statement, SourceName):
-            return dataclasses.replace(statement, table=self._whole(statement.table))
+            return msgspec.structs.replace(statement, table=self._whole(statement.table))
         return statement
 
     def _whole(self, table: TableName) -> TableName:
@@ -343,7 +344,7 @@ class Session:
         for start in range(0, max(1, len(result.rows)), size):
             if start and not self.screen.ask("---MORE---"):
                 return
-            yield dataclasses.replace(result, rows=result.rows[start : start + size])
+            yield msgspec.structs.replace(result, rows=result.rows[start : start + size])
 
     def _warn(self, result: ResultTable) -> None:
         self.screen.out.flush()
@@ -369,7 +370,7 @@ def joined(pages: Iterable[ResultTable]) -> Iterator[ResultTable]:
         if whole is None:
             whole = page
         elif page.columns == whole.columns and len(whole.rows) < JOINED_ROWS_MAX:
-            whole = dataclasses.replace(whole, rows=whole.rows + page.rows)
+            whole = msgspec.structs.replace(whole, rows=whole.rows + page.rows)
         else:
             yield whole
             whole = page

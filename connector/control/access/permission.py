@@ -3,9 +3,10 @@
 import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import ClassVar, Final, Protocol
+
+import msgspec
 
 from headrace.connector.language.statements import TableName
 from headrace.plugins import HeadraceError
@@ -25,8 +26,7 @@ class Role(IntEnum):
     """May also create, change and drop, move positions, and accept gaps."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """The user or process that makes a request, and the interface that it uses (`door`).
 
     `role` is the role that this interface knows for the caller.
@@ -36,7 +36,7 @@ class Caller:
     role: Role = Role.ADMIN
     door: str = "local"
     address: str = ""
-    roles: tuple[str, ...] = field(default=())
+    roles: tuple[str, ...] = ()
 
 
 LOCAL: Final = Caller()

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from headrace.connector.control.console.paging import Document
 from headrace.connector.control.status import SplitStatus
@@ -16,8 +17,7 @@ TOKENS: Final = 1 << 64
 NOT_COVERED: Final = "NOT COVERED"
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(msgspec.Struct, frozen=True):
     """Tokens from *first* to the one before *behind*; *split* is None if they are of none."""
 
     first: int

@@ -12,6 +12,8 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
+import msgspec
+
 from headrace.connector.control.health.requirements import library_findings
 from headrace.connector.obs.blame import HINT, name_of, told
 from headrace.connector.runtime.making import made_sink, made_source, read_only_context
@@ -37,8 +39,7 @@ _FAILED: Final = CheckResult.FAILED
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosed:
+class Diagnosed(msgspec.Struct, frozen=True):
     """A finding of a check of a group."""
 
     group: str

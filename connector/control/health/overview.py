@@ -1,8 +1,9 @@
 """What `headrace status` shows: the rows of SHOW STATUS, LAG and ERRORS, and what to do next."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from headrace.connector.control.entries import SourceEntry
 from headrace.connector.control.health.missing import missing
@@ -23,8 +24,7 @@ SAID_MAX: Final = 10  # Troubles that one line names.
 FULL_SECONDS_MIN: Final = 3600.0  # A disk that is full earlier needs a hand.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(msgspec.Struct, frozen=True, kw_only=True):
     """A data source, or a job whose file has its sink; `next` says what to do if it is not well."""
 
     status: ConnectorStatus
@@ -37,8 +37,7 @@ class Line:
         return sum(split.rate for split in self.status.splits)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """See the module. `lags` are by job: how far it is behind, or why that is not known.
 
     `missing` are what has to be defined, each with the statement that does. `failed_runs` are

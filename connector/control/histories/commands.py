@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.connector_config import (
     compile_source,
@@ -220,10 +222,10 @@ class Histories:
             return self._read(sources[0].name, _config(known).table, keys, statement.source_level)
 
         events = with_source_rows(page.events, read, self._clock.wall_ms() // 1_000)
-        shown = replace(statement, scopes=tuple(scopes))
+        shown = msgspec.structs.replace(statement, scopes=tuple(scopes))
         made = answer(shown, replace(page, events=events), history)
         footer = ("latest_from", f"source at {statement.source_level}")
-        return replace(made, footer=(*made.footer, footer))
+        return msgspec.structs.replace(made, footer=(*made.footer, footer))
 
     def tail(self, statement: TailCdc) -> ResultTable:
         """Answer TAIL: what is there, or what comes while it waits. Raises as `select`."""
@@ -246,7 +248,7 @@ class Histories:
                 events += page.events
             shown = SelectCdc(name=statement.name, as_json=statement.as_json)
             made = answer(shown, replace(page, events=events), history)
-            return replace(made, footer=(("next_from", str(end_ms)),))
+            return msgspec.structs.replace(made, footer=(("next_from", str(end_ms)),))
 
     @contextlib.contextmanager
     def _opened(self, name: str) -> Iterator[History]:

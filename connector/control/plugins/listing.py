@@ -1,8 +1,9 @@
 """The installed plugins, as lists and forms show them. Loading a plugin imports it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from headrace import __version__
 from headrace.connector.control.connector_config import sink_options
@@ -13,8 +14,7 @@ from headrace.plugins import HeadraceError, Problem, discovery
 from headrace.plugins.config.forms import CheckedOption, Definition, check_options, definitions
 
 
-@dataclass(frozen=True, slots=True)
-class PluginInfo:
+class PluginInfo(msgspec.Struct, frozen=True):
     """An installed plugin; `group` is its entry-point group's last word.
 
     A source that `is_own` is one without a table, whose connectors have its options.

@@ -1,8 +1,9 @@
 """Has dead letters of a job sent again, by the process that asks plugins."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from headrace.connector.control.plugins.probing import Ask
 from headrace.connector.language.rendering import ResultTable
@@ -10,8 +11,7 @@ from headrace.connector.language.rendering import ResultTable
 LETTERS_MAX: Final = 1000  # Of one statement.
 
 
-@dataclass(frozen=True, slots=True)
-class Redriving:
+class Redriving(msgspec.Struct, frozen=True):
     """A request to send *numbers* of the dead letters of *job* again; without any, all."""
 
     job: str

@@ -6,8 +6,9 @@ This strict parser is the only one, so that no URI can be read in two ways.
 import re
 import urllib.parse
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from headrace.connector.control.errors import BadUriError
 from headrace.connector.language.cursor import UNSAFE_CHARACTER
@@ -21,8 +22,7 @@ _BAD_CHARACTER: Final = re.compile(r"[\s\\]")
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
-@dataclass(frozen=True, slots=True)
-class SinkUri:
+class SinkUri(msgspec.Struct, frozen=True):
     """The parts of a URI: scheme in lower case, path and query with their escapes resolved."""
 
     scheme: str

@@ -5,7 +5,6 @@ The key of a message is the name of a job, so that several jobs can read one top
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -57,8 +56,7 @@ class _Request(msgspec.Struct):
     data: _Data | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Wanted(msgspec.Struct, frozen=True):
     """A snapshot that is to be taken."""
 
     source: SourceEntry

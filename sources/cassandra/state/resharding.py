@@ -5,9 +5,9 @@ What belongs to a whole split (split time, the schemas of the logs) is merged so
 forgotten too early or read too far.
 """
 
+import dataclasses
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import itemgetter
 from typing import Final
@@ -51,8 +51,7 @@ _NUMBER: Final = itemgetter(constants.NUMBER)
 _PROGRESS: Final = (OPEN, ACCEPTED, PASSED, MENDED, COVERED)  # The states of a gap, in order.
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(msgspec.Struct, frozen=True):
     """A state for a part of the ring; where shares overlap, the higher rank counts.
 
     A rank is a plan generation, a fencing token and a commit's number. A `state` of None means that
@@ -76,9 +75,9 @@ def latest(shares: Iterable[Share]) -> tuple[Share, ...]:
         best = max(there, key=lambda share: share.rank)
         before = found[-1] if found else None
         if before and before.arc.behind == first and _is_same(before, best):
-            found[-1] = replace(before, arc=Arc(before.arc.first, behind))
+            found[-1] = msgspec.structs.replace(before, arc=Arc(before.arc.first, behind))
         else:
-            found.append(replace(best, arc=Arc(first, behind)))
+            found.append(msgspec.structs.replace(best, arc=Arc(first, behind)))
     return tuple(found)
 
 
@@ -115,7 +114,7 @@ def reunited(whole: Share, begun: Sequence[Share], ended: Sequence[Share]) -> Cd
         )
     starts = whole.state.starts if whole.state else {}
     job = next((each.state.job for each in ended if each.state), "")
-    return replace(made, counters=counters, starts=starts, job=job)
+    return dataclasses.replace(made, counters=counters, starts=starts, job=job)
 
 
 def _grown(old: CdcState | None, new: CdcState | None) -> Mapping[str, int]:
@@ -146,7 +145,7 @@ def _merged_each(shares: Sequence[Share], arcs: Mapping[str, Arc]) -> dict[str, 
         for share in shares:
             first, behind = max(share.arc.first, arc.first), min(share.arc.behind, arc.behind)
             if first < behind:
-                inside.append(replace(share, arc=Arc(first, behind)))
+                inside.append(msgspec.structs.replace(share, arc=Arc(first, behind)))
         found[name] = _merge(inside, records)
     return found
 
