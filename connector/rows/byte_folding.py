@@ -107,15 +107,13 @@ class ByteFold(Packer):
         self.at = self.starts[plan.expires]
         self.has_expires = self._optional()
         self.expires_s = self.number
-        self._read_columns()
-        self._read_notes()
         self.size = 0
         self._cell_head(self.written_us, self.has_expires, self.expires_s)
         octets.copy(self.head, 0, self.out, 0, self.size)
         self.head_bytes = self.size
 
     def _read_pieces(self, change: bytes, count: int) -> None:
-        """Note where the first *count* fields are; read what says which row it is about."""
+        """Note where the first *count* fields are, and read what says which row it is about."""
         plan = self.plan
         self._begin(change)
         for i in range(count):
@@ -128,6 +126,10 @@ class ByteFold(Packer):
                 if end < 0:
                     self._bad()
                 self.at = end
+            elif i == plan.updated:
+                self._read_columns()
+            elif i == plan.notes:
+                self._read_notes()
             else:
                 self._skip(piece)
         self.starts[count] = self.at
@@ -195,11 +197,10 @@ class ByteFold(Packer):
         return 1
 
     def _read_columns(self) -> None:
-        """Note which columns were written, and in which order."""
+        """Read the names of the columns that were written: note these, and in which order."""
         for i in range(len(self.plan.columns)):
             self.written_columns[i] = 0
             self.noted[i] = 0
-        self.at = self.starts[self.plan.updated]
         self.count = 0
         column = -1
         left = self._block()
@@ -214,7 +215,6 @@ class ByteFold(Packer):
 
     def _read_notes(self) -> None:
         """Note where the notes of columns are."""
-        self.at = self.starts[self.plan.notes]
         left = self._block()
         while left:
             for _ in range(left):

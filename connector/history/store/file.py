@@ -35,6 +35,7 @@ from headrace.connector.history.store.contract import (
     Seed,
 )
 from headrace.connector.history.store.key_runs import KeyRuns, entries_of
+from headrace.connector.history.store.ordering import by_hash
 from headrace.connector.stores.sqlite.place import remote_file_system
 from headrace.plugins import HeadraceError, Origin, RecordSchema
 
@@ -493,16 +494,8 @@ def _hashes_of(names: Sequence[Name]) -> dict[Name, int]:
 
     Rows of one partition are in any order.
     """
-    if not names:
-        return {}
-    keys, rows = zip(*names, strict=True)
-    of_keys = [*map(crc32, keys)]
-    hashes = [
-        key << _ROW_BITS | row >> 1 for key, row in zip(of_keys, map(crc32, rows), strict=True)
-    ]
-    # Python sorts numbers of 30 bits much faster than larger ones.
-    order = sorted(range(len(names)), key=[key >> 2 for key in of_keys].__getitem__)
-    return dict(zip(map(names.__getitem__, order), map(hashes.__getitem__, order), strict=True))
+    keys, rows = zip(*names, strict=True) if names else ((), ())
+    return by_hash(list(names), [*map(crc32, keys)], [*map(crc32, rows)])
 
 
 def _contents(

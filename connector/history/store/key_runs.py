@@ -13,6 +13,8 @@ from sqlite3 import Cursor
 from typing import Any, Final, Protocol
 from zlib import crc32
 
+from headrace.connector.history.store.ordering import ascending
+
 FAN: Final = 16  # Runs of a size, or smaller ones, become one.
 ENTRIES_MAX: Final = 1 << 18  # A run of so many is merged no more.
 SLICE_ENTRIES: Final = 1_000  # What a query reads of a run: a page of the file.
@@ -54,12 +56,12 @@ class KeyRuns:
 
     def append(self, entries: list[int], first_block: int, last_block: int) -> None:
         """Append a run for these blocks, which come behind all others."""
-        made = sorted(entries)
+        made = ascending(entries)
         number = (self._file.run("SELECT max(number) FROM runs").fetchone()[0] or 0) + 1
         while tail := self._tail(len(made)):
             number, first_block, _ = tail[-1]
             made += chain.from_iterable(self._entries("run >= ?", number))
-            made.sort()  # Fast: it is a few runs.
+            made = ascending(made)
             self._drop("number >= ?", number)
         row = number, first_block, last_block, len(made)
         self._file.run("INSERT INTO runs VALUES (?, ?, ?, ?)", row)
