@@ -1,32 +1,35 @@
 """Images of rows in Avro, as fields behind those of the changes that they belong to."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import struct
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from headrace.connector.history.reading import Row
-from headrace.connector.history.rendering import EMPTY
-from headrace.connector.rows.folding import (
-    State,
-    TableView,
-    deleted_until,
-    in_order,
-    is_live,
-    lives,
-)
-from headrace.connector.serde.avro_types import definitions, field_of, standalone
+import msgspec
+
+from headrace.connector.history.reading import Past, Row
+from headrace.connector.history.rendering import Shape
+from headrace.connector.rows.avro_rows import AvroRows
+from headrace.connector.rows.folding import TableView, in_order, lives
+from headrace.connector.serde.avro_types import definitions, field_of, is_complex, standalone
 from headrace.connector.serde.codecs.records import writer_of
 from headrace.connector.serde.image_fields import image_type
+from headrace.connector.serde.transcode import octets
 from headrace.plugins import Document, RecordSchema
 
 NO_IMAGE: Final = b"\0"  # null, the first type of the union.
 _REPLACE: Final = "replace"
+_PACK: Final = msgspec.msgpack.Encoder()
+_UNPACK: Final = msgspec.msgpack.Decoder()
+_DOUBLE: Final = struct.Struct(">d")
+_SINGLE: Final = struct.Struct("<f")
 
 
 class ImagedSchema:
     """The schema of a table's changes with images, and what writes these images."""
 
-    def __init__(self, schema: RecordSchema, images: Sequence[str]) -> None:
-        """Put *images*, some of `pre` and `post` in this order, behind the fields of *schema*."""
+    def __init__(self, shape: Shape, images: Sequence[str]) -> None:
+        """Put *images*, some of `pre` and `post` in this order, behind the fields of a schema."""
+        schema = shape.schema
         payload = field_of(schema.value, "payload")
         assert payload is not None  # noqa: S101 (every change has it)
         columns = payload["type"]
@@ -38,71 +41,81 @@ class ImagedSchema:
         value = {**schema.value, "fields": [*schema.value["fields"], *own]}
         text = f"{schema.text} /* with images: {', '.join(images)} */"
         self.schema = RecordSchema.of(schema.table, text, key=schema.key, value=value)
-        alone = standalone(image, definitions(schema.value), set())
-        self._write: Callable[[Any], bytes] = writer_of(["null", alone])  # type: ignore[arg-type]
-        self._view = TableView(schema)
-        self._nothing = dict.fromkeys(self._view.types)
-
-    def image(
-        self,
-        row: Row,
-        state: State | None,
-        partition: State | None,
-        *,
-        is_whole: bool,
-        at_s: int,
-    ) -> bytes:
-        """Return the image of *row* at *at_s*, in the union with null.
-
-        Without *is_whole* only columns that *state* has are known.
-        """
-        view, state = self._view, state or EMPTY
-        is_row = row.clustering is not None
-        names = view.regular if is_row else view.static
-        after = state["deleted"]
-        if row.clustering is not None:
-            after = deleted_until(view, row.clustering, state, partition)
-        found = dict(self._live(names, state["columns"], after, at_s))
-        is_there = bool(found) or (is_row and is_live(state, after, at_s))
-        if is_whole and not is_there:
-            return NO_IMAGE
-        known = names if is_whole else [each for each in names if each in state["columns"]]
-        of_key = (*view.key, *view.clustering), (*row.partition, *(row.clustering or ()))
-        keys = dict(zip(*of_key, strict=False))
-        values = {each: value for each, (value, _) in found.items()}
-        return self._write(
-            {
-                "payload": self._nothing | keys | values,
-                "knownFields": known,
-                "expires": [found[each][1] if each in found else None for each in known],
-            }
+        self._shape = shape
+        view = shape.view
+        names = [*view.types]
+        self._key_columns = [names.index(name) for name in (*view.key, *view.clustering)]
+        known = definitions(schema.value)
+        self._rows = AvroRows(
+            shape.fold,
+            shape.key_columns,
+            [octets.sized(name.encode()) for name in names],
+            [
+                _Cells(view, each["name"], writer_of(standalone(each["type"][1], known, set())))
+                if is_complex(view.types[each["name"]])
+                else None
+                for each in columns["fields"]
+            ],
+            _single,
         )
+        self._key: tuple[Row | None, list[bytes | None]] = (None, [])
+        self._last: tuple[object, int | None, bytes] = (None, None, b"")  # What `of`, when, which.
 
-    def _live(
-        self, names: Iterable[str], columns: State, after: int, at_s: int
-    ) -> Iterable[tuple[str, tuple[Any, int | None]]]:
-        """Yield the columns that are there, each with its value, and when it expires."""
-        for name in names:
-            column = columns.get(name)
-            if isinstance(column, Mapping):
-                since = max(after, column["deleted"])
-                cells = [cell for cell in column["cells"].values() if lives(cell, since, at_s)]
-                if cells:
-                    yield name, (self._collection(name, cells), None)
-            elif column is not None and lives(column, after, at_s):
-                yield name, (column[2][1], column[1])
+    def image(self, row: Row, past: Past, state: bytes | None, at_s: int) -> bytes:
+        """Return the image of *row* in a state of its *past* at *at_s*, in the union with null.
 
-    def _collection(self, name: str, cells: Sequence[list[Any]]) -> Document:
-        """Return cells, each as the fold has it, as a column that replaces what was there."""
+        Unless all of it is known, only columns that *state* has are.
+        """
+        of = past.of(row, state)
+        if self._last[0] == of and self._last[1] in (None, at_s):
+            return self._last[2]
+        rows = self._rows
+        if self._key[0] is not row:
+            values = _PACK.encode((*row.partition, *(row.clustering or ())))
+            self._key = row, rows.key_parts(values, self._key_columns)
+        after, is_whole = row.taken(rows, state, past.partition, at_s, past.coverage)
+        is_row = row.clustering is not None
+        columns = self._shape.columns[is_row]
+        made = rows.image(self._key[1], columns, after, at_s, is_row, bool(is_whole))
+        self._last = of, at_s if rows.depends_on_time else None, made
+        return made
+
+
+class _Cells:
+    """Writes one collection or UDT, mostly as in the version of the row before."""
+
+    def __init__(self, view: TableView, name: str, write: Callable[[Any], bytes]) -> None:
+        self._view = view
+        self._name = name
+        self._write = write
+        self._last: tuple[bytes, int] | None = None
+        self._made = b""
+
+    def __call__(self, content: bytes, after: int, at_s: int) -> bytes:
+        """Return the cells that are there at *at_s*, as a column that replaces what was there."""
+        if (content, after) == self._last:
+            return self._made
+        every = _UNPACK.decode(content)["cells"].values()
+        made = self._write(self._column([cell for cell in every if lives(cell, after, at_s)]))
+        if all(cell[1] is None for cell in every):  # None expires.
+            self._last, self._made = (content, after), made
+        return made
+
+    def _column(self, cells: Sequence[list[Any]]) -> Document:
         made = {"mode": _REPLACE, "deletedAt": None}
-        fields = field_of(self._view.types[name], "fields")
+        fields = field_of(self._view.types[self._name], "fields")
         if fields is not None:
             written = {content[0]: _cell(cell) for cell in cells for content in (cell[2],)}
             named = [field["name"] for field in fields["type"]["fields"]]
             return made | {"fields": {each: written.get(each) for each in named}}
         by_key = [[cell[2][0], cell] for cell in cells]
-        ordered = in_order(self._view, name, by_key)
+        ordered = in_order(self._view, self._name, by_key)
         return made | {"cells": [{"key": key, **_cell(cell)} for key, cell in ordered]}
+
+
+def _single(double: bytes) -> bytes:
+    """Return a float of 32 bits, as Avro has it, of one of 64 bits in MessagePack."""
+    return _SINGLE.pack(*_DOUBLE.unpack(double))
 
 
 def _cell(cell: list[Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ What expires changes no state. Where events of it are kept, those that are due a
 next commit folds anything: so images of a row follow each other without a step in between.
 """
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -87,6 +88,15 @@ def state_of(content: bytes | None) -> State | None:
         raise _damaged(f"the state of a row is damaged: {error}") from error
 
 
+@contextlib.contextmanager
+def repairable() -> Iterator[None]:
+    """Have the error of a damaged state say how a history is repaired. Raises BadStateError."""
+    try:
+        yield
+    except BadStateError as error:
+        raise _damaged(error.message, error.place) from error
+
+
 def _damaged(message: str, place: str = "") -> BadStateError:
     hint = "exclude the images and include them again: ALTER CDC … INCLUDE (CHANGE)"
     return BadStateError(message, place=place, hint=hint)
@@ -138,10 +148,8 @@ class States:
         """
         befores = columns.befores if keeps else None
         given = self._states, columns.operations, columns.written_us, befores
-        try:
+        with repairable():
             stop = fold.fold_many(rows, partitions, changes, begin, end, *given)
-        except BadStateError as error:
-            raise _damaged(error.message, error.place) from error
         last = rows[stop - 1]
         state = self._states[last]
         if fold.ranges > RANGES_MAX and state is not None:

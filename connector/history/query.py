@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import msgspec
+
 from headrace.connector.history import arrival
 from headrace.connector.history.errors import QueryError
 from headrace.connector.history.images import KEPT
@@ -63,8 +65,7 @@ class Query:
     until: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, kw_only=True):
     """A change as a query returns it; values are as JSON has them (`json_values`).
 
     Those that become rows of Arrow are as Arrow takes them (`frames.values`).

@@ -7,8 +7,10 @@ end of its range, so nothing arrives there any more.
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from headrace.connector.history import arrival
 from headrace.connector.history.config import CHANGE, LATEST
@@ -23,12 +25,12 @@ from headrace.connector.history.images import (
     WIDE,
     Expiries,
     clustering_of,
-    operation_of,
+    repairable,
     state_of,
     unpacked,
 )
 from headrace.connector.history.query import Event, Page, Place, Query
-from headrace.connector.history.rendering import EMPTY, Shape, newest_us
+from headrace.connector.history.rendering import EMPTY, JsonShape, Shape, Values
 from headrace.connector.history.store.contract import (
     GONE,
     PARTITION,
@@ -38,8 +40,9 @@ from headrace.connector.history.store.contract import (
     Range,
     Seed,
 )
-from headrace.connector.rows.folding import NEVER, State
-from headrace.connector.rows.snapshots import MARK, is_doubtful
+from headrace.connector.rows.folding import State, deleted_until
+from headrace.connector.rows.snapshots import is_doubtful
+from headrace.connector.rows.state_reading import StateReader
 from headrace.connector.serde.image_fields import POST, PRE
 from headrace.plugins import Clock, Document, Operation, Problem, RecordSchema
 from headrace.plugins.records.record import OPERATIONS
@@ -49,6 +52,10 @@ _IMAGES: Final = frozenset((PRE, POST, LATEST))
 _LATEST: Final = frozenset((LATEST,))
 _NO_IMAGES: Final = frozenset[str]()
 _WRITTEN: Final = frozenset(range(GONE))
+_ROWS_MAX: Final = 4_096  # Of which the values of the key are kept.
+_UNPACK: Final = msgspec.msgpack.Decoder()
+_FOLDED: Final = b"\xa7columns\xde"  # How the fold begins columns,
+_HEAD_BYTES: Final = 32  # which is within these first bytes.
 
 
 class History:
@@ -59,11 +66,11 @@ class History:
         file: HistoryStore,
         include: frozenset[str],
         clock: Clock,
-        shape_of: Callable[[RecordSchema], Shape] = Shape,
+        shape_of: Callable[[RecordSchema], Shape] = JsonShape,
     ) -> None:
         """Read *file*, which `close` closes; queries get *include* unless they say otherwise.
 
-        *shape_of* makes what renders the changes of a schema: as JSON, unless it is given.
+        *shape_of* makes what renders the changes of a schema: as documents of JSON, unless given.
         """
         self.file = file
         self.include = include
@@ -71,10 +78,12 @@ class History:
         self._shape_of = shape_of
         self._expiries = Expiries(file)
         self._shapes: dict[int, Shape] = {}
+        self._rows: dict[tuple[object, ...], Row] = {}
         # What the last change left: mostly its row's next change finds the same.
-        self._state: tuple[bytes | None, State | None] = (None, None)
-        self._image: tuple[object, Document, bool] = (None, {}, False)
+        self._image: Image | None = None
+        self._partition: tuple[bytes | None, State | None] = (None, None)
         self._seeds: list[tuple[Epoch, Seed | None]] = []  # As of the query.
+        self._covered: tuple[int, int, Coverage] | None = None  # From an arrival to another one.
 
     def close(self) -> None:
         """Close the file. Safe to call twice."""
@@ -101,10 +110,12 @@ class History:
             HistoryBusyError: another process kept the file locked.
 
         """
-        may_come = self._settled(query) if settles else self.file.last() + 1
+        may_come = self.file.last() + 1
+        if settles and not (query.until and query.until <= may_come):
+            may_come = self._settled(query)
         scopes = self.scopes_of(query)
         begin, end = _range(query, may_come)
-        with self.file.reading():
+        with self.file.reading(), repairable():
             self._look_up_epochs()
             self._check(begin, end, scopes)
             events, more = self._events(query, scopes, begin, end)
@@ -165,6 +176,7 @@ class History:
     def _look_up_epochs(self) -> None:
         epochs = self.file.epochs()
         self._seeds = [(each, self.file.seed(each.states_since_us)) for each in epochs]
+        self._covered = None
 
     def _settled(self, query: Query) -> int:
         """Return the first arrival that may still come, if possible none in the query's past."""
@@ -213,15 +225,12 @@ class History:
         more = False
         asked = _wanted(query, begin, end, wanted)
         for change in self.file.changes(asked, descending=query.descending):
-            value = None
-            if change.operation < GONE:
-                value = self.shape(change.schema).read(change.change)
-            row = self.row_of(change, value)
+            row = self.row_of(change)
             if wanted.values and not row.has(wanted.values):
                 continue
             if more := len(found) == query.limit:
                 break
-            found.append((self._event(change, row, value, scopes), change, row))
+            found.append((self._event(change, row, scopes), change, row))
         if found and LATEST in scopes:
             return self._with_latest(found), more
         return [event for event, _, _ in found], more
@@ -265,80 +274,103 @@ class History:
             self._shapes |= {n: self._shape_of(schema) for n, schema in self.file.schemas().items()}
         return self._shapes[number]
 
-    def row_of(self, change: "Change", value: Document | None) -> "Row":
-        """Return what a change with this *value* is about; what expired has none."""
-        return row_of(self.shape(change.schema), change, value)
+    def row_of(self, change: Change) -> "Row":
+        """Return what a change is about; the fold of its shape has read it, unless it expired."""
+        shape = self.shape(change.schema)
+        is_written = change.operation < GONE
+        if is_written:
+            shape.fold.read(change.change)
+        key = shape.reader.key() if is_written else change.key
+        name = change.schema, key, change.row, change.operation
+        row = self._rows.get(name)
+        if row is None:
+            if len(self._rows) >= _ROWS_MAX:
+                self._rows.clear()
+            row = self._rows[name] = row_of(shape, change)
+        return row
 
-    def past_of(self, change: "Change", row: "Row") -> "Past":
-        """Return the states before and after a change, whose images were kept."""
+    def past_of(self, change: Change, row: "Row") -> "Past":
+        """Return the states before and after a change, whose images were kept.
+
+        The fold has read the change.
+        """
         assert change.before is not None  # noqa: S101 (`_check_kept` has looked)
-        before, partition = unpacked(change.before)
-        content, state = self._state
-        if content != before:
-            state = state_of(before)
-        made = before
+        before, around = unpacked(change.before)
+        after = before
         if change.operation < GONE:
-            made = None if row.is_derived else row.shape.folded(before, change.change)
-        self._state = made, state_of(made)
-        return Past(
-            before=state,
-            after=self._state[1],
-            partition=state_of(partition),
-            coverage=self._coverage(change.arrival),
-        )
+            after = None if row.is_derived else row.shape.fold.fold(before)
+        if around != self._partition[0]:
+            self._partition = around, state_of(around)
+        return Past(before, after, around, self._partition[1], self._coverage(change.arrival))
 
-    def _event(
-        self,
-        stored: "Change",
-        row: "Row",
-        value: Document | None,
-        scopes: frozenset[str],
-    ) -> Event:
+    def _event(self, stored: Change, row: "Row", scopes: frozenset[str]) -> Event:
         operation = KEPT[stored.operation]
+        is_expired = stored.operation >= GONE
+        change = None
+        if CHANGE in scopes and not (is_expired or row.is_derived):
+            change = row.shape.written_image(stored.change)
         # What a deletion of many rows removed are events of their own.
         images = _NO_IMAGES if operation in WIDE else scopes & _IMAGES
-        past = self._past_images(stored, row, value, images) if images - _LATEST else {}
+        pre = post = None
+        is_effective, is_whole = True, True
+        if images - _LATEST:
+            pre, post, is_effective, is_whole = self._past_images(stored, row, images)
         return Event(
             arrival=stored.arrival,
             partition_id=stored.bucket,
-            key=row.shape.key(row.partition, row.clustering or []),
+            key=dict(row.key()),
             operation=operation,
             written_us=stored.written_us,
-            change=row.shape.change(value)
-            if value is not None and CHANGE in scopes and not row.is_derived
-            else None,
+            change=change,
+            pre=pre,
+            post=post,
+            partial=not is_whole,
             derived=row.is_derived,
-            static=stored.row == PARTITION if value is None else value["isStatic"],
-            expired=value is None,
-            **past,
+            static=stored.row == PARTITION if is_expired else bool(row.shape.fold.is_static),
+            effective=is_effective,
+            expired=is_expired,
         )
 
     def _past_images(
-        self, stored: "Change", row: "Row", value: Document | None, images: frozenset[str]
-    ) -> dict[str, Any]:
-        """Return what an event has of the images before and behind it; *value* is what it wrote."""
+        self, stored: Change, row: "Row", images: frozenset[str]
+    ) -> tuple[Any, Any, bool, bool]:
+        """Return the images before and behind an event, if it changed anything, if all is known."""
+        is_expired = stored.operation >= GONE
+        newest_us = 0 if is_expired else row.shape.reader.newest_us()
+        is_simple = row.clustering is not None and not row.shape.reader.has_cells
         past = self.past_of(stored, row)
         before_s = at_s = arrival.ms_of(stored.arrival) // 1_000
-        if value is None:
+        if is_expired:
             at_s = stored.written_us // 1_000_000
             before_s = at_s - 1
-        of = stored.schema, stored.key, stored.row, past.partition, past.coverage
-        known, pre, is_whole = self._image
-        if known == (past.before, before_s, *of):
-            pre = dict(pre)
-        else:
-            pre, is_whole = row.image(past.before, past.partition, before_s, past.coverage)
-        post = None
+        of_before = self._image_of(row, past, past.before, before_s)
+        of_after = None
         if KEPT[stored.operation] is not Operation.DELETE:
-            post, is_known = row.image(past.after, past.partition, at_s, past.coverage)
-            self._image = (past.after, at_s, *of), post, is_known
-            is_whole = is_whole and is_known
-        return {
-            "pre": pre if PRE in images else None,
-            "post": post if POST in images else None,
-            "effective": row.is_derived or value is None or row.wins(value, past),
-            "partial": not is_whole,
-        }
+            of_after = self._image = self._image_of(row, past, past.after, at_s)
+        is_effective = (
+            row.is_derived
+            or is_expired
+            or (
+                past.changes(is_simple=is_simple)
+                and (of_after is None or newest_us > of_after.deleted_us)
+            )
+        )
+        return (
+            of_before.copied() if PRE in images else None,
+            of_after.content if of_after is not None and POST in images else None,
+            is_effective,
+            of_before.is_whole and (of_after is None or of_after.is_whole),
+        )
+
+    def _image_of(self, row: "Row", past: "Past", state: bytes | None, at_s: int) -> "Image":
+        """Return an image of a row, perhaps the one that the last change left."""
+        of = past.of(row, state)
+        known = self._image
+        if known is not None and known.of == of and known.at_s in (None, at_s):
+            return known
+        content, is_whole, deleted_us = row.image(state, past.partition, at_s, past.coverage)
+        at = at_s if row.shape.depends_on_time() else None
+        return Image(of, at, content, is_whole, deleted_us)
 
     def _with_latest(self, found: Sequence[tuple[Event, Change, "Row"]]) -> list[Event]:
         """Return events with the newest images of their rows, whose states are read together."""
@@ -353,43 +385,63 @@ class History:
                 made.append(event)
                 continue
             partition = None if of.row == PARTITION else state_of(states.get((of.key, PARTITION)))
-            state = state_of(states.get((of.key, of.row)))
-            latest, is_whole = row.image(state, partition, now_s, coverage)
+            state = states.get((of.key, of.row))
+            latest, is_whole, _ = row.image(state, partition, now_s, coverage)
             partial = event.partial or not is_whole
-            made.append(replace(event, latest=latest, partial=partial))
+            made.append(msgspec.structs.replace(event, latest=latest, partial=partial))
         return made
 
     def _coverage(self, at: int) -> "Coverage":
         """Return what the states that a change at *at* found have of what was before."""
-        epoch, seed = next(each for each in reversed(self._seeds) if each[0].since <= at)
+        known = self._covered
+        if known is None or not known[0] <= at < known[1]:
+            known = self._covered = self._covering(at)
+        return known[2]
+
+    def _covering(self, at: int) -> tuple[int, int, "Coverage"]:
+        """Return what `_coverage` does, and from which arrival to which it is the same."""
+        number = max(n for n, (epoch, _) in enumerate(self._seeds) if epoch.since <= at)
+        epoch, seed = self._seeds[number]
+        begin, end = epoch.since, _LATER + 1
+        if number + 1 < len(self._seeds):
+            end = self._seeds[number + 1][0].since
         assert epoch.states_since_us is not None  # noqa: S101 (`_check_kept` has looked)
         if seed is None:
-            return Coverage(epoch.states_since_us)
+            return begin, end, Coverage(epoch.states_since_us)
         is_done = seed.done is not None and at >= seed.done
-        return Coverage(epoch.states_since_us, seed.begun_us, is_seeded=is_done)
+        if seed.done is not None:
+            begin, end = (max(begin, seed.done), end) if is_done else (begin, min(end, seed.done))
+        return begin, end, Coverage(epoch.states_since_us, seed.begun_us, is_seeded=is_done)
 
 
-def row_of(shape: Shape, change: Change, value: Document | None) -> "Row":
-    """Return what a change with this *value* is about; what expired has none."""
-    if value is None:
+def row_of(shape: Shape, change: Change) -> "Row":
+    """Return what a change is about. Its fold has read it, unless it expired."""
+    if change.operation >= GONE:
         of_row = None if change.row == PARTITION else clustering_of(change.row)
         return Row(shape, shape.partition(change.key), of_row, change.row, is_derived=False)
-    payload, operation = value["payload"], OPERATIONS[change.operation]
-    is_derived = operation is not operation_of(value, shape.view)
-    clustering: list[Any] | None = None
-    if operation not in WIDE and not value["isStatic"]:
-        names = shape.view.clustering
-        clustering = clustering_of(change.row) if is_derived else [payload[n] for n in names]
-    partition = [payload[name] for name in shape.view.key]
-    return Row(shape, partition, clustering, change.row, is_derived)
+    fold, view = shape.fold, shape.view
+    given = fold.operation
+    if OPERATIONS[given] is Operation.DELETE_PARTITION and not view.clustering:
+        given = OPERATIONS.index(Operation.DELETE)  # Such a partition is a row.
+    values: Values = _UNPACK.decode(shape.reader.key())
+    count = len(view.key)
+    clustering: Values | None = None
+    is_derived = change.operation != given
+    if is_derived:
+        clustering = clustering_of(change.row)
+    elif not fold.is_static and OPERATIONS[given] not in WIDE:
+        clustering = values[count:]
+    return Row(shape, values[:count], clustering, change.row, is_derived)
 
 
 def document_of(shape: Shape, change: Change) -> Document:
     """Return the key of a change, and what it wrote, as JSON has them."""
-    value = shape.read(change.change) if change.operation < GONE else None
-    row = row_of(shape, change, value)
-    made = {"key": shape.key(row.partition, row.clustering or [])}
-    written = None if value is None or row.is_derived else shape.change(value)
+    is_written = change.operation < GONE
+    if is_written:
+        shape.fold.read(change.change)
+    row = row_of(shape, change)
+    made = {"key": row.key()}
+    written = shape.written_image(change.change) if is_written and not row.is_derived else None
     return made if written is None else made | {"change": written}
 
 
@@ -447,12 +499,48 @@ class Coverage(NamedTuple):
 
 
 class Past(NamedTuple):
-    """The states of a row before and after a change, and that of its partition before it."""
+    """The states of a row before and after a change, and that of its partition before it.
 
-    before: State | None
-    after: State | None
+    `partition` is what is in the bytes `around`.
+    """
+
+    before: bytes | None
+    after: bytes | None
+    around: bytes | None
     partition: State | None
     coverage: Coverage
+
+    def of(self, row: "Row", state: bytes | None) -> object:
+        """Return what decides an image of *row* in a state, besides the time."""
+        return row.shape, row.row, row.partition, state, self.around, self.coverage
+
+    def changes(self, *, is_simple: bool) -> bool:
+        """Say whether the state after the change has another content.
+
+        It *is_simple* without ranges, and if no collection or UDT was written cell by cell.
+        """
+        if self.after is None or self.after == self.before:
+            return False
+        # What a snapshot made may have other bytes for the same.
+        is_folded = self.before is None or (is_simple and _FOLDED in self.before[:_HEAD_BYTES])
+        return is_folded or state_of(self.after) != state_of(self.before)
+
+
+class Image(NamedTuple):
+    """An image, `of` a row in a state, as it is at the second `at_s`; at any, if that is None.
+
+    `deleted_us` is when the whole row was deleted last.
+    """
+
+    of: object
+    at_s: int | None
+    content: Any  # As its shape renders it.
+    is_whole: bool
+    deleted_us: int
+
+    def copied(self) -> Any:  # noqa: ANN401 (as `content`)
+        """Return an image of its own for a second event."""
+        return self.content.copy() if isinstance(self.content, dict) else self.content
 
 
 class _Key(NamedTuple):
@@ -462,18 +550,24 @@ class _Key(NamedTuple):
     content: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct):
     """The row that a change is about; without `clustering`, the static columns of a partition.
 
     It `is_derived` if the change is the deletion of a range or a partition that removed the row.
     """
 
     shape: Shape
-    partition: list[Any]
-    clustering: list[Any] | None
+    partition: Values
+    clustering: Values | None
     row: bytes
     is_derived: bool
+    shown: Document | None = None
+
+    def key(self) -> Document:
+        """Return the columns of its key, as its shape renders them: not to be changed."""
+        if self.shown is None:
+            self.shown = self.shape.key(self.partition, self.clustering or [])
+        return self.shown
 
     def has(self, values: Document) -> bool:
         """Say whether columns of its key have these values, as JSON has them."""
@@ -481,48 +575,41 @@ class Row:
         return all(key.get(name) == value for name, value in values.items())
 
     def image(
-        self, state: State | None, partition: State | None, at_s: int, coverage: Coverage
-    ) -> tuple[Document, bool]:
-        """Return the columns at *at_s*, and whether they are known for sure.
+        self, state: bytes | None, partition: State | None, at_s: int, coverage: Coverage
+    ) -> tuple[Any, bool, int]:
+        """Return the columns at *at_s*, whether they are known for sure, and the last deletion.
 
-        Where some may never have been seen, only columns that were seen are in the image.
+        Where some may never have been seen, only columns that were seen are in the image. The
+        reader of the shape has taken the state.
         """
-        shape = self.shape
-        if self.row == PARTITION:
-            found = shape.static(self.partition, state, at_s)
-        else:
-            found = shape.row((self.partition, self.clustering or []), state, partition, at_s)
-        is_whole = self.is_whole(state, partition, at_s, coverage)
-        if is_whole is not None:
-            return found or {}, is_whole
-        known = shape.known(state)
-        return {name: value for name, value in (found or {}).items() if name in known}, False
+        deleted_us, is_whole = self.taken(self.shape.reader, state, partition, at_s, coverage)
+        of = self.partition, self.clustering
+        found = self.shape.image(of, state, partition, deleted_us, at_s, is_whole is not None)
+        return found, bool(is_whole), deleted_us
 
-    def is_whole(
-        self, state: State | None, partition: State | None, at_s: int, coverage: Coverage
-    ) -> bool | None:
-        """Say whether a state has all columns for sure; None if some may never have been seen.
+    def taken(
+        self,
+        reader: StateReader,
+        state: bytes | None,
+        partition: State | None,
+        at_s: int,
+        coverage: Coverage,
+    ) -> tuple[int, bool | None]:
+        """Have *reader* take a state; return its last deletion, and whether it has all columns.
 
-        It has if the whole row was deleted since the first change: all that came later was seen.
+        None, if some may never have been seen. It has all if the whole row was deleted since the
+        first change: all that came later was seen.
         That of a row that a snapshot had, or had not, does unless an older deletion can cover them.
         """
-        deleted_us = self._deleted_us(state, partition)
+        reader.take(state)
+        deleted_us = reader.deleted
+        if partition is not None and self.clustering is not None:
+            alone = {"deleted": deleted_us}
+            deleted_us = deleted_until(self.shape.view, self.clustering, alone, partition)
         if deleted_us >= coverage.since_us:
-            return True
-        if coverage.seed_us is not None and (coverage.is_seeded or MARK in (state or {})):
-            shown = state or EMPTY
-            return not is_doubtful(self.shape.view, shown, deleted_us, at_s, coverage.seed_us)
-        return None
-
-    def wins(self, value: Document, past: Past) -> bool:
-        """Say whether a change changed anything of the row."""
-        after = past.after
-        if after is None or after == past.before:
-            return False
-        is_deletion = operation_of(value, self.shape.view) is Operation.DELETE
-        return is_deletion or newest_us(value) > self._deleted_us(after, past.partition)
-
-    def _deleted_us(self, state: State | None, partition: State | None) -> int:
-        if self.row == PARTITION:
-            return state["deleted"] if state else NEVER
-        return self.shape.deleted_us(self.row, state, partition)
+            return deleted_us, True
+        if coverage.seed_us is not None and (coverage.is_seeded or reader.is_marked):
+            shown = state_of(state) or EMPTY
+            view = self.shape.view
+            return deleted_us, not is_doubtful(view, shown, deleted_us, at_s, coverage.seed_us)
+        return deleted_us, None

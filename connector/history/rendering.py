@@ -1,12 +1,19 @@
-"""Changes and states of rows as the documents that queries return."""
+"""Changes and states of rows as the documents that queries return.
 
-from collections.abc import Iterable, Mapping
+`JsonShape` writes them as JSON from the bytes of changes and states. What becomes rows of Arrow,
+and values of rarer types, is made of objects, by `Shape`.
+"""
+
+import json
+from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from headrace.connector.history.images import clustering_of
+from headrace.connector.history.images import clustering_of, state_of
 from headrace.connector.history.json_values import is_same, json_key, json_value
+from headrace.connector.rows import json_ways
 from headrace.connector.rows.folding import (
     NEVER,
     State,
@@ -16,35 +23,53 @@ from headrace.connector.rows.folding import (
     in_order,
     shown_columns,
 )
+from headrace.connector.rows.json_rows import JsonRows, Member
+from headrace.connector.rows.state_reading import StateReader
 from headrace.connector.serde.avro_types import AvroType, field_of, is_complex, without_null
 from headrace.connector.serde.codecs.records import reader_of, writer_of
 from headrace.plugins import Document, RecordSchema
+from headrace.plugins.records.record import OPERATIONS
 
 Values = list[Any]  # Any: as Avro has them.
 _UNPACK: Final = msgspec.msgpack.Decoder()
+_LOAD: Final = msgspec.json.Decoder()
+_DUMP: Final = json.JSONEncoder(ensure_ascii=False).encode
+_WAYS: Final = {"timestamp": json_ways.TIMESTAMP, "date": json_ways.DATE, "bytes": json_ways.BLOB}
+_WRITING: Final = ("INSERT", "UPDATE")
 EMPTY: Final[State] = {"deleted": NEVER, "columns": {}}
 
 
 class Shape:
-    """Renders what one schema describes, as JSON; for one thread at a time."""
+    """Renders what one schema describes, of objects; for one thread at a time."""
 
     def __init__(self, schema: RecordSchema) -> None:
         """Take the schema apart."""
         self.schema = schema
         self.view = TableView(schema)
+        self.fold = self.view.fold
+        names = [*self.view.types]
+        self.key_columns = [names.index(name) for name in self.view.key]
+        self.columns = [
+            [names.index(name) for name in of] for of in (self.view.static, self.view.regular)
+        ]
+        """The numbers of the static columns, and of the regular ones."""
         self.same = frozenset(n for n, kind in self.view.types.items() if is_same(kind))
         """The columns whose values are rendered as they are."""
+        self.reader = self._reader()
+
+    def _reader(self) -> StateReader:
+        """Return what reads changes and states."""
+        return StateReader(self.fold, self.key_columns)
 
     def read(self, content: bytes) -> Document:
         """Return a change, without what is behind its range. Raises BadAvroError."""
-        made: Document = _UNPACK.decode(self.view.fold.document(content))
+        made: Document = _UNPACK.decode(self.fold.document(content))
         return made
 
     def folded(self, state: bytes | None, content: bytes) -> bytes:
         """Return *state* with the change in *content*."""
-        fold = self.view.fold
-        fold.read(content)
-        return fold.fold(state)
+        self.fold.read(content)
+        return self.fold.fold(state)
 
     def key(self, partition: Values, clustering: Values) -> Document:
         """Return the values of the primary key, as far as they are given, by CQL names."""
@@ -74,6 +99,39 @@ class Shape:
         """Return the values of the partition key that the key of a message has."""
         found = reader_of(self.schema.key)(key)
         return [found[name] for name in self.view.key]
+
+    def written_image(self, content: bytes) -> Any:  # noqa: ANN401 (as the shape renders it)
+        """Return what the change wrote that was read last; *content* is it."""
+        return self.change(self.read(content))
+
+    def image(  # noqa: PLR0913, PLR0917 (of a row, at a time)
+        self,
+        name: tuple[Values, Values | None],
+        content: bytes | None,
+        partition: State | None,
+        after: int,
+        at_s: int,
+        is_whole: bool,  # noqa: FBT001 (for speed)
+    ) -> Any:  # noqa: ANN401 (as the shape renders it)
+        """Return the columns of a row at *at_s*; without clustering values, of its partition.
+
+        *content* is its state, which `reader` has taken. Deletions up to *after* cover the whole
+        row. Unless it *is_whole*, only columns that the state has are in the image.
+        """
+        del after  # Here it is found again.
+        state = state_of(content)
+        if name[1] is None:
+            found = self.static(name[0], state, at_s)
+        else:
+            found = self.row((name[0], name[1]), state, partition, at_s)
+        if is_whole:
+            return found or {}
+        known = self.known(state)
+        return {name: value for name, value in (found or {}).items() if name in known}
+
+    def depends_on_time(self) -> bool:
+        """Say whether the last image can be another one at another time."""
+        return True
 
     def change(self, value: Document) -> Document | None:
         """Return what was written, by CQL names; None for a deletion without more."""
@@ -186,6 +244,94 @@ class Shape:
         return {cql[n]: self.column(n, found.get(n)) for n in names}
 
 
+class JsonShape(Shape):
+    """Renders what one schema describes, as JSON, of bytes."""
+
+    rows: JsonRows
+
+    def _reader(self) -> StateReader:
+        members = [self._member(name) for name in self.view.types]
+        self.rows = JsonRows(self.fold, self.key_columns, members, _quoted)
+        return self.rows
+
+    def written_image(self, content: bytes) -> Any:  # noqa: ANN401 (see `loaded`)
+        """See `Shape.written_image`."""
+        if OPERATIONS[self.fold.operation] in _WRITING:
+            return self.loaded(self.rows.written())
+        found = super().written_image(content)
+        return None if found is None else self.loaded(_DUMP(found).encode())
+
+    def image(  # noqa: PLR0913, PLR0917 (as there)
+        self,
+        name: tuple[Values, Values | None],
+        content: bytes | None,
+        partition: State | None,
+        after: int,
+        at_s: int,
+        is_whole: bool,  # noqa: FBT001 (as there)
+    ) -> Any:  # noqa: ANN401 (see `loaded`)
+        """See `Shape.image`."""
+        del content, partition  # The state was taken.
+        is_row = name[1] is not None
+        return self.loaded(self.rows.image(self.columns[is_row], after, at_s, is_row, is_whole))
+
+    def depends_on_time(self) -> bool:
+        """See `Shape.depends_on_time`."""
+        return bool(self.rows.depends_on_time)
+
+    def loaded(self, text: bytes) -> Any:  # noqa: ANN401 (of JSON)
+        """Return the document that is in JSON."""
+        return _LOAD.decode(text)
+
+    def _member(self, name: str) -> Member:
+        kind = self.view.types[name]
+        form = kind if isinstance(kind, str) else kind.get("cqlType") or kind["type"]
+        way = _WAYS.get(form, json_ways.CALLED)
+        if is_complex(kind):
+            way = json_ways.BY_CELL
+        elif name in self.same:
+            way = json_ways.SAME
+        label = f"{_DUMP(self.view.names[name])}: ".encode()
+        return Member(label, way, _Cells(self, name), partial(self._json_written, name))
+
+    def _json_written(self, name: str, content: bytes) -> bytes:
+        """Return a value, or a collection as it was written, which is in MessagePack."""
+        return _DUMP(self.written(name, _UNPACK.decode(content))).encode()
+
+
+class TextShape(JsonShape):
+    """Renders what one schema describes, as the text of JSON."""
+
+    def loaded(self, text: bytes) -> Any:  # noqa: ANN401 (as there)
+        """Return the text."""
+        return text.decode()
+
+
+class _Cells:
+    """Writes one collection or UDT, mostly as in the version of the row before."""
+
+    def __init__(self, shape: Shape, name: str) -> None:
+        self._shape = shape
+        self._name = name
+        self._last: tuple[bytes, int] | None = None
+        self._text = b""
+
+    def __call__(self, content: bytes, after: int, at_s: int) -> bytes:
+        """Return the JSON of the cells that are there at *at_s*."""
+        if (content, after) == self._last:
+            return self._text
+        column = _UNPACK.decode(content)
+        cells = shown_columns({self._name: column}, after, at_s)[self._name]
+        made = _DUMP(self._shape.column(self._name, cells)).encode()
+        if all(cell[1] is None for cell in column["cells"].values()):  # None expires.
+            self._last, self._text = (content, after), made
+        return made
+
+
+def _quoted(text: bytes) -> bytes:
+    return _DUMP(text.decode()).encode()
+
+
 def cell_field(kind: AvroType, name: str) -> AvroType:
     """Return the type of a field of the cells of a collection."""
     cells = field_of(kind, "cells")
@@ -208,16 +354,3 @@ def _is_exact(kind: AvroType, value: Any) -> bool:  # noqa: ANN401 (by type)
     return (name in ("int", "long") and is_int) or (
         name in ("string", "uuid") and isinstance(value, str)
     )
-
-
-def newest_us(value: Document) -> int:
-    """Return the newest time at which a part of a change was written, in µs."""
-    times: list[int] = [value["timestampMicros"]]
-    times += [note["timestampMicros"] for note in value["cells"] if note["timestampMicros"]]
-    for name in value["updateFields"]:
-        given = value["payload"][name]
-        if isinstance(given, Mapping) and "mode" in given:
-            cells = given["cells"] if "cells" in given else given["fields"].values()
-            times += [cell["timestampMicros"] for cell in cells if cell is not None]
-            times += [given["deletedAt"]] if given["deletedAt"] is not None else []
-    return max(times)

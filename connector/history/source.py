@@ -15,8 +15,9 @@ from headrace import plugins
 from headrace.connector.history import arrival
 from headrace.connector.history.avro_images import NO_IMAGE, ImagedSchema
 from headrace.connector.history.errors import HistoryMissingError
-from headrace.connector.history.images import WIDE
+from headrace.connector.history.images import WIDE, repairable
 from headrace.connector.history.reading import History, Row
+from headrace.connector.history.rendering import Shape
 from headrace.connector.history.store.contract import Change, HistoryStore
 from headrace.connector.history.store.places import opened, whole_place
 from headrace.connector.serde.codecs.records import ShapedRecord, ShapedSchema, reader_of, writer_of
@@ -86,7 +87,7 @@ class HistorySource(plugins.Source, plugins.Relocation):
         """Start behind the arrival *resume*; without one, at the oldest change that is kept."""
         del split
         behind = resume.number if isinstance(resume, NumberPosition) else None
-        history = History(self._file(), frozenset(), self.context.clock)
+        history = History(self._file(), frozenset(), self.context.clock, Shape)
         return HistoryReader(history, self.config.scopes, behind)
 
     def backlog(self, split: plugins.Split, position: Position | None) -> Sequence[plugins.Backlog]:
@@ -166,7 +167,8 @@ class HistoryReader(plugins.Reader):
             if change.schema not in self._schemas:
                 self._schemas[change.schema] = _Schema(self._history, change, self._images)
                 announced.append(self._schemas[change.schema].imaged.schema)
-            made.append(self._message(change))
+            with repairable():
+                made.append(self._message(change))
             size_bytes += len(made[-1].value)
         more = len(made) < len(found)
         if not more:
@@ -184,8 +186,7 @@ class HistoryReader(plugins.Reader):
 
     def _message(self, change: Change) -> "_Message":
         schema = self._schemas[change.schema]
-        value = schema.read(change.change)
-        row = self._history.row_of(change, value)
+        row = self._history.row_of(change)
         content = schema.of_row(row, change.change) if row.is_derived else change.change
         images = [NO_IMAGE] * len(self._images)
         if OPERATIONS[change.operation] not in WIDE:
@@ -196,17 +197,12 @@ class HistoryReader(plugins.Reader):
         past = self._history.past_of(change, row)
         is_deletion = OPERATIONS[change.operation] is Operation.DELETE
         at_s = arrival.ms_of(change.arrival) // 1_000
-        made = []
-        for name in self._images:
-            if name == POST and is_deletion:
-                made.append(NO_IMAGE)
-                continue
-            state = past.before if name == PRE else past.after
-            is_whole = row.is_whole(state, past.partition, at_s, past.coverage)
-            made.append(
-                imaged.image(row, state, past.partition, is_whole=bool(is_whole), at_s=at_s)
-            )
-        return made
+        return [
+            NO_IMAGE
+            if name == POST and is_deletion
+            else imaged.image(row, past, past.before if name == PRE else past.after, at_s)
+            for name in self._images
+        ]
 
 
 class _Schema:
@@ -214,8 +210,7 @@ class _Schema:
 
     def __init__(self, history: History, change: Change, images: Sequence[str]) -> None:
         shape = history.shape(change.schema)
-        self.read = shape.read
-        self.imaged = ImagedSchema(shape.schema, images)
+        self.imaged = ImagedSchema(shape, images)
         self.shaped = ShapedSchema(self.imaged.schema)
         self._read_all = reader_of(shape.schema.value)
         self._write = writer_of(shape.schema.value)

@@ -3,8 +3,9 @@
 import base64
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from headrace.connector.control.plugins.probing import Answer
 from headrace.connector.history.images import WIDE, state_of
@@ -42,7 +43,9 @@ def with_source_rows(
         )
         found[json.dumps(shape.key(partition, clustering))] = image or {}
     return [
-        event if event.operation in WIDE else replace(event, latest=found.get(_name(event), {}))
+        event
+        if event.operation in WIDE
+        else msgspec.structs.replace(event, latest=found.get(_name(event), {}))
         for event in events
     ]
 

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from headrace.connector.history.avro_images import ImagedSchema
-from headrace.connector.history.reading import Row
+from headrace.connector.history.reading import Coverage, Past, Row
 from headrace.connector.history.rendering import Shape
 from headrace.connector.rows.folding import NEVER, State
 from headrace.connector.serde.avro_types import definitions, standalone
@@ -33,11 +34,14 @@ def schema() -> RecordSchema:
 
 def image(schema: RecordSchema, state: State | None, *, is_whole: bool = True) -> Any:  # noqa: ANN401
     """Return the image of the row (1, 2), decoded."""
-    imaged = ImagedSchema(schema, ("pre",))
-    row = Row(Shape(schema), [1], [2], b"", is_derived=False)
-    content = imaged.image(row, state, None, is_whole=is_whole, at_s=NOW_S)
+    shape = Shape(schema)
+    imaged = ImagedSchema(shape, ("pre",))
+    row = Row(shape, [1], [2], b"row", is_derived=False)
+    content = None if state is None else msgspec.msgpack.encode(state)
+    past = Past(content, None, None, None, Coverage(NEVER if is_whole else 1 << 62))
+    made = imaged.image(row, past, content, NOW_S)
     kind = imaged.schema.value["fields"][-1]["type"]
-    return reader_of(standalone(kind, definitions(imaged.schema.value), set()))(content)
+    return reader_of(standalone(kind, definitions(imaged.schema.value), set()))(made)
 
 
 def state(deleted: int = NEVER, **columns: Any) -> State:  # noqa: ANN401 (of the fold)

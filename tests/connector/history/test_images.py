@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from headrace.connector.history import images
 from headrace.connector.history.client import connect
@@ -189,7 +190,7 @@ def test_a_range_that_was_read_stays_the_same(tmp_path: Path) -> None:
     assert gone.expired
     assert page.may_come <= gone.arrival < other.arrival
     without_latest = frozenset(SCOPES[:3])
-    assert [replace(e, latest=None) for e in before] == seen(
+    assert [structs.replace(e, latest=None) for e in before] == seen(
         history, replace(closed, scopes=without_latest)
     )
     writer.close()

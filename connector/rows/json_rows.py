@@ -1,0 +1,231 @@
+"""Writes images of rows, and what changes wrote, as JSON: from bytes, without objects. Hot.
+
+The text is that of `json.dumps` of the same document, without escapes for letters. For one thread.
+"""
+
+from collections.abc import Callable
+
+from headrace.connector.rows import json_ways
+from headrace.connector.rows.byte_folding import ByteFold
+from headrace.connector.rows.state_reading import StateReader
+from headrace.connector.serde.transcode import octets
+
+_ROOM = 32  # For a number or a time.
+_NIL = 0xC0
+_FALSE = 0xC2
+_TRUE = 0xC3
+_BLANK = 0x20
+_QUOTE = 0x22
+_SLASH = 0x5C
+_HEXADECIMAL = b"0123456789abcdef"
+_MS_PER_DAY = 86_400_000
+_FIRST_DAY = -719_162  # 0001-01-01,
+_LAST_DAY = 2_932_896  # and 9999-12-31, in days since 1970.
+_DATE_ZERO = 1 << 31  # The day 1970-01-01 in Cassandra's numbers.
+
+
+class Member:
+    """How a column is a member of an object."""
+
+    def __init__(
+        self,
+        label: bytes,
+        way: int,
+        whole: Callable[[bytes, int, int], bytes],
+        written: Callable[[bytes], bytes],
+    ) -> None:
+        """*label* is the JSON before the value: its name and a colon.
+
+        A value that is CALLED is what *written* makes of its MessagePack. So is a written
+        collection; one of a row is what *whole* makes of its state, of the newest deletion that
+        covers it, and of the time, in s.
+        """
+        self.label = label
+        self.way = way
+        self.whole = whole
+        self.written = written
+
+
+class JsonRows(StateReader):
+    """Writes the changes that a fold has read, and rows of its schema, as objects of JSON."""
+
+    def __init__(
+        self,
+        fold: ByteFold,
+        key: list[int],
+        members: list[Member],
+        quoted: Callable[[bytes], bytes],
+    ) -> None:
+        """*key* are numbers of columns, *members* has all of them.
+
+        *quoted* makes a string with characters that need an escape of its UTF-8.
+        """
+        super().__init__(fold, key)
+        self.members = members
+        self.payload = self.plan.fields[self.plan.first]
+        self.quoted = quoted
+
+    def written(self) -> bytes:
+        """Return the columns that the change wrote, in its order."""
+        fold = self.fold
+        self.size = 0
+        self._lead_byte(0x7B)  # {
+        for i in range(fold.count):
+            column = fold.order[i]
+            begin = self.size
+            self._pack_column(column, self.payload.parts[column])
+            self.state = octets.take(self.out, begin, self.size)
+            self.size = begin
+            self.mem = self.state
+            self.limit = len(self.state)
+            self._member(column, i)
+            self._value(self.members[column], 0, 0, 0)
+        self._lead_byte(0x7D)  # }
+        return octets.take(self.out, 0, self.size)
+
+    def image(self, columns: list[int], after: int, at_s: int, is_row: int, is_whole: int) -> bytes:
+        """Return these columns of the row whose state was taken, as they are at *at_s*.
+
+        Deletions up to *after* cover the whole row. If it *is_row*, its INSERT can be all that is
+        there of it; otherwise it is the static columns of a partition. What is missing is null
+        if it *is_whole*; otherwise it is absent, unless the state has it.
+        """
+        is_there = self.show(columns, after, at_s)
+        if not is_there and not (is_row and self.is_live(after, at_s)):
+            return b"{}"
+        self.size = 0
+        self._lead_byte(0x7B)  # {
+        count = 0
+        for i in range(len(columns)):
+            column = columns[i]
+            if is_whole or self.places[column]:
+                self._member(column, count)
+                count += 1
+                if self.values[column]:
+                    self._value(
+                        self.members[column], self.values[column], self.afters[column], at_s
+                    )
+                else:
+                    self._word(b"null")
+        self._lead_byte(0x7D)  # }
+        return octets.take(self.out, 0, self.size)
+
+    def _member(self, column: int, number: int) -> None:
+        """Write what is before the value of a member."""
+        member = self.members[column]
+        if number:
+            self._word(b", ")
+        self._word(member.label)
+
+    def _word(self, content: bytes) -> None:
+        self._reserve(len(content))
+        self._constant(content)
+
+    def _value(self, member: Member, at: int, after: int, at_s: int) -> None:
+        """Write the value at *at* in the state; at 0 it is a written value, without a state."""
+        self.place = at
+        way = member.way
+        if self._lead() == _NIL:
+            self._word(b"null")
+        elif way == json_ways.BY_CELL and at:
+            self._word(member.whole(self._slice(at), after, at_s))
+        elif way in (json_ways.CALLED, json_ways.BY_CELL):
+            self._word(member.written(self._slice(at)))
+        else:
+            self.place = at
+            self._reserve(_ROOM)
+            self._plain(way)
+
+    def _plain(self, way: int) -> None:
+        lead = self.mem[self.place]
+        if way == json_ways.TIMESTAMP:
+            self._timestamp(self._int())
+        elif way == json_ways.DATE:
+            self._date(self._int())
+        elif way == json_ways.BLOB:
+            self._blob()
+        elif lead in (_TRUE, _FALSE):
+            self._word(b"true" if lead == _TRUE else b"false")
+        elif lead & 0xE0 == 0xA0 or 0xD9 <= lead <= 0xDB:  # noqa: PLR2004 (a string)
+            end = self._text_end()
+            self._string(self.text_at, end)
+        else:
+            self._number(self._int())
+
+    def _string(self, begin: int, end: int) -> None:
+        """Write a string, which is in UTF-8."""
+        i = begin
+        while i < end:
+            byte = self.mem[i]
+            if byte < _BLANK or byte in (_QUOTE, _SLASH):
+                break
+            i += 1
+        if i < end:
+            self._word(self.quoted(octets.take(self.mem, begin, end)))
+        else:
+            self._lead_byte(_QUOTE)
+            self._copy_state(begin, end)
+            self._lead_byte(_QUOTE)
+
+    def _blob(self) -> None:
+        content = self._binary_read()
+        length = len(content)
+        self._reserve(2 * length + _ROOM)
+        self._constant(b'"0x')
+        begin = self.place - length
+        for i in range(begin, begin + length):
+            byte = self.mem[i]
+            self._byte(_HEXADECIMAL[byte >> 4])
+            self._byte(_HEXADECIMAL[byte & 15])
+        self._byte(_QUOTE)
+
+    def _number(self, number: int) -> None:
+        magnitude = number
+        if number < 0:
+            self._byte(0x2D)  # -
+            magnitude = -(number + 1)  # The least long has a magnitude beyond longs.
+            magnitude += 1
+        self._put_digits(magnitude, self._digits(magnitude), 0)
+
+    def _timestamp(self, ms: int) -> None:
+        days = ms // _MS_PER_DAY
+        if not _FIRST_DAY <= days <= _LAST_DAY:
+            self._number(ms)
+        else:
+            left = ms - days * _MS_PER_DAY
+            self._byte(_QUOTE)
+            self._day(days)
+            self._byte(0x20)
+            self._put_digits(left // 3_600_000, 2, 0)
+            self._byte(0x3A)  # :
+            self._put_digits(left // 60_000 % 60, 2, 0)
+            self._byte(0x3A)
+            self._put_digits(left // 1_000 % 60, 2, 0)
+            self._byte(0x2E)  # .
+            self._put_digits(left % 1_000, 3, 0)
+            self._byte(0x5A)  # Z
+            self._byte(_QUOTE)
+
+    def _date(self, days: int) -> None:
+        if not _FIRST_DAY <= days <= _LAST_DAY:
+            self._number(days + _DATE_ZERO)
+        else:
+            self._byte(_QUOTE)
+            self._day(days)
+            self._byte(_QUOTE)
+
+    def _day(self, days: int) -> None:
+        """Write a day of the Gregorian calendar; the years of this reckoning begin in March."""
+        shifted = days + 719_468  # Since 0000-03-01.
+        era = shifted // 146_097  # 400 years.
+        day = shifted - era * 146_097
+        year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
+        day -= 365 * year + year // 4 - year // 100
+        month = (5 * day + 2) // 153
+        day -= (153 * month + 2) // 5
+        month += 3 if month < 10 else -9  # noqa: PLR2004 (January and February)
+        self._put_digits(year + era * 400 + (1 if month < 3 else 0), 4, 0)  # noqa: PLR2004 (as above)
+        self._byte(0x2D)  # -
+        self._put_digits(month, 2, 0)
+        self._byte(0x2D)
+        self._put_digits(day + 1, 2, 0)

@@ -1,0 +1,9 @@
+"""The numbers of json_ways.py as C constants."""
+
+cdef enum:
+    SAME = 0
+    BLOB = 1
+    TIMESTAMP = 2
+    DATE = 3
+    CALLED = 4
+    BY_CELL = 5
