@@ -1,17 +1,15 @@
 """Images of rows in Avro, as fields behind those of the changes that they belong to."""
 
 import struct
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
 from headrace.connector.history.reading import Past, Row
-from headrace.connector.history.rendering import Shape
+from headrace.connector.history.rendering import Shape, cell_order
 from headrace.connector.rows.avro_rows import AvroRows
-from headrace.connector.rows.folding import TableView, in_order, lives
-from headrace.connector.serde.avro_types import definitions, field_of, is_complex, standalone
-from headrace.connector.serde.codecs.records import writer_of
+from headrace.connector.serde.avro_types import definitions, field_of
 from headrace.connector.serde.image_fields import image_type
 from headrace.connector.serde.transcode import octets
 from headrace.plugins import Document, RecordSchema
@@ -19,7 +17,6 @@ from headrace.plugins import Document, RecordSchema
 NO_IMAGE: Final = b"\0"  # null, the first type of the union.
 _REPLACE: Final = "replace"
 _PACK: Final = msgspec.msgpack.Encoder()
-_UNPACK: Final = msgspec.msgpack.Decoder()
 _DOUBLE: Final = struct.Struct(">d")
 _SINGLE: Final = struct.Struct("<f")
 
@@ -50,12 +47,8 @@ class ImagedSchema:
             shape.fold,
             shape.key_columns,
             [octets.sized(name.encode()) for name in names],
-            [
-                _Cells(view, each["name"], writer_of(standalone(each["type"][1], known, set())))
-                if is_complex(view.types[each["name"]])
-                else None
-                for each in columns["fields"]
-            ],
+            [cell_order(view.types[name]) for name in names],
+            _number_of_replace(known.values()),
             _single,
         )
         self._key: tuple[Row | None, list[bytes | None]] = (None, [])
@@ -81,49 +74,12 @@ class ImagedSchema:
         return made
 
 
-class _Cells:
-    """Writes one collection or UDT, mostly as in the version of the row before."""
-
-    def __init__(self, view: TableView, name: str, write: Callable[[Any], bytes]) -> None:
-        self._view = view
-        self._name = name
-        self._write = write
-        self._last: tuple[bytes, int] | None = None
-        self._made = b""
-
-    def __call__(self, content: bytes, after: int, at_s: int) -> bytes:
-        """Return the cells that are there at *at_s*, as a column that replaces what was there."""
-        if (content, after) == self._last:
-            return self._made
-        every = _UNPACK.decode(content)["cells"].values()
-        made = self._write(self._column([cell for cell in every if lives(cell, after, at_s)]))
-        if all(cell[1] is None for cell in every):  # None expires.
-            self._last, self._made = (content, after), made
-        return made
-
-    def _column(self, cells: Sequence[list[Any]]) -> Document:
-        made = {"mode": _REPLACE, "deletedAt": None}
-        fields = field_of(self._view.types[self._name], "fields")
-        if fields is not None:
-            written = {content[0]: _cell(cell) for cell in cells for content in (cell[2],)}
-            named = [field["name"] for field in fields["type"]["fields"]]
-            return made | {"fields": {each: written.get(each) for each in named}}
-        by_key = [[cell[2][0], cell] for cell in cells]
-        ordered = in_order(self._view, self._name, by_key)
-        return made | {"cells": [{"key": key, **_cell(cell)} for key, cell in ordered]}
-
-
 def _single(double: bytes) -> bytes:
     """Return a float of 32 bits, as Avro has it, of one of 64 bits in MessagePack."""
     return _SINGLE.pack(*_DOUBLE.unpack(double))
 
 
-def _cell(cell: list[Any]) -> dict[str, Any]:
-    written, expires, (_, value) = cell
-    return {
-        "value": value,
-        "removed": False,
-        "timestampMicros": written,
-        "ttl": None,
-        "expires": expires,
-    }
+def _number_of_replace(types: Iterable[Document]) -> int:
+    """Return the number of the mode of a collection that replaces what was there."""
+    modes = (each["symbols"] for each in types if _REPLACE in each.get("symbols", ()))
+    return int(next(modes, [_REPLACE]).index(_REPLACE))

@@ -108,8 +108,10 @@ def _decimal(scale: int, unscaled: bytes) -> str:
     if len(unscaled) + 4 > DIGIT_BYTES_MAX:
         return f"0x{scale.to_bytes(4, 'big', signed=True).hex()}{unscaled.hex()}"
     number = int.from_bytes(unscaled, "big", signed=True)
-    digits = tuple(map(int, str(abs(number))))
-    return str(Decimal((int(number < 0), digits, -scale)))
+    digits = str(abs(number))
+    if 0 < scale < len(digits):  # Mostly.
+        return f"{'-' if number < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
+    return str(Decimal((int(number < 0), tuple(map(int, digits)), -scale)))
 
 
 def _timestamp(_kind: AvroType, ms: int) -> str | int:

@@ -5,7 +5,8 @@ and values of rarer types, is made of objects, by `Shape`.
 """
 
 import json
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from headrace.connector.rows.folding import (
     deleted_until,
     in_order,
     shown_columns,
+    sort_key,
 )
 from headrace.connector.rows.json_rows import JsonRows, Member
 from headrace.connector.rows.state_reading import StateReader
@@ -285,17 +287,25 @@ class JsonShape(Shape):
 
     def _member(self, name: str) -> Member:
         kind = self.view.types[name]
-        form = kind if isinstance(kind, str) else kind.get("cqlType") or kind["type"]
-        way = _WAYS.get(form, json_ways.CALLED)
-        if is_complex(kind):
-            way = json_ways.BY_CELL
-        elif name in self.same:
-            way = json_ways.SAME
-        label = f"{_DUMP(self.view.names[name])}: ".encode()
-        return Member(label, way, _Cells(self, name), partial(self._json_written, name))
+        label = self.view.names[name]
+        if not is_complex(kind):
+            return _member(label, kind)
+        fields = field_of(kind, "fields")
+        cql = str(kind["cqlType"])
+        if fields is not None:
+            way = json_ways.FIELDS
+            given = fields["type"]["fields"]
+            parts = [_member(each.get("cqlName", each["name"]), value_type(each)) for each in given]
+        elif cql.startswith("set<"):
+            way, parts = json_ways.SET, [_member("", cell_field(kind, "key"))]
+        else:
+            way = json_ways.LIST if cql.startswith("list<") else json_ways.MAP
+            parts = [_member("", cell_field(kind, each)) for each in ("key", "value")]
+        written = partial(self._json_written, name)
+        return Member(_label(label), way, written, parts, cell_order(kind))
 
     def _json_written(self, name: str, content: bytes) -> bytes:
-        """Return a value, or a collection as it was written, which is in MessagePack."""
+        """Return a collection or UDT as it was written, which is in MessagePack."""
         return _DUMP(self.written(name, _UNPACK.decode(content))).encode()
 
 
@@ -307,25 +317,38 @@ class TextShape(JsonShape):
         return text.decode()
 
 
-class _Cells:
-    """Writes one collection or UDT, mostly as in the version of the row before."""
+def _member(name: str, kind: AvroType) -> Member:
+    """Return a value of an opened type, as a member of this name."""
+    kind = without_null(kind)
+    form = kind if isinstance(kind, str) else kind.get("cqlType") or kind["type"]
+    way = json_ways.SAME if is_same(kind) else _WAYS.get(form, json_ways.CALLED)
+    return Member(_label(name), way, _double if kind == "double" else partial(_json, kind))
 
-    def __init__(self, shape: Shape, name: str) -> None:
-        self._shape = shape
-        self._name = name
-        self._last: tuple[bytes, int] | None = None
-        self._text = b""
 
-    def __call__(self, content: bytes, after: int, at_s: int) -> bytes:
-        """Return the JSON of the cells that are there at *at_s*."""
-        if (content, after) == self._last:
-            return self._text
-        column = _UNPACK.decode(content)
-        cells = shown_columns({self._name: column}, after, at_s)[self._name]
-        made = _DUMP(self._shape.column(self._name, cells)).encode()
-        if all(cell[1] is None for cell in column["cells"].values()):  # None expires.
-            self._last, self._text = (content, after), made
-        return made
+def cell_order(kind: AvroType) -> Callable[[bytes], object] | None:
+    """Return what `StateReader` sorts the cells of a column by; None, if it knows."""
+    if not is_complex(kind) or field_of(kind, "fields") is not None:
+        return None
+    key = cell_field(kind, "key")
+    name = key if isinstance(key, str) else key.get("cqlType") or key.get("logicalType")
+    base = key["type"] if isinstance(key, Mapping) else key
+    if base in ("int", "long") or (base == "string" and name not in ("uuid", "inet")):
+        return None
+    return lambda content: sort_key(key, _UNPACK.decode(content))
+
+
+def _label(name: str) -> bytes:
+    return f"{_DUMP(name)}: ".encode()
+
+
+def _json(kind: AvroType, content: bytes) -> bytes:
+    """Return a value in MessagePack as JSON."""
+    return _DUMP(json_value(kind, _UNPACK.decode(content))).encode()
+
+
+def _double(content: bytes) -> bytes:
+    number: float = _UNPACK.decode(content)
+    return repr(number).encode() if math.isfinite(number) else _json("double", content)
 
 
 def _quoted(text: bytes) -> bytes:

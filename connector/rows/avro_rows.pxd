@@ -15,7 +15,8 @@ cdef bytes _NO_IMAGE
 
 @cython.final
 cdef class AvroRows(StateReader):
-    cdef list names, cells
+    cdef list names, orders
+    cdef int replace
     cdef object single
 
     @cython.locals(made=list, i=Py_ssize_t, column=Py_ssize_t, form=Form)
@@ -27,7 +28,11 @@ cdef class AvroRows(StateReader):
     @cython.locals(i=Py_ssize_t, column=Py_ssize_t)
     cdef int _expiry(self, list columns, int is_whole, Py_ssize_t known) except -1
     cdef int _put_count(self, int64_t number) except -1
-    @cython.locals(at=Py_ssize_t, form=Form, made=bytes)
+    @cython.locals(n=Py_ssize_t, i=Py_ssize_t)
+    cdef int _by_cell(self, Form form, list cells) except -1
+    @cython.locals(expires_s=int64_t)
+    cdef int _cell(self, Form form, Py_ssize_t field, tuple cell) except -1
+    @cython.locals(at=Py_ssize_t, form=Form)
     cdef int _value(self, Py_ssize_t column, int64_t at_s) except -1
     @cython.locals(kind=int, end=Py_ssize_t, length=Py_ssize_t)
     cdef int _from(self, Form form) except -1

@@ -22,23 +22,24 @@ _DOUBLE_BYTES = 8
 class AvroRows(StateReader):
     """Writes images of rows, as `image_fields` describes them, in the union with null."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 (what a schema says of images)
         self,
         fold: ByteFold,
         key: list[int],
         names: list[bytes],
-        cells: list[Callable[[bytes, int, int], bytes] | None],
+        orders: list[Callable[[bytes], object] | None],
+        replace: int,
         single: Callable[[bytes], bytes],
     ) -> None:
         """*key* are numbers of columns, *names* has all of them as Avro has strings.
 
-        *cells* has for each collection or UDT that is written cell by cell what makes it of
-        its state, of the newest deletion that covers it, and of the time, in s. *single* makes a
-        float of 32 bits of one of 64 bits.
+        *orders* has for each column what `StateReader` sorts its cells by. *replace* is the number
+        of this mode of a collection. *single* makes a float of 32 bits of one of 64 bits.
         """
         super().__init__(fold, key)
         self.names = names
-        self.cells = cells
+        self.orders = orders
+        self.replace = replace
         self.single = single
 
     def key_parts(self, values: bytes, columns: list[int]) -> list[bytes | None]:
@@ -134,10 +135,47 @@ class AvroRows(StateReader):
         if form.way == kinds.WHOLE:
             self._from(form)
         else:
-            made = self.cells[column](self._slice(at), self.afters[column], at_s)  # type: ignore[misc]
+            self._by_cell(form.inner, self._cells_of(column, self.orders[column], at_s))  # type: ignore[arg-type]  # An option has it.
+
+    def _by_cell(self, form: Form, cells: list[tuple[object, int, int, int]]) -> None:
+        """Write a collection or UDT, as what replaces what was there."""
+        self._lead_byte(2)
+        self._put_count(self.replace)
+        self._lead_byte(0)  # No deletion.
+        if form.way == kinds.FIELDS:
+            n = 0
+            for i in range(len(form.labels)):
+                if n < len(cells) and cells[n][0] == i:
+                    self._lead_byte(2)
+                    self._cell(form, i, cells[n])
+                    n += 1
+                else:
+                    self._lead_byte(0)
+        else:
+            self._put_count(len(cells))
+            for i in range(len(cells)):
+                self._cell(form, -1, cells[i])
+            self._lead_byte(0)
+
+    def _cell(self, form: Form, field: int, cell: tuple[object, int, int, int]) -> None:
+        """Write a cell; that of a collection has its key, too."""
+        self.place = cell[1]
+        if field >= 0:
+            self._leave()
+            self._from(form.parts[field])
+        else:
+            self._from(form.parts[0])
+            if len(form.parts) > 1:
+                self._from(form.parts[1])
+        self._lead_byte(0)  # It is not removed.
+        self._put_count(cell[2])
+        self._lead_byte(0)  # No TTL.
+        expires_s = cell[3]
+        if expires_s == _NEVER:
+            self._lead_byte(0)
+        else:
             self._lead_byte(2)
-            self._reserve(len(made))
-            self._constant(made)
+            self._put_count(expires_s)
 
     # ---- MessagePack as Avro ----
 

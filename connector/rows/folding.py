@@ -87,7 +87,7 @@ class TableView:
         """Return what sorts as clustering values do in the table."""
         flags = self.descending or [False] * len(self.clustering)
         return [
-            _Place(_sort_key(self.types[name], value), descending=flag)
+            _Place(sort_key(self.types[name], value), descending=flag)
             for name, value, flag in zip(names, values, flags, strict=False)
         ]
 
@@ -247,10 +247,10 @@ def collected(view: TableView, name: str, cells: list[list[Value]]) -> Value:
 def in_order(view: TableView, name: str, cells: list[list[Value]]) -> list[list[Value]]:
     """Return the cells of a collection, each a key and a value, in the order of its keys."""
     key = field_of(field_of(view.types[name], "cells")["type"]["items"], "key")  # type: ignore[index]
-    return sorted(cells, key=lambda cell: _sort_key(key["type"], cell[0]))  # type: ignore[index]
+    return sorted(cells, key=lambda cell: sort_key(key["type"], cell[0]))  # type: ignore[index]
 
 
-def _sort_key(kind: AvroType, value: Value) -> tuple[Any, ...]:  # Any: by type.
+def sort_key(kind: AvroType, value: Value) -> tuple[Any, ...]:  # Any: by type.
     """Return what sorts as Cassandra sorts the values of an opened type: null comes first."""
     if value is None:
         return (0,)
@@ -272,9 +272,9 @@ def _value_key(kind: AvroType, value: Value) -> Any:  # noqa: ANN401, PLR0911 (b
         if value.keys() == {"scale", "unscaled"}:
             unscaled = int.from_bytes(value["unscaled"], "big", signed=True)
             return Fraction(unscaled) / Fraction(10) ** value["scale"]
-        return [_sort_key(field["type"], value[field["name"]]) for field in kind["fields"]]
+        return [sort_key(field["type"], value[field["name"]]) for field in kind["fields"]]
     if isinstance(value, list):
-        return [_sort_key(kind["items"], each) for each in value]
+        return [sort_key(kind["items"], each) for each in value]
     if isinstance(value, float):
         return value != value, value  # noqa: PLR0124 (NaN comes last)
     return value if isinstance(value, int | bytes) else value.encode()

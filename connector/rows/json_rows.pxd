@@ -18,7 +18,8 @@ cdef int64_t _MS_PER_DAY, _FIRST_DAY, _LAST_DAY, _DATE_ZERO
 cdef class Member:
     cdef bytes label
     cdef int way
-    cdef object whole, written
+    cdef object written, order
+    cdef list parts
 
 
 @cython.final
@@ -34,8 +35,17 @@ cdef class JsonRows(StateReader):
     @cython.locals(member=Member)
     cdef int _member(self, Py_ssize_t column, Py_ssize_t number) except -1
     cdef int _word(self, bytes content) except -1
-    @cython.locals(way=int)
-    cdef int _value(self, Member member, Py_ssize_t at, int64_t after, int64_t at_s) except -1
+    cdef int _put_written(self, Member member) except -1
+    @cython.locals(member=Member, way=int, cells=list)
+    cdef int _shown(self, Py_ssize_t column, int64_t at_s) except -1
+    @cython.locals(n=Py_ssize_t, i=Py_ssize_t, part=Member)
+    cdef int _udt(self, Member member, list cells) except -1
+    @cython.locals(way=int, i=Py_ssize_t)
+    cdef int _several(self, Member member, list cells) except -1
+    @cython.locals(begin=Py_ssize_t, text=bytes)
+    cdef int _name(self, Member member) except -1
+    @cython.locals(at=Py_ssize_t)
+    cdef int _value(self, Member member) except -1
     @cython.locals(lead=int, end=Py_ssize_t)
     cdef int _plain(self, int way) except -1
     @cython.locals(i=Py_ssize_t, byte=int)

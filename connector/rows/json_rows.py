@@ -3,7 +3,7 @@
 The text is that of `json.dumps` of the same document, without escapes for letters. For one thread.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from headrace.connector.rows import json_ways
 from headrace.connector.rows.byte_folding import ByteFold
@@ -25,25 +25,27 @@ _DATE_ZERO = 1 << 31  # The day 1970-01-01 in Cassandra's numbers.
 
 
 class Member:
-    """How a column is a member of an object."""
+    """How a value is a member of an object, or an element."""
 
     def __init__(
         self,
         label: bytes,
         way: int,
-        whole: Callable[[bytes, int, int], bytes],
         written: Callable[[bytes], bytes],
+        parts: Sequence["Member"] = (),
+        order: Callable[[bytes], object] | None = None,
     ) -> None:
         """*label* is the JSON before the value: its name and a colon.
 
-        A value that is CALLED is what *written* makes of its MessagePack. So is a written
-        collection; one of a row is what *whole* makes of its state, of the newest deletion that
-        covers it, and of the time, in s.
+        A value that is CALLED is what *written* makes of its MessagePack; so is a collection or UDT
+        of a change. *parts* are what its cells have: fields of a UDT, otherwise keys, and values.
+        *order* is that of `StateReader`.
         """
         self.label = label
         self.way = way
-        self.whole = whole
         self.written = written
+        self.parts = list(parts)
+        self.order = order
 
 
 class JsonRows(StateReader):
@@ -79,7 +81,7 @@ class JsonRows(StateReader):
             self.mem = self.state
             self.limit = len(self.state)
             self._member(column, i)
-            self._value(self.members[column], 0, 0, 0)
+            self._put_written(self.members[column])
         self._lead_byte(0x7D)  # }
         return octets.take(self.out, 0, self.size)
 
@@ -101,12 +103,7 @@ class JsonRows(StateReader):
             if is_whole or self.places[column]:
                 self._member(column, count)
                 count += 1
-                if self.values[column]:
-                    self._value(
-                        self.members[column], self.values[column], self.afters[column], at_s
-                    )
-                else:
-                    self._word(b"null")
+                self._shown(column, at_s)
         self._lead_byte(0x7D)  # }
         return octets.take(self.out, 0, self.size)
 
@@ -121,20 +118,87 @@ class JsonRows(StateReader):
         self._reserve(len(content))
         self._constant(content)
 
-    def _value(self, member: Member, at: int, after: int, at_s: int) -> None:
-        """Write the value at *at* in the state; at 0 it is a written value, without a state."""
-        self.place = at
+    def _put_written(self, member: Member) -> None:
+        """Write a value of a change, which is all that is read."""
+        if member.way >= json_ways.SET and self.mem[0] != _NIL:
+            self._word(member.written(self.state))
+        else:
+            self.place = 0
+            self._value(member)
+
+    def _shown(self, column: int, at_s: int) -> None:
+        """Write a column of a row."""
+        member = self.members[column]
         way = member.way
+        if not self.values[column]:
+            self._word(b"null")
+        elif way < json_ways.SET:
+            self.place = self.values[column]
+            self._value(member)
+        else:
+            cells = self._cells_of(column, member.order, at_s)
+            if way == json_ways.FIELDS:
+                self._udt(member, cells)
+            else:
+                self._several(member, cells)
+
+    def _udt(self, member: Member, cells: list[tuple[object, int, int, int]]) -> None:
+        """Write a UDT with all of its fields."""
+        self._lead_byte(0x7B)  # {
+        n = 0
+        for i in range(len(member.parts)):
+            part = member.parts[i]
+            if i:
+                self._word(b", ")
+            self._word(part.label)
+            if n < len(cells) and cells[n][0] == i:
+                self.place = cells[n][1]
+                self._leave()
+                self._value(part)
+                n += 1
+            else:
+                self._word(b"null")
+        self._lead_byte(0x7D)  # }
+
+    def _several(self, member: Member, cells: list[tuple[object, int, int, int]]) -> None:
+        """Write a set, a list or a map."""
+        way = member.way
+        self._lead_byte(0x7B if way == json_ways.MAP else 0x5B)
+        for i in range(len(cells)):
+            if i:
+                self._word(b", ")
+            self.place = cells[i][1]
+            if way == json_ways.SET:
+                self._value(member.parts[0])
+            elif way == json_ways.LIST:
+                self._leave()
+                self._value(member.parts[1])
+            else:
+                self._name(member.parts[0])
+                self._word(b": ")
+                self._value(member.parts[1])
+        self._lead_byte(0x7D if way == json_ways.MAP else 0x5D)
+
+    def _name(self, member: Member) -> None:
+        """Write the key of a map, as a string."""
+        begin = self.size
+        self._value(member)
+        if self.out[begin] != _QUOTE:
+            text = octets.take(self.out, begin, self.size)
+            self.size = begin
+            self._word(self.quoted(text))
+
+    def _value(self, member: Member) -> None:
+        """Write the value at the cursor in what is read."""
+        at = self.place
         if self._lead() == _NIL:
             self._word(b"null")
-        elif way == json_ways.BY_CELL and at:
-            self._word(member.whole(self._slice(at), after, at_s))
-        elif way in (json_ways.CALLED, json_ways.BY_CELL):
+        elif member.way == json_ways.CALLED:
             self._word(member.written(self._slice(at)))
         else:
             self.place = at
             self._reserve(_ROOM)
-            self._plain(way)
+            self._plain(member.way)
 
     def _plain(self, way: int) -> None:
         lead = self.mem[self.place]

@@ -6,4 +6,7 @@ cdef enum:
     TIMESTAMP = 2
     DATE = 3
     CALLED = 4
-    BY_CELL = 5
+    SET = 5
+    LIST = 6
+    MAP = 7
+    FIELDS = 8

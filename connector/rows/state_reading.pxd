@@ -21,7 +21,7 @@ cdef class StateReader(Packer):
     cdef int64_t[::1] places, values, expiries, afters
     cdef bytes state
     cdef readonly int64_t deleted
-    cdef int64_t live_us, live_expires_s, expires_s
+    cdef int64_t live_us, live_expires_s, expires_s, cell_us
     cdef int live_expires, has_expires
     cdef readonly int is_marked, has_cells, depends_on_time
 
@@ -60,5 +60,11 @@ cdef class StateReader(Packer):
     @cython.locals(cells=Py_ssize_t, end=Py_ssize_t, found=int, begin=Py_ssize_t)
     @cython.final
     cdef int _any_lives(self, Py_ssize_t column, int64_t after, int64_t at_s) except -1
+    @cython.locals(form=Form, after=int64_t, cells=Py_ssize_t, end=Py_ssize_t, found=list, begin=Py_ssize_t, expires_s=int64_t, at=Py_ssize_t)
+    @cython.final
+    cdef list _cells_of(self, Py_ssize_t column, order, int64_t at_s)
+    @cython.locals(begin=Py_ssize_t, end=Py_ssize_t, lead=int, number=Py_ssize_t)
+    @cython.final
+    cdef object _order(self, Form form, order)
     @cython.final
     cdef bytes _slice(self, Py_ssize_t at)

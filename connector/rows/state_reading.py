@@ -5,6 +5,7 @@ For one thread.
 """
 
 from array import array
+from collections.abc import Callable
 
 from headrace.connector.rows import kinds
 from headrace.connector.rows.byte_folding import ByteFold, Plan
@@ -40,7 +41,7 @@ class StateReader(Packer):
         self.afters = memoryview(array("q", bytes(8 * count)))
         self.state = b""
         self.deleted = self.live_us = _NEVER
-        self.live_expires_s = self.expires_s = 0
+        self.live_expires_s = self.expires_s = self.cell_us = 0
         self.live_expires = self.has_expires = self.is_marked = self.has_cells = 0
         self.depends_on_time = 0
 
@@ -217,7 +218,7 @@ class StateReader(Packer):
         """Read a cell up to its content; say whether its value is there."""
         if self._array_size() != 3:  # noqa: PLR2004 (time, expiry, content)
             self._bad_state()
-        written = self._int()
+        written = self.cell_us = self._int()
         self.has_expires = 0
         if self._lead() != _NIL:
             self.place -= 1
@@ -259,6 +260,58 @@ class StateReader(Packer):
             self.place = begin
             self._leave()
         return found
+
+    def _cells_of(
+        self, column: int, order: Callable[[bytes], object] | None, at_s: int
+    ) -> list[tuple[object, int, int, int]]:
+        """Return the cells of a column that is shown, in the order of their keys.
+
+        Each with that, and then with where its content is, when it was written, in µs, and when it
+        expires, in s, or _NEVER. Without *order* keys are strings, whole numbers or names of
+        fields; otherwise it makes what sorts as keys do of their MessagePack.
+        """
+        form: Form = self.plan.columns[column].inner  # type: ignore[assignment]  # An option has it.
+        after = self.afters[column]
+        self.place = self.values[column]
+        cells = 0
+        for _ in range(self._map_size()):
+            end = self._text_end()
+            if octets.same(self.mem, self.text_at, end, _CELLS):
+                cells = self.place
+            self._leave()
+        self.place = cells
+        found: list[tuple[object, int, int, int]] = []
+        for _ in range(self._map_size()):
+            self._leave()
+            begin = self.place
+            if self._lives(after, at_s):
+                expires_s = self.expires_s if self.has_expires else _NEVER
+                if self._array_size() != 2:  # noqa: PLR2004 (key and value)
+                    self._bad_state()
+                at = self.place
+                found.append((self._order(form, order), at, self.cell_us, expires_s))
+            self.place = begin
+            self._leave()
+        found.sort()
+        return found
+
+    def _order(self, form: Form, order: Callable[[bytes], object] | None) -> object:
+        """Return what sorts as the key at the cursor does."""
+        begin = self.place
+        if order is not None:
+            return order(self._slice(begin))
+        lead = self.mem[begin]
+        if lead & 0xE0 != 0xA0 and not 0xD9 <= lead <= 0xDB:  # noqa: PLR2004 (no string)
+            return self._int()
+        end = self._text_end()
+        if form.way != kinds.FIELDS:
+            return octets.take(self.mem, self.text_at, end)
+        number = 0
+        while number < len(form.labels) and not octets.same(
+            self.mem, begin, end, form.labels[number]
+        ):
+            number += 1
+        return number
 
     def _slice(self, at: int) -> bytes:
         """Return the bytes of the value at *at*."""
