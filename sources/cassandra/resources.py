@@ -427,12 +427,24 @@ class Parts:
             self._looked_ring = self.replicas.current
             pump.wake_all()
         moves = pump.moves
-        numbers = pump.look(self._bounded(demand))
+        self.inotify.hold()
+        try:
+            numbers = pump.look(self._bounded(demand))
+        finally:
+            self.inotify.go_on()
         self.report()
         is_read = pump.moves != moves  # Else more of it waits for room.
         news = [self.splits[number] for number in numbers]
         more, readable = pump.more and is_read, made.written.descriptor
-        return News(news, more=more, is_still=pump.is_still, readable=readable)
+        return News(news, more=more, is_still=self._is_still, readable=readable)
+
+    def _is_still(self) -> bool:
+        """Return whether a look would find nothing new; see `Pump.is_still`."""
+        self.inotify.hold()
+        try:
+            return self.built().pump.is_still()
+        finally:
+            self.inotify.go_on()
 
     def _bounded(self, demand: Demand) -> Demand:
         if self.built().lists is None:

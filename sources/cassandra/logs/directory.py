@@ -40,6 +40,7 @@ from headrace.sources.cassandra.logs.regular import (
     open_regular,
     read_regular,
     read_with_time,
+    reread,
 )
 from headrace.sources.cassandra.logs.rescued_copies import Rescued
 
@@ -286,18 +287,25 @@ class LogDirectory:
         index = index_name(live.name)
         if not {live.name, index}.issuperset(written):
             return None
-        return self._synced(last, live) if index in written else last
+        return self._synced(last, live, index) if index in written else last
 
     def _synced(
-        self, last: Sequence[SegmentInfo], live: SegmentInfo
+        self, last: Sequence[SegmentInfo], live: SegmentInfo, index: str
     ) -> Sequence[SegmentInfo] | None:
-        """Return what is listed when the index of the *live* segment was written again."""
-        said = self._index(live.segment_id, live.name)
-        if said is None or said.completed or self._indexes.unsettled:
+        """Return what is listed when the *index* of the *live* segment was written again."""
+        path = f"{self.path}/{index}"
+        try:
+            content, written_ms = reread(path, INDEX_BYTES_MAX)
+        except OSError:  # The listing says what it is.
+            return None
+        number, name = live.segment_id, live.name
+        said = self._indexes.look_again(number, path, content, lambda n: self._end(n, name))
+        self._heard(number, said, written_ms)
+        if said is None or said.completed or self._indexes.unsettled or self._indexes.flaws:
             return None
         if said.offset == live.limit:
             return last
-        durable_ms = self._said[live.segment_id][1]
+        durable_ms = self._said[number][1]
         return [*last[:-1], replace(live, limit=said.offset, durable_ms=durable_ms)]
 
     def is_still(self) -> bool:
@@ -364,10 +372,14 @@ class LogDirectory:
                 path, content, written_ms = each
                 if self._glance is not None:
                     self._glance.note(path, content)
-                before = self._said.get(number)
-                if before is None or before[0] is not said[number]:
-                    self._said[number] = said[number], written_ms
+                self._heard(number, said[number], written_ms)
         return said
+
+    def _heard(self, number: int, said: Index | None, written_ms: int) -> None:
+        """Note what the index of a segment says, and since when."""
+        before = self._said.get(number)
+        if before is None or before[0] is not said:
+            self._said[number] = said, written_ms
 
     def _written(
         self, there: Mapping[int, str], looked: Mapping[int, Index | None]

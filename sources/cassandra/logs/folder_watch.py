@@ -43,7 +43,8 @@ class Inotify:
         self._descriptor: int | None = None
         # Also where `close` was not called: a user has a bounded number of them.
         self._closing: weakref.finalize[..., Inotify] | None = None
-        self._watched: dict[int, weakref.WeakSet[FolderWatch]] = {}
+        self._watched: dict[int, list[weakref.ref[FolderWatch]]] = {}
+        self.is_held = False
 
     @property
     def descriptor(self) -> int | None:
@@ -64,7 +65,8 @@ class Inotify:
         known_by = int(libc.inotify_add_watch(self._descriptor, os.fsencode(path), what))
         if known_by < 0:
             return None
-        self._watched.setdefault(known_by, weakref.WeakSet()).add(by)
+        known = self._watched.get(known_by, [])
+        self._watched[known_by] = [r for r in known if r() not in {None, by}] + [weakref.ref(by)]
         return known_by
 
     def drain(self) -> None:
@@ -79,25 +81,35 @@ class Inotify:
                 return
 
     def _take(self, events: bytes) -> None:
-        at, before = 0, None
+        at = 0
+        found: dict[tuple[int, bytes], int] = {}  # A sync is several events of one file.
         while at < len(events):
             known_by, mask, _, length = _HEAD.unpack_from(events, at)
             at += _HEAD.size + length
+            named = known_by, b"" if mask & ~_WRITTEN else events[at - length : at]
+            found[named] = found.get(named, 0) | mask
+        for (known_by, name), mask in found.items():
             if known_by < 0:  # So many came that some are lost.
-                for each in [each for watching in self._watched.values() for each in watching]:
-                    each.tell(None)
-                continue
-            name = b"" if mask & ~_WRITTEN else events[at - length : at].rstrip(b"\0")
-            if (known_by, name) == before and not mask & _ENDED:  # A sync is several of one file.
-                continue
-            before = known_by, name
-            for each in list(self._watched.get(known_by, ())):
-                if name:
-                    each.tell_written(known_by, os.fsdecode(name))
+                told = [each for watching in self._watched.values() for each in watching]
+            else:
+                told = self._watched.get(known_by, [])
+            text = os.fsdecode(name.rstrip(b"\0")) if name else ""
+            for each in [watch for ref in told if (watch := ref()) is not None]:
+                if text:
+                    each.tell_written(known_by, text)
                 else:
                     each.tell(known_by if mask & _ENDED else None)
             if mask & _ENDED:
                 self._leave(known_by)
+
+    def hold(self) -> None:
+        """Take the events that came, and no more until `go_on`: several folders are asked now."""
+        self.drain()
+        self.is_held = True
+
+    def go_on(self) -> None:
+        """Take events again whenever a folder is asked."""
+        self.is_held = False
 
     def _leave(self, known_by: int) -> None:
         self._watched.pop(known_by, None)
@@ -109,7 +121,7 @@ class Inotify:
         """Watch nothing, until a folder is watched again. Safe to call twice."""
         watched, self._watched = self._watched, {}
         for known_by, watching in watched.items():
-            for each in watching:
+            for each in [watch for ref in watching if (watch := ref()) is not None]:
                 each.tell(known_by)
         if self._closing is not None and self._closing.detach():
             # The kernel lets a closing one wait for all processors, some 10 ms.
@@ -164,7 +176,8 @@ class FolderWatch:
     def _is_as_listed(self) -> bool:
         if not self.is_whole:
             return False
-        self._inotify.drain()
+        if not self._inotify.is_held:
+            self._inotify.drain()
         return not self._is_told and self._now_ms() < self._check_ms
 
     def begin(self, folders: Mapping[Path, int]) -> None:

@@ -59,6 +59,15 @@ class IndexFiles:
         self.flaws = [file.flaw for file in self._files.values() if file.flaw is not None]
         return said
 
+    def look_again(
+        self, number: int, place: str, content: bytes, end: Callable[[int], int]
+    ) -> Index | None:
+        """Return the furthest that one index of the last look said, which holds *content* now.
+
+        Others are as they were then; so are the flaws.
+        """
+        return self._look(number, place, content, end)
+
     def _look(
         self, number: int, place: str, content: bytes, end: Callable[[int], int]
     ) -> Index | None:

@@ -243,6 +243,26 @@ def test_a_malformed_index_is_looked_at_again(tmp_path: Path) -> None:
     assert [0, 0, 1, 1, 1] == told
 
 
+def test_events_are_taken_once_for_several_folders(tmp_path: Path) -> None:
+    """While they are held, one that came since is not taken; it is not lost either."""
+    inotify, logs = Inotify(), []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        logs.append(watched(tmp_path / name, DrivenClock(), inotify))
+        write_segment(tmp_path / name / "raw", bytes(100), segment_id=5, index="1")
+        assert {5: 1} == limits(logs[-1]) == limits(logs[-1]) == limits(logs[-1])
+    index(tmp_path / "a/raw", 5, "2")
+
+    inotify.hold()
+    index(tmp_path / "b/raw", 5, "3")
+    held = [log.is_still() for log in logs]
+    seen = [limits(log) for log in logs]
+    inotify.go_on()
+
+    assert ([False, True], [{5: 2}, {5: 1}]) == (held, seen)
+    assert [{5: 2}, {5: 3}] == [limits(log) for log in logs]
+
+
 def test_a_malformed_index_is_no_missed_event(tmp_path: Path) -> None:
     """However often one is half-written when the log is listed, events are relied on."""
     log = watched(tmp_path, DrivenClock())

@@ -19,7 +19,12 @@ from headrace.sources.cassandra.errors import NotAFileError
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 from headrace.sources.cassandra.inspect.command import main
 from headrace.sources.cassandra.logs.directory import SegmentFile
-from headrace.sources.cassandra.logs.regular import open_regular, read_regular
+from headrace.sources.cassandra.logs.regular import (
+    open_regular,
+    read_regular,
+    read_with_time,
+    reread,
+)
 from headrace.sources.cassandra.source import CassandraSource
 from helpers.logs.forged import insert
 from helpers.logs.holding import DELETE, Node, name, retention_of
@@ -166,3 +171,16 @@ def test_nothing_else_is_opened(tmp_path: Path, kind: str) -> None:
     else:
         with pytest.raises(NotAFileError):
             read_regular(path, 9, follow_symlinks=True)
+
+
+def test_a_file_is_read_again(tmp_path: Path) -> None:
+    """With its time, as at first; what replaced it by a link meanwhile is not."""
+    path = tmp_path / "index"
+    path.write_bytes(b"512\n")
+
+    assert read_with_time(path, 64) == reread(str(path), 64)
+    (tmp_path / "other").write_bytes(b"9")
+    path.unlink()
+    path.symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match="symbolic"):
+        reread(str(path), 64)
