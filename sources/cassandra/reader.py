@@ -79,7 +79,7 @@ class CassandraReader(Reader):
         self._batches_made = 0
         self._handed_out = 0  # The sum of the checksums of all batches.
         self._owes_end = False
-        # As of the last read: see `_is_still`.
+        # As of the last read: see `_is_as_read`.
         self._changes, self._ring = -1, parts.replicas.current
         self._moves, self._checked_ms = -1, 0  # As of the last position; of the last whole read.
         self._short, self._alarm_ms = (0, 0), 0
@@ -152,8 +152,17 @@ class CassandraReader(Reader):
             self._parts.run_pass(demand)
         self._passes = pump.passes
         pump.bring_time(self._number)
-        if self._is_still(demand):
-            return self._idle()
+        if self._is_as_read():
+            is_fresh = self._number in pump.intake.fresh
+            if is_fresh and demand.end_may_wait:
+                return self._go_on()
+            if not is_fresh and self._is_still(demand):
+                return self._idle()
+        return self._read_all(demand)
+
+    def _read_all(self, demand: Demand) -> Batch | Idle:
+        """Look at all that can be new, also by time."""
+        pump = self._pump
         changes, moves, ring = pump.changes, pump.moves, self._parts.replicas.current
         self._checked_ms = self._agreement.split_time_ms
         nodes = self._log_slots.names  # Before slots change: agreed mutations have these numbers.
@@ -198,6 +207,20 @@ class CassandraReader(Reader):
         pump.note_read(self._number, changes)
         return batch
 
+    def _go_on(self) -> Batch | Idle:
+        """Take what reached agreement since the last read, where nothing else can be new.
+
+        The batch has no end: the next one with an end looks at all the rest.
+        """
+        pump = self._pump
+        agreed = self._parts.part.keep(pump.intake.take(self._number))
+        pump.note_taken(self._number)
+        if not agreed.count:
+            pump.intake.give_back(agreed)
+            return Idle(more=pump.more)
+        self._split_time_ms, self._owes_end = self._agreement.split_time_ms, True
+        return self._batch(agreed, None, (), (), self._log_slots.names)
+
     def _idle(self) -> Idle:
         """Return that there is nothing, and tell the pump so."""
         self._pump.note_read(self._number, self._changes)
@@ -224,24 +247,25 @@ class CassandraReader(Reader):
         grown_ms = self._agreement.split_time_ms - self._split_time_ms
         return demand.commit_due and grown_ms >= least_ms
 
-    def _is_still(self, demand: Demand) -> bool:
-        """Return whether a read would find nothing new.
+    def _is_as_read(self) -> bool:
+        """Return whether only agreed mutations, or a position, can be new since the last read.
 
-        Time alone is a reason for it if records are due, or a commit.
+        Time alone is a reason for more if records are due.
         """
-        pump = self._pump
+        split_time_ms = self._agreement.split_time_ms
         return (
-            self._changes == pump.changes
+            self._changes == self._pump.changes
             and self._ring is self._parts.replicas.current
-            and self._number not in pump.intake.fresh
-            and self._agreement.split_time_ms < self._memory.due_ms
-            and self._agreement.split_time_ms < self._checked_ms + _CHECK_MS
+            and split_time_ms < self._memory.due_ms
+            and split_time_ms < self._checked_ms + _CHECK_MS
             and self._is_settled()
-            and (
-                demand.end_may_wait
-                or not (self._owes_end or self._moves != pump.moves or self._has_aged(demand))
-            )
         )
+
+    def _is_still(self, demand: Demand) -> bool:
+        """Return whether there is no position to return either, while all is as it was read."""
+        if demand.end_may_wait:
+            return True
+        return not (self._owes_end or self._moves != self._pump.moves or self._has_aged(demand))
 
     def _read_assigned(self) -> None:
         """Read the logs that have log slots and hold their segments; stop reading the others."""

@@ -394,6 +394,10 @@ class Pump:
             self._awake.discard(number)
         self._schedule(number)
 
+    def note_taken(self, number: int) -> None:
+        """Note that split *number* took what agreed, while all else is as of its last read."""
+        self._awake.discard(number)
+
     def _schedule(self, number: int) -> None:
         """Let a split be asked when time alone may bring something."""
         owned = self._owned[number]

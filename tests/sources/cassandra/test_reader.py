@@ -9,8 +9,9 @@ from headrace.plugins import Batch, CloseReason, ConfigError, Demand, Position
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.agreement.intake import AgreedMutations
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
+from headrace.sources.cassandra.reading.pump import Pump
 from headrace.sources.cassandra.reading.record_expiry import SWEEP_MS, Memory
-from headrace.sources.cassandra.state.cdc_state import CdcState
+from headrace.sources.cassandra.state.cdc_state import CdcState, Marker
 from helpers.logs.forged import insert
 from helpers.logs.node_logs import batches, forged_nodes, open_all, source
 from helpers.recordings.corpora import recording
@@ -106,6 +107,43 @@ def test_a_pass_that_changes_nothing_asks_no_split(
     add(tmp_path, "n2", ROWS[:9])
     assert [] != list(batches(readers, demand))
     assert 2 * len(readers) == len(looks)
+
+
+@pytest.mark.parametrize("is_short", [True, False])
+def test_what_is_read_between_two_positions_is_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_short: bool
+) -> None:
+    """Of many syncs, each change is published once, and the state is as if each had a position."""
+    options = forged_nodes(tmp_path, {"n1": [], "n2": [], "n3": []}) | {"splits": 1}
+    made = segment([ROWS[at : at + 4] for at in range(0, 20, 4)])
+    paths = [write_segment(tmp_path / node, made.content, index="0") for node in ("n1", "n2", "n3")]
+    clock = DrivenClock()
+    readers = open_all(source(options, clock)).values()
+    asked: list[int] = []
+    markers = Pump.markers
+
+    def noted(pump: Pump, number: int) -> dict[str, Marker]:
+        asked.append(number)
+        return markers(pump, number)
+
+    found = [*batches(readers)]
+    monkeypatch.setattr(Pump, "markers", noted)
+    later = Demand(linger_ms=1 << 30, commit_due=False, end_may_wait=is_short)
+    for end in made.section_ends:
+        for path in paths:
+            path.with_name(f"{path.stem}_cdc.idx").write_text(f"{end}")
+            found += batches(readers, later)
+    assert is_short or all(batch.has_end for batch in found)
+    between = len(asked)
+    found += batches(readers)
+
+    values = [r.document()["columns"]["v"]["value"] for b in found for r in b.records()]
+    assert sorted(values) == sorted(expected(ROWS))
+    state = found[-1].end
+    assert isinstance(state, CdcState)
+    assert {made.section_ends[-1]} == {marker.offset for marker in state.markers.values()}
+    assert len(ROWS) == total({"": state}, "mutations.agreed")
+    assert is_short == (between <= 1)  # The first read after another log is there asks for all.
 
 
 def test_a_state_that_is_stored_is_not_held(tmp_path: Path) -> None:
