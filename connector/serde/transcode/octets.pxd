@@ -101,6 +101,56 @@ cdef extern from *:
         return size >= 0 && size <= end - p ? p - base + size : -1;
     }
 
+    static const char hr_o_pairs[] =
+        "0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849"
+        "5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
+
+    static inline Py_ssize_t hr_o_put_decimal(uint8_t *base, Py_ssize_t at, int64_t number) {
+        static const uint64_t powers[] = {
+            1ull, 10ull, 100ull, 1000ull, 10000ull, 100000ull, 1000000ull, 10000000ull, 100000000ull,
+            1000000000ull, 10000000000ull, 100000000000ull, 1000000000000ull, 10000000000000ull,
+            100000000000000ull, 1000000000000000ull, 10000000000000000ull, 100000000000000000ull,
+            1000000000000000000ull, 10000000000000000000ull};
+        uint64_t rest = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+        int guess = (64 - __builtin_clzll(rest | 1)) * 1233 >> 12;
+        Py_ssize_t end;
+        if (number < 0) base[at++] = '-';
+        end = at += guess - ((rest | 1) < powers[guess]) + 1;
+        for (; rest >= 100; rest /= 100) memcpy(base + (at -= 2), hr_o_pairs + 2 * (rest % 100), 2);
+        if (rest >= 10) memcpy(base + at - 2, hr_o_pairs + 2 * rest, 2);
+        else base[at - 1] = (uint8_t)('0' + rest);
+        return end;
+    }
+
+    /* Eight bytes at once: one of them is below 0x20, a quote, or a backslash. */
+    static inline Py_ssize_t hr_o_plain(const uint8_t *v, Py_ssize_t at, Py_ssize_t end) {
+        const uint64_t ones = 0x0101010101010101ull;
+        for (; end - at >= 8; at += 8) {
+            uint64_t w, quote, slash;
+            memcpy(&w, v + at, 8);
+            quote = w ^ 0x22 * ones, slash = w ^ 0x5c * ones;
+            if ((((w - 0x20 * ones) & ~w) | ((quote - ones) & ~quote) | ((slash - ones) & ~slash)) &
+                0x80 * ones)
+                break;
+        }
+        for (; at < end; at++)
+            if (v[at] < 0x20 || v[at] == 0x22 || v[at] == 0x5c) break;
+        return at;
+    }
+
+    static inline Py_ssize_t hr_o_base64(uint8_t *out, Py_ssize_t at, const uint8_t *p, Py_ssize_t n) {
+        static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        uint8_t *to = out + at;
+        for (; n > 0; n -= 3, p += 3, to += 4) {
+            uint32_t bits = (uint32_t)p[0] << 16 | (n > 1 ? p[1] : 0) << 8 | (n > 2 ? p[2] : 0);
+            to[0] = letters[bits >> 18];
+            to[1] = letters[bits >> 12 & 63];
+            to[2] = n > 1 ? letters[bits >> 6 & 63] : '=';
+            to[3] = n > 2 ? letters[bits & 63] : '=';
+        }
+        return to - out;
+    }
+
     static inline int64_t hr_o_whole(const uint8_t *p, Py_ssize_t n) {
         double x;
         float f;
@@ -136,6 +186,10 @@ cdef extern from *:
     #define hr_o_copy_bytes(out, at, content) \\
         hr_o_few((out) + (at), (const uint8_t *)PyBytes_AS_STRING(content), \\
                  (size_t)PyBytes_GET_SIZE(content))
+    #define hr_o_decimal(out, at, number) hr_o_put_decimal(out, at, number)
+    #define hr_o_plain_end(v, at, end) hr_o_plain(v, at, end)
+    #define hr_o_put_base64(out, at, v, start, end) \\
+        hr_o_base64(out, at, (v) + (start), (end) - (start))
     #define hr_o_put(out, at, number) hr_o_put_long(out, at, number)
     #define hr_o_unzigzag(coded) ((int64_t)((coded) >> 1) ^ -(int64_t)((coded) & 1))
     """
@@ -144,6 +198,9 @@ cdef extern from *:
     void copy "hr_o_copy"(unsigned char *out, Py_ssize_t at, const unsigned char *view, Py_ssize_t start, Py_ssize_t end) noexcept
     void copy_bytes "hr_o_copy_bytes"(unsigned char *out, Py_ssize_t at, bytes content) noexcept
     Py_ssize_t put_long "hr_o_put"(unsigned char *out, Py_ssize_t at, int64_t number) noexcept
+    Py_ssize_t put_decimal "hr_o_decimal"(unsigned char *out, Py_ssize_t at, int64_t number) noexcept
+    Py_ssize_t put_base64 "hr_o_put_base64"(unsigned char *out, Py_ssize_t at, const unsigned char *view, Py_ssize_t start, Py_ssize_t end) noexcept
+    Py_ssize_t plain_end "hr_o_plain_end"(const unsigned char *view, Py_ssize_t at, Py_ssize_t end) noexcept
     int64_t whole "hr_o_whole_at"(const unsigned char *view, Py_ssize_t at, Py_ssize_t size) noexcept
     Py_ssize_t end_of "hr_o_end"(const unsigned char *view, Py_ssize_t at, Py_ssize_t end, int kind, int single, Py_ssize_t size) noexcept
     int64_t unzigzag "hr_o_unzigzag"(uint64_t coded) noexcept

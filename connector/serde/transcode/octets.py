@@ -6,6 +6,7 @@ offsets, *end* is exclusive; nothing is checked.
 
 import math
 import struct
+from binascii import b2a_base64
 from typing import TypeAlias
 
 View: TypeAlias = bytes | bytearray | memoryview
@@ -68,6 +69,8 @@ _FLOAT_BYTES = 4
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
 _SEVEN_BITS = 0x7F
 _SHIFT_MAX = 63  # That of a long's last byte.
+_BLANK = 0x20  # Below it are control characters.
+_QUOTE_AND_SLASH = b'"\\'
 
 
 def take(view: View, start: int, end: int) -> bytes:
@@ -99,6 +102,27 @@ def put_long(out: bytearray | memoryview, at: int, number: int) -> int:
         rest >>= 7
     out[at] = rest
     return at + 1
+
+
+def put_decimal(out: bytearray | memoryview, at: int, number: int) -> int:
+    """Write the digits of a long at out[at] and return their end, at most 20 bytes further."""
+    digits = b"%d" % number
+    out[at : at + len(digits)] = digits
+    return at + len(digits)
+
+
+def put_base64(out: bytearray | memoryview, at: int, view: View, start: int, end: int) -> int:
+    """Write view[start:end] in Base64 at out[at] and return the end."""
+    made = b2a_base64(view[start:end], newline=False)
+    out[at : at + len(made)] = made
+    return at + len(made)
+
+
+def plain_end(view: View, at: int, end: int) -> int:
+    """Return where the first byte is that JSON escapes in a string, or *end*."""
+    while at < end and view[at] >= _BLANK and view[at] not in _QUOTE_AND_SLASH:
+        at += 1
+    return at
 
 
 def end_of(  # noqa: PLR0913, PLR0917 (plain numbers, for C)

@@ -89,6 +89,7 @@ def test_any_value(value: Any) -> None:  # noqa: ANN401 (likewise)
         ("bytes", bytes(range(256)) * 300),
         *(("bytes", bytes(range(1, length))) for length in range(1, 8)),
         *(("long", number) for number in (0, -1, 9, 10, -10, LONG - 1, -LONG)),
+        *(("long", 10**digits - less) for digits in range(1, 19) for less in (0, 1)),
         *(("double", number) for number in (1e16, 5e-324, -0.0, 1.0, math.nan, -math.inf)),
     ],
 )
@@ -98,6 +99,17 @@ def test_edges(kind: str, value: Any) -> None:  # noqa: ANN401 (likewise)
     fastavro.schemaless_writer(out, kind, value)
 
     assert oracle(value) == JsonWriter().text(piece_of(kind), out.getvalue())
+
+
+@pytest.mark.parametrize("around", ["x", "!", "#", "[", "]", "\x7f", "\x80", "\u20ac"])
+def test_characters_that_are_escaped_are_found_at_any_place(around: str) -> None:
+    """Strings are looked at eight bytes at once."""
+    for special in ("\x00", "\x1f", '"', "\\"):
+        for at in range(20):
+            text = around * at + special + around * 9
+            out = BytesIO()
+            fastavro.schemaless_writer(out, "string", text)
+            assert oracle(text) == JsonWriter().text(piece_of("string"), out.getvalue())
 
 
 @pytest.mark.parametrize(
