@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,8 +101,7 @@ class RealtimeRig(Rig):
     @property
     def numbers(self) -> list[int]:
         """The changes that reached the sink."""
-        values = [json.loads(value)["columns"]["v"]["value"] for value in self.written()]
-        return [*self._before, *(int(bytes.fromhex(value[2:])) for value in values)]
+        return [*self._before, *map(_number_in, self.written())]
 
     def hold(self, deliveries: int = 10_000) -> None:
         """Let the sink report nothing of the next deliveries."""
@@ -149,6 +149,12 @@ class RealtimeRig(Rig):
         """Return the changes that all splits have committed."""
         end = min(self.markers(), default=(0, 0))
         return {number for number, place in enumerate(self.log.places) if place <= end}
+
+
+@lru_cache(maxsize=1 << 16)  # All that was written is asked for after each pass.
+def _number_in(value: bytes) -> int:
+    """Return the number of the change in a message."""
+    return int(bytes.fromhex(json.loads(value)["columns"]["v"]["value"][2:]))
 
 
 @contextmanager

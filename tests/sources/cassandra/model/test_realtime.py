@@ -144,8 +144,9 @@ class RealtimeMachine(RuleBasedStateMachine):
     @invariant()
     def order(self) -> None:
         """Check that the changes of a key come for the first time in their order."""
+        numbers = self.rig.numbers
         for key in range(KEYS):
-            first = list(dict.fromkeys(n for n in self.rig.numbers if n % KEYS == key))
+            first = list(dict.fromkeys(n for n in numbers if n % KEYS == key))
             assert sorted(first) == first
 
     @invariant()
