@@ -1,6 +1,5 @@
 """Plugins found by entry points. Listing imports nothing; a broken plugin hurts only itself."""
 
-import difflib
 import importlib
 import os
 import sys
@@ -9,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.plugins.errors import ConfigError, MissingRequirementError, Problem
+from headrace.plugins.errors import ConfigError, MissingRequirementError, Problem, meant
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -44,8 +43,7 @@ def load(group: str, name: str, *, key: str = "plugin") -> Any:  # noqa: ANN401 
     found = [entry for entry in entries(group) if entry.name == name]
     if not found:
         known = names(group)
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"installed: {', '.join(known) or 'none'}"
+        hint = meant(name, known, f"installed: {', '.join(known) or 'none'}")
         raise ConfigError([Problem(key, f"no {group.removesuffix('s')} named {name!r}", hint)])
     if len(places := {entry.value for entry in found}) > 1:
         hint = f"remove one of {', '.join(sorted(places))}"

@@ -4,6 +4,7 @@ A message says where, what was found and what was expected; the hint says what t
 stable: logs, REST answers and the documentation name it. Nothing here knows a plugin.
 """
 
+import difflib
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import ClassVar
@@ -114,6 +115,12 @@ class Problem(msgspec.Struct, frozen=True):
     key: str
     message: str
     hint: str = ""
+
+
+def meant(given: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return a hint: which of *known* was probably meant by *given*, or else *otherwise*."""
+    near = difflib.get_close_matches(given, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else otherwise
 
 
 class ConfigError(HeadraceError):

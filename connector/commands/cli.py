@@ -4,7 +4,6 @@ Commands are imported only when they are run: what stands here must stay cheap.
 """
 
 import argparse
-import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from headrace.connector.obs.logging import LEVELS, configure
 from headrace.plugins import CommandMain, ConfigError, FatalError, HeadraceError, Problem
 from headrace.plugins.config.arguments import CommandParser
 from headrace.plugins.discovery import load, names
-from headrace.plugins.errors import error_text
+from headrace.plugins.errors import error_text, meant
 
 COMMANDS: Final = {
     "run": ("headrace.connector.commands.run:run_main", "run a job"),
@@ -166,8 +165,7 @@ def _command(name: str) -> CommandMain:
     plugins = names("commands")
     if name not in plugins:
         known = (*COMMANDS, *plugins)
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}"
+        hint = meant(name, known, f"there are: {', '.join(known)}")
         raise ConfigError([Problem("", f"{name!r} is not a command", hint)])
     loaded: CommandMain = load("commands", name)
     return loaded

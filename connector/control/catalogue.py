@@ -4,7 +4,6 @@ Separate from the service, so that a job can read them without executing stateme
 """
 
 import contextlib
-import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -47,6 +46,7 @@ from headrace.connector.stores.target_state import (
 from headrace.plugins import ConfigError, HeadraceError, Problem, declared_options
 from headrace.plugins.cql_text import quote_name
 from headrace.plugins.discovery import load
+from headrace.plugins.errors import meant
 
 # Kinds of notes, by the names of what they are about.
 SINKS: Final = "sinks"
@@ -410,9 +410,7 @@ def _no_source(name: str, sources: Sequence[SourceEntry]) -> NotFoundError:
 
 def near_hint(name: str, known: Sequence[str], shown_max: int | None = None) -> str:
     """Return which of the *known* names was probably meant, or else the first of them."""
-    near = difflib.get_close_matches(name, known, n=1)
-    shown = ", ".join(known[:shown_max]) or "none"
-    return f"did you mean {near[0]}?" if near else f"there are: {shown}"
+    return meant(name, known, f"there are: {', '.join(known[:shown_max]) or 'none'}")
 
 
 def resumes_of(notes: NoteCopy, table: str) -> dict[str, str]:

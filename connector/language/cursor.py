@@ -4,7 +4,6 @@ What was looked for since the last step is the expected set of an error, the sou
 mean", and what a completer offers.
 """
 
-import difflib
 import re
 import unicodedata
 from typing import Final
@@ -12,6 +11,7 @@ from typing import Final
 from headrace.connector.language.errors import StatementSyntaxError
 from headrace.plugins import cql_text
 from headrace.plugins.cql_text import NEVER_CLOSED, NUMBER, RESERVED_WORDS, Token, TokenKind
+from headrace.plugins.errors import meant
 
 NAME_CHARS_MAX: Final = 255
 TEXT_BYTES_MAX: Final = 1024 * 1024
@@ -204,9 +204,8 @@ def _meant(token: Token, expected: tuple[str, ...]) -> str:
     if token.kind is not TokenKind.WORD:
         return ""
     keywords = [word for word in expected if word.isupper()]
-    near = difflib.get_close_matches(token.value[:40].upper(), keywords, n=1)
-    if near:
-        return f"did you mean {near[0]}?"
+    if hint := meant(token.value[:40].upper(), keywords):
+        return hint
     if "CREATE" in keywords and token.value.upper() in _CQL_VERBS:
         return f"{token.value.upper()} is CQL: {_CQL_HINT}"
     if "DATA_SOURCE" in keywords and token.value.upper() in _CQL_OBJECTS:

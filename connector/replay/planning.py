@@ -1,6 +1,5 @@
 """Plans the shards of bulk work. Runs on the driver: lists files and opens no segment."""
 
-import difflib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -28,6 +27,7 @@ from headrace.plugins import (
     Tables,
 )
 from headrace.plugins.config.command_line import flag_of
+from headrace.plugins.errors import meant
 
 SHARD_BYTES: Final = 128 * 1024 * 1024  # Of each log, for one shard.
 SHARDS_MIN: Final = 4
@@ -215,8 +215,7 @@ def check_tables(source: Source, named: Collection[str]) -> None:
     known = source.tables()
     problems = []
     for name in sorted(set(named) - set(known)):
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known)[:8])}"
+        hint = meant(name, known, f"there are {', '.join(sorted(known)[:8])}")
         problems.append(Problem("tables", f"{name[:96]!r} is not a table of the source", hint))
     if problems:
         raise ConfigError(problems)

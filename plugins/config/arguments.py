@@ -1,11 +1,12 @@
 """The parser of a command's arguments: its errors are named, and say what was probably meant."""
 
 import argparse
-import difflib
 import re
 import sys
 from collections.abc import Iterator
 from typing import Final, NoReturn
+
+from headrace.plugins.errors import meant
 
 CODE: Final = "arguments"
 _STATUS: Final = 2
@@ -18,14 +19,13 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and end the process with 2."""
-        near = _near(self, message)
-        meant = f"did you mean {near}? " if near else ""
+        hints = [_meant(self, message), f"`{self.prog} --help` lists all arguments"]
         sys.stderr.write(f"error [{CODE}]: {self.prog}: {message}\n")
-        sys.stderr.write(f"hint: {meant}`{self.prog} --help` lists all arguments\n")
+        sys.stderr.write(f"hint: {' '.join(filter(None, hints))}\n")
         sys.exit(_STATUS)
 
 
-def _near(parser: argparse.ArgumentParser, message: str) -> str:
+def _meant(parser: argparse.ArgumentParser, message: str) -> str:
     """Return what was probably meant; nothing where that cannot be said."""
     if unknown := _UNKNOWN.search(message):
         word, known = unknown[1], [*_flags(parser)]
@@ -33,7 +33,7 @@ def _near(parser: argparse.ArgumentParser, message: str) -> str:
         word, known = choice[1], [each.strip("' ") for each in choice[2].split(",")]
     else:
         return ""
-    return next(iter(difflib.get_close_matches(word, known, n=1)), "")
+    return meant(word, known)
 
 
 def _flags(parser: argparse.ArgumentParser) -> Iterator[str]:

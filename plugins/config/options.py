@@ -5,7 +5,6 @@ bounds, choices, all errors at once with a "did you mean", and the table for the
 """
 
 import dataclasses
-import difflib
 import functools
 import math
 import re
@@ -17,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from headrace.plugins.errors import ConfigError, Problem
+from headrace.plugins.errors import ConfigError, Problem, meant
 
 C = TypeVar("C")
 
@@ -196,8 +195,8 @@ def _unknown(
     """Return the problem of an unknown key: its hint names one option, or says where all are."""
     named = [key for key, (_, declared) in fields.items() if not declared.keys_allowed]
     by_pattern = [key for _, declared in fields.values() for key in declared.keys_known]
-    near = difflib.get_close_matches(key, named + by_pattern, n=1)
-    hints = [f"did you mean {near[0]}?"] if near else []
+    near = meant(key, named + by_pattern)
+    hints = [near] if near else []
     if name:
         hints.append(f"`headrace options {name}` lists all {len(named)} options")
     elif not near and len(named) <= _LISTED_MAX:
@@ -295,9 +294,8 @@ def _string(raw: object, declared: Option) -> str:
         raise _UnfitError("expected a text")
     text = _text(raw)
     if declared.choices and text not in declared.choices:
-        near = difflib.get_close_matches(text, declared.choices, n=1)
-        hint = f"did you mean {near[0]}?" if near else ""
-        raise _UnfitError(f"expected one of {', '.join(declared.choices)}", hint)
+        choices = declared.choices
+        raise _UnfitError(f"expected one of {', '.join(choices)}", meant(text, choices))
     return text
 
 

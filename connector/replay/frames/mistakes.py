@@ -1,6 +1,5 @@
 """Mistakes in the options of a frame: named when it is loaded, and shown without a Python trace."""
 
-import difflib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,6 +7,7 @@ from typing import Final
 
 from headrace.connector.replay.errors import bad_option
 from headrace.plugins import ConfigError, HeadraceError, Problem
+from headrace.plugins.errors import meant
 
 # By it pyspark leaves out the trace of its Python process, which ends with the error.
 NO_TRACE: Final = "SPARK_HIDE_TRACEBACK"
@@ -34,7 +34,11 @@ def check_options(source: str, options: Mapping[str, str], known: Sequence[str])
 
     """
     problems = [
-        Problem(name, f"is not an option of {source}", meant(name.lower(), known))
+        Problem(
+            name,
+            f"is not an option of {source}",
+            meant(name.lower(), known, f"there are {', '.join(known)}"),
+        )
         for name in options
         if name.lower() not in known
     ]
@@ -53,9 +57,3 @@ def check_writing(mode: str, missing: Sequence[str], *, overwrite: bool, columns
         raise bad_option("mode", "a sink cannot be overwritten", mode)
     if missing:
         raise bad_option("schema", f"columns {', '.join(sorted(missing))} are missing", columns)
-
-
-def meant(given: str, known: Sequence[str]) -> str:
-    """Return a hint: what was probably meant, else all there is."""
-    near = difflib.get_close_matches(given, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"

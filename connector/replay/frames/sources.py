@@ -18,7 +18,7 @@ from headrace.connector.control.jobs import job_text, table_source
 from headrace.connector.control.runs.options import SHARDS_BOUND
 from headrace.connector.replay.columns import arrow_schema, record_batch, sink_schema, spark_schema
 from headrace.connector.replay.errors import bad_option
-from headrace.connector.replay.frames.mistakes import check_options, meant, shown_plainly
+from headrace.connector.replay.frames.mistakes import check_options, shown_plainly
 from headrace.connector.replay.frames.typed_columns import chosen, typed_batch
 from headrace.connector.replay.frames.typed_columns import spark_schema as typed_spark_schema
 from headrace.connector.replay.planning import Bounds, by_log, planned
@@ -49,6 +49,7 @@ from headrace.plugins import (
     TypedColumns,
 )
 from headrace.plugins.discovery import load, names
+from headrace.plugins.errors import meant
 from headrace.plugins.records.columns import TableType
 
 if TYPE_CHECKING:
@@ -323,7 +324,9 @@ def format_of(options: Mapping[str, str]) -> str:
     """
     given = options.get("format", _AVRO)
     if given not in FORMATS or (given == _NO_MESSAGES and "table" not in options):
-        hint = meant(given, FORMATS) if given not in FORMATS else "it is for a `table` only"
+        hint = "it is for a `table` only"
+        if given not in FORMATS:
+            hint = meant(given, FORMATS, f"there are {', '.join(FORMATS)}")
         raise bad_option("format", f"{given!r} is not possible here", hint)
     return given
 

@@ -1,11 +1,11 @@
 """The common predicates: select the records of a transform."""
 
-import difflib
 import re
 from dataclasses import dataclass
 
 from headrace.connector.serde.transforms.names import check_headers
 from headrace.plugins import ConfigError, Operation, Predicate, Problem, Record, option
+from headrace.plugins.errors import meant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +84,8 @@ class OperationIsConfig:
         known = [operation.value for operation in Operation]
         for each in self.operations or ("",):
             if each not in known:
-                near = difflib.get_close_matches(each.upper(), known, n=1)
-                hint = f"did you mean {near[0]}?" if near else ""
                 message = f"expected some of {', '.join(known)}, found {each!r}"
-                raise ConfigError([Problem("operations", message, hint)])
+                raise ConfigError([Problem("operations", message, meant(each.upper(), known))])
 
 
 class OperationIs(Predicate):

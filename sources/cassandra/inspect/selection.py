@@ -3,14 +3,13 @@
 Separate because it only decides; it reads and prints nothing.
 """
 
-import difflib
 import re
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
-from headrace.plugins.errors import HeadraceError
+from headrace.plugins.errors import HeadraceError, meant
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.log import Span
 from headrace.sources.cassandra.mutation.changes import Mutation
@@ -109,11 +108,10 @@ def table_names(given: Sequence[str], schema: Schema | None) -> frozenset[str] |
     known |= {table.keyspace for table in schema.tables.values()} | set(schema.keyspaces)
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
             raise SelectionError(
                 f"{name!r} is not in the schema",
                 place="--tables",
-                hint=f"did you mean {near[0]}?" if near else "give keyspace.table or keyspace",
+                hint=meant(name, known, "give keyspace.table or keyspace"),
             )
     return frozenset(names)
 
