@@ -201,13 +201,11 @@ def _select(statement: SelectCdc) -> str:
         "ORDER BY CDC_TIME() DESC" if statement.descending else "",
         f"LIMIT {statement.limit}" if statement.limit is not None else "",
         f"AFTER {quoted_string(statement.after)}" if statement.after else "",
-        _from_source(statement.source_level) if statement.source_level else "",
+        f"LATEST FROM SOURCE CONSISTENCY {statement.source_level}"
+        if statement.source_level
+        else "",
     ]
     return " ".join(part for part in parts if part)
-
-
-def _from_source(level: str) -> str:
-    return f"LATEST FROM SOURCE CONSISTENCY {level}"
 
 
 def _followed(statement: TailCdc | PollCdc) -> str:

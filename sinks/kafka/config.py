@@ -287,7 +287,7 @@ class KafkaConfig(SinkOptions):
 
     def _size_problem(self) -> Problem | None:
         given = self.librdkafka.get(_MESSAGE_BYTES, "0")
-        if not _is_number(given):
+        if not (given.isascii() and given.isdigit()):
             return Problem(
                 _MESSAGE_BYTES,
                 f"expected a whole number of bytes, found {given!r}",
@@ -350,10 +350,6 @@ def _topic_problem(key: str, topic: str) -> Problem | None:
         return None
     hint = "use letters, digits, . _ -, and {keyspace} and {table}"
     return Problem(key, f"{topic!r} is not a topic name", hint)
-
-
-def _is_number(given: str) -> bool:
-    return given.isascii() and given.isdigit()
 
 
 def _policy_problem(envelope: str, policies: set[str]) -> Problem | None:

@@ -31,7 +31,7 @@ class PluginInfo(msgspec.Struct, frozen=True):
         """Return the class that declares its options; of tables, those of its connectors."""
         if self.group == "sources" and not self.is_own:
             return ConnectorOptions
-        found: type | None = getattr(self._load(), "config_class", None)
+        found: type | None = getattr(discovery.load(self.group, self.name), "config_class", None)
         return found
 
     def definitions(self) -> Sequence[Definition]:
@@ -52,9 +52,6 @@ class PluginInfo(msgspec.Struct, frozen=True):
         options = sink_options(config)
         problems: list[Problem] = secret_problems(config_class, options)
         return check_options(config_class, options, group=self.class_name, problems=problems)
-
-    def _load(self) -> Any:  # noqa: ANN401 (a plugin's class)
-        return discovery.load(self.group, self.name)
 
 
 def installed() -> Sequence[PluginInfo]:

@@ -182,7 +182,9 @@ class ConnectDoor:
     async def restart(self, request: web.Request) -> web.Response:
         """POST /connectors/{name}/restart: the job, or what of it failed."""
         name = request.match_info["name"]
-        tasks, failed = (_is_true(request, key) for key in ("includeTasks", "onlyFailed"))
+        tasks, failed = (
+            request.query.get(key, "").lower() == "true" for key in ("includeTasks", "onlyFailed")
+        )
 
         def restart(commands: Commands) -> tuple[Entry, ConnectorStatus, Sequence[int]]:
             found = _both(commands, name, f"Unknown connector: {name}")
@@ -224,7 +226,7 @@ class ConnectDoor:
                     "id": {"connector": entry.name, "task": split.task},
                     "config": {
                         **entry.config,
-                        "task.class": _task_class(entry),
+                        "task.class": entry.config[CLASS_KEY].removesuffix("Connector") + "Task",
                         "split": split.split,
                     },
                 }
@@ -472,14 +474,6 @@ def _unread(status: ConnectorStatus) -> dict[str, str]:
     return {"trace": text} if text else {}
 
 
-def _task_class(entry: Entry) -> str:
-    return entry.config[CLASS_KEY].removesuffix("Connector") + "Task"
-
-
 def _location(request: web.Request, name: str) -> Mapping[str, str]:
     url = request.url.origin() / "connectors" / name
     return {"Location": str(url)}
-
-
-def _is_true(request: web.Request, key: str) -> bool:
-    return request.query.get(key, "").lower() == "true"

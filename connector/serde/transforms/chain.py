@@ -241,7 +241,10 @@ def _transformed(link: _Link, run: Sequence[Record], lost: list[Quarantined]) ->
     if not run:
         return []
     try:
-        return [_with_schema(link, record) for record in link.transform.batch(run)]
+        return [
+            record.changed(schema=_after(link, record.schema))
+            for record in link.transform.batch(run)
+        ]
     except Exception as error:  # noqa: BLE001 (a transform may fail as it likes: R11)
         if len(run) == 1:
             lost.append(set_aside(run[0], link.failed(error, run[0].schema.table), _STAGE))
@@ -251,10 +254,6 @@ def _transformed(link: _Link, run: Sequence[Record], lost: list[Quarantined]) ->
 
 def _told(error: Exception) -> str:
     return f"failed with {type(error).__name__}"  # Its message may contain values.
-
-
-def _with_schema(link: _Link, record: Record) -> Record:
-    return record.changed(schema=_after(link, record.schema))
 
 
 def _after(link: _Link, schema: RecordSchema) -> RecordSchema:

@@ -56,7 +56,7 @@ class Losses:
         number, now_ms = self._number(commit), time.time_ns() // 1_000_000
         partition, found = self._rows.losses(commit.split), {}
         for place, loss in enumerate(commit.losses):
-            name = _name(commit.seq, commit.token, place)
+            name = f"{commit.seq:0{_DIGITS}}/{commit.token:0{_DIGITS}}/{place}"
             pieces = [
                 loss.content[start : start + PIECE_BYTES]
                 for start in range(0, len(loss.content), PIECE_BYTES)
@@ -196,10 +196,6 @@ class Losses:
         }
         if pieces:
             self._values.put(pieces)
-
-
-def _name(seq: int, token: int, place: int) -> str:
-    return f"{seq:0{_DIGITS}}/{token:0{_DIGITS}}/{place}"
 
 
 def _parsed(name: str) -> tuple[int, int]:

@@ -173,7 +173,7 @@ def named_errors(of: sqlite3.Connection | Path) -> Iterator[None]:
     except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
         raise
     except sqlite3.Error as error:
-        place = _place_of(of)
+        place = str(of) if isinstance(of, Path) else file_of(of)
         if _code_of(error) in _DAMAGE:
             what = f"the state file is damaged: {error}"
             raise StateLostError(what, place=place, hint=RESTORE) from error
@@ -204,10 +204,6 @@ def locked(place: str, seconds: float) -> StateLockedError:
 def _code_of(error: sqlite3.Error) -> int:
     code: int = getattr(error, "sqlite_errorcode", 0)
     return code & _PRIMARY
-
-
-def _place_of(of: sqlite3.Connection | Path) -> str:
-    return str(of) if isinstance(of, Path) else file_of(of)
 
 
 def file_of(connection: sqlite3.Connection) -> str:

@@ -112,12 +112,8 @@ class DeadLetterCounts:
         """Return the numbers, and the newest without contents, as JSON."""
         return {
             "windows": [{**w._asdict(), "count": n} for w, n in self.windows().items() if n],
-            "newest": [_shown(letter) for letter in self.newest],
+            "newest": [{name: getattr(letter, name) for name in _FACTS} for letter in self.newest],
         }
-
-
-def _shown(letter: DeadLetter) -> Mapping[str, object]:
-    return {name: getattr(letter, name) for name in _FACTS}
 
 
 async def dead_letters(stream: Stream[Any]) -> AsyncIterator[DeadLetter]:

@@ -427,7 +427,7 @@ class LogDirectory:
         if self._commitlog is None:
             return False
         try:
-            names = _listing(self._commitlog)
+            names = frozenset(entry.name for entry in os.scandir(self._commitlog))
         except OSError as error:
             raise _unreadable(self._commitlog, error) from error
         ids = (parsed[1] for each in names if (parsed := parse_name(each)))
@@ -599,10 +599,6 @@ def _flaw(path: Path) -> NotAFileError | None:
         return flaw_of(path)
     except OSError:  # It went away just now.
         return None
-
-
-def _listing(path: Path) -> frozenset[str]:
-    return frozenset(entry.name for entry in os.scandir(path))
 
 
 def _unreadable(path: Path, error: OSError) -> LogUnreadableError:

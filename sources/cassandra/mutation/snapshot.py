@@ -116,7 +116,7 @@ class Snapshot:
             yield Change(
                 table=table,
                 operation=Operation.UPDATE,
-                timestamp_us=_newest(columns),
+                timestamp_us=max(cell.timestamp_us for column in columns for cell in column.cells),
                 key=key,
                 is_static=True,
                 columns=columns,
@@ -221,10 +221,6 @@ def _fields(raw: bytes, count: int) -> list[bytes | None]:
 def _oldest(values: Sequence[_Value]) -> int:
     times = [us for value in values for us in value.times_us or ()]
     return min(times, default=0)
-
-
-def _newest(columns: Sequence[Column]) -> int:
-    return max(cell.timestamp_us for column in columns for cell in column.cells)
 
 
 def _columns(values: Sequence[_Value], oldest: int, now_s: int) -> tuple[Column, ...]:
