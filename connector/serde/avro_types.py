@@ -128,6 +128,11 @@ def field_of(record: AvroType, name: str) -> Document | None:
     return next((field for field in record["fields"] if field["name"] == name), None)
 
 
+def optional(name: str, avro_type: AvroType) -> Document:
+    """Return the schema of a field that may be null."""
+    return {"name": name, "type": ["null", avro_type], "default": None}
+
+
 def _named(schema: AvroType) -> Iterator[Document]:
     if isinstance(schema, list):
         for branch in schema:

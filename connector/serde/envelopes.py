@@ -9,7 +9,13 @@ from typing import Any, Final
 import msgspec
 
 from headrace import __version__
-from headrace.connector.serde.avro_types import AvroType, definitions, field_of, standalone
+from headrace.connector.serde.avro_types import (
+    AvroType,
+    definitions,
+    field_of,
+    optional,
+    standalone,
+)
 from headrace.connector.serde.codecs.records import reader_of, writer_of
 from headrace.connector.serde.conversion import CepTypes, Conversion, DebeziumTypes, Lossless
 from headrace.connector.serde.image_fields import POST, PRE, images_in
@@ -201,8 +207,8 @@ class Debezium(Envelope):
         self._range = _RangeTexts(schema, columns)
         after = [_cell_field(field) for field in made]
         bound = _record("RangeBound", {"method": "string", "values": _list_of(_BOUND_VALUE)})
-        after.append(_optional(columns.unused("_range_start"), bound))
-        after.append(_optional(columns.unused("_range_end"), "RangeBound"))
+        after.append(optional(columns.unused("_range_start"), bound))
+        after.append(optional(columns.unused("_range_end"), "RangeBound"))
         fields = [
             {"name": "ts_ms", "type": "long"},
             {"name": "op", "type": "string"},
@@ -211,9 +217,9 @@ class Debezium(Envelope):
         value: AvroType = {"type": "record", "name": "Value", "fields": after}
         self._images = dict(columns.places)
         if PRE in self._images:
-            fields.append(_optional("before", value))
+            fields.append(optional("before", value))
             value = value["name"]
-        fields.append(_optional("after", value))
+        fields.append(optional("after", value))
         self.schema = {
             "type": "record",
             "name": "Envelope",
@@ -274,7 +280,7 @@ class _RangeTexts:
         made = standalone(field["type"], columns.known, set())
         self._read = reader_of(made)
         bound = _record("RangeBound", {"method": "string", "values": _list_of(_BOUND_VALUE)})
-        fields = [_optional("start", bound), _optional("end", "RangeBound")]
+        fields = [optional("start", bound), optional("end", "RangeBound")]
         self._write = writer_of({"type": "record", "name": "Both", "fields": fields})
         self._columns = [
             (name, _inner(field["type"]))
@@ -334,15 +340,11 @@ def _list_of(items: AvroType) -> Document:
     return {"type": "array", "items": items}
 
 
-def _optional(name: str, avro_type: AvroType) -> Document:
-    return {"name": name, "type": ["null", avro_type], "default": None}
-
-
 def _cell_field(field: Document) -> Document:
     """Return the field of a column in `after`: null where it was not written."""
     fields = [
         {"name": "value", "type": field["type"], "default": None},
-        _optional("deletion_ts", "long"),
+        optional("deletion_ts", "long"),
         {"name": "set", "type": "boolean"},
     ]
     cell = {"type": "record", "name": f"cell_{field['name']}", "fields": fields}

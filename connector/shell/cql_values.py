@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from cassandra.util import SortedSet
 
+from headrace.plugins.cql_text import quoted_string
+
 FLOAT_DIGITS: Final = 5
 
 _TIME_TYPES: Final = frozenset({"Date", "Time", "Duration"})  # The driver's own.
@@ -53,10 +55,6 @@ def _braced(parts: Iterable[str]) -> str:
     return f"{{{', '.join(parts)}}}"
 
 
-def _quoted(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
-
-
 def _float(value: float) -> str:
     named = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
     return named.get(str(value), f"{value:.{FLOAT_DIGITS}g}")
@@ -68,7 +66,7 @@ def _timestamp(value: dt.datetime) -> str:
 
 _FORMS: Final[Sequence[tuple[Any, Callable[[Value], str]]]] = (  # Any: a type or several.
     (type(None), lambda _: "null"),
-    (str, _quoted),
+    (str, quoted_string),
     (bool, str),
     (float, _float),
     (bytes, lambda value: f"0x{value.hex()}"),

@@ -225,7 +225,7 @@ class MessageReader:
         fields = self._fields_of(document, _schema_id(headers))
         apart = {*fields.apart, *fields.of_schema}
         kept = {name: each for name, each in document.items() if name not in apart}
-        content = _HASHED.encode(_plain(kept)) + row.key
+        content = _HASHED.encode(plain(kept)) + row.key
         return blake2b(content, digest_size=_CONTENT_BYTES).digest()
 
     def sums(self, rows: Sequence[ChangeRow], encoded: EncodedRecords) -> Sequence[int]:
@@ -300,7 +300,8 @@ def _octets(value: bytes | str) -> bytes:
     return bytes.fromhex(value) if is_hex else b64decode(value, validate=True)
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 (what a schema describes)
+def plain(value: Any) -> Any:  # noqa: ANN401 (what a schema describes)
+    """Return *value* without null fields: older schemas of a type may not have them."""
     if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items() if each is not None}
-    return [_plain(each) for each in value] if isinstance(value, list) else value
+        return {name: plain(each) for name, each in value.items() if each is not None}
+    return [plain(each) for each in value] if isinstance(value, list) else value

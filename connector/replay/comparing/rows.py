@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
+from headrace.connector.replay.comparing.messages import plain
 from headrace.connector.rows.folding import (
     NEVER,
     State,
@@ -209,14 +210,7 @@ def digest(row: RowState) -> bytes:
 
 
 def _hash_of(value: Value) -> bytes:
-    return _hash(_HASHED.encode(_plain(value)), _HASH_BYTES)
-
-
-def _plain(value: Value) -> Value:
-    """Return *value* without null fields: older schemas of a type may not have them."""
-    if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items() if each is not None}
-    return [_plain(each) for each in value] if isinstance(value, list) else value
+    return _hash(_HASHED.encode(plain(value)), _HASH_BYTES)
 
 
 def _hash(content: bytes, size: int) -> bytes:

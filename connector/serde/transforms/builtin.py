@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headrace.connector.serde.avro_types import definitions, standalone
+from headrace.connector.serde.avro_types import definitions, optional, standalone
 from headrace.connector.serde.transforms.fields import (
     edited,
     edited_schema,
     field_at,
     only,
     only_schema,
-    optional,
     record_in,
     renamed,
     renamed_schema,

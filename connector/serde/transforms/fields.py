@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from headrace.connector.serde.avro_types import field_of
+from headrace.connector.serde.avro_types import field_of, optional
 from headrace.plugins import Document
 
 Change = Callable[[Document], Document | None]
@@ -59,11 +59,6 @@ def record_in(
         inner = known.get(inner, inner)
     is_record = isinstance(inner, Mapping) and inner.get("type") == "record"
     return (inner if is_record else None), optional_too
-
-
-def optional(name: str, avro_type: object) -> Document:
-    """Return the schema of a field that may be null."""
-    return {"name": name, "type": ["null", avro_type], "default": None}
 
 
 def field_at(
