@@ -220,6 +220,16 @@ def test_alerts_name_what_to_do() -> None:
         assert not heading or heading in headings, rule["alert"]
 
 
+def test_each_alert_is_tested() -> None:
+    """`make alerts` shows of each alert when it comes, and when it does not."""
+    (group,) = yaml.safe_load(RULES.read_text())["groups"]
+    tests = yaml.safe_load(RULES.with_name("headrace.tests.yaml").read_text())["tests"]
+    looks = [look for test in tests for look in test["alert_rule_test"]]
+    for name in [rule["alert"] for rule in group["rules"]]:
+        found = [bool(look.get("exp_alerts")) for look in looks if look["alertname"] == name]
+        assert {True, False} == set(found), name
+
+
 def _section(title: str) -> str:
     text = (ROOT / "docs" / "metrics.md").read_text()
     return text.partition(f"## {title}")[2].partition("\n## ")[0]
