@@ -26,6 +26,7 @@ from headrace.connector.replay.errors import (
 )
 from headrace.connector.replay.run_metrics import RunMeasures
 from headrace.connector.replay.runs import Run, RunTable, ShardRow, ShardState
+from headrace.connector.runtime.telemetry import open_sender
 from headrace.connector.stores import StoreUnavailableError
 from headrace.connector.stores.asked_runs import AskedRun, AskedRuns, Progress, RunKind, RunState
 from headrace.connector.stores.job import Job
@@ -126,14 +127,19 @@ class Taking:
         """Deliver what is left of a planned run."""
         self._begin(runs.shards(run.run), measures := RunMeasures(run.run, note=self._report))
         try:
-            execution.execute(
-                runs,
-                run,
-                partial(self._perform, at_once),
-                measures,
-                width=at_once,
-                shown=execution.Progress(stream=None),
-            )
+            with contextlib.ExitStack() as stack:
+                runtime, name = self._job.runtime, self._job.name
+                sender = open_sender(runtime, name, stack, measures=measures.measures)
+                if sender is not None:
+                    measures.trace = sender.add
+                execution.execute(
+                    runs,
+                    run,
+                    partial(self._perform, at_once),
+                    measures,
+                    width=at_once,
+                    shown=execution.Progress(stream=None),
+                )
         except ShardFailedError as error:
             self._check_halted(error)
             raise

@@ -1,4 +1,4 @@
-"""Sends the measures and the batches of a job over OTLP/HTTP, from a thread of its own.
+"""Sends the measures of a job or a run, and spans, over OTLP/HTTP, from a thread of its own.
 
 Neither waits for the endpoint: while it does not answer, what it would have got is dropped.
 Certificates, headers and compression are as the environment variables of OpenTelemetry say.
@@ -21,16 +21,17 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import SpanContext, TraceFlags
+from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
 from headrace import __version__
-from headrace.connector.obs.traces import BatchTrace, Trail
+from headrace.connector.obs.traces import BatchTrace, Trail, WorkTrace
 from headrace.plugins import Clock
 from headrace.plugins.metrics import Kind, Measure, Timing
 
 SEND_SECONDS_MAX: Final = 2.0  # For one request, with its repetitions.
 CLOSE_SECONDS_MAX: Final = 5.0
-BATCHES_MAX: Final = 4_096  # That wait for the next sending; then the oldest are dropped.
+# Batches, and parts of bulk work, that wait for the next sending; then the oldest are dropped.
+BATCHES_MAX: Final = 4_096
 REQUEST_BATCHES_MAX: Final = 256
 STEPS: Final = ("read", "encode", "deliver", "commit")
 _SCOPE: Final = InstrumentationScope("headrace", __version__)
@@ -74,7 +75,7 @@ class OtlpSender:
         self._log = log
         self._ids = RandomIdGenerator()
         self._begun_ns = clock.wall_ms() * _NS
-        self._batches: deque[BatchTrace] = deque(maxlen=BATCHES_MAX)
+        self._batches: deque[BatchTrace | WorkTrace] = deque(maxlen=BATCHES_MAX)
         self._answers = True
         self._closing = Event()
         self._thread = Thread(target=self._run, name="otlp", daemon=True)
@@ -83,6 +84,10 @@ class OtlpSender:
     def trail(self, split: str) -> Trail:
         """Return what has the batches of a split sent once they are committed."""
         return Trail(split, self._batches.append)
+
+    def add(self, trace: WorkTrace) -> None:
+        """Have a part of bulk work sent. Any thread; does not block."""
+        self._batches.append(trace)
 
     def close(self) -> None:
         """Send what is left and end; blocks for `CLOSE_SECONDS_MAX` at most."""
@@ -105,7 +110,15 @@ class OtlpSender:
         while self._batches:
             count = min(len(self._batches), REQUEST_BATCHES_MAX)
             taken = [self._batches.popleft() for _ in range(count)]
-            spans = [span for trace in taken for span in self._spans_of(trace)]
+            spans = [
+                span
+                for trace in taken
+                for span in (
+                    [self._span_of(trace)]
+                    if isinstance(trace, WorkTrace)
+                    else self._spans_of(trace)
+                )
+            ]
             if self._spans.export(spans) is not SpanExportResult.SUCCESS:
                 self._batches.clear()
                 return False
@@ -115,6 +128,19 @@ class OtlpSender:
         scope = points.ScopeMetrics(_SCOPE, metrics, "")
         whole = points.MetricsData([points.ResourceMetrics(self._resource, [scope], "")])
         return self._metrics.export(whole) is points.MetricExportResult.SUCCESS
+
+    def _span_of(self, trace: WorkTrace) -> ReadableSpan:
+        failed = Status(StatusCode.ERROR, trace.problem)
+        return ReadableSpan(
+            trace.name,
+            self._context(self._ids.generate_trace_id()),
+            resource=self._resource,
+            attributes={"headrace.job": self._job, **trace.attributes},
+            status=failed if trace.problem else Status(),
+            start_time=trace.start_ms * _NS,
+            end_time=trace.end_ms * _NS,
+            instrumentation_scope=_SCOPE,
+        )
 
     def _spans_of(self, trace: BatchTrace) -> Iterator[ReadableSpan]:
         """Return the span of a batch, and below it those of its steps, one after the other."""

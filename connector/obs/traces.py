@@ -1,6 +1,6 @@
 """The times of batches, from being read up to the commit, for what is sent over OTLP."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -24,6 +24,16 @@ class BatchTrace(msgspec.Struct):
     settled_ms: int = 0
     committed_ms: int = 0
     attempts: int = 0
+
+
+class WorkTrace(msgspec.Struct, frozen=True):
+    """A part of bulk work that ended, in ms since 1970; *problem* is the code of what failed."""
+
+    name: str
+    start_ms: int
+    end_ms: int
+    attributes: Mapping[str, str | int]
+    problem: str = ""
 
 
 class Trail:

@@ -143,6 +143,7 @@ def execute(  # noqa: PLR0913 (what to do, how, and what to call)
             table.end(run.run, report, state)
             states[report.number] = state
             measured.step(Counter(states.values()), report)
+            measured.ended(work, report)
             if report.problem:
                 log.error("shard_failed", shard=work.shard.number, error=report.problem)
             progress.step(report)

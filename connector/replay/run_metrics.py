@@ -9,11 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from headrace.connector.control.jobs import JobText
+from headrace.connector.foundation.job_file import RuntimeConfig
 from headrace.connector.obs.metrics import Metrics, metrics_address
-from headrace.connector.replay.delivery import ShardReport
+from headrace.connector.obs.traces import WorkTrace
+from headrace.connector.replay.delivery import ShardReport, Work
 from headrace.connector.replay.options import Metered
 from headrace.connector.replay.runs import ShardState
-from headrace.plugins import ConfigError, Problem
+from headrace.connector.runtime.telemetry import open_sender
+from headrace.plugins import ConfigError, Problem, parse_config
 from headrace.plugins.metrics import Measure, counter, exposition, gauge
 
 _KIB: Final = 1024
@@ -29,6 +33,21 @@ class RunMeasures:
     size_bytes: int = 0
     cpu_seconds: float = 0
     note: Callable[[], None] = lambda: None
+    trace: Callable[[WorkTrace], None] = lambda _: None
+
+    def ended(self, work: Work, report: ShardReport) -> None:
+        """Trace a shard that ended, from its start."""
+        attributes: dict[str, str | int] = {
+            "headrace.run": self.run,
+            "headrace.split": work.shard.split,
+            "headrace.shard": work.shard.number,
+            "headrace.attempts": work.attempt,
+            "headrace.records": report.delivered,
+            "headrace.bytes": report.size_bytes,
+        }
+        start_ms = report.ended_ms - round(report.wall_seconds * 1_000)
+        problem, _, _ = report.problem.partition(":")  # What follows may be anything.
+        self.trace(WorkTrace("shard", start_ms, report.ended_ms, attributes, problem))
 
     def step(self, states: Mapping[ShardState, int], report: ShardReport | None = None) -> None:
         """Count a shard that started or ended."""
@@ -104,15 +123,23 @@ def _driver_memory(labels: Mapping[str, str]) -> Measure:
 
 
 @contextlib.contextmanager
-def telling(given: Metered, job: str, told: RunMeasures | CatchUpMeasures) -> Iterator[None]:
-    """Serve and write the metrics of *told*, as *given* says; the file keeps the last values.
+def telling(given: Metered, text: JobText, told: RunMeasures | CatchUpMeasures) -> Iterator[None]:
+    """Serve and write the metrics of *told*, as *given* says, and send them, as the job says.
+
+    The file keeps the last values.
 
     Raises:
         ConfigError: the address is not valid, or the file cannot be written.
         MetricsAddressError: the address is taken.
+        OtelMissingError: the job asks for OTLP, and the extra is not installed.
 
     """
+    job = text.name
     with contextlib.ExitStack() as stack:
+        runtime = parse_config(RuntimeConfig, text.runtime, place="runtime", name="runtime")
+        sender = open_sender(runtime, job, stack, measures=told.measures)
+        if sender is not None and isinstance(told, RunMeasures):
+            told.trace = sender.add
         if given.metrics:
             address = metrics_address(given.metrics, key="--metrics")
             stack.enter_context(contextlib.closing(Metrics(address, told.measures, job)))

@@ -61,6 +61,7 @@ from headrace.connector.runtime.starting import (
     store_of,
     watch_of,
 )
+from headrace.connector.runtime.telemetry import open_sender
 from headrace.connector.runtime.unread import MissingTables, Unread, unread_errors
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.stores import Owner, StoreUnavailableError
@@ -68,29 +69,13 @@ from headrace.connector.stores.job import Job
 from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.target_state import WHOLE_JOB, Board, Wanted
-from headrace.plugins import (
-    ConfigError,
-    Context,
-    HeadraceError,
-    Locality,
-    MissingRequirementError,
-    Nearness,
-    Problem,
-    Sink,
-    Source,
-)
+from headrace.plugins import Context, HeadraceError, Locality, Nearness, Sink, Source
 from headrace.plugins.metrics import Measure
 
 if TYPE_CHECKING:
     from headrace.connector.obs.otlp import OtlpSender
 
 REPLAN_EVERY_MS: Final = 3_000  # Checking whether other splits are due is not free.
-
-
-class OtelMissingError(MissingRequirementError):
-    """OTLP is asked for, and the packages for it are not installed."""
-
-    code = "otel_missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +126,7 @@ class Worker:
         self._inbox: SimpleQueue[Closed | Idled | Pulse | _Stopped | _Ended] = SimpleQueue()
         self._measures: JobMeasures | None = None
         self._otlp: OtlpSender | None = None
+        self._sending = contextlib.ExitStack()
 
     def measures(self) -> Iterable[Measure]:
         """Return the metrics while it runs. Any thread may ask."""
@@ -201,7 +187,15 @@ class Worker:
             if self._plan:
                 begin(self._job, source)
             owner = this_process()
-            self._otlp = self._sender(source, owner)
+            self._otlp = open_sender(
+                self._job.runtime,
+                self._job.name,
+                self._sending,
+                measures=self.measures,
+                stages=(WRITTEN, *source.stages),
+                clock=self._clock,
+                log=self._log,
+            )
             pipeline = Pipeline(
                 lambda post: self._surroundings(source, sink, context, owner, post),
                 limits_of(self._job),
@@ -249,8 +243,7 @@ class Worker:
             source.close()
 
     def _end_measures(self) -> None:
-        if self._otlp is not None:
-            self._otlp.close()
+        self._sending.close()
         measures, self._measures = self._measures, None
         if measures is not None:
             measures.close()
@@ -277,33 +270,6 @@ class Worker:
             cpu_seconds=time.process_time() - cpu_before,
             memory_bytes_max=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             outcome=outcome,
-        )
-
-    def _sender(self, source: Source, owner: Owner) -> "OtlpSender | None":
-        """Return what sends measures and batches over OTLP, if the job asks for it."""
-        runtime = self._job.runtime
-        if not runtime.otel_endpoint:
-            return None
-        if not runtime.otel_endpoint.startswith(("http://", "https://")):
-            hint = "http://127.0.0.1:4318"  # What was given may hold a password.
-            said = "is not a URL of HTTP or HTTPS"
-            raise ConfigError([Problem("runtime.otel.endpoint", said, hint)])
-        try:  # Only here: it takes half a second to import.
-            from headrace.connector.obs.otlp import OtlpSender  # noqa: PLC0415
-        except ModuleNotFoundError as error:
-            from headrace.connector.foundation.extras import install_hint  # noqa: PLC0415
-
-            said, hint = f"{error.name} is not installed", install_hint("otel")
-            raise OtelMissingError(said, place="runtime.otel.endpoint", hint=hint) from error
-        return OtlpSender(
-            runtime.otel_endpoint,
-            runtime.otel_every_seconds,
-            measures=self.measures,
-            job=self._job.name,
-            worker=owner.worker,
-            stages=(WRITTEN, *source.stages),
-            clock=self._clock,
-            log=self._log,
         )
 
     def _is_stopped(self, seconds: float) -> bool:

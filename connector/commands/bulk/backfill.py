@@ -89,7 +89,7 @@ def _execute(runs: RunTable, wanted: Sequence[Run], text: JobText, given: Backfi
         for run in wanted:
             measures = RunMeasures(run.run)
             try:
-                with telling(given, text.name, measures):
+                with telling(given, text, measures):
                     execute(runs, run, used.perform, measures, width=used.width)
             except ShardFailedError as error:
                 failed.append(error)

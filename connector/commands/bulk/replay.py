@@ -127,7 +127,7 @@ def _print_plan(run: Run, plan: Planned, given: PlanOptions) -> None:
 def _run(given: RunOptions, text: JobText, table: RunTable) -> int:
     run = table.run(given.run)
     measures = RunMeasures(run.run)
-    with engine(given.master) as used, telling(given, text.name, measures):
+    with engine(given.master) as used, telling(given, text, measures):
         execute(table, run, used.perform, measures, width=used.width)
     rows = table.shards(run.run)
     sys.stdout.write(summary(run, rows))
@@ -225,7 +225,7 @@ def catch_up(given: CatchUpOptions) -> int:
     )
     stopped, measures = threading.Event(), CatchUpMeasures()
     with contextlib.ExitStack() as stack, stopped_by_signals(stopped.set):
-        stack.enter_context(telling(given, text.name, measures))
+        stack.enter_context(telling(given, text, measures))
         stack.enter_context(inside(str(text.directory)))
         used: Engine | None = None
         while not stopped.is_set():

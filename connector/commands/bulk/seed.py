@@ -129,7 +129,7 @@ def _read(text: JobText, config: HistoryConfig, file: HistoryStore, given: SeedO
                 runs.add(run, plan.shards)
                 begin_seed(file, run.run, run.made_ms * 1_000)
         measures = RunMeasures(run.run)
-        with engine(NO_SPARK) as used, telling(given, text.name, measures):
+        with engine(NO_SPARK) as used, telling(given, text, measures):
             try:
                 execute(runs, run, used.perform, measures, width=used.width)
             finally:

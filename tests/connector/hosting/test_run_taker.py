@@ -42,8 +42,10 @@ from helpers.jobs.children import until
 from helpers.jobs.filled_tables import KILLED, RANGES, ROWS, TOKENS, Snapped, T, answering, keys
 from helpers.logs.forged import NOW_US, SCHEMA, TABLE
 from helpers.logs.gap_jobs import NODES, WHOLE
+from helpers.servers.collector import attributes, collecting
 from helpers.servers.cql_node import rows as result
 
+ERROR = 2  # The code of a status in OTLP.
 Given = Any  # What a function is given that this test passes on.
 SINK = "CREATE DATA_SINK k WITH 'file://out.jsonl';"
 SOURCE = f"CREATE DATA_SOURCE cdc ON TABLE {T} WITH k AND job = 'orders'"
@@ -83,6 +85,29 @@ def test_initial(made: Snapped) -> None:
     verified = made.job.verified("--sink")
     assert {shown["snapshot"]: [f"cdc.{T}", ROWS]} == verified["snapshots"]
     assert (3, 0) == tuple(verified["sink"]["tables"][T][n] for n in ("found", "unknown"))
+
+
+def test_it_is_traced(made: Snapped, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collector gets a span of each range of a snapshot, also of a failed one, and metrics."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    made.execute(INITIAL)
+    made.hold(T, ROWS, refused=1)
+    with collecting() as collector:
+        made.job.trace(collector.url)
+        assert 1 == made.job.run()
+        name = made.only()["snapshot"]
+        spans = [span for span in collector.spans() if span.name == "shard"]
+        measured = collector.of_all("headrace_run_changes_total")
+
+    found = [(attributes(span.attributes), span.status) for span in spans]
+    assert [*range(1, RANGES + 1)] == sorted(int(str(a["headrace.shard"])) for a, _ in found)
+    assert {("orders", name, 1)} == {
+        tuple(a[f"headrace.{key}"] for key in ("job", "run", "attempts")) for a, _ in found
+    }
+    assert ROWS - 2 == sum(int(str(a["headrace.records"])) for a, _ in found)
+    assert ["table_query"] == [status.message for _, status in found if status.code == ERROR]
+    assert all(0 < span.start_time_unix_nano <= span.end_time_unix_nano for span in spans)
+    assert ROWS - 2 == max(point.as_double or point.as_int for point in measured)
 
 
 @pytest.mark.parametrize("mode", ["append", "upsert"])

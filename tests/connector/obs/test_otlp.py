@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from headrace.connector.hosting.host import Host
 from headrace.connector.obs import otlp
-from headrace.connector.runtime.worker import OtelMissingError
+from headrace.connector.runtime.telemetry import OtelMissingError
 from headrace.plugins import ConfigError
 from headrace.plugins.metrics import Measure, Passed, counter
 from headrace.plugins.testing.doubles import context

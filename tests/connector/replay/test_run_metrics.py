@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from headrace.connector.control.jobs import job_text
 from headrace.connector.replay.delivery import ShardReport
 from headrace.connector.replay.options import Metered
 from headrace.connector.replay.run_metrics import RunMeasures, telling
 from headrace.connector.replay.runs import ShardState
 from helpers.logs.gap_jobs import GapJob
+from helpers.servers.collector import attributes, collecting
 from helpers.servers.ports import free_port
 
 Samples = dict[tuple[str, ...], float]
@@ -43,6 +45,28 @@ def test_a_run_writes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert [place] == list(tmp_path.glob("*run.prom*"))
 
 
+def test_a_run_is_sent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job with a collector sends it a span of each shard, and the last metrics of the run."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    job = GapJob(tmp_path)
+    job.log(1, range(30))
+    with collecting() as collector:
+        job.trace(collector.url)
+        plan = ("--json", "--accept-gaps", "--shards", "3", "--to-folder", "out")
+        assert 0 == job.replay("plan", *plan)
+        run = json.loads(capsys.readouterr().out)["run"]
+        assert 0 == job.replay("run", run, "--master", "none")
+        found = [attributes(span.attributes) for span in collector.spans()]
+        counted = collector.newest()["headrace_run_changes_total"].sum.data_points
+
+    assert {("orders", run)} == {(each["headrace.job"], each["headrace.run"]) for each in found}
+    assert [1, 2, 3] == sorted(int(str(each["headrace.shard"])) for each in found)
+    assert 30 == sum(int(str(each["headrace.records"])) for each in found)
+    assert [30] == [point.as_double for point in counted]
+
+
 def test_catching_up_writes_a_file(tmp_path: Path) -> None:
     """The file has what was committed of each split."""
     job, place = GapJob(tmp_path), tmp_path / "lag.prom"
@@ -58,11 +82,12 @@ def test_catching_up_writes_a_file(tmp_path: Path) -> None:
     assert 1 == found["headrace_catch_up_chunks_total", "1-of-2"]
 
 
-def test_served_while_it_runs() -> None:
+def test_served_while_it_runs(tmp_path: Path) -> None:
     """The same metrics are served until the work ends."""
     metrics, port = RunMeasures("r1"), free_port()
     given = Metered(metrics=f"127.0.0.1:{port}")
-    with telling(given, "orders", metrics):
+    job = GapJob(tmp_path)
+    with telling(given, job_text(job.path), metrics):
         metrics.step({ShardState.PASS: 2}, ShardReport(number=1, delivered=7, size_bytes=70))
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             text = answer.read().decode()

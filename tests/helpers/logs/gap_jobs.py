@@ -69,6 +69,11 @@ class GapJob:
         self._document |= {"sink": dict(sink), "runtime": dict(runtime)}
         self.path.write_text(yaml.safe_dump(self._document))
 
+    def trace(self, endpoint: str) -> None:
+        """Send metrics and spans to a collector."""
+        self._document["runtime"] = {"otel.endpoint": endpoint}
+        self.path.write_text(yaml.safe_dump(self._document))
+
     def execute(self, text: str) -> None:
         """Execute statements."""
         with contextlib.closing(open_notes(state_of(self.path)[0])) as connection:

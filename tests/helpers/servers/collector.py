@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 
@@ -36,6 +36,18 @@ class Collector:
             for resource in request.resource_spans
             for scope in resource.scope_spans
             for span in scope.spans
+        ]
+
+    def of_all(self, name: str) -> Sequence[NumberDataPoint]:
+        """Return the points of one sum, of all requests."""
+        return [
+            point
+            for request in list(self.metrics)
+            for resource in request.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            for point in metric.sum.data_points
+            if metric.name == name
         ]
 
     def newest(self) -> dict[str, Metric]:
