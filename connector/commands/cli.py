@@ -88,7 +88,13 @@ class BugError(FatalError):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run headrace with *arguments*, by default the process's. Returns the exit status."""
-    given = _parser().parse_args(arguments)
+    parser, words = _parser(), sys.argv[1:] if arguments is None else list(arguments)
+    if not words:
+        parser.print_help(sys.stderr)
+        return ConfigError.exit_status
+    if words[0] == "help":  # As of git and cargo.
+        words = [*words[1:2], "--help"]
+    given = parser.parse_args(words)
     configure(given.log_level, messages=given.debug)
     try:
         status = _command(given.command)(given.arguments)

@@ -1,5 +1,6 @@
 """`headrace options`: what can be configured, from the declarations themselves."""
 
+import difflib
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,7 +61,10 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     sections = list(_sections(given.name))
     if not sections:
-        hint = "`headrace options` lists what there is"
+        known = sorted({name for name, _ in every_section()})
+        near = difflib.get_close_matches(given.name, known, n=1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        hint = f"{meant}`headrace options` lists what there is"
         raise ConfigError([Problem("", f"nothing named {given.name!r} has options", hint)])
     if given.format == "json-schema":
         sys.stdout.write(json.dumps(_schema(given.name, sections), indent=2) + "\n")

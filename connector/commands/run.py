@@ -96,8 +96,9 @@ def _run_host(host: Host, given: argparse.Namespace) -> int:
     if given.until_idle:
         sys.stdout.write(figures_text(figures_of(report.books), called(given)))
         sys.stdout.write(books_text(report.books) if given.books else "")
+        noun = "change" if report.changes == 1 else "changes"
         sys.stdout.write(
-            f"run: {report.changes} changes in {report.wall_seconds:.2f} s, "
+            f"run: {report.changes} {noun} in {report.wall_seconds:.2f} s, "
             f"CPU {report.cpu_seconds:.2f} s\n"
         )
     look = f"`headrace dlq list {called(given)}` lists the dead letters, and why"

@@ -8,7 +8,7 @@ from typing import Final
 
 from headrace.connector.commands.job_parser import job_parser
 from headrace.connector.commands.run import enter
-from headrace.connector.control.status import live_workers, split_status
+from headrace.connector.control.status import live_workers, split_status, time_text
 from headrace.connector.foundation.offered import tokens_of
 from headrace.connector.foundation.processes import is_dead
 from headrace.connector.runtime.making import made_source, read_only_context
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     elif not found:
         sys.stdout.write("no splits yet: they are made when the job first runs\n")
     else:
-        lines = [HEADINGS, *(tuple(map(_shown, facts.values())) for facts in found)]
+        lines = [HEADINGS, *(tuple(_shown(*fact) for fact in facts.items()) for facts in found)]
         sys.stdout.writelines("\t".join(line) + "\n" for line in lines)
     return 0
 
@@ -85,5 +85,7 @@ def _lag(source: Source, state: SplitState) -> int | None:
     return None if any(part.problem for part in parts) else sum(part.size_bytes for part in parts)
 
 
-def _shown(fact: Fact) -> str:
+def _shown(name: str, fact: Fact) -> str:
+    if name == "since" and isinstance(fact, int):
+        return time_text(fact)
     return "-" if fact is None else str(fact)

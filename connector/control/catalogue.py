@@ -410,7 +410,8 @@ def _no_source(name: str, sources: Sequence[SourceEntry]) -> NotFoundError:
 
 def near_hint(name: str, known: Sequence[str], shown_max: int | None = None) -> str:
     """Return which of the *known* names was probably meant, or else the first of them."""
-    return meant(name, known, f"there are: {', '.join(known[:shown_max]) or 'none'}")
+    listed = f"there are: {', '.join(known[:shown_max])}" if known else "there are none yet"
+    return meant(name, known, listed)
 
 
 def resumes_of(notes: NoteCopy, table: str) -> dict[str, str]:

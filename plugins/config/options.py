@@ -198,7 +198,8 @@ def _unknown(
     near = meant(key, named + by_pattern)
     hints = [near] if near else []
     if name:
-        hints.append(f"`headrace options {name}` lists all {len(named)} options")
+        listed = f"lists all {len(named)} options" if len(named) > 1 else "describes its option"
+        hints.append(f"`headrace options {name}` {listed}")
     elif not near and len(named) <= _LISTED_MAX:
         hints.append(f"options: {', '.join(named)}")
     elif not near:

@@ -33,7 +33,8 @@ class FileSource(plugins.Source, plugins.Relocation):
                     message = "expected the name of a file that can be printed"
                     raise plugins.MissingRequirementError(message, place=ascii(name))
             return [Split(name) for name in names]
-        raise plugins.MissingRequirementError("no such file", place=self.config.path)
+        hint = "a path is relative to the folder of the job file"
+        raise plugins.MissingRequirementError("no such file", place=self.config.path, hint=hint)
 
     def gives_up(self, split_id: str) -> bool:
         """Say whether `path` names other files; one that it names and that is gone is missed."""

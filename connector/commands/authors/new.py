@@ -32,7 +32,8 @@ def main(arguments: Sequence[str]) -> int:
         description="Write a package with a plugin that works, and its tests: the suite of its "
         "kind, and one of its own.",
     )
-    parser.add_argument("kind", choices=KINDS, help="what to write")
+    kinds = f"what to write: {', '.join(KINDS)}"
+    parser.add_argument("kind", metavar="KIND", choices=KINDS, help=kinds)
     parser.add_argument("name", metavar="NAME", help="lower-case letters, digits and -: my-queue")
     parser.add_argument(
         "--folder", type=Path, metavar="F", help="a new one; by default headrace-NAME-KIND"

@@ -109,6 +109,28 @@ def test_a_command_imports_what_it_needs(
     assert "0 []" == child.stdout.splitlines()[-1], child.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "status", "first"),
+    [
+        ([], 2, "usage: headrace ["),
+        (["help"], 0, "usage: headrace ["),
+        (["help", "run"], 0, "usage: headrace run ["),
+    ],
+)
+def test_help_without_dashes(
+    arguments: list[str], status: int, first: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a command the help is printed, as with `help`."""
+    try:
+        found = main(arguments)
+    except SystemExit as ended:
+        found = int(ended.code or 0)
+    said = capsys.readouterr()
+
+    assert status == found
+    assert (said.err if status else said.out).startswith(first)
+
+
 def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
     """A typo is a configuration error with a suggestion."""
     assert 2 == main(["rum"])

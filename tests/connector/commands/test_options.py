@@ -100,3 +100,6 @@ def test_unknown() -> None:
     """A name without options is a named error."""
     with pytest.raises(ConfigError, match="nothing named 'Nope'"):
         main(["Nope"])
+    with pytest.raises(ConfigError) as caught:
+        main(["kafak"])
+    assert caught.value.problems[0].hint.startswith("did you mean kafka? ")

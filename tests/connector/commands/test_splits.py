@@ -2,6 +2,7 @@
 
 import json
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,8 @@ def test_splits_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert 0 == made.call("splits")
     head, *lines = capsys.readouterr().out.splitlines()
     assert ("split\tfrom\tto", 2) == (head[:13], len(lines))
+    since = dict(zip(head.split("\t"), lines[0].split("\t"), strict=True))["since"]
+    assert first["since"] // 1_000 == datetime.fromisoformat(since).timestamp()
 
 
 def test_splits_of_a_process_that_was_killed(

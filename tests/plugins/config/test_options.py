@@ -170,6 +170,18 @@ def test_a_hint_never_lists_many_names(key: str, name: str, hint: str) -> None:
     assert hint == caught.value.hint
 
 
+def test_a_hint_of_one_option() -> None:
+    """Of a section with one option the hint does not speak of all."""
+
+    @dataclass
+    class Single:
+        path: str = option("One.", default="")
+
+    with pytest.raises(ConfigError) as caught:
+        parse_config(Single, {"zzz": "x"}, name="s")
+    assert "`headrace options s` describes its option" == caught.value.hint
+
+
 def test_all_at_once() -> None:
     """Every mistake is in one error, the missing options too."""
     with pytest.raises(ConfigError) as caught:
