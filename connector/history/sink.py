@@ -3,7 +3,9 @@
 Each split is written exactly once: its changes and its position are one commit of the store.
 """
 
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby, repeat
 from typing import Any, Final, cast
@@ -256,7 +258,8 @@ class HistoryWriter(plugins.TransactionalWriter):
                 if self._file.writer(self._split) != self._epoch:
                     raise self._fenced()
                 self._check_scopes()
-                self._append()
+                with _uncollected():
+                    self._append()
                 self._file.keep_entries(self._split, entries)
         except plugins.HeadraceError as error:
             self._submitted = []
@@ -419,6 +422,18 @@ class HistoryWriter(plugins.TransactionalWriter):
     def _kept_schema(self, schema_id: bytes) -> plugins.RecordSchema | None:
         kept = self._file.schemas().values()
         return next((each for each in kept if each.schema_id == schema_id), None)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Have Python not search for cycles: what an append makes has none, and is much at a time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _keys(encoded: plugins.EncodedRecords) -> list[bytes]:

@@ -1,5 +1,6 @@
 """The sink `history` writes each change and the position behind it at once, or neither."""
 
+import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 
 from headrace.connector.history.errors import (
+    HistoryBusyError,
     HistoryFileError,
     HistoryTableError,
     HistoryTruncatedError,
@@ -17,7 +19,7 @@ from headrace.connector.history.errors import (
 from headrace.connector.history.query import Event, Query
 from headrace.connector.history.reading import History
 from headrace.connector.history.sink import HistorySink
-from headrace.connector.history.store.contract import PARTITION, Range
+from headrace.connector.history.store.contract import PARTITION, Columns, Range
 from headrace.connector.history.store.places import opened
 from headrace.plugins import AbortedError, Batch, ConfigError, Delivery, TransactionalWriter
 from headrace.plugins.records.encoded import FactColumns
@@ -125,6 +127,28 @@ def test_a_first_commit_that_fails_leaves_no_schema_behind(tmp_path: Path) -> No
             break
     writer.close()
     assert [{"note": "1"}] == [event.change for event in events(kept)]
+
+
+def test_cycles_are_searched_again_behind_a_commit(tmp_path: Path) -> None:
+    """They are not while it appends, and again behind it, also if it failed."""
+    writer = made(tmp_path).writer()
+    file = writer._file  # noqa: SLF001 (its store)
+    append, seen = file.append, list[bool]()
+
+    def refused(first: int, columns: Columns) -> None:
+        append(first, columns)
+        if columns:
+            seen.append(gc.isenabled())
+            if len(seen) > 1:
+                raise HistoryBusyError("refused", place=file.place)
+
+    file.append = refused  # type: ignore[method-assign]
+    for is_done in (True, False):
+        writer.submit(delivery(change(written_us=NOW_US, note="1")), settled)
+        assert is_done is committed(writer)
+        assert gc.isenabled()
+    writer.close()
+    assert [False, False] == seen
 
 
 def reopened(kept: Kept, **options: Any) -> None:  # noqa: ANN401 (options of the sink)
