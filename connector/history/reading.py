@@ -140,7 +140,7 @@ class History:
         Raises as `select`.
         """
         begin, end = _range(query, self._settled(query))
-        self._key(query.key)
+        self._key(query)
         with self.file.reading():
             self._look_up_epochs()
             self._check(begin, end, self.scopes_of(query))
@@ -148,7 +148,7 @@ class History:
 
     def count(self, query: Query) -> int:
         """Return how many changes a `fixed` query has, with those of `divided`."""
-        wanted = _wanted(query, *_range(query, 0), self._key(query.key))
+        wanted = _wanted(query, *_range(query, 0), self._key(query))
         with self.file.reading():
             return self.file.count(wanted)
 
@@ -162,7 +162,7 @@ class History:
         with self.file.reading():
             self._look_up_epochs()
             self._check(begin, end, self.scopes_of(query))
-            cuts = self.file.cuts(_wanted(query, begin, end, self._key(query.key)), size)
+            cuts = self.file.cuts(_wanted(query, begin, end, self._key(query)), size)
         tokens = [query.after, *(Place(cut - 1, descending=False).token() for cut in cuts)]
         return [
             replace(query, after=token, until=until)
@@ -220,7 +220,7 @@ class History:
         self, query: Query, scopes: frozenset[str], begin: int, end: int
     ) -> tuple[list[Event], bool]:
         """Return up to `limit` events, and whether there are more."""
-        wanted = self._key(query.key)
+        wanted = self._key(query)
         found: list[tuple[Event, Change, Row]] = []
         more = False
         asked = _wanted(query, begin, end, wanted)
@@ -235,8 +235,18 @@ class History:
             return self._with_latest(found), more
         return [event for event, _, _ in found], more
 
-    def _key(self, values: Document) -> "_Key":
-        """Return what changes of this key have. Raises QueryError."""
+    def _key(self, query: Query) -> "_Key":
+        """Return what changes of a query's key have.
+
+        Raises:
+            QueryError: the table has no such key, or the history no such bucket.
+
+        """
+        none = [number for number in query.partitions if not 0 <= number < self.file.buckets]
+        if none:
+            hint = f"buckets are 0 to {self.file.buckets - 1}"
+            raise QueryError([Problem("partition_id", f"there is no bucket {min(none)}", hint)])
+        values = query.key
         schemas = self.file.schemas() if values else {}
         if not schemas:
             return _Key(values, None)
@@ -245,7 +255,16 @@ class History:
         if unknown:
             hint = f"columns of the primary key are {', '.join(names)}"
             raise QueryError([Problem(name, "cannot be compared", hint) for name in unknown])
-        return _Key(values, self.shape(max(schemas)).key_bytes(values))
+        shape = self.shape(max(schemas))
+        problems = [
+            Problem(
+                name, f"is {expected}, found {values[name]!r}"[:80], "compare it as JSON has it"
+            )
+            for name, expected in shape.misfits(values)
+        ]
+        if problems:
+            raise QueryError(problems)
+        return _Key(values, shape.key_bytes(values))
 
     def changes(self, behind: int, scopes: frozenset[str], count_max: int) -> "list[Change]":
         """Return the next changes that arrived later than *behind*, in their order.

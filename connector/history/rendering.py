@@ -6,7 +6,7 @@ and values of rarer types, is made of objects, by `Shape`.
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -37,6 +37,8 @@ _UNPACK: Final = msgspec.msgpack.Decoder()
 _LOAD: Final = msgspec.json.Decoder()
 _DUMP: Final = json.JSONEncoder(ensure_ascii=False).encode
 _WAYS: Final = {"timestamp": json_ways.TIMESTAMP, "date": json_ways.DATE, "bytes": json_ways.BLOB}
+_IN_JSON: Final[Mapping[str, type]] = {"boolean": bool, "int": int, "long": int, "string": str}
+_JSON_NAMES: Final = {bool: "true or false", int: "a whole number", str: "a string"}
 _WRITING: Final = ("INSERT", "UPDATE")
 EMPTY: Final[State] = {"deleted": NEVER, "columns": {}}
 
@@ -96,6 +98,16 @@ class Shape:
         if not all(_is_exact(kinds[name], value) for name, value in given.items()):
             return None
         return writer_of(self.schema.key)(given)
+
+    def misfits(self, values: Document) -> Iterator[tuple[str, str]]:
+        """Yield the columns of the key whose value cannot be one of JSON, and what it would be."""
+        view = self.view
+        for name in (*view.key, *view.clustering):
+            if view.names[name] in values and name in self.same:
+                kind, value = without_null(view.types[name]), values[view.names[name]]
+                wanted = _IN_JSON[kind if isinstance(kind, str) else kind["type"]]
+                if type(value) is not wanted:
+                    yield view.names[name], _JSON_NAMES[wanted]
 
     def partition(self, key: bytes) -> Values:
         """Return the values of the partition key that the key of a message has."""

@@ -14,7 +14,7 @@ EXCERPT_CHARS_MAX: Final = 96
 _CHARS_BEFORE: Final = 48  # What is kept left of the caret when a line is too long.
 
 _VALUE: Final = (
-    r"\s{0,20}=\s{0,20}"
+    r"\s{0,20}(?<![<>])=\s{0,20}"  # Options are not compared; times of a SELECT are.
     r"(?:'(?P<text>(?:[^']|'')*)|\"(?P<name>[^\"]*)"
     r"|(?P<bare>(?:[^'&;\n]|'')+?(?=\s{1,20}and\s|'(?!')|[&;\n]|$)))"
 )

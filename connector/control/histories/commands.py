@@ -17,7 +17,7 @@ from headrace.connector.control.connector_config import (
     whole_table,
 )
 from headrace.connector.control.entries import SinkEntry, SourceEntry
-from headrace.connector.control.errors import NotFoundError, StatementError
+from headrace.connector.control.errors import AlreadyExistsError, NotFoundError, StatementError
 from headrace.connector.control.histories.answers import answer
 from headrace.connector.control.histories.queries import poll_query, query_of, tail_query
 from headrace.connector.control.histories.source_rows import Read, with_source_rows
@@ -121,7 +121,14 @@ class Histories:
                 )
             return ()
         with self._commands.together():
-            self._commands.create_sink(sink)
+            try:
+                self._commands.create_sink(sink)
+            except AlreadyExistsError as error:
+                if not self._known(sink.name):
+                    raise
+                hint = f"use IF NOT EXISTS, ALTER CDC {sink.name}, or first DROP CDC {sink.name}"
+                what = f"CDC {sink.name} already exists"
+                raise AlreadyExistsError("cdc", what, hint) from error
             self._commands.create_source(compile_source(source))
         if dict(statement.options).get("seed") != SNAPSHOT:
             return ()

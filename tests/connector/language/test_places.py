@@ -97,10 +97,11 @@ def test_secrets(text: str) -> None:
         "WITH k AND plugin='files' AND path='in/*.jsonl' x",
         "WITH k AND PLUGIN = 'files' AND job =nightly x",
         "'kafka://h:9092?topic=orders&name=a' x",
+        "SELECT op FROM h WHERE CDC_TIME() >= NOW() - '1h' AND CDC_TIME() <= '2026-01-01' x",
     ],
 )
 def test_not_covered(text: str) -> None:
-    """A reference, a position, a host and what stands on another line are shown."""
+    """A reference, a position, a host, bounds of times and other lines are shown."""
     assert text.rpartition("\n")[2] in place_of(text, len(text) - 1, len(text)).excerpt
 
 

@@ -116,7 +116,7 @@ def test_creating_is_all_or_nothing(control: Control) -> None:
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        (CREATE, "already exists"),
+        (CREATE, r"cdc: CDC h already exists\n.*DROP CDC h"),
         (CREATE.replace("h ON", "IF NOT EXISTS h ON") + " AND buckets = 9", "is another"),
         ("CREATE CDC i ON shop.orders WITH bucket = 1", "did you mean buckets"),
         ("CREATE CDC i ON shop.orders WITH retention = 1", "expected a duration"),
@@ -249,6 +249,10 @@ def test_json_has_the_names_of_phoenix(control: Control) -> None:
         ("$ALL AND op IN ('insert', 'ttl_upsert')", "op: 'ttl_upsert' is not an operation"),
         ("$ALL AND id > 7", "id: a column of the key is compared once"),
         ("$ALL AND note = 'a'", "note: cannot be compared"),
+        ("$ALL AND PARTITION_ID() = 8", r"partition_id: there is no bucket 8\n.* 0 to 7"),
+        ("$ALL AND PARTITION_ID() IN (0, -1)", "partition_id: there is no bucket -1"),
+        ("$ALL AND id = '7'", "id: is a whole number, found '7'"),
+        ("$ALL AND at = TRUE", "at: is a whole number, found True"),
         ("$ALL AFTER 'x'", "after: 'x' is not a token"),
     ],
 )
