@@ -143,6 +143,10 @@ class StatementDoor:
 def _select_of(request: web.Request) -> SelectCdc:
     """Return the SELECT that the parameters of a request stand for. Raises RefusedError."""
     given = request.query
+    misspelt = [name for name in given if name not in _QUERY]
+    if misspelt:
+        what = f"{misspelt[0][:48]}: is not a parameter (there are {', '.join(_QUERY)})"
+        raise RefusedError(400, what)
     images = tuple(filter(None, given.get("include", "").split(",")))
     unknown = [name for name in images if name not in (*SCOPES, "all")]
     if unknown:

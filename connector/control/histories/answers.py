@@ -34,7 +34,10 @@ def _flags(event: Event) -> str:
 
 def _written(event: Event) -> str:
     ms, us = divmod(event.written_us, 1_000)
-    return f"{time_text(ms).removesuffix('Z')}{us:03d}Z"
+    try:
+        return f"{time_text(ms).removesuffix('Z')}{us:03d}Z"
+    except OverflowError:  # A client may write at any number of µs.
+        return str(event.written_us)
 
 
 _BEFORE_KEY: Final[Mapping[str, Callable[[Event], str]]] = {

@@ -83,6 +83,8 @@ def test_what_is_wanted_can_be_said(worker: RestWorker) -> None:
         ('from=0&key={"id":[1]}', 400, "has no text, number or boolean"),
         ('from=0&key={"note":"x"}', 400, "note: cannot be compared"),
         ("from=0&limit=0", 400, "limit"),
+        ("from=0&limt=1", 400, "limt: is not a parameter (there are from, to, include,"),
+        ("from=0&partitions=9", 400, "partition_id: there is no bucket 9"),
         ("from=0&order=up", 400, "order"),
         ("from=0&latest=table", 400, "latest"),
         ("from=0&latest=source&level=TWO", 400, "level"),

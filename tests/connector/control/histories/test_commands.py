@@ -206,6 +206,19 @@ def test_a_select_chooses_what_expired(control: Control) -> None:
     assert [] == control.first("SELECT op FROM h $ALL AND op = 'ttl_update'")
 
 
+def test_a_change_may_be_written_at_any_time(control: Control) -> None:
+    """Outside of the years 1 to 9999 its number of µs is shown, which a query can compare."""
+    control(CREATE)
+    kept = control.fill()
+    writer = kept.writer()
+    writer.submit(delivery(change(written_us=1 << 60, of=(9, 1), total=2)), settled)
+    assert writer.commit({}, FOREVER_MS)
+    writer.close()
+    far = f"$ALL AND WRITE_TIME() > {NOW_US + 9}"
+    assert [str(1 << 60)] == control.first("SELECT write_time FROM h", far)
+    assert str(1 << 60) == json.loads(control.first("SELECT JSON FROM h", far)[0])["write_time"]
+
+
 def test_pages_continue_behind_their_tokens(control: Control) -> None:
     """Until there is no token."""
     control(CREATE)
