@@ -16,9 +16,25 @@ from headrace.plugins import Document
 CDC_JSON: Final = "CDC JSON"  # As Phoenix names its only column besides the key.
 
 
-def text_of(document: object) -> str:
-    """Return a value as JSON; nothing, where there is none."""
-    return "" if document is None else json.dumps(document, ensure_ascii=False)
+_DUMP: Final = json.JSONEncoder(ensure_ascii=False).encode
+_IMAGES: Final = frozenset(("pre_image", "change_image", "post_image", "latest_image"))
+
+
+def _image(image: object) -> str:
+    """Return an image as JSON; nothing, where there is none. A `TextShape` has written it as that.
+
+    One that the source was read for is a document.
+    """
+    return image if isinstance(image, str) else "" if image is None else _DUMP(image)
+
+
+def _object(document: Document) -> str:
+    """Return a document as JSON whose members may be images."""
+    members = (
+        f"{_DUMP(name)}: {_image(value) if name in _IMAGES else _DUMP(value)}"
+        for name, value in document.items()
+    )
+    return f"{{{', '.join(members)}}}"
 
 
 def _flags(event: Event) -> str:
@@ -48,16 +64,16 @@ _BEFORE_KEY: Final[Mapping[str, Callable[[Event], str]]] = {
 _BEHIND_KEY: Final[Mapping[str, Callable[[Event], str]]] = {
     "op": lambda event: event.operation.lower(),
     "write_time": _written,
-    "change": lambda event: text_of(event.change),
-    "pre": lambda event: text_of(event.pre),
-    "post": lambda event: text_of(event.post),
-    "latest": lambda event: text_of(event.latest),
+    "change": lambda event: _image(event.change),
+    "pre": lambda event: _image(event.pre),
+    "post": lambda event: _image(event.post),
+    "latest": lambda event: _image(event.latest),
     "flags": _flags,
 }
 
 
 def answer(statement: SelectCdc, page: Page, history: History) -> ResultTable:
-    """Return the answer of *statement*, which is *page* of *history*.
+    """Return the answer of *statement*, which is *page* of *history*, whose shape is `TextShape`.
 
     Raises:
         BadQueryError: it names a column that there is not.
@@ -66,7 +82,7 @@ def answer(statement: SelectCdc, page: Page, history: History) -> ResultTable:
     footer = [("next_token", page.token)] if page.token else []
     footer.append(("safe_until", time_text(page.safe_until_ms)))
     if statement.as_json:
-        documents = tuple((text_of(whole_document(event)),) for event in page.events)
+        documents = tuple((_object(_whole(event)),) for event in page.events)
         return ResultTable(("json",), documents, footer=tuple(footer))
     cells = _cells(history.key_columns())
     scopes = history.include if statement.scopes is None else statement.scopes
@@ -88,15 +104,17 @@ def _cells(key: Sequence[str]) -> dict[str, Callable[[Event], str]]:
     return (
         made
         | {name: cell for name, cell in _BEHIND_KEY.items() if name not in of_key}
-        | {CDC_JSON: lambda event: text_of(event.json_document())}
+        | {CDC_JSON: lambda event: _object(event.json_document())}
     )
 
 
 def _shown(value: object) -> str:
-    return value if isinstance(value, str) else text_of(value)
+    if isinstance(value, str):
+        return value
+    return "" if value is None else _DUMP(value)
 
 
-def whole_document(event: Event) -> Document:
+def _whole(event: Event) -> Document:
     """Return an event as one document: when it arrived, its key, and Phoenix's members."""
     flags = _flags(event)
     return {

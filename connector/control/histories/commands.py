@@ -31,6 +31,7 @@ from headrace.connector.history.errors import HistoryFileError, HistoryMissingEr
 from headrace.connector.history.following import poll, tail
 from headrace.connector.history.query import Query
 from headrace.connector.history.reading import History
+from headrace.connector.history.rendering import TextShape
 from headrace.connector.history.seeding import seed_now
 from headrace.connector.history.store.contract import Seed
 from headrace.connector.history.store.places import opened, table_parts, table_place
@@ -265,7 +266,7 @@ class Histories:
         keyspace, _, table = config.table.partition(".")
         self._commands.read_history({"name": known.name, "keyspace": keyspace, "table": table})
         file = opened(self._place(config), self._clock)
-        history = History(file, frozenset(config.include), self._clock)
+        history = History(file, frozenset(config.include), self._clock, TextShape)
         try:
             yield history
         finally:
