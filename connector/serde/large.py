@@ -19,6 +19,7 @@ import msgspec
 from headrace.connector.foundation.files import write_durably
 from headrace.connector.serde.avro_types import field_of
 from headrace.connector.serde.envelopes import Columns
+from headrace.connector.serde.transcode.sums import bytes_of
 from headrace.plugins import (
     BadRecordError,
     Batch,
@@ -158,7 +159,7 @@ class LargeValues:
 
         """
         values = encoded.values
-        if not values or max(map(len, values)) <= self._bytes_max:  # Nearly every batch.
+        if bytes_of(values)[1] <= self._bytes_max:  # Nearly every batch.
             return encoded
         made: list[bytes] = list(values)
         headers: list[Headers] = list(encoded.headers)

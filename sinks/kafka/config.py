@@ -275,6 +275,12 @@ class KafkaConfig(SinkOptions):
         return self.large_policy_of(table) == "chunk"
 
     @property
+    def chunk_bytes(self) -> int | None:
+        """The size beyond which values are sent in parts; None if those of no table are."""
+        policies = {self.large_policy, *self.large_policies.values()}
+        return self.value_bytes_max if "chunk" in policies else None
+
+    @property
     def value_bytes_max(self) -> int:
         """The size of a value beyond which it is too large for a message with key and headers."""
         return self._room_bytes if self.large_bytes is None else self.large_bytes

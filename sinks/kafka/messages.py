@@ -40,25 +40,30 @@ def messages_of(
     encoded: EncodedRecords,
     *,
     topic_of: Callable[[str], str],
-    chunk_bytes: int,
+    chunk_bytes: int | None,
     is_chunked: Callable[[str], bool],
 ) -> Messages:
     """Return the messages that *encoded* makes; *topic_of* returns the topic of a table.
 
-    A value of more than *chunk_bytes*, of a table that *is_chunked*, is sent in parts of that size.
+    A value of more than *chunk_bytes*, of a table that *is_chunked*, is sent in parts of that size;
+    None if no table is.
     """
     places = encoded.tables
     if encoded.topics is not None:
         places, topic_of = encoded.topics, str  # As they are.
     values, count = encoded.values, len(encoded)
-    large = values and max(map(len, values)) > chunk_bytes
+    large = bool(values) and chunk_bytes is not None and max(map(len, values)) > chunk_bytes
     if not large and not encoded.tombstones:  # Nearly every delivery.
         return Messages(encoded.keys, values, encoded.headers, places, count, topic_of)
     buried = frozenset(encoded.tombstones)
     rows: list[tuple[int, bytes | None, Headers]] = []
     for index, value in enumerate(values):
         headers = encoded.headers[index]
-        if len(value) > chunk_bytes and is_chunked(encoded.tables[index]):
+        if (
+            chunk_bytes is not None
+            and len(value) > chunk_bytes
+            and is_chunked(encoded.tables[index])
+        ):
             rows += [(index, part, more) for part, more in _chunks(value, headers, chunk_bytes)]
         else:
             rows.append((index, value, headers))

@@ -100,7 +100,7 @@ class KafkaWriter(Writer):
         messages = messages_of(
             encoded,
             topic_of=self._topics.of,
-            chunk_bytes=self._config.value_bytes_max,
+            chunk_bytes=self._config.chunk_bytes,
             is_chunked=self._config.is_chunked,
         )
         outstanding = Outstanding(

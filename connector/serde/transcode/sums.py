@@ -1,8 +1,24 @@
-"""Sums of checksums, without a Python object for each."""
+"""Sums over a batch's records, without a Python object for each."""
+
+from collections.abc import Sequence
 
 from headrace.plugins import EncodedRecords
 
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
+
+
+def bytes_of(values: Sequence[bytes]) -> tuple[int, int]:
+    """Return how many bytes all of *values* have, and the largest."""
+    return _bytes_of(values if type(values) is list else list(values))
+
+
+def _bytes_of(values: list[bytes]) -> tuple[int, int]:
+    found = largest = 0
+    for value in values:
+        size = len(value)
+        found += size
+        largest = max(largest, size)
+    return found, largest
 
 
 def sum_of(encoded: EncodedRecords) -> int:

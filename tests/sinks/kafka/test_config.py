@@ -82,6 +82,22 @@ def test_a_large_value_leaves_room(bound: str, taken: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({}, None),
+        ({"large.policy": "fail", "large.policy.ks.t": "truncate"}, None),
+        ({"large.policy": "chunk", "large.policy.ks.t": "fail"}, 995_904),
+        ({"large.policy.ks.t": "chunk"}, 995_904),
+    ],
+)
+def test_values_are_measured_where_some_are_sent_in_parts(
+    more: dict[str, str], expected: int | None
+) -> None:
+    """With the policy `chunk`, of the sink or of a table."""
+    assert expected == parse_config(KafkaConfig, GIVEN | more).chunk_bytes
+
+
+@pytest.mark.parametrize(
     "servers", ["h1", "h1:1", "[::1]:9092", "SASL_SSL://h1:9092", "10.0.0.1:65535, h2"]
 )
 def test_servers_have_many_forms(servers: str) -> None:

@@ -1,4 +1,4 @@
-"""Sums of checksums are those of Python's own numbers."""
+"""Sums over records are those of Python's own numbers."""
 
 from array import array
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.connector.serde.transcode.sums import total
+from headrace.connector.serde.transcode.sums import bytes_of, total
 from headrace.plugins import MODULUS, Checksums
 
 pytestmark = pytest.mark.hot
@@ -22,6 +22,14 @@ def test_columns_of_words_are_added_up(rows: list[tuple[int, int]], apart: int) 
     expected = sum(lower % (1 << 64) + (upper << 64) for lower, upper in rows) % MODULUS
 
     assert expected == total(low, high)
+
+
+@given(values=st.lists(st.binary()), is_list=st.booleans())
+def test_values_are_measured(values: list[bytes], is_list: bool) -> None:  # noqa: FBT001 (drawn)
+    """All bytes, and those of the largest value; no value has none."""
+    expected = sum(map(len, values)), max(map(len, values), default=0)
+
+    assert expected == bytes_of(values if is_list else tuple(values))
 
 
 @given(numbers=st.lists(st.integers(0, MODULUS - 1)))
