@@ -152,3 +152,11 @@ def error_text(error: HeadraceError) -> str:
         lines.append(f"error [{error.code}]: {': '.join(parts)}\n")
         lines += [f"hint: {problem.hint}\n"] if problem.hint else []
     return "".join(lines)
+
+
+def install_hint(extra: str) -> str:
+    """Return how to install an extra of headrace, which is on no package index."""
+    return (
+        f"in a clone: pip install -e '.[{extra}]'; "
+        f"from a wheel: pip install 'headrace-….whl[{extra}]'"
+    )

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.connector.foundation.clock import SystemClock
-from headrace.connector.foundation.extras import install_hint
 from headrace.connector.history.arrival import us_of
 from headrace.connector.history.config import CHANGE, SCOPES
 from headrace.connector.history.durations import duration_ms
@@ -23,6 +22,7 @@ from headrace.connector.history.query import Event, Query, operations_of
 from headrace.connector.history.reading import History
 from headrace.connector.history.store.places import opened
 from headrace.plugins import ConfigError, Problem
+from headrace.plugins.errors import install_hint
 
 if TYPE_CHECKING:
     import pandas as pd

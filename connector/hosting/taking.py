@@ -11,7 +11,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from headrace.connector.foundation.clock import SystemClock
-from headrace.connector.foundation.extras import install_hint
 from headrace.connector.foundation.states import Desired
 from headrace.connector.hosting.run_plans import Asked
 from headrace.connector.obs.blame import HINT, PluginBrokenError, place_of, told
@@ -26,13 +25,14 @@ from headrace.connector.replay.errors import (
 )
 from headrace.connector.replay.run_metrics import RunMeasures
 from headrace.connector.replay.runs import Run, RunTable, ShardRow, ShardState
-from headrace.connector.runtime.telemetry import open_sender
+from headrace.connector.runtime.telemetry import sender_of
 from headrace.connector.stores import StoreUnavailableError
 from headrace.connector.stores.asked_runs import AskedRun, AskedRuns, Progress, RunKind, RunState
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.target_state import Board
 from headrace.plugins import HeadraceError
+from headrace.plugins.errors import install_hint
 from headrace.plugins.metrics import Measure
 
 T = TypeVar("T")
@@ -129,7 +129,7 @@ class Taking:
         try:
             with contextlib.ExitStack() as stack:
                 runtime, name = self._job.runtime, self._job.name
-                sender = open_sender(runtime, name, stack, measures=measures.measures)
+                sender = sender_of(runtime, name, stack, measures=measures.measures)
                 if sender is not None:
                     measures.trace = sender.add
                 execution.execute(

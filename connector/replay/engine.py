@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from headrace.connector.foundation.extras import install_hint
 from headrace.connector.replay.delivery import Halted, ShardReport, Work, never
 from headrace.connector.replay.errors import SparkMissingError
 from headrace.connector.replay.execution import Begun, Ended, Performer
 from headrace.connector.replay.framing.framed_shards import framed
 from headrace.connector.replay.shards import OverShards, Shard
+from headrace.plugins.errors import install_hint
 
 T = TypeVar("T")
 

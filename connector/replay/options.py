@@ -20,11 +20,11 @@ from headrace.connector.control.runs.options import (
     Chosen,
     IntoFolder,
 )
-from headrace.connector.foundation.extras import install_hint
 from headrace.connector.replay.errors import LakeMissingError, bad_option
 from headrace.connector.serde.transforms.chain import Chain
 from headrace.plugins import ConfigError, Problem, Sink, SinkOptions, option
 from headrace.plugins.config.command_line import flag_of
+from headrace.plugins.errors import install_hint
 
 CHUNK_BYTES: Final = 128 * 1024 * 1024  # Of all logs together; a killed driver repeats a chunk.
 LAG_BYTES: Final = 1024 * 1024 * 1024

@@ -12,13 +12,13 @@ from typing import Final
 from headrace.connector.control.jobs import JobText
 from headrace.connector.foundation.job_file import RuntimeConfig
 from headrace.connector.obs.metrics import Metrics, metrics_address
-from headrace.connector.obs.traces import WorkTrace
 from headrace.connector.replay.delivery import ShardReport, Work
 from headrace.connector.replay.options import Metered
 from headrace.connector.replay.runs import ShardState
-from headrace.connector.runtime.telemetry import open_sender
+from headrace.connector.runtime.telemetry import sender_of
 from headrace.plugins import ConfigError, Problem, parse_config
 from headrace.plugins.metrics import Measure, counter, exposition, gauge
+from headrace.plugins.telemetry.spans import WorkTrace
 
 _KIB: Final = 1024
 
@@ -137,7 +137,7 @@ def telling(given: Metered, text: JobText, told: RunMeasures | CatchUpMeasures) 
     job = text.name
     with contextlib.ExitStack() as stack:
         runtime = parse_config(RuntimeConfig, text.runtime, place="runtime", name="runtime")
-        sender = open_sender(runtime, job, stack, measures=told.measures)
+        sender = sender_of(runtime, job, stack, measures=told.measures)
         if sender is not None and isinstance(told, RunMeasures):
             told.trace = sender.add
         if given.metrics:

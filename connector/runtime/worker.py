@@ -61,7 +61,7 @@ from headrace.connector.runtime.starting import (
     store_of,
     watch_of,
 )
-from headrace.connector.runtime.telemetry import open_sender
+from headrace.connector.runtime.telemetry import sender_of
 from headrace.connector.runtime.unread import MissingTables, Unread, unread_errors
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.stores import Owner, StoreUnavailableError
@@ -73,7 +73,7 @@ from headrace.plugins import Context, HeadraceError, Locality, Nearness, Sink, S
 from headrace.plugins.metrics import Measure
 
 if TYPE_CHECKING:
-    from headrace.connector.obs.otlp import OtlpSender
+    from headrace.plugins.telemetry.otlp import OtlpSender
 
 REPLAN_EVERY_MS: Final = 3_000  # Checking whether other splits are due is not free.
 
@@ -187,15 +187,7 @@ class Worker:
             if self._plan:
                 begin(self._job, source)
             owner = this_process()
-            self._otlp = open_sender(
-                self._job.runtime,
-                self._job.name,
-                self._sending,
-                measures=self.measures,
-                stages=(WRITTEN, *source.stages),
-                clock=self._clock,
-                log=self._log,
-            )
+            self._otlp = self._sender(source)
             pipeline = Pipeline(
                 lambda post: self._surroundings(source, sink, context, owner, post),
                 limits_of(self._job),
@@ -241,6 +233,17 @@ class Worker:
         finally:
             self._end_measures()
             source.close()
+
+    def _sender(self, source: Source) -> "OtlpSender | None":
+        return sender_of(
+            self._job.runtime,
+            self._job.name,
+            self._sending,
+            measures=self.measures,
+            stages=(WRITTEN, *source.stages),
+            clock=self._clock,
+            log=self._log,
+        )
 
     def _end_measures(self) -> None:
         self._sending.close()

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import structlog
 
-from headrace.connector.foundation.extras import install_hint
 from headrace.connector.hosting.host import Engine
 from headrace.connector.replay.errors import SparkMissingError
 from headrace.connector.replay.options import (
@@ -25,6 +24,7 @@ from headrace.connector.replay.options import (
 )
 from headrace.plugins.config.arguments import CommandParser
 from headrace.plugins.config.command_line import add_options, config_of
+from headrace.plugins.errors import install_hint
 
 _VERBS: Final[dict[str, tuple[str, type[OfJob]]]] = {
     "plan": ("say what would be done, and keep it as a run", PlanOptions),

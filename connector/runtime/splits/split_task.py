@@ -64,7 +64,7 @@ from headrace.plugins.metrics import Passed
 from headrace.plugins.stores.kept_modes import KeptModes, Place
 
 if TYPE_CHECKING:
-    from headrace.connector.obs.traces import Trail
+    from headrace.plugins.telemetry.spans import Trail
 
 _END_ONLY: Final = Demand(records_max=0, bytes_max=0, linger_ms=0)
 _US: Final = 1_000  # In a millisecond.

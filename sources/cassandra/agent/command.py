@@ -1,10 +1,12 @@
 """`headrace agent`: serves the log of the node it runs on, until SIGTERM."""
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import platform
 import signal
+import socket
 import ssl
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +21,7 @@ from headrace.plugins import ConfigError, Problem, option
 from headrace.plugins.config.arguments import CommandParser
 from headrace.plugins.config.command_line import add_options, config_of
 from headrace.plugins.serving import LOOPBACK, listen, runner_of
+from headrace.plugins.telemetry import open_sender
 from headrace.sources.cassandra.agent.server import AgentServer
 from headrace.sources.cassandra.logs.directory import LogDirectory
 from headrace.sources.cassandra.logs.folder_watch import FolderWatch, Inotify
@@ -62,6 +65,14 @@ class AgentConfig(HoldOptions):
     hold: str | None = option(
         "A directory on the file system of cdc_raw that segments are linked to.",
         default=None,
+    )
+    otel_endpoint: str | None = option(
+        "Where its metrics are sent over OTLP: the URL below which `/v1/metrics` is. It needs the "
+        "extra `otel`.",
+        default=None,
+    )
+    otel_every_seconds: float = option(
+        "How often they are sent.", default=10.0, minimum=0.1, maximum=3600
     )
     disposal: str | None = option(
         "What becomes of a final segment that no job needs: keep, delete or archive:DIR; default: "
@@ -193,13 +204,24 @@ def server_of(config: AgentConfig) -> AgentServer:
 async def _serve(config: AgentConfig) -> int:
     server = server_of(config)
     runner = runner_of(server.application(), stop_seconds=STOP_SECONDS_MAX)
-    over = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    over, sending = asyncio.Event(), contextlib.ExitStack()
+    loop, events = asyncio.get_running_loop(), structlog.stdlib.get_logger()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, over.set)
     try:
         host, port = await listen(runner, *config.address, config.tls())
-        structlog.stdlib.get_logger().info("agent_started", host=host, port=port)
+        events.info("agent_started", host=host, port=port)
+        open_sender(
+            config.otel_endpoint,
+            config.otel_every_seconds,
+            sending,
+            key="otel_endpoint",
+            instance=f"{socket.gethostname()}:{port}",
+            measures=server.measures,
+            labels={},
+            clock=_Clock(),
+            log=events,
+        )
         keeping = asyncio.create_task(server.keep())
         ending = asyncio.create_task(over.wait())
         await asyncio.wait((keeping, ending), return_when=asyncio.FIRST_COMPLETED)
@@ -207,6 +229,7 @@ async def _serve(config: AgentConfig) -> int:
             keeping.result()
         keeping.cancel()
     finally:
+        await asyncio.to_thread(sending.close)
         await runner.cleanup()
         server.close()
     return 0

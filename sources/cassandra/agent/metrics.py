@@ -91,8 +91,11 @@ def space_measures(paths: Mapping[str, Path], bytes_max: int | None) -> list[Mea
     ]
 
 
-def agent_measures(figures: "HoldFigures", sent_bytes: int) -> Sequence[Measure]:
-    """Return an agent's metrics of its node."""
+def agent_measures(
+    figures: "HoldFigures", sent_bytes: int, requests: Mapping[int, int]
+) -> Sequence[Measure]:
+    """Return an agent's metrics of its node; *requests* are counted by the status of answers."""
+    answered = [({"status": str(status)}, count) for status, count in sorted(requests.items())]
     lasts = figures.retention_seconds
     amounts = {
         "headrace_cdc_raw_bytes": ("Of segments and indexes in cdc_raw.", figures.cdc_raw_bytes),
@@ -109,4 +112,5 @@ def agent_measures(figures: "HoldFigures", sent_bytes: int) -> Sequence[Measure]
             [] if lasts is None else [({}, lasts)],
         ),
         counter("headrace_agent_sent_bytes_total", "Sent of segments.", [({}, sent_bytes)]),
+        counter("headrace_agent_requests_total", "Requests that were answered.", answered),
     ]

@@ -10,7 +10,7 @@ import hmac
 import os
 import re
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
@@ -20,7 +20,7 @@ import structlog
 from aiohttp import hdrs, web
 
 from headrace.plugins import HeadraceError, MissingRequirementError
-from headrace.plugins.metrics import families, told
+from headrace.plugins.metrics import Measure, families, told
 from headrace.plugins.serving import Hosts, arrived
 from headrace.sources.cassandra.agent.changes import Changes
 from headrace.sources.cassandra.agent.framing_sessions import FramingSessions, Wanted
@@ -156,10 +156,12 @@ class AgentServer:
         self._under_way = 0
         self._streams: list[Stream] = []
         self.sent_bytes = 0
+        self._requests: Counter[int] = Counter()
 
     def application(self) -> web.Application:
         """Return the application."""
-        app = web.Application(middlewares=[self._refusals], client_max_size=NEEDS_BYTES_MAX)
+        chain = [self._counted, self._refusals]
+        app = web.Application(middlewares=chain, client_max_size=NEEDS_BYTES_MAX)
         app.router.add_get(SEGMENTS_PATH, self._segments)
         app.router.add_get(SEGMENTS_PATH + "/{name}", self._range, allow_head=False)
         app.router.add_post(ENTRIES_PATH + "/{name}", self._entries)
@@ -199,6 +201,17 @@ class AgentServer:
         self._framing.close()
         self._copies.close()
         self._inotify.close()
+
+    @web.middleware
+    async def _counted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Count the request by the status of its answer."""
+        try:
+            response = await handler(request)
+        except web.HTTPException as error:
+            self._requests[error.status] += 1
+            raise
+        self._requests[response.status] += 1
+        return response
 
     @web.middleware
     async def _refusals(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -360,11 +373,17 @@ class AgentServer:
         accept = request.headers.get(hdrs.ACCEPT, "")
 
         def text() -> tuple[bytes, str]:
-            figures = agent_measures(self._retention.figures(), self.sent_bytes)
-            return told(families(figures), accept)
+            return told(families(self._measures()), accept)
 
         body, media_type = await self._alone(text)
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: media_type})
+
+    def measures(self) -> Sequence[Measure]:
+        """Return the current metrics. Any other thread than the server's may ask, and waits."""
+        return self._one_by_one.submit(self._measures).result()
+
+    def _measures(self) -> Sequence[Measure]:
+        return agent_measures(self._retention.figures(), self.sent_bytes, self._requests)
 
     async def _copy(self, request: web.Request) -> web.StreamResponse:
         """Answer with a mutation; the client compares its digest."""

@@ -91,10 +91,10 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "connector/obs/test_metrics.py::test_detail": {
         "connector.foundation.job_file:RuntimeConfig": "metrics_detail",
     },
-    "connector/obs/test_otlp.py::test_a_job_is_traced": {
+    "plugins/telemetry/test_otlp.py::test_a_job_is_traced": {
         "connector.foundation.job_file:RuntimeConfig": "otel_endpoint",
     },
-    "connector/obs/test_otlp.py::test_metrics_come_again": {
+    "plugins/telemetry/test_otlp.py::test_metrics_come_again": {
         "connector.foundation.job_file:RuntimeConfig": "otel_every_seconds",
     },
     "connector/rest/test_auth.py::test_unsafe_configurations": {
@@ -418,6 +418,9 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     },
     "sources/cassandra/test_reader.py::test_released_segments_go_but_for_those_of_pending_copies": {
         "sources.cassandra.config:CassandraConfig": "disposal",
+    },
+    "sources/cassandra/agent/test_command.py::test_it_sends_its_metrics": {
+        "sources.cassandra.agent.command:AgentConfig": "otel_endpoint otel_every_seconds",
     },
     "sources/cassandra/agent/test_client.py::test_a_job_reads_nodes_elsewhere": {
         "sources.cassandra.config:CassandraConfig": "agent_token",

@@ -6,7 +6,7 @@ Certificates, headers and compression are as the environment variables of OpenTe
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from threading import Event, Thread
 from typing import Final
@@ -24,9 +24,9 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
 from headrace import __version__
-from headrace.connector.obs.traces import BatchTrace, Trail, WorkTrace
-from headrace.plugins import Clock
+from headrace.plugins.context import Clock
 from headrace.plugins.metrics import Kind, Measure, Timing
+from headrace.plugins.telemetry.spans import BatchTrace, Trail, WorkTrace
 
 SEND_SECONDS_MAX: Final = 2.0  # For one request, with its repetitions.
 CLOSE_SECONDS_MAX: Final = 5.0
@@ -48,13 +48,16 @@ class OtlpSender:
         every_seconds: float,
         *,
         measures: Callable[[], Iterable[Measure]],
-        job: str,
-        worker: str,
+        labels: Mapping[str, str],
+        instance: str,
         stages: Sequence[str],
         clock: Clock,
         log: structlog.stdlib.BoundLogger,
     ) -> None:
-        """Start the thread. *stages* are the names of the stages that batches have times of."""
+        """Start the thread. *stages* are the names of the stages that batches have times of.
+
+        Any metric has the *labels*, and any span, as attributes.
+        """
         # Else each failed request is logged, with its URL.
         logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
         base = endpoint.rstrip("/")
@@ -64,12 +67,13 @@ class OtlpSender:
             {
                 "service.name": "headrace",
                 "service.version": __version__,
-                "service.instance.id": worker,
+                "service.instance.id": instance,
             }
         )
         self._every_seconds = every_seconds
         self._measures = measures
-        self._job = job
+        self._labels = labels
+        self._attributes = {f"headrace.{name}": value for name, value in labels.items()}
         self._stages = stages
         self._clock = clock
         self._log = log
@@ -135,7 +139,7 @@ class OtlpSender:
             trace.name,
             self._context(self._ids.generate_trace_id()),
             resource=self._resource,
-            attributes={"headrace.job": self._job, **trace.attributes},
+            attributes={**self._attributes, **trace.attributes},
             status=failed if trace.problem else Status(),
             start_time=trace.start_ms * _NS,
             end_time=trace.end_ms * _NS,
@@ -161,7 +165,7 @@ class OtlpSender:
             whole,
             resource=self._resource,
             attributes={
-                "headrace.job": self._job,
+                **self._attributes,
                 "headrace.split": trace.split,
                 "headrace.batch": trace.seq,
                 "headrace.records": trace.records,
@@ -197,7 +201,7 @@ class OtlpSender:
         for each in measures:
             _, samples = found.setdefault(each.name, (each, []))
             samples += [
-                self._point({"job": self._job, **labels}, value, now_ns)
+                self._point({**self._labels, **labels}, value, now_ns)
                 for labels, value in each.samples
                 if value or not labels or each.kind is not Kind.COUNTER
             ]

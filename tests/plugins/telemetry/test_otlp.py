@@ -15,10 +15,9 @@ import yaml
 from structlog.testing import capture_logs
 
 from headrace.connector.hosting.host import Host
-from headrace.connector.obs import otlp
-from headrace.connector.runtime.telemetry import OtelMissingError
 from headrace.plugins import ConfigError
 from headrace.plugins.metrics import Measure, Passed, counter
+from headrace.plugins.telemetry import OtelMissingError, otlp
 from headrace.plugins.testing.doubles import context
 from helpers.jobs.children import SECONDS_MAX, until
 from helpers.servers.collector import Collector, attributes, collecting
@@ -171,8 +170,8 @@ def sender_to(
         url,
         3600,
         measures=measures,
-        job="j",
-        worker="w",
+        labels={"job": "j"},
+        instance="w",
         stages=("written", "durable", "framed"),
         clock=context().clock,
         log=context().log,
@@ -239,7 +238,7 @@ def test_a_wrong_url_is_refused() -> None:
 
 def test_without_the_extra_the_hint_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that asks for OTLP without its packages ends with a named error."""
-    monkeypatch.delitem(sys.modules, "headrace.connector.obs.otlp", raising=False)
+    monkeypatch.delitem(sys.modules, "headrace.plugins.telemetry.otlp", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.metrics", None)
     job = job_file(**{"otel.endpoint": "http://127.0.0.1:4318"})
 

@@ -1,6 +1,6 @@
 """The times of batches between their reading and their commit."""
 
-from headrace.connector.obs.traces import BatchTrace, Trail
+from headrace.plugins.telemetry.spans import BatchTrace, Trail
 
 
 def test_a_batch_that_is_sent_again_has_the_first_start_and_the_last_result() -> None:
