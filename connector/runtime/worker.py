@@ -61,7 +61,6 @@ from headrace.connector.runtime.starting import (
     store_of,
     watch_of,
 )
-from headrace.connector.runtime.telemetry import sender_of
 from headrace.connector.runtime.unread import MissingTables, Unread, unread_errors
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.stores import Owner, StoreUnavailableError
@@ -235,6 +234,11 @@ class Worker:
             source.close()
 
     def _sender(self, source: Source) -> "OtlpSender | None":
+        if not self._job.runtime.otel_endpoint:
+            return None
+        # Only here: few jobs need it.
+        from headrace.connector.runtime.telemetry import sender_of  # noqa: PLC0415
+
         return sender_of(
             self._job.runtime,
             self._job.name,
