@@ -209,8 +209,12 @@ class StreamDriver:
     def _check(self, source: Source, sink: Sink) -> None:
         """Find before Spark starts what would stop every task. Raises ConfigError."""
         if sink.is_transactional:
-            hint = "run it without --engine spark, or leave that out"
-            raise ConfigError([Problem("sink", "only workers deliver exactly once", hint)])
+            said = (
+                "only workers deliver exactly once: their transactions hold records and positions, "
+                "Spark commits positions in its checkpoint when the tasks have ended"
+            )
+            hint = "--engine worker, or engine = 'worker' of its sources; or leave exactly once out"
+            raise ConfigError([Problem("sink", said, hint)])
         check_sink(self._job, sink, errors_of(self._job))
         source.plan()
         MicroBatches.of(source).ahead(None, 0)
