@@ -72,6 +72,21 @@ def test_a_value_that_is_no_more_is_null() -> None:
         assert expected == image.get("y")
 
 
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("e", (-719_163, -719_162, -306, -1, 0, 59, 60, 11_016, 2_932_896, 2_932_897)),
+        ("n", (-62_135_596_800_001, -62_135_596_800_000, -1, 0, 951_782_400_000)),
+        ("n", (253_402_300_799_999, 253_402_300_800_000, (1 << 63) - 1, -(1 << 63))),
+    ],
+)
+def test_days_at_the_bounds(column: str, values: tuple[int, ...]) -> None:
+    """Those of Python's dates, of months and of leap years; outside of them it is a number."""
+    for value in values:
+        content = {"deleted": -4, "columns": {column: [5, None, [None, value]]}}
+        images(content, is_row=True, around=None, at_s=0, is_whole=False)
+
+
 @pytest.mark.parametrize("cut", [1, 10, 30])
 def test_a_damaged_state_is_refused(cut: int) -> None:
     """It names the byte."""
