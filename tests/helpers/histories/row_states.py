@@ -18,6 +18,7 @@ CREATE TABLE k.t (id int, at timestamp, s1 text static, s2 set<int> static, a as
   m time, n timestamp, o timeuuid, p tinyint, q uuid, r varint, s duration,
   t frozen<list<int>>, u frozen<map<text, timestamp>>, v tuple<int, text, float>,
   w frozen<money>, x set<date>, y map<int, text>, z list<double>, price money,
+  sd set<double>, si set<inet>, mu map<uuid, int>,
   "Odd ""name" int, PRIMARY KEY (id, at))
 WITH ID = 00000000-0000-1000-8000-000000000003 AND cdc = true;
 """
@@ -43,6 +44,11 @@ _PLAIN: Final[Mapping[str, st.SearchStrategy[Any]]] = {
     "string": st.text(max_size=40),
 }
 
+_OF_KEYS: Final[Mapping[str, st.SearchStrategy[str]]] = {
+    "inet": st.ip_addresses().map(str),
+    "uuid": st.uuids().map(str),
+}
+
 
 def values(kind: AvroType) -> st.SearchStrategy[Any]:
     """Return values of an opened type."""
@@ -50,6 +56,9 @@ def values(kind: AvroType) -> st.SearchStrategy[Any]:
         return _PLAIN[kind]
     if isinstance(kind, list):
         return st.one_of([values(each) for each in kind])
+    name = kind.get("cqlType") or kind.get("logicalType")
+    if name in _OF_KEYS:
+        return _OF_KEYS[name]
     match kind["type"]:
         case "record":
             names = [field["name"] for field in kind["fields"]]
