@@ -43,6 +43,7 @@ _RELEASE_MS: Final = 10_000  # Split time after which `release` looks for segmen
 _AGED_MS: Final = 30_000  # Line 32: by how much split time alone grows before that is committed.
 _CHECK_MS: Final = 60_000  # Split time after which a split is asked in any case.
 _NEVER: Final = Absence(0, 0)
+_NO_GROUPS: Final = Groups(LOG_SLOTS_MAX)  # Until a split knows its own.
 _LEAVE_MS: Final = 60_000  # Between two checks for logs that can be left.
 _MS: Final = 1_000  # In a second.
 _ALARM_MS: Final = 60_000  # Between two warnings of one kind.
@@ -61,7 +62,7 @@ class CassandraReader(Reader):
         self._number = number
         self._split = parts.splits[number]
         self._log_slots = parts.replicas.log_slots(number, resume)
-        self._agreement = Agreement(Groups(LOG_SLOTS_MAX))
+        self._agreement = Agreement(_NO_GROUPS)
         self._base = self._opening(resume) if resume else {}
         self._chunks = RecordChunks(resume.chunks if resume else ())
         self._passes = self._pump.passes

@@ -35,7 +35,7 @@ _LOW32 = 0xFFFF_FFFF
 _MASK64 = 0xFFFF_FFFF_FFFF_FFFF
 _SIGN = 1 << 63
 _NOT_LOOKED = (1 << 63) - 1  # As the newest write time of a token: not looked up yet.
-_ROOM_FIRST = 1024
+_ROOM_FIRST = 128  # Grows soon where there is more; many splits have nothing.
 # The type of each table's items and how many a record has: words, links, newest, slots, heads.
 _TABLES = (("Q", constants.RECORD_WORDS), ("i", 1), ("q", 1), ("I", 2), ("I", 2))
 RECORD_BYTES = sum(items * array(code).itemsize for code, items in _TABLES)  # Of memory.
@@ -96,8 +96,7 @@ class Agreement:
         self.used = 0  # Slots ever taken; beyond it the table is untouched.
         self.likely = -1  # What `fetch_record` returned for the next digest.
         self.vacant = 0
-        self.indexed = 0  # How often the indexes were made: so old a place in them is.
-        self._reindex()
+        self.indexed = 1  # How often the indexes were made: so old a place in them is.
         self.free = 0  # First free slot + 1, linked through constants.LOCATIONS.
         self.locs = memoryview(array("q", bytes(8 * constants.LOCATION_WORDS * self.room)))
         self.locs_used = 0

@@ -11,6 +11,8 @@ from typing import Final, NamedTuple, TypeAlias
 from headrace.sources.cassandra.native import ops
 
 GROUPS_MAX: Final = 1 << 16  # A record has 16 bits for its group.
+# Of no groups: read by none, and replaced before there are any.
+_NO_MASKS, _NO_NUMBERS, _NO_TOKENS = (memoryview(array(code, [0])) for code in "Qiq")
 
 # (mask of hosts, how many of them), all of which a level needs: more than one for EACH_QUORUM.
 Terms: TypeAlias = tuple[tuple[int, int], ...]
@@ -36,7 +38,9 @@ class Groups:
     def __init__(self, hosts: int) -> None:
         """Begin with no keyspace; *hosts* is the number of logs, 64 at most."""
         self.hosts = hosts
-        self.set([], [])
+        self.masks = self.expected = _NO_MASKS
+        self.needed = self.following = self.bounds = self.first = self.groups = _NO_NUMBERS
+        self.tokens = _NO_TOKENS
 
     def set(self, groups: Sequence[Group], rings: Sequence[Ring]) -> None:
         """Take the groups, and for each keyspace its ring."""
