@@ -96,8 +96,10 @@ def _is_token(given: object) -> bool:
 
 def _nodes(content: bytes) -> Sequence[Node]:
     try:
-        given = yaml.safe_load(content)
-        problems = list(_given_twice("topology", yaml.compose(content, yaml.SafeLoader)))
+        loader = yaml.SafeLoader(content)
+        node = loader.get_single_node()
+        problems = list(_given_twice("topology", node))  # Before merge keys are put in.
+        given = None if node is None else loader.construct_document(node)
     except (yaml.YAMLError, RecursionError, ValueError) as error:  # Too deep; 2026-99-99.
         raise ConfigError([Problem("topology", str(error))]) from error
     if not isinstance(given, Mapping) or not given:
