@@ -39,8 +39,16 @@ class Batch:
         ranges = [effect for effect in others if effect.kind == "range"]
         listed = [effect for effect in others if effect.kind != "range"]
         kept = [*newest.values(), *listed, *self._parted(ranges)]
-        deletions = [e for e in kept if e.kind in {"partition", "delete", "range", "clear"}]
-        return [e for e in kept if not any(self._deleted(d, e) for d in deletions)]
+        wide = [e for e in kept if e.kind in {"partition", "range"}]
+        of_rows: dict[str, list[Effect]] = {}
+        for effect in kept:
+            if effect.kind in {"delete", "clear"}:
+                of_rows.setdefault(effect.clustering, []).append(effect)
+        return [
+            e
+            for e in kept
+            if not any(self._deleted(d, e) for d in (*wide, *of_rows.get(e.clustering, ())))
+        ]
 
     def _parted(self, ranges: Sequence[Effect]) -> Iterator[Effect]:
         """Yield ranges that do not overlap, each with the newest deletion there, longest first."""
