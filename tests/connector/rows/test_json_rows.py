@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from headrace.connector.history.rendering import JsonShape, Shape, TextShape
 from headrace.connector.rows.folding import State, deleted_until
 from headrace.connector.rows.message_pack import BadStateError
+from headrace.connector.serde.codecs.records import writer_of
 from helpers.histories.row_states import SCHEMA, SECONDS, VIEW, states
+from helpers.histories.whole_changes import whole
 from helpers.recordings.written import Written, recorded_changes
 
 pytestmark = pytest.mark.hot
@@ -110,6 +112,16 @@ def test_what_changes_wrote(name: str) -> None:
         assert (None if expected is None else dumped(expected)) == text.written_image(each.content)
         assert newest_us(value) == text.reader.newest_us()
         assert repr(key_of(objects, value)) == repr(msgspec.msgpack.decode(text.reader.key()))
+
+
+def test_the_newest_time_may_be_that_of_one_column() -> None:
+    """A note has it, where it is not the time of the change."""
+    note = {"field": "j", "timestampMicros": 9, "ttl": None, "expires": None, "isEmpty": False}
+    payload = dict.fromkeys(VIEW.types) | {"id": 1, "at": 5}
+    for cells, expected in (([note], 9), ([note | {"timestampMicros": None}], 5), ([], 5)):
+        written = whole("UPDATE", 5, payload, {"j": 1, "k": 2}, cells=cells)
+        DOCUMENTS.fold.read(writer_of(SCHEMA.value)(written))
+        assert expected == DOCUMENTS.reader.newest_us()
 
 
 def key_of(shape: Shape, value: Written) -> list[Any]:
