@@ -8,10 +8,9 @@ cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, realloc
 from libc.string cimport memset, strdup
 from posix.dlfcn cimport RTLD_NOW, dlopen, dlsym
-from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 cdef enum:
     _PRODUCER = 0
@@ -24,16 +23,12 @@ cdef enum:
     _KEY = 5
     _OPAQUE = 6
     _MSGFLAGS = 7
-    _TIMESTAMP = 8
     _HEADERS = 10
     _PURGE_ALL = 0x1 | 0x2
     _PURGE_WITHOUT_WAITING = 0x4
     _TEXT_BYTES = 512
     _REPORTS_MIN = 1024
     _TIMES_MAX = 255
-    # Of messages that were reported: with three headers 350 bytes each.
-    _SPARES_MAX = 16384
-    _TEMPLATES_MAX = 256
 
 VERSION_MIN = 0x02000000
 VERSION_END = 0x03000000
@@ -65,7 +60,6 @@ cdef union Value:
     void *ptr
     int i
     int32_t i32
-    int64_t i64
     Bytes mem
     char pad[64]
 
@@ -118,7 +112,6 @@ cdef struct Library:
     Headers *(*headers_new)(size_t) noexcept nogil
     Headers *(*headers_copy)(const Headers *) noexcept nogil
     void (*headers_destroy)(Headers *) noexcept nogil
-    int (*message_detach_headers)(Message *, Headers **) noexcept nogil
     int (*header_add)(Headers *, const char *, Py_ssize_t, const void *, Py_ssize_t) noexcept nogil
     int (*metadata)(Client *, int, Topic *, const Metadata **, int) noexcept nogil
     void (*metadata_destroy)(const Metadata *) noexcept nogil
@@ -137,7 +130,7 @@ cdef struct Library:
 _NAMES = (
     "version conf_new conf_destroy conf_set conf_set_dr_msg_cb conf_set_error_cb conf_set_opaque "
     "new destroy poll flush outq_len purge last_error fatal_error topic_new topic_destroy produceva "
-    "headers_new headers_copy headers_destroy message_detach_headers header_add metadata metadata_destroy "
+    "headers_new headers_copy headers_destroy header_add metadata metadata_destroy "
     "init_transactions begin_transaction commit_transaction abort_transaction error_code "
     "error_string error_is_fatal error_is_retriable error_txn_requires_abort error_destroy"
 ).split()
@@ -146,7 +139,6 @@ cdef Library lib
 
 cdef struct Report:
     uint64_t opaque
-    Headers *headers  # Ours again.
     int err
 
 cdef struct Told:  # What went wrong with a connection.
@@ -210,8 +202,6 @@ cdef void _on_report(Client *client, const Message *message, void *opaque) noexc
         heard.room = 2 * heard.room + _REPORTS_MIN
     heard.reports[heard.count].opaque = <uint64_t>message.opaque
     heard.reports[heard.count].err = message.err
-    heard.reports[heard.count].headers = NULL
-    lib.message_detach_headers(<Message *>message, &heard.reports[heard.count].headers)
     heard.count += 1
 
 
@@ -230,64 +220,12 @@ cdef void _on_error(Client *client, int err, const char *reason, void *opaque) n
     heard.told_count += 1
 
 
-cdef class _Template:
-    """Headers that many messages have: those of reported messages are there for later ones.
-
-    librdkafka allocates twice for each message and once for each header in it.
-    """
-
-    cdef object given  # Kept, so that its address is of nothing else.
-    cdef Headers *pattern
-    cdef Headers **spares
-    cdef size_t count
-    cdef size_t room
-    cdef bint is_dropped
-
-    def __cinit__(self, given):
-        self.given = given
-        self.pattern = _headers_of(given)
-
-    def __dealloc__(self):
-        cdef size_t number
-        for number in range(self.count):
-            lib.headers_destroy(self.spares[number])
-        free(self.spares)
-        if self.pattern is not NULL:
-            lib.headers_destroy(self.pattern)
-
-    cdef bint keep(self, Headers *spare) noexcept:
-        """Keep *spare* for a later message, if there is room."""
-        cdef void *more
-        if self.count == self.room:
-            more = realloc(self.spares, (2 * self.room + 64) * sizeof(Headers *))
-            if more is NULL:
-                return False
-            self.spares = <Headers **>more
-            self.room = 2 * self.room + 64
-        self.spares[self.count] = spare
-        self.count += 1
-        return True
-
-
 cdef class _Call:
     """The messages of one call of `produce`. Their values are not copied, so they are kept here."""
 
     cdef object reports
     cdef tuple values
-    cdef list templates
-    cdef void **template_of  # By message: one of `templates`, or NULL.
-    cdef Py_ssize_t begin  # The number of the first message.
     cdef Py_ssize_t left  # How many of them were taken and are not reported yet.
-
-    def __cinit__(self, reports, tuple values, Py_ssize_t begin):
-        self.reports, self.values, self.begin = reports, values, begin
-        self.templates = []
-        self.template_of = <void **>malloc(len(values) * sizeof(void *) + 1)
-        if self.template_of is NULL:
-            raise MemoryError
-
-    def __dealloc__(self):
-        free(self.template_of)
 
 
 @cython.no_gc_clear  # What it keeps is read until its threads have ended.
@@ -298,8 +236,6 @@ cdef class Handle:
     cdef Heard heard
     cdef dict calls  # By a number, which their reports have.
     cdef uint32_t last
-    cdef dict templates  # By the address of their headers.
-    cdef size_t spares  # Of all templates in it.
 
     def __cinit__(self, options):
         """Make it of *options*, strings by strings. Raises CallError if a value is refused."""
@@ -308,7 +244,7 @@ cdef class Handle:
         cdef bytes name, value
         if lib.version is NULL:
             raise RuntimeError("`load` was not called")
-        self.calls, self.templates = {}, {}
+        self.calls = {}
         memset(&self.heard, 0, sizeof(self.heard))
         conf = lib.conf_new()
         for key, given in options.items():
@@ -329,8 +265,6 @@ cdef class Handle:
     def __dealloc__(self):
         cdef size_t number
         self.shut()
-        for number in range(self.heard.count):
-            _destroy(self.heard.reports[number].headers)
         for number in range(self.heard.told_count):
             free(self.heard.told[number].text)
         free(self.heard.reports)
@@ -362,27 +296,29 @@ cdef class Handle:
 
         Return the number of the first that was not taken, and why; *end* and 0 if all were.
         """
-        cdef Argument arguments[8]
+        cdef Argument arguments[7]
         cdef Client *client = self.alive()
         cdef object messages = reports.messages, given = None, place = None
         cdef list values = _listed(messages.values), keys = _listed(messages.keys)
         cdef list headers = _listed(messages.headers), places = _listed(messages.places)
-        cdef Headers *made
+        cdef Headers *template = NULL
         cdef Topic *topic = NULL
         cdef Error *error = NULL
         cdef Py_ssize_t number = begin
         cdef int code = 0
-        cdef bint is_bare = True, is_repeated
-        cdef _Template template = None
-        cdef _Call call
+        cdef _Call call = _Call()
         if not 0 <= begin <= end <= len(values) == len(keys) == len(headers) == len(places):
             raise IndexError("columns of different lengths")
-        call = _Call(reports, tuple(values[begin:end]), begin)
+        call.reports, call.values = reports, tuple(values[begin:end])
         self.last += 1
         while not self.last or self.last in self.calls:
             self.last += 1
         self.calls[self.last] = call
-        _prepare(arguments)
+        memset(arguments, 0, sizeof(arguments))
+        arguments[0].kind, arguments[1].kind, arguments[2].kind = _RKT, _MSGFLAGS, _PARTITION
+        arguments[3].kind, arguments[4].kind, arguments[5].kind = _VALUE, _KEY, _OPAQUE
+        arguments[6].kind = _HEADERS
+        arguments[2].u.i32 = _UNASSIGNED
         try:
             while number < end:
                 if places[number] is not place:
@@ -394,24 +330,22 @@ cdef class Handle:
                     arguments[0].u.ptr = topic
                 if headers[number] is not given:
                     given = headers[number]
-                    is_bare = not given
-                    is_repeated = number + 1 < end and headers[number + 1] is given
-                    template = self.template(given, is_repeated and not is_bare)
-                    if template is not None:
-                        call.templates.append(template)
+                    if template is not NULL:
+                        lib.headers_destroy(template)
+                        template = NULL
+                    template = _headers_of(given)
                 # Nothing of the values is copied here: `call` keeps them until they are reported.
                 _point(&arguments[3].u.mem, call.values[number - begin])
                 _point(&arguments[4].u.mem, keys[number])
                 arguments[5].u.ptr = <void *>(<uint64_t>self.last << 32 | <uint64_t>number)
-                call.template_of[number - begin] = <void *>template if template is not None else NULL
-                if template is not None:
-                    made = self.take(template)
+                if template is NULL:
+                    error = lib.produceva(client, arguments, 6)
                 else:
-                    made = NULL if is_bare else _headers_of(given)
-                arguments[7].u.ptr = made
-                error = lib.produceva(client, arguments, 7 if made is NULL else 8)
+                    arguments[6].u.ptr = lib.headers_copy(template)
+                    error = lib.produceva(client, arguments, 7)
                 if error is not NULL:
-                    _destroy(made)  # Still ours.
+                    if template is not NULL:  # Still ours.
+                        lib.headers_destroy(arguments[6].u.ptr)
                     code = lib.error_code(error)
                     lib.error_destroy(error)
                     break
@@ -420,44 +354,11 @@ cdef class Handle:
             call.left = number - begin
             if not call.left:
                 del self.calls[self.last]
+            if template is not NULL:
+                lib.headers_destroy(template)
             if topic is not NULL:
                 lib.topic_destroy(topic)
         return number, code
-
-    cdef _Template template(self, given, bint is_repeated):
-        """Return what makes headers like *given*, if it is known, or more such messages follow."""
-        cdef _Template known = self.templates.get(<size_t><void *>given)
-        cdef _Template each
-        if known is not None or not is_repeated:
-            return known
-        if len(self.templates) >= _TEMPLATES_MAX:
-            for each in self.templates.values():
-                each.is_dropped = True
-            self.templates, self.spares = {}, 0
-        known = _Template(given)
-        self.templates[<size_t><void *>given] = known
-        return known
-
-    cdef Headers *take(self, _Template template) noexcept:
-        """Return headers for a message."""
-        if not template.count:
-            return lib.headers_copy(template.pattern)
-        template.count -= 1
-        self.spares -= 1
-        return template.spares[template.count]
-
-    cdef give(self, _Call call, Py_ssize_t number, Headers *spare):
-        """Keep the headers of message *number* of *call* for another one, if they are of use."""
-        cdef void *place = NULL
-        number -= call.begin
-        if 0 <= number < len(call.values):
-            place = call.template_of[number]
-        if place is not NULL and self.spares < _SPARES_MAX:
-            template = <_Template>place
-            if not template.is_dropped and template.keep(spare):
-                self.spares += 1
-                return
-        lib.headers_destroy(spare)
 
     def put(self, str name, value, key, int32_t partition):
         """Produce one message to a partition, without a report; return a code, 0 if it was taken."""
@@ -577,8 +478,6 @@ cdef class Handle:
                 times = <unsigned char *>PyByteArray_AS_STRING(call.reports.times)
                 size = len(call.reports.times)
             number = reports[each].opaque & 0xFFFFFFFF
-            if reports[each].headers is not NULL:
-                self.give(call, number, reports[each].headers)
             if <Py_ssize_t>number >= size:
                 raise IndexError("a report of no message")
             if times[number] < _TIMES_MAX:
@@ -617,26 +516,6 @@ cdef class Handle:
         return found
 
 
-cdef void _prepare(Argument *arguments) noexcept:
-    """Let *arguments* be those of a message whose topic, value, key, opaque and headers are missing.
-
-    All messages of a call have its time: librdkafka would ask the clock for each.
-    """
-    cdef timespec now
-    clock_gettime(CLOCK_REALTIME, &now)
-    memset(arguments, 0, 8 * sizeof(Argument))
-    arguments[0].kind, arguments[1].kind, arguments[2].kind = _RKT, _MSGFLAGS, _PARTITION
-    arguments[3].kind, arguments[4].kind, arguments[5].kind = _VALUE, _KEY, _OPAQUE
-    arguments[6].kind, arguments[7].kind = _TIMESTAMP, _HEADERS
-    arguments[2].u.i32 = _UNASSIGNED
-    arguments[6].u.i64 = <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1_000_000
-
-
-cdef void _destroy(Headers *headers) noexcept:
-    if headers is not NULL:
-        lib.headers_destroy(headers)
-
-
 cdef list _listed(column):
     return column if type(column) is list else list(column)
 
@@ -661,13 +540,9 @@ cdef Headers *_headers_of(given) except? NULL:
     if not pairs:
         return NULL
     made = lib.headers_new(len(pairs))
-    try:
-        for name, value in pairs:
-            _point(&content, value)
-            lib.header_add(made, name, len(name), content.ptr, content.size)
-    except TypeError:
-        lib.headers_destroy(made)
-        raise
+    for name, value in pairs:
+        _point(&content, value)
+        lib.header_add(made, name, len(name), content.ptr, content.size)
     return made
 
 

@@ -2,13 +2,11 @@
 
 import gc
 import random
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import msgspec
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from headrace.plugins import Delivery, EncodedRecords, Headers, parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink, clients
@@ -174,60 +172,6 @@ def test_values_are_kept_until_they_are_reported(monkeypatch: pytest.MonkeyPatch
 
     assert len(others) == 5_000
     assert copies == found
-
-
-def shared_headers(turn: int, count: int) -> list[Headers]:
-    """Return lists that differ, also from those of another turn."""
-    return [(("schemaId", b"%d" % n), ("turn", b"x" * (turn + n % 9))) for n in range(count)]
-
-
-@needs_machine_code
-@pytest.mark.parametrize("lists", [2, 400], ids=["few", "more than are remembered"])
-def test_headers_that_are_used_again_are_those_given(
-    monkeypatch: pytest.MonkeyPatch, lists: int
-) -> None:
-    """Lists of many messages, of one, and none, in runs and one by one, in other orders."""
-    choose(DIRECT, monkeypatch)
-    chance = random.Random(7)  # noqa: S311 (a test)
-    given: dict[bytes | None, list[object]] = {}  # Copies: a list that is gone leaves its address.
-    with MockCluster() as cluster:
-        client = client_of(cluster.bootstrap_servers, partitioner="consistent")
-        for turn in range(4):
-            many, headers = shared_headers(turn, lists), list[Headers]()
-            while len(headers) < 1_500:
-                single: Headers = (("index", b"%d" % len(headers)),)
-                one = chance.choice([*many[-50:], chance.choice(many), single, ()])
-                headers += [one] * chance.choice((1, 1, 2, 30))
-            values: list[bytes | None] = [b"%d %d" % (turn, n) for n in range(len(headers))]
-            given.update(zip(values, map(list, headers), strict=True))
-            heard = heard_of("t", values)
-            heard.messages = msgspec.structs.replace(heard.messages, headers=headers)
-            assert (len(values), None) == client.produce(heard, 0, len(values))
-            polled(client)
-            assert (len(values), []) == (heard.count, heard.failed)
-        found = consume(cluster.bootstrap_servers, "t")
-        client.close()
-
-    assert given == {m.value(): (m.headers() or []) for m in found}
-    assert len(given) == len(found)
-
-
-@needs_machine_code
-def test_all_messages_of_a_call_have_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the time at which they were produced, as librdkafka takes it."""
-    choose(DIRECT, monkeypatch)
-    with MockCluster() as cluster:
-        client = client_of(cluster.bootstrap_servers)
-        before_ms = time.time_ns() // 1_000_000
-        assert (50, None) == client.produce(heard_of("t", [b"x"] * 50), 0, 50)
-        after_ms = time.time_ns() // 1_000_000
-        polled(client)
-        times = {m.timestamp() for m in consume(cluster.bootstrap_servers, "t")}
-        client.close()
-
-    ((kind, found_ms),) = times
-    assert kind == TIMESTAMP_CREATE_TIME
-    assert before_ms <= found_ms <= after_ms
 
 
 @needs_machine_code
