@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from headrace.connector.serde.content import ChecksumError
-from headrace.connector.serde.transcode.sums import bytes_of, sum_of
+from headrace.connector.serde.transcode.sums import measured
 from headrace.connector.stores import Counters, Loss, TableCounts, add_counters
 from headrace.plugins import (
     MODULUS,
@@ -207,7 +207,8 @@ class Ledger:
             self.reached_ms = passed[0].times_ms[1]
         self._last_seq += 1
         counters, losses = tally(encoded, f"split {self._split}, batch {self._last_seq}")
-        size_bytes = max(batch.size_bytes, bytes_of(encoded.values)[0])
+        checksum, values_bytes = measured(encoded)
+        size_bytes = max(batch.size_bytes, values_bytes)
         shipment = Shipment(
             self._last_seq,
             batch,
@@ -216,7 +217,7 @@ class Ledger:
             losses,
             len(encoded.values),
             size_bytes,
-            checksum=sum_of(encoded),
+            checksum=checksum,
             sum_so_far=batch.checksum_so_far,
             passed=passed,
         )

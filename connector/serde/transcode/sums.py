@@ -28,6 +28,11 @@ def sum_of(encoded: EncodedRecords) -> int:
     return found if checksums is None else found + total(checksums.low, checksums.high)
 
 
+def measured(encoded: EncodedRecords) -> tuple[int, int]:
+    """Return that sum, and how many bytes all values have."""
+    return sum_of(encoded), bytes_of(encoded.values)[0]
+
+
 def total(low: memoryview, high: memoryview) -> int:
     """Return the sum of numbers of 128 bits, modulo 2**128; see `plugins.Checksums`."""
     halves = _total(low, high)
