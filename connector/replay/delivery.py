@@ -164,7 +164,8 @@ Halted = Callable[[float], bool]
 
 def never(seconds: float) -> bool:
     """Wait; the work is not to end."""
-    time.sleep(seconds)
+    if seconds:  # Without, to sleep would let other processes run first.
+        time.sleep(seconds)
     return False
 
 

@@ -108,7 +108,7 @@ class BlockFile:
 
         """
         self._path = path
-        self._descriptor = os.open(path, os.O_RDONLY)
+        self._mapped = _mapped(path)
         self._blocks = self._scanned()
         self.segments: dict[str, dict[int, Sequence[Block]]] = {}
         found: dict[tuple[str, int], list[Block]] = {}
@@ -121,15 +121,14 @@ class BlockFile:
                 self.segments.setdefault(node, {})[segment_id] = blocks
 
     def _scanned(self) -> Sequence[Block]:
-        found, at, size = [], 0, os.fstat(self._descriptor).st_size
+        found, at, size = [], 0, len(self._mapped)
         while at < size:
-            lengths = os.pread(self._descriptor, _LENGTHS.size, at)
-            if len(lengths) < _LENGTHS.size:
+            if size - at < _LENGTHS.size:
                 raise self._damaged("cut short", at)
-            head_size, body_size = _LENGTHS.unpack(lengths)
+            head_size, body_size = _LENGTHS.unpack_from(self._mapped, at)
             at += _LENGTHS.size
             try:
-                head = _DECODER.decode(os.pread(self._descriptor, head_size, at))
+                head = _DECODER.decode(self._mapped[at : at + head_size])
             except msgspec.MsgspecError as error:
                 raise self._damaged(str(error), at) from error
             at += head_size
@@ -196,10 +195,8 @@ class BlockFile:
         return found.raw
 
     def _read(self, block: Block, begin: int, end: int) -> memoryview:
-        part = memoryview(bytearray(end - begin))
-        if os.preadv(self._descriptor, [part], block.at + begin) != end - begin:
-            raise self._damaged("cut short", block.at)
-        return part
+        """Return a copy: the columns of it are aligned."""
+        return memoryview(bytearray(self._mapped[block.at + begin : block.at + end]))
 
     @cached_property
     def _sent(self) -> SentBytes:
@@ -218,15 +215,18 @@ class BlockFile:
                 )
         return sent
 
-    @cached_property
-    def _mapped(self) -> memoryview:
-        """The file: of 128 MiB of bytes, each is copied once or twice, near those before."""
-        return memoryview(mmap.mmap(self._descriptor, 0, prot=mmap.PROT_READ))
-
     def of(self, node: str) -> Mapping[int, Sequence[Block]]:
         """Return the blocks of a node's segments, by number; none of what was not framed."""
         return self.segments.get(node, {})
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._descriptor)
+        self._mapped = memoryview(b"")
+
+
+def _mapped(path: Path) -> memoryview:
+    """Return the file: its bytes are copied once or twice, near those before."""
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
