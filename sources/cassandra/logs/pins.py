@@ -149,9 +149,11 @@ def read_all(folder: Path) -> Sequence[Need]:
 
 def names_in(folder: Path) -> set[str]:
     """Return the names of the notes in *folder*; there need be no such folder."""
-    if not folder.is_dir():
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 (a split has one for each log)
+    except (FileNotFoundError, NotADirectoryError):
         return set()
-    return {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    return {name for name in names if not name.startswith(".")}
 
 
 @lru_cache(maxsize=NAMES_MAX)  # A split has the same name beside each log.

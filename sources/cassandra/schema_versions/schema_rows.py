@@ -10,6 +10,7 @@ Values: `SchemaRows` never changes, `apply` gives another one. No I/O.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from hashlib import md5
 from typing import Any, Final, cast
 from uuid import UUID
@@ -34,6 +35,7 @@ from headrace.sources.cassandra.schema.tables import (
 )
 
 GONE_MAX: Final = 1_000  # Dropped tables that stay known.
+_DECODED_MAX: Final = 16  # Splits of a job have the same rows, and at any time few others.
 _NEVER: Final = -(1 << 63)
 _FOREVER: Final = (1 << 63) - 1
 _GIVEN: Final = _NEVER + 1  # The write time of what did not come from the log.
@@ -149,11 +151,16 @@ class SchemaRows:
             msgspec.MsgspecError: something else.
 
         """
-        snapshot = msgspec.msgpack.decode(raw, type=_Snapshot)
-        groups = {Group(kind, ks, table): rows for kind, ks, table, rows in snapshot.groups}
-        gone = (rows.table(is_dropped=True) for rows in snapshot.gone)
-        before = Schema({}, {table.table_id: table for table in gone})
-        return cls(snapshot.given, groups, _schema(groups, before, None))
+        return _decoded(raw)
+
+
+@lru_cache(maxsize=_DECODED_MAX)
+def _decoded(raw: bytes) -> SchemaRows:
+    snapshot = msgspec.msgpack.decode(raw, type=_Snapshot)
+    groups = {Group(kind, ks, table): rows for kind, ks, table, rows in snapshot.groups}
+    gone = (rows.table(is_dropped=True) for rows in snapshot.gone)
+    before = Schema({}, {table.table_id: table for table in gone})
+    return SchemaRows(snapshot.given, groups, _schema(groups, before, None))
 
 
 def fingerprint(schema: Schema) -> bytes:

@@ -229,3 +229,11 @@ def test_a_table_becomes_rows_and_is_the_same_again() -> None:
 
     assert table == TableRows.of(table).table()
     assert table == SchemaRows.of(parse_schema(text)).schema.tables[ID]
+
+
+def test_rows_of_many_splits_are_decoded_once() -> None:
+    """Splits at the same place have the same bytes: what they come to is one object."""
+    given = parse_schema(f"CREATE TABLE ks.t (k int PRIMARY KEY) WITH ID = {ID};")
+    raw = SchemaRows.of(given).encode()
+
+    assert SchemaRows.decode(raw) is SchemaRows.decode(bytes(bytearray(raw)))
