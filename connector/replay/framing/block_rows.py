@@ -4,7 +4,9 @@ A row is a block, or what a split is to do; `split` is the number of the split i
 sends the rows of a split to one task, which may get several splits.
 """
 
-from collections.abc import Iterable, Iterator
+import itertools
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -48,5 +50,16 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, bytes | No
 
 def _batch(rows: Iterable[Row]) -> pa.RecordBatch:
     splits, parts, blocks = zip(*rows, strict=True)
-    columns = [pa.array(splits, pa.int32()), pa.array(parts, pa.binary())]
-    return pa.RecordBatch.from_arrays([*columns, pa.array(blocks, pa.binary())], schema=_SCHEMA)
+    columns = [pa.array(splits, pa.int32()), pa.array(parts, pa.binary()), _joined(blocks)]
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def _joined(blocks: Sequence[bytes | None]) -> pa.Array:
+    """Return a column of *blocks*, whose bytes are copied at most once."""
+    whole = [block for block in blocks if block is not None]
+    if len(whole) < len(blocks):
+        return pa.array(blocks, pa.binary())
+    offsets = array("i", itertools.accumulate(map(len, whole), initial=0))
+    content = whole[0] if len(whole) == 1 else b"".join(whole)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content)]
+    return pa.Array.from_buffers(pa.binary(), len(blocks), buffers)
