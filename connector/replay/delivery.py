@@ -25,6 +25,7 @@ from headrace.connector.replay.shards import (
     Shard,
     SourceSpec,
     batches,
+    beside_kept,
     inside,
     opened,
 )
@@ -246,7 +247,7 @@ def _outlet(shard: Shard, target: Target, run: str, attempt: int) -> Iterator[Ou
         return
     with (
         inside(target.directory),
-        sink_and_encoder(target.sink, run, shard.source.origin) as (sink, encoder),
+        _sink_of(shard, target.sink, run) as (sink, encoder),
     ):
         check_suffix(sink, target.suffix, hint="plan it again, with another sink or a folder")
         sending = Sending(
@@ -259,6 +260,37 @@ def _outlet(shard: Shard, target: Target, run: str, attempt: int) -> Iterator[Ou
         )
         with contextlib.closing(sending):
             yield sending
+
+
+class _KeptSink:
+    """The sink and the encoder of the last framed shard of this process: both take some ms."""
+
+    place: tuple[Mapping[str, Any], str, Origin] | None = None
+    made: tuple[Sink, Encoder] | None = None
+
+    @classmethod
+    def forget(cls) -> None:
+        """Forget a sink that was closed."""
+        cls.place = cls.made = None
+
+
+@contextlib.contextmanager
+def _sink_of(shard: Shard, given: Mapping[str, Any], run: str) -> Iterator[tuple[Sink, Encoder]]:
+    """Yield the sink and the encoder; those of a framed shard stay open for the next one."""
+    if not shard.framed:
+        with sink_and_encoder(given, run, shard.source.origin) as made:
+            yield made
+        return
+    place = given, run, shard.source.origin
+    if _KeptSink.made is None or _KeptSink.place != place:
+        beside_kept.close()
+        opened_now = beside_kept.enter_context(sink_and_encoder(*place))
+        _KeptSink.place, _KeptSink.made = place, opened_now
+        beside_kept.callback(_KeptSink.forget)
+    with contextlib.ExitStack() as undo:
+        undo.callback(beside_kept.close)  # After an error it is not used again.
+        yield _KeptSink.made
+        undo.pop_all()
 
 
 def check_target(shard: Shard, target: Target, run: str) -> None:

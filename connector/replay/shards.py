@@ -207,6 +207,10 @@ def _bounded(shard: Shard, *, read_only: bool) -> Source:
     return source
 
 
+beside_kept: Final = contextlib.ExitStack()
+"""What `close_kept` closes, too: what stays open from one framed shard to the next."""
+
+
 class _Kept:
     """The source of the last framed shard of this process: opening one takes some ms."""
 
@@ -230,10 +234,11 @@ class _Kept:
 
 
 def close_kept() -> None:
-    """Close the source that a framed shard left open. Safe to call twice."""
+    """Close the source that a framed shard left open, and what is beside it. Safe to call twice."""
     source, _Kept.source = _Kept.source, None
-    if source is not None:
-        source.close()
+    with beside_kept:
+        if source is not None:
+            source.close()
 
 
 def spare(source: Source, selection: Selection) -> None:

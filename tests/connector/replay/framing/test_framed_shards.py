@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 import structlog
 
-from headrace.connector.replay.delivery import Search
+from headrace.connector.replay import delivery
+from headrace.connector.replay.delivery import Search, Target, deliver
 from headrace.connector.replay.framing import framed_shards
 from headrace.connector.replay.framing.framed_shards import framed, framing_of
 from headrace.connector.replay.planning import Bounds, planned
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import Shard, SourceSpec
+from headrace.connector.runtime import making
+from headrace.connector.stores.job import Job
+from headrace.plugins import Context, Sink
 from headrace.sources.cassandra.errors import StateError
 from headrace.sources.cassandra.framed import log_framing
 from headrace.sources.cassandra.framed.blocks import BlockFile
@@ -312,3 +316,32 @@ def test_few_shards_read_the_logs_themselves(monkeypatch: pytest.MonkeyPatch) ->
     for shards in (framed_shards.SHARDS_MIN - 1, framed_shards.SHARDS_MIN):
         framing = framing_of(planned(ring("5.0-ring"), Selection(), shards=shards).shards)
         assert (framing is None) == (shards < framed_shards.SHARDS_MIN)
+
+
+def test_shards_share_a_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Framed shards of a run have one sink, until one of them fails; all is closed in the end."""
+    made: list[str] = []
+    make = making.made_sink
+
+    def counted(job: Job, context: Context) -> Sink:
+        made.append(job.name)
+        return make(job, context)
+
+    monkeypatch.setattr(delivery, "made_sink", counted)
+    shards = planned(ring("5.0-ring"), Selection(), shards=6).shards
+    target = Target(directory=str(tmp_path), sink={"plugin": "files", "path": "out.jsonl"})
+    with framed(shards) as once:
+        lost = replace(once[3], framed=str(tmp_path / "lost"))
+        (tmp_path / "lost").write_bytes(b"no blocks")
+        reports = [
+            deliver(shard, target, run=run, attempt=1)
+            for run, shard in (*(("r", s) for s in (*once[:3], lost, *once[3:])), ("s", once[0]))
+        ]
+
+    assert [False, False, False, True, False, False, False, False] == [
+        bool(report.problem) for report in reports
+    ]
+    assert ["r", "r", "s"] == made
+    lines = len((tmp_path / "out.jsonl").read_text().splitlines())
+    assert sum(report.delivered for report in reports) == lines
+    assert delivery._KeptSink.made is None  # noqa: SLF001 (that it was closed)
