@@ -1,4 +1,4 @@
-"""Frames and streams on Spark whose logs are read once, beside a worker of the same logs."""
+"""Streams and replays on Spark whose logs are read once, beside a worker of the same logs."""
 
 import json
 from collections import Counter
@@ -8,30 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.connector.commands.cli import main
-from headrace.spark import segments
-from helpers.recordings.corpora import recording
-from real.spark.spark_jobs import RING, by_worker, delivered, ring_job, stream_job
+from real.spark.spark_jobs import delivered, ring_job, stream_job
 
 pytestmark = pytest.mark.real
 
 SHARDS = 9
-
-
-def test_a_frame(spark: SparkSession) -> None:
-    """`segments` returns the rows of the data source, in each query of a frame."""
-    place = str(recording(RING) / "segments")
-    schema = str(recording(RING) / "schema.cql")
-    frame = segments(spark, place, schema=schema, shards=SHARDS)
-    options = {"schema": schema, "shards": str(SHARDS)}
-    wanted = spark.read.format("headrace.segments").options(**options).load(place)
-    named = ("table", "hex(mutation)", "`index`", "operation", "write_time")
-    updates = "operation = 'UPDATE'"
-
-    assert wanted.schema == frame.schema
-    assert by_worker().total() == frame.count()
-    assert wanted.where(updates).count() == frame.where(updates).count()
-    rows = Counter(map(tuple, frame.selectExpr(*named).collect()))
-    assert Counter(map(tuple, wanted.selectExpr(*named).collect())) == rows
 
 
 def of_worker(folder: Path) -> Counter[str]:
