@@ -3,9 +3,8 @@
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,10 +26,6 @@ ARROW_SCHEMA: Final = pa.schema(
         ("mutation", pa.binary()),
         ("index", _INDEX),
     ]
-)
-# More columns for a sink: a topic other than the table's, headers, what a tombstone follows.
-_OF_SINKS: Final = pa.schema(
-    [("topic", pa.string()), ("headers", pa.binary()), ("tombstone", pa.bool_())]
 )
 # By their names in Avro: an origin uses these.
 _ORIGIN_TYPES: Final[Mapping[str, pa.DataType]] = {
@@ -69,11 +64,6 @@ def own_columns(origin: Origin) -> Sequence[pa.Field]:
     return [pa.field(name, _ORIGIN_TYPES[kind]) for name, kind in origin.fields.items()]
 
 
-def sink_schema(origin: Origin) -> pa.Schema:
-    """Return the columns of a source's changes as a sink takes them."""
-    return pa.schema([*arrow_schema(origin), *_OF_SINKS])
-
-
 def spark_schema(schema: pa.Schema) -> str:
     """Return the same columns as Spark's DDL."""
     return ", ".join(f"`{each.name}` {_SPARK_TYPES[each.type]}" for each in schema)
@@ -107,46 +97,15 @@ def _batch(columns: Mapping[str, pa.Array], count: int, schema: pa.Schema) -> pa
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def sink_batch(encoded: EncodedRecords, origin: Origin) -> pa.RecordBatch:
-    """Return the records as rows of `sink_schema`, with all that a sink needs."""
-    rows = record_batch(encoded, arrow_schema(origin))
-    after = set(encoded.tombstones)
-    columns = [
-        pa.nulls(len(encoded), pa.string())
-        if encoded.topics is None
-        else pa.array(encoded.topics, pa.string()),
-        _repeated(encoded.headers, pa.binary(), msgspec.msgpack.encode),
-        pa.array([place in after for place in range(len(encoded))], pa.bool_()),
-    ]
-    return pa.RecordBatch.from_arrays([*rows.columns, *columns], schema=sink_schema(origin))
-
-
 def encoded_rows(rows: pa.RecordBatch) -> EncodedRecords:
-    """Return rows as a sink takes them."""
-    columns = {n: rows.column(i).to_pylist() for i, n in enumerate(rows.schema.names)}
-    after = columns.get("tombstone", ())
-    topics = columns.get("topic", [None])
-    return EncodedRecords(
-        columns["key"],
-        columns["value"],
-        _headers(columns, rows.num_rows),
-        columns["table"],
-        tombstones=tuple(place for place, has_one in enumerate(after) if has_one),
-        topics=None if None in topics else topics,
-    )
-
-
-def _headers(columns: Mapping[str, list[Any]], count: int) -> list[Headers]:
-    """Return the headers; equal headers are one object."""
-    whole = columns.get("headers")
-    if whole is not None:
-        known = {each: msgspec.msgpack.decode(each, type=Headers) for each in dict.fromkeys(whole)}
-        return [known[each] for each in whole]
-    ids = columns.get("schema_id") or [None] * count
-    of_id: dict[bytes | None, Headers] = {
+    """Return rows as a sink takes them; those with a `schema_id` have it in a header."""
+    tables, keys, values = (rows.column(name).to_pylist() for name in ("table", "key", "value"))
+    has_ids = "schema_id" in rows.schema.names
+    ids = rows.column("schema_id").to_pylist() if has_ids else [None] * rows.num_rows
+    of_id: dict[bytes | None, Headers] = {  # Equal headers are one object.
         each: ((SCHEMA_ID_HEADER, each),) if each is not None else () for each in dict.fromkeys(ids)
     }
-    return [of_id[each] for each in ids]
+    return EncodedRecords(keys, values, [of_id[each] for each in ids], tables)
 
 
 def _of_facts(facts: Facts, schema: pa.Schema) -> dict[str, pa.Array]:

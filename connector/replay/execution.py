@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol, TextIO
+from typing import Final, Protocol, TextIO, TypeVar
 
 import structlog
 
@@ -23,6 +23,17 @@ LINE_EVERY_SECONDS: Final = 10.0
 LOOK_EVERY_SECONDS: Final = 0.2
 _BAR_CHARS: Final = 30
 
+
+class Came(Protocol):
+    """What came of a work."""
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether it has not ended."""
+
+
+WorkT = TypeVar("WorkT")
+CameT = TypeVar("CameT", bound=Came)
 Begun = Callable[[Work], None]
 Ended = Callable[[Work, ShardReport], None]
 
@@ -35,12 +46,12 @@ class Performer(Protocol):
 
 
 def perform_at_once(  # noqa: PLR0913 (what to do, and what to call)
-    works: Sequence[Work],
-    do: Callable[[Work], ShardReport],
+    works: Sequence[WorkT],
+    do: Callable[[WorkT], CameT],
     at_once: int,
     *,
-    begun: Begun,
-    ended: Ended,
+    begun: Callable[[WorkT], None],
+    ended: Callable[[WorkT, CameT], None],
     go_on: Callable[[], bool] = lambda: True,
 ) -> None:
     """Call *do* with all works, *at_once* of them on threads; call back on this thread.
@@ -49,7 +60,7 @@ def perform_at_once(  # noqa: PLR0913 (what to do, and what to call)
     was halted has not ended.
     """
     waiting = list(reversed(works))
-    running: dict[Future[ShardReport], Work] = {}
+    running: dict[Future[CameT], WorkT] = {}
     with ThreadPoolExecutor(at_once, thread_name_prefix="shard") as pool:
         while waiting or running:
             if waiting and not go_on():

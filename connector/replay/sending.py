@@ -87,11 +87,15 @@ class Sending:
         """The number of records that the sink refused permanently."""
         return self.refused.total()
 
-    def encode(self, batch: Batch) -> EncodedRecords:
-        """Encode for the sink."""
+    def announce(self, batch: Batch) -> None:
+        """Let the encoder and the sink know the schemas of *batch*, before it is encoded."""
         announced = batch.schemas()
         self._schemas.update((schema.schema_id, schema) for schema in announced)
         self._encoder.announce(announced)
+
+    def encode(self, batch: Batch) -> EncodedRecords:
+        """Encode for the sink."""
+        self.announce(batch)
         return self._encode(self._encoder, batch)
 
     def take(self, encoded: EncodedRecords, batch: Batch) -> None:

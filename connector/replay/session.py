@@ -1,17 +1,17 @@
 """The Spark session of a command, and shards as Spark's jobs. Imports pyspark.
 
-Each shard is a job of one task: it ends, fails and is reported separately, while others continue.
-Entries of logs pass through the JVM once, in a shuffle by split; what a task writes never does.
+Each job has one task, which takes some shards, one after another, while others continue. Each of
+them ends, fails and is reported separately. What a task writes never passes through the JVM.
 """
 
 import gc
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -20,12 +20,9 @@ from pyspark.sql import SparkSession
 from headrace.connector.replay.delivery import ShardReport, Work
 from headrace.connector.replay.errors import ShardFailedError, SparkMissingError
 from headrace.connector.replay.execution import perform_at_once
-from headrace.connector.replay.framing.framed_shards import Framing, framing_of, warn_of
-from headrace.connector.replay.framing.spark_shuffle import each_of, shuffled, with_blocks
-from headrace.connector.replay.shards import OverShards, Shard
-
-if TYPE_CHECKING:
-    from pyspark import RDD
+from headrace.connector.replay.framing.framed_shards import SplitFiles, framing_of, warn_of
+from headrace.connector.replay.framing.spark_blocks import FramedBlocks, framed_on, tasks_of
+from headrace.connector.replay.shards import OverShards, Shard, close_kept
 
 T = TypeVar("T")
 
@@ -37,6 +34,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),  # On the way to a task.
     # Java only distributes tasks: its second compiler costs more than it saves.
     "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.executor.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
@@ -95,20 +93,38 @@ def perform(
 ) -> None:
     """Deliver all *works* on the cluster, as many at once as it has cores.
 
-    The logs are read once for all of them before, if the source offers that. As many more wait in
-    Spark's queue, so that no core waits for the driver to send the next.
+    The logs are read once for all of them before, if the source offers that; then a task takes
+    several shards, one after another. As many more wait in Spark's queue, so that no core waits for
+    the driver to send the next.
     *begun* and *ended* are called on this thread. A shard whose task dies every time is reported
     as failed like any other.
     """
-    do = partial(_on_cluster, spark)
+
+    def all_begun(group: _Group) -> None:
+        for work in group.works:
+            begun(work)
+
+    def all_ended(group: _Group, came: _Reports) -> None:
+        for work, report in zip(group.works, came.reports, strict=True):
+            ended(work, report)
+
+    at_once = 2 * width(spark)
     framing = framing_of([work.shard for work in works])
     if framing is not None:
         _describe(spark, f"{works[0].run}: read the logs once for all {len(works)} shards")
-        try:
-            do = partial(_framed, spark, framing, shuffled(spark, framing))
-        except (PySparkException, Py4JError) as error:
-            warn_of(_said(error))
-    perform_at_once(works, do, 2 * width(spark), begun=begun, ended=ended)
+        of_split = {work.shard.split: work for work in works}
+        tasks = tasks_of(framing, width(spark))
+        groups = [_Group(n, [of_split[split] for split in each]) for n, each in enumerate(tasks)]
+        with ExitStack() as stack:
+            try:
+                blocks = stack.enter_context(framed_on(spark, framing, tasks))
+            except (PySparkException, Py4JError) as error:
+                warn_of(_said(error))
+            else:
+                do = partial(_framed, spark, blocks)
+                perform_at_once(groups, do, at_once, begun=all_begun, ended=all_ended)
+                return
+    perform_at_once(works, partial(_on_cluster, spark), at_once, begun=begun, ended=ended)
 
 
 def gather(spark: SparkSession, tasks: Sequence[Callable[[], T]]) -> Sequence[T]:
@@ -138,27 +154,37 @@ def once(spark: SparkSession, shards: Sequence[Shard]) -> Iterator[OverShards]:
     As often as it is called. It raises as `gather` does.
     """
     framing = framing_of(shards, sparing=False)
-    blocks: RDD[tuple[str, bytes]] | None = None
-    if framing is not None:
-        try:
-            blocks = shuffled(spark, framing)
-        except (PySparkException, Py4JError) as error:
-            warn_of(_said(error))
+    tasks: Sequence[Sequence[str]] = ()
+    blocks: FramedBlocks | None = None
+    with ExitStack() as stack:
+        if framing is not None:
+            tasks = tasks_of(framing, width(spark))
+            try:
+                blocks = stack.enter_context(framed_on(spark, framing, tasks))
+            except (PySparkException, Py4JError) as error:
+                warn_of(_said(error))
 
-    def over(make: Callable[[Shard], Callable[[], T]], of: Sequence[Shard]) -> Sequence[T]:
-        if framing is None or blocks is None:
-            return gather(spark, [make(shard) for shard in of])
-        by_number = {framing.splits.index(shard.split): shard for shard in of}
+        def over(make: Callable[[Shard], Callable[[], T]], of: Sequence[Shard]) -> Sequence[T]:
+            if blocks is None:
+                return gather(spark, [make(shard) for shard in of])
+            by_split = {shard.split: shard for shard in of}
+            wanted = [n for n, splits in enumerate(tasks) if not by_split.keys().isdisjoint(splits)]
 
-        def do(number: int, path: str) -> T:
-            return make(replace(by_number[number], framed=path))()
+            def do(number: int, files: SplitFiles) -> Mapping[str, T]:
+                mine = [by_split[split] for split in tasks[number] if split in by_split]
+                return {
+                    shard.split: make(replace(shard, framed=files.file_of(shard.split)))()
+                    for shard in mine
+                }
 
-        try:
-            return each_of(spark, blocks, list(by_number), do)
-        except (PySparkException, Py4JError) as error:
-            raise ShardFailedError(_said(error)) from error
+            try:
+                came = blocks.run(wanted, do)
+            except (PySparkException, Py4JError) as error:
+                raise ShardFailedError(_said(error)) from error
+            found = {split: result for each in came for split, result in each.items()}
+            return [found[shard.split] for shard in of]
 
-    yield over
+        yield over
 
 
 def _called(task: Callable[[], T]) -> T:
@@ -180,18 +206,45 @@ def _on_cluster(spark: SparkSession, work: Work) -> ShardReport:
     return made
 
 
-def _framed(
-    spark: SparkSession, framing: Framing, blocks: "RDD[tuple[str, bytes]]", work: Work
-) -> ShardReport:
-    number = framing.splits.index(work.shard.split)
-    _describe(spark, work.describe())
-    do = with_blocks(lambda path: _do(replace(work, shard=replace(work.shard, framed=path))))
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The shards of one task."""
+
+    task: int
+    works: Sequence[Work]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reports:
+    """What came of a group, in the order of its works."""
+
+    reports: Sequence[ShardReport]
+    is_halted: bool = False
+
+
+def _framed(spark: SparkSession, blocks: FramedBlocks, group: _Group) -> _Reports:
+    """Deliver the shards of a task; if it dies every time, each in a task of its own."""
+    first, *others = group.works
+    _describe(spark, first.describe() + (f" and {len(others)} more" if others else ""))
+
+    def do(_: int, files: SplitFiles) -> Sequence[ShardReport]:
+        try:
+            return [_do(_with_blocks(work, files)) for work in group.works]
+        finally:
+            close_kept()
+
     try:
-        (report,) = spark.sparkContext.runJob(blocks, do, [number])
+        (reports,) = blocks.run([group.task], do)
     except (PySparkException, Py4JError) as error:
-        return _lost(work, error)
-    made: ShardReport = report
-    return made
+        if not others:
+            return _Reports([_lost(first, error)])
+        alone = [_framed(spark, blocks, _Group(group.task, [work])) for work in group.works]
+        return _Reports([report for each in alone for report in each.reports])
+    return _Reports(reports)
+
+
+def _with_blocks(work: Work, files: SplitFiles) -> Work:
+    return replace(work, shard=replace(work.shard, framed=files.file_of(work.shard.split)))
 
 
 def _lost(work: Work, error: Exception) -> ShardReport:

@@ -178,7 +178,10 @@ def opened(shard: Shard, *, read_only: bool = True, sparing: bool = False) -> It
     shard that was framed stays open for the next one of the same plan, until `close_kept`.
     """
     if shard.framed:
-        with inside(shard.source.directory), _Kept.of(shard, sparing=sparing) as source:
+        with (
+            inside(shard.source.directory),
+            _Kept.of(shard, read_only=read_only, sparing=sparing) as source,
+        ):
             LogFraming.of(source).read_framed(Path(shard.framed))
             yield source
         return
@@ -211,17 +214,17 @@ beside_kept: Final = contextlib.ExitStack()
 class _Kept:
     """The source of the last framed shard of this process: opening one takes some ms."""
 
-    plan: Shard | None = None
+    plan: tuple[Shard, bool] | None = None
     source: Source | None = None
 
     @classmethod
     @contextlib.contextmanager
-    def of(cls, shard: Shard, *, sparing: bool) -> Iterator[Source]:
+    def of(cls, shard: Shard, *, read_only: bool, sparing: bool) -> Iterator[Source]:
         """Yield the source of *shard*; after an error it is not used again."""
-        plan = replace(shard, number=0, split="", framed="")
+        plan = replace(shard, number=0, split="", resume=None, framed=""), read_only
         if cls.source is None or cls.plan != plan:
             close_kept()
-            cls.plan, cls.source = plan, _bounded(shard, read_only=True)
+            cls.plan, cls.source = plan, _bounded(shard, read_only=read_only)
             if sparing:
                 spare(cls.source, shard.selection)
         with contextlib.ExitStack() as undo:

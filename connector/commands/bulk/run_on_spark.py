@@ -14,7 +14,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.connector.hosting.host import Engine
 from headrace.connector.replay.errors import StreamFailedError
-from headrace.connector.replay.session import session
+from headrace.connector.replay.framing.block_rows import SPLIT
+from headrace.connector.replay.session import session, width
 from headrace.connector.replay.stream.checkpoint import Checkpoint
 from headrace.connector.replay.stream.stream_driver import StreamDriver
 from headrace.connector.replay.stream.streaming import AS_SINK
@@ -70,6 +71,7 @@ def _begin(
         spark.readStream.format("headrace.segments")
         .options(**options, **bounds, format=AS_SINK)
         .load()
+        .repartitionById(_tasks(spark, checkpoint), SPLIT)
     )
     writer = changes.writeStream.format("headrace.sink").options(**options)
     writer = writer.option("checkpointLocation", checkpoint.spark.as_uri()).outputMode("append")
@@ -79,6 +81,13 @@ def _begin(
         every_ms = max(1, round(job.runtime.commit_max_seconds * _MS))
         writer = writer.trigger(processingTime=f"{every_ms} milliseconds")
     return writer.queryName(f"headrace: job {job.name}").start()
+
+
+def _tasks(spark: SparkSession, checkpoint: Checkpoint) -> int:
+    """Return how many tasks share the splits: two for each core, so that none waits long."""
+    begun = checkpoint.begun()
+    most = 2 * width(spark)
+    return min(most, len(begun.seqs) or most) if begun else most
 
 
 def failure_of(said: str) -> HeadraceError:

@@ -16,11 +16,12 @@ from pyspark.sql.types import StructType
 
 from headrace.connector.control.jobs import job_text, table_source
 from headrace.connector.control.runs.options import SHARDS_BOUND
-from headrace.connector.replay.columns import arrow_schema, record_batch, sink_schema, spark_schema
+from headrace.connector.replay.columns import arrow_schema, record_batch, spark_schema
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.frames.mistakes import check_options, shown_plainly
 from headrace.connector.replay.frames.typed_columns import chosen, typed_batch
 from headrace.connector.replay.frames.typed_columns import spark_schema as typed_spark_schema
+from headrace.connector.replay.framing.block_rows import BLOCK_ROWS
 from headrace.connector.replay.planning import Bounds, by_log, planned
 from headrace.connector.replay.selection import (
     Selection,
@@ -207,7 +208,7 @@ class SegmentSource(DataSource):
     def schema(self) -> str:
         """Return the columns; `key` and `value` are those of a message. One `table` is typed."""
         if self.options.get("format") == AS_SINK:
-            return spark_schema(sink_schema(spec_of(self.options).origin))
+            return BLOCK_ROWS
         Asked.of(self.name(), self.options)
         spec = spec_of(self.options)
         return schema_of(spec, self.options)

@@ -34,6 +34,7 @@ from headrace.connector.replay.errors import DeliveryRefusedError, bad_option
 from headrace.connector.replay.frames.mistakes import check_options, check_writing, shown_plainly
 from headrace.connector.replay.frames.sources import schema_of, spec_of, target_of
 from headrace.connector.replay.frames.typed_columns import typed_arrow_schema, typed_batch
+from headrace.connector.replay.framing.block_rows import BLOCK_NAMES
 from headrace.connector.replay.runs import new_run
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.sending import Sending
@@ -316,7 +317,7 @@ class SinkTarget(DataSource):
     @shown_plainly()
     def streamWriter(self, schema: StructType, overwrite: bool) -> SinkStream:  # noqa: FBT001, N802 (Spark's)
         """Return a writer of a stream of the same job's `headrace.segments`."""
-        missing = {"table", "key", "value", "headers"} - set(schema.fieldNames())
+        missing = set(BLOCK_NAMES) - set(schema.fieldNames())
         columns = "write those of headrace.segments in format `sink`"
         check_writing('outputMode("append")', sorted(missing), overwrite=overwrite, columns=columns)
         return SinkStream(dict(self.options))

@@ -4,6 +4,7 @@ Without this each shard reads all logs, and passes what is not its own. Needs no
 """
 
 import contextlib
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,9 +15,10 @@ import structlog
 
 from headrace.connector.replay.errors import RunHaltedError
 from headrace.connector.replay.shards import Shard, close_kept, opened, plugin_of
-from headrace.plugins import HeadraceError, LogFraming
+from headrace.plugins import HeadraceError, LogFraming, MissingRequirementError, Position, Source
 
 PART_BYTES: Final = 32 * 1024 * 1024  # Of a log, for one task.
+_COPY_BYTES: Final = 1024 * 1024
 SHARDS_MIN: Final = 8  # Fewer read the logs themselves for less CPU than blocks take.
 
 
@@ -44,11 +46,69 @@ class Framing:
             yield from LogFraming.of(source).frame(parts, self.splits)
 
 
-def framing_of(shards: Sequence[Shard], *, sparing: bool = True) -> Framing | None:
+class SplitFiles:
+    """Blocks of splits: a file for each split, in a folder. For one thread; blocking file I/O."""
+
+    def __init__(self, folder: Path) -> None:
+        """Use *folder*, which is empty."""
+        self._folder = folder
+        self.splits: set[str] = set()
+        """Those with a file."""
+
+    def put(self, split: str, block: bytes | memoryview) -> None:
+        """Add a block of *split*.
+
+        Raises:
+            MissingRequirementError: it cannot be written, as when the disk is full.
+
+        """
+        self.splits.add(split)
+        try:
+            self._append(split, block)
+        except OSError as error:
+            raise self._full(error) from error
+
+    def join(self, split: str, pieces: Sequence[Path]) -> None:
+        """Add the blocks of *split* in the files *pieces*, as far as these exist.
+
+        Raises:
+            MissingRequirementError: they cannot be written, as when the disk is full.
+
+        """
+        try:
+            for piece in pieces:
+                with contextlib.suppress(FileNotFoundError), piece.open("rb") as come:
+                    self.splits.add(split)
+                    with (self._folder / split).open("ab") as file:
+                        shutil.copyfileobj(come, file, _COPY_BYTES)
+        except OSError as error:
+            raise self._full(error) from error
+
+    def _append(self, split: str, block: bytes | memoryview) -> None:
+        with (self._folder / split).open("ab") as file:
+            file.write(block)
+
+    def _full(self, error: OSError) -> HeadraceError:
+        said = f"what was read of logs cannot be written: {error.strerror}"
+        hint = "is the disk of TMPDIR full? It needs about as much room as the logs"
+        return MissingRequirementError(said, place=str(self._folder), hint=hint)
+
+    def file_of(self, split: str) -> str:
+        """Return the file of *split*; empty without one: its shard reads the logs itself."""
+        return str(self._folder / split) if split in self.splits else ""
+
+
+def framing_of(
+    shards: Sequence[Shard],
+    *,
+    sparing: bool = True,
+    begin: Callable[[Source], Position | None] | None = None,
+) -> Framing | None:
     """Return how the logs are read once for *shards*; None if each must read them itself.
 
     It lists files and opens no segment. *sparing* leaves out, where the source can, what the shards
-    do not select: their tasks may want no more.
+    do not select: their tasks may want no more. *begin* returns where the logs are read from, if
+    the shards do not say; none may begin before.
     """
     alike = [replace(shard, number=0, split="") for shard in shards]
     if len(shards) < SHARDS_MIN or any(each != alike[0] for each in alike):
@@ -58,7 +118,10 @@ def framing_of(shards: Sequence[Shard], *, sparing: bool = True) -> Framing | No
     with contextlib.suppress(HeadraceError):  # Each shard says why.
         if issubclass(plugin_of(shards[0].source.given), LogFraming):
             with opened(shards[0]) as source:
-                position = None if resume is None else source.decode_position(resume)
+                if begin is not None:
+                    position = begin(source)
+                else:
+                    position = None if resume is None else source.decode_position(resume)
                 parts = LogFraming.of(source).log_parts(position, PART_BYTES)
     splits = list(dict.fromkeys(shard.split for shard in shards))
     return Framing(shards[0], splits, parts, sparing) if parts else None
@@ -84,25 +147,25 @@ def framed(
         yield shards
         return
     with tempfile.TemporaryDirectory(prefix="headrace-framed-") as folder:
+        files = SplitFiles(Path(folder))
         try:
-            is_whole = _write_blocks(framing, Path(folder), halted)
-        except (HeadraceError, OSError) as error:
+            is_whole = _write_blocks(framing, files, halted)
+        except HeadraceError as error:
             warn_of(str(error))
             yield shards
             return
         if not is_whole:
             raise RunHaltedError("the run was halted")
         try:
-            yield [replace(shard, framed=str(Path(folder, shard.split))) for shard in shards]
+            yield [replace(shard, framed=files.file_of(shard.split)) for shard in shards]
         finally:
             close_kept()
 
 
-def _write_blocks(framing: Framing, folder: Path, halted: Callable[[float], bool]) -> bool:
+def _write_blocks(framing: Framing, files: SplitFiles, halted: Callable[[float], bool]) -> bool:
     """Read the logs into a file for each split; return whether it was not halted."""
     for split, block in framing.frame(framing.parts):
-        with (folder / split).open("ab") as file:
-            file.write(block)
+        files.put(split, block)
         if halted(0):
             return False
     return True

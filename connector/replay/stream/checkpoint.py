@@ -36,6 +36,7 @@ Offset = Mapping[str, Any]
 
 SUFFIX: Final = ".spark"
 _NAME_CHARS: Final = 32
+_RECORDS_OF: Final = 1_000  # Batches.
 _WHOLE: Final = "restore the checkpoint folder as a whole; or delete all of it, and start again"
 
 
@@ -47,6 +48,16 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     head: bytes | None
     chunks: dict[str, bytes]
     counters: dict[str, TableCounts] = {}
+
+
+class _Delivered(msgspec.Struct, frozen=True):
+    """The counters of each split, and how many records the last batches had.
+
+    An earlier release stored only the counters.
+    """
+
+    splits: list[dict[str, TableCounts]]
+    records: list[int] = []
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -205,10 +216,13 @@ class Checkpoint:
             said = f"where the first batch starts cannot be read: {error}"
             raise StateLostError(said, place=str(self._begun), hint=_WHOLE) from error
 
-    def set_aside(self, batch: int, part: int, stage: str, losses: Sequence[Loss]) -> None:
-        """Store what a *stage* of a task could not deliver, a line of JSON each. Safe to repeat."""
+    def set_aside(self, batch: int, split: int, losses: Sequence[Loss]) -> None:
+        """Store what could not be delivered of a split, a line of JSON each. Safe to repeat.
+
+        *split* is its index in the plan.
+        """
         content = b"".join(msgspec.json.encode(loss) + b"\n" for loss in losses)
-        path = self.lost / f"{batch}-{part}-{stage}.jsonl"
+        path = self.lost / f"{batch}-{split}.jsonl"
         if content:
             _write(path, content)
         else:  # An earlier attempt may have had some.
@@ -274,9 +288,12 @@ class Checkpoint:
             StateLostError: the counters of the batch before are missing.
 
         """
-        before = self.delivered(batch - 1) or [{}] * len(counted)
-        both = zip(before, counted, strict=True)
-        content = [add_counters(old, new) for old, new in both]
+        before = self._delivered_at(batch - 1)
+        both = zip(before.splits or [{}] * len(counted), counted, strict=True)
+        content = _Delivered(
+            [add_counters(old, new) for old, new in both],
+            [*before.records, sum(map(_records, counted))][-_RECORDS_OF:],
+        )
         _write(self._delivered / str(batch), msgspec.msgpack.encode(content))
         for path in self._delivered.glob("[0-9]*"):
             if int(path.name) < batch - 1:  # That of the batch before stays, for a repetition.
@@ -289,15 +306,28 @@ class Checkpoint:
             StateLostError: they cannot be read.
 
         """
+        return self._delivered_at(batch).splits
+
+    def records(self, batch: int) -> int:
+        """Return how many records *batch* had, of the last thousand; 0 of others."""
+        newest = max((int(each.name) for each in self._delivered.glob("[0-9]*")), default=-1)
+        if newest < batch:
+            return 0
+        of = self._delivered_at(newest).records
+        back = newest - batch + 1
+        return of[-back] if back <= len(of) else 0
+
+    def _delivered_at(self, batch: int) -> "_Delivered":
         if batch < 0:
-            return []
+            return _Delivered([])
         path = self._delivered / str(batch)
         try:
-            found = msgspec.msgpack.decode(path.read_bytes(), type=list[dict[str, TableCounts]])
+            content = path.read_bytes()
+            found = msgspec.msgpack.decode(content, type=_Delivered | list[dict[str, TableCounts]])
         except (OSError, msgspec.MsgspecError) as error:
             said = f"what was delivered up to batch {batch} cannot be read: {error}"
             raise StateLostError(said, place=str(path), hint=_WHOLE) from error
-        return found
+        return found if isinstance(found, _Delivered) else _Delivered(found)
 
     def keep_schemas(self, schemas: Sequence[RecordSchema]) -> None:
         """Store the schemas of records."""
@@ -375,9 +405,13 @@ def _unwritable(path: Path, error: OSError) -> MissingRequirementError:
 
 
 def _numbers(path: Path) -> tuple[int, int]:
-    """Return the batch and the part of a file with losses."""
-    batch, part, _ = path.name.split("-", 2)
-    return int(batch), int(part)
+    """Return the batch and the split of a file with losses."""
+    batch, split = path.stem.split("-")[:2]  # An earlier release had two files of a split.
+    return int(batch), int(split)
+
+
+def _records(counters: Counters) -> int:
+    return sum(each.delivered + each.dead_lettered for each in counters.values())
 
 
 def _text(offset: Offset) -> str:

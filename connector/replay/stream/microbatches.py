@@ -1,4 +1,4 @@
-"""Plans the micro-batches of a job, and reads one task's part of each. Needs no Spark.
+"""Plans the micro-batches of a job, and reads the parts of each. Needs no Spark.
 
 An offset has the position in each part of the source, and how long the source has been read to its
 end. The checkpoint has the rest of the state at an offset, by split.
@@ -12,6 +12,7 @@ from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.job_file import EARLIEST
 from headrace.connector.foundation.offered import located
 from headrace.connector.replay.errors import LogShortError
+from headrace.connector.replay.framing.framed_shards import Framing, framing_of
 from headrace.connector.replay.shards import Shard, SourceSpec, batches, inside, opened
 from headrace.connector.replay.stream.checkpoint import Checkpoint, Known, Offset
 from headrace.connector.stores import Counters, add_counters
@@ -45,7 +46,7 @@ def position_at(source: Source, offset: Offset) -> Position | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One task's part of a micro-batch: a split, between two offsets."""
+    """A part of a micro-batch: a split, between two offsets."""
 
     shard: Shard
     start: Offset
@@ -143,6 +144,15 @@ class Course:
             for number, split in enumerate(splits, start=1)
         ]
 
+    def framing(self, parts: Sequence[Part]) -> Framing | None:
+        """Return how the logs of a batch are read once for its *parts*; None: each reads them."""
+        start = parts[0].start
+        if start[_PARTS] == parts[0].end[_PARTS]:
+            return None  # Only time passes.
+        return framing_of(
+            [part.shard for part in parts], begin=lambda source: position_at(source, start)
+        )
+
     def close(self) -> None:
         """Close what was opened. Safe to call twice."""
         if self._made is not None:
@@ -156,10 +166,10 @@ class Course:
 
 
 class Reading:
-    """One task's part of a micro-batch. For one thread."""
+    """A part of a micro-batch. For one thread."""
 
-    def __init__(self, part: Part, checkpoint: Checkpoint) -> None:
-        """Load the state of the split at the start.
+    def __init__(self, part: Part, checkpoint: Checkpoint, framed: str = "") -> None:
+        """Load the state of the split at the start; *framed* are the blocks of its logs, if any.
 
         Raises:
             StateLostError: it no longer exists.
@@ -167,7 +177,13 @@ class Reading:
         """
         self._part = part
         self._checkpoint = checkpoint
+        self._framed = framed
         self._known = checkpoint.states.load(part.start, part.shard.split)
+
+    @property
+    def place(self) -> str:
+        """What is read, for users."""
+        return f"split {self._part.shard.split}"
 
     def count(self, counters: Counters) -> None:
         """Add the counters of a batch (I3)."""
@@ -183,7 +199,7 @@ class Reading:
 
         """
         part = self._part
-        shard = replace(part.shard, resume=self._known.position)
+        shard = replace(part.shard, resume=self._known.position, framed=self._framed)
         # Records there which parts of the logs this split needs, as a worker does (I5).
         with opened(shard, read_only=False) as source:
             was_short = is_short(source, part)
@@ -196,7 +212,7 @@ class Reading:
             if was_short or is_short(source, part):
                 raise LogShortError(
                     "the logs end before the batch does",
-                    place=f"split {shard.split}",
+                    place=self.place,
                     hint="the batch is repeated; check that all nodes' logs exist",
                 )
         self._checkpoint.states.store(part.end, shard.split, self._known)

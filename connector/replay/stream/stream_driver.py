@@ -313,27 +313,27 @@ class StreamDriver:
         is_idle = not (query.isActive and query.status["isTriggerActive"])
         if is_idle:
             self._moved_ms = self._clock.monotonic_ms()
-        new = [
-            progress
-            for progress in query.recentProgress
-            if progress.batchId > done.newest and progress.numInputRows
-        ]
-        for progress in new:
+        new = []
+        for progress in query.recentProgress:
+            if progress.batchId <= done.newest:
+                continue
             done.newest = progress.batchId
+            records = self._checkpoint.records(progress.batchId)
+            if not records:
+                continue
+            new.append((progress, records))
             done.count += 1
-            done.records += progress.numInputRows
+            done.records += records
             self._moved_ms = self._clock.monotonic_ms()
             if self._measures is not None:
-                self._measures.note(progress.numInputRows, progress.batchDuration)
+                self._measures.note(records, progress.batchDuration)
         run.commits.look()
         run.show(Desired.RUNNING)
         if self._measures is not None:
             self._measures.look(run.commits.states)
         left_bytes = None if self._measures is None else self._measures.left_bytes
-        for progress in new:
-            self._lines.tell(
-                progress.batchId, progress.numInputRows, progress.batchDuration, left_bytes
-            )
+        for progress, records in new:
+            self._lines.tell(progress.batchId, records, progress.batchDuration, left_bytes)
 
     def _rest(self, run: _Run) -> Outcome | None:
         """While the job is paused, keep its leases; return why it is to end then, or None."""

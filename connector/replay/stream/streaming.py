@@ -1,17 +1,20 @@
 """`headrace.segments` and `headrace.sink` as streams of micro-batches. Imports pyspark.
 
-The driver lists files and opens none. A task reads a split up to the end of the batch, and its
-records go to the sink without a shuffle: each key keeps its order.
+The driver lists files and opens none. Tasks of the first stage frame parts of logs, each once; a
+shuffle sends what they found to the tasks of splits. These agree, encode and deliver up to the end
+of the batch: each key keeps its order.
 """
 
+import pickle
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import msgspec
+from msgspec import structs
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
@@ -22,21 +25,31 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 
 from headrace.connector.control.jobs import JobText, job_text, read_job
-from headrace.connector.replay.columns import encoded_rows, sink_batch
+from headrace.connector.foundation.configured import configured
+from headrace.connector.replay.columns import encoded_rows
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import JobChangedError, bad_option
 from headrace.connector.replay.frames.mistakes import check_options
+from headrace.connector.replay.framing.block_rows import batches_of, rows_of
+from headrace.connector.replay.framing.framed_shards import Framing, SplitFiles
 from headrace.connector.replay.sending import Sending
-from headrace.connector.replay.shards import SourceSpec, encode_with_retries, inside, origin_of
+from headrace.connector.replay.shards import (
+    SourceSpec,
+    close_kept,
+    encode_with_retries,
+    inside,
+    origin_of,
+)
 from headrace.connector.replay.stream.checkpoint import Checkpoint, Offset, checkpoint_of
 from headrace.connector.replay.stream.microbatches import ALL_BYTES, Course, Part, Reading
 from headrace.connector.runtime.failures.tolerance import ErrorPolicy, NotToleratedError
 from headrace.connector.runtime.splits.ledger import tally
-from headrace.connector.stores import Counters, Loss, TableCounts
+from headrace.connector.serde import Encoder
+from headrace.connector.stores import Counters, Loss, StateLostError, TableCounts, add_counters
 from headrace.connector.stores.job import state_of
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.target_state import Board
-from headrace.plugins import NumberPosition, RecordBatch, Sink
+from headrace.plugins import NumberPosition, RecordBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,10 +62,17 @@ _BATCH: Final = "streaming.sql.batchId"  # As Spark tells its tasks.
 
 
 @dataclass(frozen=True, slots=True)
-class PartPartition(InputPartition):
-    """One task's work."""
+class PartsPartition(InputPartition):
+    """The task that tells each split what to do."""
 
-    part: Part
+    parts: Sequence[Part]
+
+
+@dataclass(frozen=True, slots=True)
+class LogPartition(InputPartition):
+    """A task that frames a part of a log."""
+
+    framing: Framing
 
 
 @dataclass
@@ -65,6 +85,13 @@ class Delivered(WriterCommitMessage):
     def rejected(self) -> int:
         """The number of records that the sink refused permanently."""
         return sum(each.dead_lettered for each in self.counters.values())
+
+
+@dataclass
+class SplitsDelivered(WriterCommitMessage):
+    """The counters of what one task has delivered, by the split's number in the plan."""
+
+    splits: Mapping[int, Counters]
 
 
 class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -97,37 +124,30 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """End at the current end of the logs."""
         self._course().end_here()
 
-    def partitions(self, start: Offset, end: Offset) -> Sequence[PartPartition]:
-        """Return a task for each split."""
-        return [PartPartition(part) for part in self._course().parts(start, end)]
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Return a task for what splits are to do, and one for each part of a log to be framed."""
+        course = self._course()
+        parts = course.parts(start, end)
+        framing = course.framing(parts)
+        logs = () if framing is None else framing.parts
+        return [
+            PartsPartition(parts),
+            *(LogPartition(replace(framing, parts=[log])) for log in logs if framing is not None),
+        ]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        """Yield the records of a split. Spark calls it in a task, once for each attempt."""
-        assert isinstance(partition, PartPartition)  # noqa: S101 (made above)
-        place = f"split {partition.part.shard.split}"
-        text, checkpoint = self._text, self._checkpoint
-        origin = origin_of(text.source)
-        with (
-            inside(str(text.directory)),
-            sink_and_encoder(text.sink, text.name, origin, text.bounds) as made,
-        ):
-            sink, encoder = made
-            aside = _Aside(checkpoint, sink, "read")
-            reading = Reading(partition.part, checkpoint)
-            for batch in reading.batches():
-                schemas = batch.schemas()
-                encoder.announce(schemas)
-                checkpoint.keep_schemas(schemas)
-                encoded = encode_with_retries(encoder, batch)
-                counters, losses = tally(encoded, place)
-                for loss in losses:
-                    aside.take(loss)
-                reading.count(
-                    {t: msgspec.structs.replace(c, delivered=0) for t, c in counters.items()}
-                )
-                if len(encoded):
-                    yield sink_batch(encoded, origin)
-            aside.keep()
+        """Yield rows for splits. Spark calls it in a task, once for each attempt."""
+        if isinstance(partition, PartsPartition):
+            yield from batches_of(
+                (number, pickle.dumps(part), None) for number, part in enumerate(partition.parts)
+            )
+            return
+        assert isinstance(partition, LogPartition)  # noqa: S101 (made above)
+        framing = partition.framing
+        numbers = {split: number for number, split in enumerate(framing.splits)}
+        yield from batches_of(
+            (numbers[split], None, block) for split, block in framing.frame(framing.parts)
+        )
 
     def commit(self, end: Offset) -> None:
         """Delete the state before *end*."""
@@ -167,42 +187,106 @@ def deliver_rows(sending: Sending, iterator: Iterator["pa.RecordBatch"]) -> Deli
 
 
 class SinkStream(DataSourceStreamArrowWriter):
-    """Writes what `headrace.segments` reads in the format `sink` to the sink of the same job."""
+    """Delivers what `headrace.segments` reads in the format `sink` to the sink of the same job.
+
+    The rows of a split must all come to one task.
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         """Read the job. Raises ConfigError."""
         check_options("a stream into headrace.sink", options, _SINK_OPTIONS)
         _, self._text, self._checkpoint = _job_of(options)
 
-    def write(self, iterator: Iterator["pa.RecordBatch"]) -> Delivered:
-        """Deliver a task's rows; return when all are settled. Refused ones are dead-lettered."""
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> SplitsDelivered:
+        """Read the splits of the rows, and deliver; return when all is settled.
+
+        What the sink refuses is dead-lettered.
+        """
+        parts: dict[int, Part] = {}
+        with tempfile.TemporaryDirectory(prefix="headrace-framed-") as folder:
+            files = SplitFiles(Path(folder))
+            for number, part, block in rows_of(iterator):
+                if part is not None:
+                    parts[number] = pickle.loads(part)  # noqa: S301 (made by `read`)
+                else:
+                    files.put(str(number), block)
+            if files.splits - {str(number) for number in parts}:
+                hint = 'put .repartitionById(tasks, "split") between the two'
+                raise bad_option("split", "the rows of a split came to several tasks", hint)
+            try:
+                return SplitsDelivered(self._deliver(parts, files))
+            finally:
+                close_kept()
+
+    def _deliver(self, parts: Mapping[int, Part], files: SplitFiles) -> Mapping[int, Counters]:
+        """Deliver splits one after another, through one sink; return the counters of each."""
         text = self._text
+        made: dict[int, Counters] = {}
+        if not parts:
+            return made
         with (
             inside(str(text.directory)),
-            sink_and_encoder(text.sink, text.name, origin_of(text.source), text.bounds) as made,
+            sink_and_encoder(text.sink, text.name, origin_of(text.source), text.bounds) as opened,
         ):
-            sink, encoder = made
-            aside = _Aside(self._checkpoint, sink, "write")
-            delivered = deliver_rows(Sending(sink, encoder, lose=aside.take), iterator)
-            aside.keep()
-            return delivered
+            sink, encoder = opened
+            aside = _Aside(self._checkpoint, text)
+            with closing(Sending(sink, encoder, lose=aside.take)) as sending:
+                for number in sorted(parts):
+                    reading = Reading(parts[number], self._checkpoint, files.file_of(str(number)))
+                    made[number] = self._deliver_split(reading, sending, encoder, aside)
+                    aside.keep(number)
+        return made
+
+    def _deliver_split(
+        self, reading: Reading, sending: Sending, encoder: Encoder, aside: "_Aside"
+    ) -> Counters:
+        """Return the counters of what was delivered; what was read is in the state of the split."""
+        delivered: Counters = {}
+        refused = sending.refused.copy()
+        for batch in reading.batches():
+            sending.announce(batch)
+            self._checkpoint.keep_schemas(batch.schemas())
+            encoded = encode_with_retries(encoder, batch)
+            counters, losses = tally(encoded, reading.place)
+            for loss in losses:
+                aside.take(loss)
+            reading.count({t: structs.replace(c, delivered=0) for t, c in counters.items()})
+            settled = {t: TableCounts(delivered=c.delivered) for t, c in counters.items()}
+            delivered = add_counters(delivered, settled)
+            sending.take(encoded, batch)
+        sending.finish()
+        lost = sending.refused - refused
+        moved = {t: TableCounts(delivered=-n, dead_lettered=n) for t, n in lost.items()}
+        return add_counters(delivered, moved)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
-        """Count the delivered records (I3); all of them are settled."""
-        counted = [each.counters if isinstance(each, Delivered) else {} for each in messages]
-        self._checkpoint.count_delivered(batchId, counted)
+        """Count the delivered records (I3); all of them are settled.
+
+        Raises:
+            StateLostError: a split did not report, or twice.
+
+        """
+        found = [each.splits for each in messages if isinstance(each, SplitsDelivered)]
+        counted = {number: counters for each in found for number, counters in each.items()}
+        numbers = [number for each in found for number in each]
+        if sorted(numbers) != list(range(len(counted))) or not counted:
+            said = f"splits {sorted(numbers)} reported what they delivered in batch {batchId}"
+            hint = "start the job again: it repeats the batch"
+            raise StateLostError(said, place=f"job {self._text.name}", hint=hint)
+        self._checkpoint.count_delivered(batchId, [counted[n] for n in sorted(counted)])
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
         """Do nothing: the batch is repeated, and consumers recognize changes by name."""
 
 
 class _Aside:
-    """Records that a task could not deliver: stored, unless the sink's options say to stop."""
+    """Records that a split could not deliver: stored, unless the sink's options say to stop."""
 
-    def __init__(self, checkpoint: Checkpoint, sink: Sink, stage: str) -> None:
+    def __init__(self, checkpoint: Checkpoint, text: JobText) -> None:
         self._checkpoint = checkpoint
-        self._policy = ErrorPolicy.of(sink.config, retry_ms_max=0)
-        self._place = (*_task(), stage)
+        _, config = configured("sink", text.sink, text.bounds)
+        self._policy = ErrorPolicy.of(config, retry_ms_max=0)
+        self._batch = _batch()
         self._losses: list[Loss] = []
 
     def take(self, loss: Loss) -> None:
@@ -211,17 +295,16 @@ class _Aside:
             raise NotToleratedError(f"{loss.code}: {loss.message}", place=loss.place)
         self._losses.append(loss)
 
-    def keep(self) -> None:
-        """Store the losses; those of an earlier attempt are replaced."""
-        self._checkpoint.set_aside(*self._place, self._losses)
+    def keep(self, split: int) -> None:
+        """Store the losses of a split; those of an earlier attempt are replaced."""
+        self._checkpoint.set_aside(self._batch, split, self._losses)
+        self._losses = []
 
 
-def _task() -> tuple[int, int]:
-    """Return the batch and the part of the task, which all its attempts share."""
+def _batch() -> int:
+    """Return the number of the batch, which all attempts of a task share."""
     context = TaskContext.get()
-    if context is None:
-        return 0, 0
-    return int(context.getLocalProperty(_BATCH) or 0), context.partitionId()
+    return 0 if context is None else int(context.getLocalProperty(_BATCH) or 0)
 
 
 def _size_of(text: str) -> int:

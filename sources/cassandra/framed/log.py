@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 
 from headrace.sources.cassandra.commitlog.framer import Framer
+from headrace.sources.cassandra.errors import StateError
 from headrace.sources.cassandra.framed.blocks import Block, BlockFile
 from headrace.sources.cassandra.logs.directory import Arcs, LogReader, SegmentBytes, SegmentInfo
 from headrace.sources.cassandra.logs.reread import Copies
@@ -21,9 +22,17 @@ class FramedSegment:
         self._next = 0
 
     def begin(self, framer: Framer, resume: int) -> None:
-        """Let *framer* find the entries that end behind *resume*."""
+        """Let *framer* find the entries that end behind *resume*.
+
+        Raises:
+            StateError: the blocks begin behind it.
+
+        """
         self._next = 0
         head = self._blocks[0].head
+        if head.begin > resume:
+            said = f"entries were framed from byte {head.begin} on, and are wanted from {resume}"
+            raise StateError(said, place=head.place, hint="this is a bug: report it")
         framer.open_gathered(
             self._give,
             segment_id=head.segment_id,

@@ -4,14 +4,17 @@ import contextlib
 import json
 import pickle
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
+from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from headrace.connector.commands.bulk.run_on_spark import failure_of
@@ -19,12 +22,13 @@ from headrace.connector.hosting.host import Engine, Host
 from headrace.connector.replay.frames.sources import SegmentSource
 from headrace.connector.replay.stream.checkpoint import Checkpoint, Offset
 from headrace.connector.replay.stream.stream_driver import StreamDriver
-from headrace.connector.replay.stream.streaming import Delivered, SegmentStream, SinkStream
+from headrace.connector.replay.stream.streaming import SegmentStream, SinkStream
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.target_state import Wanted
 from headrace.plugins import HeadraceError
 
 BATCHES_MAX = 100
+TASKS = 2  # Of splits.
 PAUSE_SECONDS = 0.01  # Where there is nothing to read.
 
 
@@ -39,12 +43,11 @@ class ByHand:
         self.reader = self.started()
         self.at: Offset = self.reader.initialOffset()
         self.batches = 0
-        self.rows = 0
 
     def started(self) -> SegmentStream:
         """Return the stream that Spark makes when a query starts; it asks for columns first."""
         source = SegmentSource(self.of_reader)
-        assert "headers" in source.schema()
+        assert "block" in source.schema()
         return source.streamReader(StructType())
 
     def begin_again(self) -> None:
@@ -59,16 +62,28 @@ class ByHand:
         return kept
 
     def deliver(self, end: Offset) -> None:
-        """Read and write a batch, each part as a task on another machine does."""
-        settled = []
+        """Read a batch and write it, in tasks on other machines with a shuffle between them."""
         ends = self.started(), SinkStream(self.of_job)  # Spark makes them once for a batch.
-        for part, partition in enumerate(self.reader.partitions(self.at, end)):
-            reader, writer, mine = pickle.loads(pickle.dumps((*ends, partition)))  # noqa: S301 (our own)
-            with _task(self.batches, part):
-                settled.append(writer.write(reader.read(mine)))
-        ends[1].commit(list(settled), self.batches)
-        self.rows = sum(_rows(each) for each in settled)
+        rows: list[pa.RecordBatch] = []
+        for number, partition in enumerate(self.reader.partitions(self.at, end)):
+            reader, part = pickle.loads(pickle.dumps((ends[0], partition)))  # noqa: S301 (our own)
+            with _task(self.batches, number):
+                rows += self.first_stage(reader, part)
+        shuffled = pa.Table.from_batches(rows)
+        settled: list[WriterCommitMessage | None] = []
+        for number in range(TASKS):
+            mine = pc.equal(pc.bit_wise_and(shuffled["split"], TASKS - 1), number)
+            writer = pickle.loads(pickle.dumps(ends[1]))  # noqa: S301 (our own)
+            with _task(self.batches, number):
+                settled.append(writer.write(iter(shuffled.filter(mine).to_batches())))
+        ends[1].commit(settled, self.batches)
         self.log("offsets", json.dumps(end))
+
+    def first_stage(
+        self, reader: SegmentStream, partition: InputPartition
+    ) -> Iterable[pa.RecordBatch]:
+        """Return the rows of a task of the first stage."""
+        return reader.read(partition)
 
     def step(self) -> bool:
         """Take a batch; return whether there was one."""
@@ -129,9 +144,7 @@ class HandQuery(ByHand):
             kind = f"{type(error).__module__}.{type(error).__qualname__}"
             raise PySparkException(f"Traceback:\n{kind}: {error}") from error
         if found:
-            progress = SimpleNamespace(
-                batchId=self.batches - 1, numInputRows=self.rows, batchDuration=1
-            )
+            progress = SimpleNamespace(batchId=self.batches - 1, batchDuration=1)
             self.recentProgress.append(progress)
         elif not self.until_idle:
             threading.Event().wait(PAUSE_SECONDS)
@@ -178,8 +191,3 @@ def _task(batch: int, part: int) -> Iterator[None]:
     task = SimpleNamespace(getLocalProperty=properties.get, partitionId=lambda: part)
     with mock.patch.object(TaskContext, "get", return_value=task):
         yield
-
-
-def _rows(settled: object) -> int:
-    assert isinstance(settled, Delivered)
-    return sum(each.delivered + each.dead_lettered for each in settled.counters.values())

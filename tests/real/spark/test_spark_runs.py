@@ -23,7 +23,7 @@ from headrace.connector.foundation.states import Observed
 from headrace.connector.language.parser import parse_script
 from headrace.connector.replay.runs import RunTable, ShardState
 from headrace.connector.replay.stream.checkpoint import checkpoint_of
-from headrace.connector.replay.stream.streaming import SegmentStream
+from headrace.connector.replay.stream.streaming import PartsPartition, SegmentStream
 from headrace.connector.stores import StoreUnavailableError
 from headrace.connector.stores.open_control_store import open_notes
 from helpers.logs.forged import TABLE, insert
@@ -134,8 +134,9 @@ def test_a_stream_that_was_killed(
     last = offsets_of(job)[-1]
     assert last == reader.latestOffset(last, ReadAllAvailable())
     states = checkpoint_of(tmp_path / "state.db", "killed").states
-    parts = reader.partitions(last, last)
-    assert all(states.load(last, part.part.shard.split).position for part in parts)
+    (plan,) = reader.partitions(last, last)
+    assert isinstance(plan, PartsPartition)
+    assert all(states.load(last, part.shard.split).position for part in plan.parts)
     reader.stop()
     capsys.readouterr()
     assert 0 == main(["verify", str(job), "--json"])

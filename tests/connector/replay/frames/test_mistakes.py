@@ -12,6 +12,7 @@ from headrace.connector.replay.frames.histories import HistorySource
 from headrace.connector.replay.frames.mistakes import NO_TRACE
 from headrace.connector.replay.frames.sources import SegmentSource, TableSource
 from headrace.connector.replay.frames.topics import SinkTarget, TopicSource
+from headrace.connector.replay.framing.block_rows import BLOCK_NAMES
 from headrace.plugins import ConfigError
 
 COLUMNS = StructType([StructField(name, StringType()) for name in ("table", "key", "value")])
@@ -34,8 +35,8 @@ def stream_of(source: DataSource) -> Any:  # noqa: ANN401 (a source's own)
 
 def stream_writer_of(source: DataSource) -> Any:  # noqa: ANN401 (a source's own)
     """Write a stream."""
-    with_headers = StructType([*COLUMNS, StructField("headers", StringType())])
-    return source.streamWriter(with_headers, overwrite=False)
+    of_blocks = StructType([StructField(name, StringType()) for name in BLOCK_NAMES])
+    return source.streamWriter(of_blocks, overwrite=False)
 
 
 @pytest.fixture(autouse=True)

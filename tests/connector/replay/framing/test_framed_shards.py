@@ -1,28 +1,25 @@
 """Logs that are read once for all shards, beside shards that each read all logs."""
 
 import contextlib
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import structlog
 
 from headrace.connector.replay import delivery
-from headrace.connector.replay.columns import arrow_schema, record_batch
 from headrace.connector.replay.delivery import Search, Target, deliver
 from headrace.connector.replay.framing import framed_shards
 from headrace.connector.replay.framing.framed_shards import framed, framing_of
 from headrace.connector.replay.planning import Bounds, planned
 from headrace.connector.replay.selection import Selection
-from headrace.connector.replay.shards import Shard, SourceSpec, batches, encoded_changes, opened
+from headrace.connector.replay.shards import Shard, SourceSpec
 from headrace.connector.runtime import making
-from headrace.connector.serde import Encoder
 from headrace.connector.stores.job import Job
-from headrace.plugins import Context, Encoding, Sink
+from headrace.plugins import Context, Sink
 from headrace.sources.cassandra.errors import StateError
 from headrace.sources.cassandra.framed import log_framing
 from headrace.sources.cassandra.framed.blocks import BlockFile
@@ -32,6 +29,7 @@ from headrace.sources.cassandra.logs.rescued_copies import Rescued
 from headrace.sources.cassandra.reading import pump
 from helpers.recordings.batches import source_of
 from helpers.recordings.corpora import recording
+from helpers.recordings.shards import Read, read, ring
 
 RINGS = ("4.1-ring", "5.0-ring", "6.0-v9-ring")
 ORIGIN = ("copies", "node", "segment", "position", "value")  # A value has the others.
@@ -41,42 +39,6 @@ MIDDLE_US = 1_700_597_089_019_188  # Amid the writes of the ring of 5.0.
 @pytest.fixture(autouse=True)
 def _few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(framed_shards, "SHARDS_MIN", 2)
-
-
-class Read(NamedTuple):
-    """What was read of a shard: rows, what could not be decoded, and where it ended."""
-
-    rows: Sequence[Mapping[str, Any]]
-    lost: Sequence[tuple[str, str]]
-    books: Mapping[str, int]
-    position: Any
-
-
-def ring(name: str, folder: Path | None = None, **options: object) -> SourceSpec:
-    """Return the source of a recorded ring, copied into *folder* if there is one."""
-    place = recording(name)
-    if folder is not None:
-        place = folder / name
-        shutil.copytree(recording(name), place)
-    nodes = {node: str(place / "segments" / node) for node in ("node1", "node2", "node3")}
-    given = {"plugin": "cassandra", "nodes": nodes, "schema": str(place / "schema.cql"), **options}
-    return SourceSpec(given=given, directory=str(place))
-
-
-def read(shard: Shard) -> Read:
-    """Read a shard as a task does."""
-    encoder = Encoder(Encoding(codec="json"), joined=True)
-    rows: list[Mapping[str, Any]] = []
-    lost = []
-    end: Any = None
-    with opened(shard, sparing=True) as source:
-        schema = arrow_schema(source.origin)
-        for batch in batches(source, shard):
-            made = encoded_changes(encoder, batch)
-            lost += [(each.code, each.place) for each in made.quarantined]
-            rows += record_batch(shard.selection.apply(made), schema).to_pylist()
-            end = batch.end if batch.has_end else end
-    return Read(rows, lost, end.books(), end.describe())
 
 
 def both(shards: Sequence[Shard]) -> tuple[Sequence[Read], Sequence[Read]]:

@@ -114,7 +114,7 @@ def test_an_attempt_that_ends_late(job: GapJob, monkeypatch: pytest.MonkeyPatch)
         def after_copies() -> bool:
             if query.batches == 2:
                 of_first = [each.loss for each in losses(job)][:1]
-                late.set_aside(0, 0, "read", of_first)
+                late.set_aside(0, 0, of_first)
             return step()
 
         monkeypatch.setattr(query, "step", after_copies)

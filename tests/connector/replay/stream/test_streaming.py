@@ -15,14 +15,13 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from headrace.connector.commands.cli import main
 from headrace.connector.hosting.host import Host
-from headrace.connector.replay.columns import encoded_rows, sink_batch
 from headrace.connector.replay.errors import LogShortError
 from headrace.connector.replay.frames.topics import SinkTarget
 from headrace.connector.replay.stream.checkpoint import Known, Offset, States
-from headrace.connector.replay.stream.streaming import Delivered, SegmentStream, SinkStream
+from headrace.connector.replay.stream.streaming import SegmentStream, SinkStream, SplitsDelivered
 from headrace.connector.runtime.failures.tolerance import NotToleratedError
 from headrace.connector.stores import StateLostError
-from headrace.plugins import NO_ORIGIN, ConfigError, EncodedRecords, HeadraceError
+from headrace.plugins import ConfigError, HeadraceError
 from helpers.logs.gap_jobs import GapJob
 from helpers.streams.by_hand import ByHand as Stream
 from helpers.streams.by_hand import HandQuery, engine_by_hand, run_by_hand
@@ -119,7 +118,7 @@ def test_books_that_differ(job: GapJob, capsys: pytest.CaptureFixture[str]) -> N
     """Records that are lost between reading and writing appear in the books."""
     stream = ByHand(job, batch_bytes=1 << 40)
     stream.step()
-    SinkStream(stream.of_job).commit([Delivered({})], 0)
+    SinkStream(stream.of_job).commit([SplitsDelivered({0: {}})], 0)
     run_by_hand(job.path)
 
     assert 4 == job.call("verify")
@@ -315,26 +314,11 @@ def test_options(options: Mapping[str, str], job: GapJob, monkeypatch: pytest.Mo
 
 
 def test_a_stream_goes_to_the_sink_of_its_job(job: GapJob) -> None:
-    """A stream into the sink of a job needs the columns with the records' headers."""
+    """A stream into the sink of a job needs what its segments are as a stream."""
     target = SinkTarget({"job": str(job.path)})
 
-    with pytest.raises(ConfigError, match="columns headers are missing"):
+    with pytest.raises(ConfigError, match="columns block, part, split are missing"):
         target.streamWriter(
             StructType([StructField(n, BinaryType()) for n in ("table", "key", "value")]),
             overwrite=False,
         )
-
-
-def test_nothing_is_lost_on_the_way_to_the_sink() -> None:
-    """Topics, headers and tombstones arrive at the sink unchanged."""
-    headers = (("schemaId", b"id"), ("op", b"INSERT"))
-    records = EncodedRecords(
-        [b"k", None, b"k"],
-        [b"v", b"w", b"x"],
-        [headers, (), headers],
-        ["t", "u", "t"],
-        tombstones=(1,),
-        topics=["a", "b", "a"],
-    )
-
-    assert records == encoded_rows(sink_batch(records, NO_ORIGIN))
