@@ -71,6 +71,7 @@ def run_main(arguments: Sequence[str]) -> int:
             new_state=given.new_state,
             engine=spark() if given.engine == SPARK else None,
             on_spark=on_spark,
+            master=given.master,
         )
         return _run_host(host, given)
 

@@ -78,14 +78,16 @@ class Host:
         new_state: bool = False,
         engine: Engine | None = None,
         on_spark: Engine | None = None,
+        master: str | None = None,
         wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
     ) -> None:
         """Take *job* instead of the name in the file, if given; open nothing yet.
 
         With *new_state* a job that has run with another state starts over. *engine* makes its runs
         if its sources do not say what it runs on, by default a worker, and *on_spark* if they say
-        Spark.
+        Spark. *master* is that of Spark for runs that statements ask for.
         """
+        self._master = master
         self._engines = {SPARK: on_spark or self._refuse_spark, WORKER: self._as_worker}
         self._engine = engine or self._as_worker
         self._new_state = new_state
@@ -171,7 +173,7 @@ class Host:
         for fork in forks_of(Board(notes), job.name):
             self._log.info("forked_job", job=job.name, source=fork.source, forked=fork.job)
             self._reserve(job, fork.job, notes.store(fork.job))
-        self._taker = taker = RunTaker(job, self._log)
+        self._taker = taker = RunTaker(job, self._log, master=self._master)
         if self._stopped.is_set():
             taker.stop()
         if FORK_MARK in job.name and is_only(notes, job.name):

@@ -10,8 +10,7 @@ from headrace.connector.hosting.run_plans import Asked, findings_of
 from headrace.connector.replay.comparing.job_comparison import JobComparison
 from headrace.connector.replay.comparing.reconciling import plan_repair
 from headrace.connector.replay.comparing.reporting import write_report
-from headrace.connector.replay.delivery import Halted
-from headrace.connector.replay.engine import Gatherer, once_here
+from headrace.connector.replay.engine import Gatherer, Once
 from headrace.connector.replay.runs import Run
 from headrace.connector.replay.shards import inside, origin_of
 
@@ -31,13 +30,13 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 def compared(
-    asked: Asked, gather: Gatherer, pause: Callable[[float], None], halted: Halted
+    asked: Asked, gather: Gatherer, once: Once, pause: Callable[[float], None]
 ) -> Compared:
     """Compare, and write a report into a folder of the run's name beside the job file.
 
     A repair is only planned; it has the name of the run.
 
-    *halted* says whether the run is to end, while the logs are read.
+    *once* reads the logs of shards once for tasks of these, and *pause* waits for seconds.
 
     Raises:
         ConfigError: the job cannot be compared, or options are wrong.
@@ -48,7 +47,7 @@ def compared(
     given, text = checked(asked.order.kind, asked.order.options), asked.text
     with inside(str(text.directory)):
         planned = JobComparison.planned(text, given, asked.selection(), called=str)
-        with once_here(planned.plan.shards, gather=gather, halted=halted) as logs:
+        with once(planned.plan.shards) as logs:
             outcome = planned.compare(gather, logs, pause=pause)
         folder = text.directory / FOLDER / asked.run.name
         origin, title = origin_of(text.source), f"{text.name}: logs, topic and tables"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 
 from headrace.connector.control.catalogue import Catalogue
-from headrace.connector.control.entries import SourceEntry
+from headrace.connector.control.entries import SPARK, SourceEntry
 from headrace.connector.control.jobs import JobText, job_text, table_source
 from headrace.connector.control.runs.orders import checked
 from headrace.connector.replay.delivery import Target
@@ -45,6 +45,12 @@ class Asked(msgspec.Struct, frozen=True):
     def order(self) -> Order:
         """What the run is to do."""
         return self.run.order
+
+    @property
+    def is_on_spark(self) -> bool:
+        """Say whether it is to run on Spark: it says so itself, or its source does."""
+        given = checked(self.order.kind, self.order.options)
+        return (given.engine or self.text.engine) == SPARK
 
     @property
     def at_once(self) -> int:

@@ -45,9 +45,11 @@ _DUE: Final = (RunState.WAITING, RunState.RUNNING)
 class RunTaker:
     """See the module. `stop` may be called at any time, on any thread."""
 
-    def __init__(self, job: Job, log: structlog.stdlib.BoundLogger) -> None:
-        """Read nothing yet."""
-        self._job = job
+    def __init__(
+        self, job: Job, log: structlog.stdlib.BoundLogger, *, master: str | None = None
+    ) -> None:
+        """Read nothing yet. *master* is that of Spark, for runs that are to be there."""
+        self._job, self._master = job, master
         self._log = log.bind(job=job.name)
         self._stopped = threading.Event()
         self._taking: Taking | None = None
@@ -109,7 +111,7 @@ class RunTaker:
             with contextlib.suppress(RunHaltedError, RunBusyError):
                 try:
                     self._take(notes, run, seen)
-                except (StoreUnavailableError, RunBusyError):
+                except (StoreUnavailableError, RunBusyError, RunHaltedError):
                     raise
                 except HeadraceError as error:
                     self._failed(notes, run, error)
@@ -155,7 +157,9 @@ class RunTaker:
         # Here because it takes long to import, and is seldom needed.
         from headrace.connector.hosting.taking import Taking  # noqa: PLC0415
 
-        self._taking = taking = Taking(notes, run, seen, self._job, self._stopped)
+        self._taking = taking = Taking(
+            notes, run, seen, self._job, self._stopped, master=self._master
+        )
         try:
             taking.take()
         finally:

@@ -1,9 +1,9 @@
-"""One attempt at a run that a statement asked for, in the process of its job."""
+"""One attempt at a run that a statement asked for, in the process of its job or on Spark."""
 
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -16,7 +16,7 @@ from headrace.connector.hosting.run_plans import Asked
 from headrace.connector.obs.blame import HINT, PluginBrokenError, place_of, told
 from headrace.connector.replay import execution
 from headrace.connector.replay.delivery import Work
-from headrace.connector.replay.engine import perform_here
+from headrace.connector.replay.engine import Engine, Gatherer, Once, engine, once_here, perform_here
 from headrace.connector.replay.errors import (
     RunBusyError,
     RunHaltedError,
@@ -25,6 +25,7 @@ from headrace.connector.replay.errors import (
 )
 from headrace.connector.replay.run_metrics import RunMeasures
 from headrace.connector.replay.runs import Run, RunTable, ShardRow, ShardState
+from headrace.connector.replay.shards import OverShards, Shard
 from headrace.connector.runtime.telemetry import sender_of
 from headrace.connector.stores import StoreUnavailableError
 from headrace.connector.stores.asked_runs import AskedRun, AskedRuns, Progress, RunKind, RunState
@@ -54,15 +55,18 @@ class _Before(msgspec.Struct, frozen=True, kw_only=True):
 class Taking:
     """See the module. `take` once."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (its surroundings)
         self,
         notes: NoteCopy,
         asked: AskedRun,
         seen: Progress,
         job: Job,
         stopped: threading.Event,
+        *,
+        master: str | None = None,
     ) -> None:
-        """Continue from what was *seen* of it."""
+        """Continue from what was *seen* of it; *master* is that of Spark, if it runs there."""
+        self._master = master
         self._halt = threading.Event()
         self.progress = seen
         self._notes = notes
@@ -113,17 +117,35 @@ class Taking:
     def _execute(self, runs: RunTable) -> None:
         runs.keep_asked(lambda: {each.name for each, _ in AskedRuns(self._notes).all()})
         asked = Asked.of(self._asked, self._job, self._notes)
-        if self._asked.order.kind is RunKind.RECONCILE:
-            self._compare(runs, asked)
-        else:
-            self._deliver(runs, asked)
+        with self._engine(runs, asked) as used:
+            if self._asked.order.kind is RunKind.RECONCILE:
+                self._compare(runs, asked, used)
+            else:
+                self._deliver(runs, asked, used)
 
-    def _deliver(self, runs: RunTable, asked: Asked) -> None:
+    @contextlib.contextmanager
+    def _engine(self, runs: RunTable, asked: Asked) -> Iterator[Engine]:
+        """Yield Spark, or this process, where parts end when the run is no longer wanted."""
+        if asked.is_on_spark:
+            with runs.executing(self._asked.name):
+                pass  # Spark is not started for what another process takes.
+            with engine(self._master, go_on=self._goes_on) as used:
+                counted = partial(self._counted, used.gather)
+                yield replace(used, gather=counted, once=partial(self._counted_once, used.once))
+            return
+        yield Engine(
+            partial(self._perform, asked.at_once),
+            self._gather,
+            partial(once_here, gather=self._gather, halted=self._halted),
+            asked.at_once,
+        )
+
+    def _deliver(self, runs: RunTable, asked: Asked, used: Engine) -> None:
         run = asked.planned_in(runs)
         self._tell(result="; ".join(run.facts.get("findings", ()))[:_RESULT_CHARS_MAX])
-        self._send(runs, run, asked.at_once)
+        self._send(runs, run, used)
 
-    def _send(self, runs: RunTable, run: Run, at_once: int) -> None:
+    def _send(self, runs: RunTable, run: Run, used: Engine) -> None:
         """Deliver what is left of a planned run."""
         self._begin(runs.shards(run.run), measures := RunMeasures(run.run, note=self._report))
         try:
@@ -135,16 +157,16 @@ class Taking:
                 execution.execute(
                     runs,
                     run,
-                    partial(self._perform, at_once),
+                    used.perform,
                     measures,
-                    width=at_once,
+                    width=used.width,
                     shown=execution.Progress(stream=None),
                 )
         except ShardFailedError as error:
             self._check_halted(error)
             raise
 
-    def _compare(self, runs: RunTable, asked: Asked) -> None:
+    def _compare(self, runs: RunTable, asked: Asked, used: Engine) -> None:
         """Compare from the beginning: what an earlier attempt had found is not kept."""
         try:
             from headrace.connector.hosting.run_comparing import compared  # noqa: PLC0415 (an extra)
@@ -155,11 +177,15 @@ class Taking:
             runs.forget(self._asked.name)  # The repair of an earlier attempt: what it sent is seen.
             self._tell(state=RunState.RUNNING, shards=0, done=0, attempt=self._asked.attempt)
             self._tell(begun_ms=self.progress.begun_ms or SystemClock().wall_ms())
-            found = compared(asked, self._gather, self._wait, self._halted)
+            try:
+                found = compared(asked, used.gather, used.once, self._wait)
+            except ShardFailedError as error:
+                self._check_halted(error)
+                raise
         result, lost = found.result, 0
         if found.repair is not None:
             self._tell(differences=found.differences, result=result)
-            self._send(runs, found.repair, asked.at_once)
+            self._send(runs, found.repair, used)
             sent, lost = self.progress.changes, self.progress.lost
             result = f"repaired by {sent} changes; {result}"
         self._tell(changes=found.changes, differences=found.differences, result=result, lost=lost)
@@ -173,6 +199,31 @@ class Taking:
             reports.append(task())
             self._tell(done=self.progress.done + 1)
         return reports
+
+    def _counted(self, gather: Gatherer, tasks: Sequence[Callable[[], T]]) -> Sequence[T]:
+        """Run the tasks of a comparison at once, and show how many there are and were."""
+        with self._counting(len(tasks)):
+            return gather(tasks)
+
+    @contextlib.contextmanager
+    def _counted_once(self, once: Once, shards: Sequence[Shard]) -> Iterator[OverShards]:
+        """Yield what does so with tasks of *shards*."""
+        with once(shards) as over:
+
+            def counted(
+                make: Callable[[Shard], Callable[[], T]], of: Sequence[Shard]
+            ) -> Sequence[T]:
+                with self._counting(len(of)):
+                    return over(make, of)
+
+            yield counted
+
+    @contextlib.contextmanager
+    def _counting(self, tasks: int) -> Iterator[None]:
+        self._check_halted()
+        self._tell(shards=self.progress.shards + tasks)
+        yield
+        self._tell(done=self.progress.done + tasks)
 
     def _wait(self, seconds: float) -> None:
         """Wait, and look meanwhile whether the run is still wanted."""

@@ -30,22 +30,25 @@ class Gatherer(Protocol):
         """
 
 
+Once = Callable[[Sequence[Shard]], contextlib.AbstractContextManager[OverShards]]
+"""Reads the logs of shards once, for tasks of these shards."""
+
+
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Delivers shards, and gathers the results of tasks; `width` tasks run at once.
-
-    `once` reads the logs of shards once, for tasks of these shards.
-    """
+    """Delivers shards, and gathers the results of tasks; `width` tasks run at once."""
 
     perform: Performer
     gather: Gatherer
-    once: Callable[[Sequence[Shard]], contextlib.AbstractContextManager[OverShards]]
+    once: Once
     width: int = 1
 
 
 @contextlib.contextmanager
-def engine(master: str | None) -> Iterator[Engine]:
+def engine(master: str | None, go_on: Callable[[], bool] = lambda: True) -> Iterator[Engine]:
     """Yield Spark at *master*, or this process if *master* is `none`.
+
+    Spark's jobs are cancelled when *go_on*, which is called on the caller's thread, says no.
 
     Raises:
         SparkMissingError: Spark is not installed, or does not start.
@@ -61,9 +64,9 @@ def engine(master: str | None) -> Iterator[Engine]:
         raise SparkMissingError(f"pyspark cannot be imported: {error}", hint=hint) from error
     with session.session(master) as spark:
         yield Engine(
-            partial(session.perform, spark),
-            partial(session.gather, spark),
-            partial(session.once, spark),
+            partial(session.perform, spark, go_on=go_on),
+            partial(session.gather, spark, go_on=go_on),
+            partial(session.once, spark, go_on=go_on),
             session.width(spark),
         )
 

@@ -7,7 +7,9 @@ them ends, fails and is reported separately. What a task writes never passes thr
 import gc
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -19,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from headrace.connector.replay.delivery import ShardReport, Work
 from headrace.connector.replay.errors import ShardFailedError, SparkMissingError
-from headrace.connector.replay.execution import perform_at_once
+from headrace.connector.replay.execution import LOOK_EVERY_SECONDS, perform_at_once
 from headrace.connector.replay.framing.framed_shards import SplitFiles, framing_of, warn_of
 from headrace.connector.replay.framing.spark_blocks import FramedBlocks, framed_on, tasks_of
 from headrace.connector.replay.shards import OverShards, Shard, close_kept
@@ -34,30 +36,71 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),  # On the way to a task.
     # Java only distributes tasks: its second compiler costs more than it saves.
     "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.executor.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
 }
 _PROBLEM_CHARS_MAX: Final = 500
+_TAG: Final = "headrace-bulk"  # Of the jobs of the one run that a process performs at a time.
+
+GoOn = Callable[[], bool]
+"""Says whether the work is still wanted."""
+
+
+def always() -> bool:
+    """Say that it is."""
+    return True
+
+
+@dataclass(slots=True)
+class _Started:
+    """The session that this process started, and how many use it."""
+
+    spark: SparkSession | None = None
+    users: int = 0
+
+
+_STARTED: Final = _Started()
+_STARTING: Final = threading.Lock()
 
 
 @contextmanager
 def session(
     master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """Yield the active session, or start one and stop it afterwards.
+    """Yield the active session, or start one; the last one that uses it stops it.
 
+    A job and a run of it have one together, also on several threads.
     Under `spark-submit` the master is that of the submission.
 
     Raises:
         SparkMissingError: Spark does not start, mostly because Java 17 is missing.
 
     """
-    active = SparkSession.getActiveSession()
-    if active is not None:
+    with _STARTING:
+        active = None if _STARTED.spark else SparkSession.getActiveSession()
+        if active is None:
+            _STARTED.spark = _STARTED.spark or _start(master, settings or {})
+            _STARTED.users += 1
+    if active is not None:  # A program's own.
         yield active
         return
+    spark = _STARTED.spark
+    assert spark is not None  # noqa: S101 (it has a user)
+    try:
+        for name, value in (settings or {}).items():
+            if spark.conf.isModifiable(name):
+                spark.conf.set(name, value)
+        yield spark
+    finally:
+        with _STARTING:
+            _STARTED.users -= 1
+            if not _STARTED.users:
+                _STARTED.spark = None
+                spark.stop()
+
+
+def _start(master: str | None, settings: Mapping[str, str]) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("headrace")
     if master or "SPARK_ENV_LOADED" not in os.environ:
@@ -65,7 +108,7 @@ def session(
         if (master or LOCAL_MASTER).startswith("local"):
             builder = builder.config("spark.driver.host", "127.0.0.1")
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
-    for name, value in {**SETTINGS, **(settings or {})}.items():
+    for name, value in {**SETTINGS, **settings}.items():
         builder = builder.config(name, value)
     try:
         spark = builder.getOrCreate()
@@ -73,10 +116,7 @@ def session(
         hint = "install Java 17 or newer, or set JAVA_HOME; see docs/spark.md"
         raise SparkMissingError(f"Spark does not start: {_said(error)}", hint=hint) from error
     spark.sparkContext.setLogLevel("ERROR")
-    try:
-        yield spark
-    finally:
-        spark.stop()
+    return spark
 
 
 def width(spark: SparkSession) -> int:
@@ -90,14 +130,15 @@ def perform(
     *,
     begun: Callable[[Work], None],
     ended: Callable[[Work, ShardReport], None],
+    go_on: GoOn = always,
 ) -> None:
     """Deliver all *works* on the cluster, as many at once as it has cores.
 
     The logs are read once for all of them before, if the source offers that; then a task takes
     several shards, one after another. As many more wait in Spark's queue, so that no core waits for
     the driver to send the next.
-    *begun* and *ended* are called on this thread. A shard whose task dies every time is reported
-    as failed like any other.
+    *begun*, *ended* and *go_on* are called on this thread. A shard whose task dies every time, or
+    is cancelled because *go_on* says no, is reported as failed like any other.
     """
 
     def all_begun(group: _Group) -> None:
@@ -108,26 +149,37 @@ def perform(
         for work, report in zip(group.works, came.reports, strict=True):
             ended(work, report)
 
+    halted = threading.Event()
+
+    def look() -> bool:
+        if not go_on():
+            halted.set()
+        return _looked(spark, go_on)
+
     at_once = 2 * width(spark)
     framing = framing_of([work.shard for work in works])
     if framing is not None:
-        _describe(spark, f"{works[0].run}: read the logs once for all {len(works)} shards")
+        what = f"{works[0].run}: read the logs once for all {len(works)} shards"
         of_split = {work.shard.split: work for work in works}
         tasks = tasks_of(framing, width(spark))
         groups = [_Group(n, [of_split[split] for split in each]) for n, each in enumerate(tasks)]
         with ExitStack() as stack:
             try:
-                blocks = stack.enter_context(framed_on(spark, framing, tasks))
+                opening = partial(stack.enter_context, framed_on(spark, framing, tasks))
+                blocks = _heeded(spark, opening, go_on, what)
             except (PySparkException, Py4JError) as error:
                 warn_of(_said(error))
             else:
-                do = partial(_framed, spark, blocks)
-                perform_at_once(groups, do, at_once, begun=all_begun, ended=all_ended)
+                do = partial(_framed, spark, blocks, halted)
+                perform_at_once(groups, do, at_once, begun=all_begun, ended=all_ended, go_on=look)
                 return
-    perform_at_once(works, partial(_on_cluster, spark), at_once, begun=begun, ended=ended)
+    do_one = partial(_on_cluster, spark)
+    perform_at_once(works, do_one, at_once, begun=begun, ended=ended, go_on=look)
 
 
-def gather(spark: SparkSession, tasks: Sequence[Callable[[], T]]) -> Sequence[T]:
+def gather(
+    spark: SparkSession, tasks: Sequence[Callable[[], T]], go_on: GoOn = always
+) -> Sequence[T]:
     """Run *tasks* on the cluster, each as a task of one job; return their results in order.
 
     The job's description is the `job_description` that their class has.
@@ -138,17 +190,24 @@ def gather(spark: SparkSession, tasks: Sequence[Callable[[], T]]) -> Sequence[T]
     """
     if not tasks:
         return []
-    _describe(spark, getattr(tasks[0], "job_description", ""))
+    what = getattr(tasks[0], "job_description", "")
+
+    def called() -> Sequence[T]:
+        found: Sequence[T] = (
+            spark.sparkContext.parallelize(tasks, len(tasks)).map(_called).collect()
+        )
+        return found
+
     try:
-        found = spark.sparkContext.parallelize(tasks, len(tasks)).map(_called).collect()
+        return _heeded(spark, called, go_on, what)
     except (PySparkException, Py4JError) as error:
         raise ShardFailedError(_said(error)) from error
-    results: Sequence[T] = found
-    return results
 
 
 @contextmanager
-def once(spark: SparkSession, shards: Sequence[Shard]) -> Iterator[OverShards]:
+def once(
+    spark: SparkSession, shards: Sequence[Shard], go_on: GoOn = always
+) -> Iterator[OverShards]:
     """Yield what runs tasks of *shards* on the cluster, after their logs were read once for all.
 
     As often as it is called. It raises as `gather` does.
@@ -160,13 +219,14 @@ def once(spark: SparkSession, shards: Sequence[Shard]) -> Iterator[OverShards]:
         if framing is not None:
             tasks = tasks_of(framing, width(spark))
             try:
-                blocks = stack.enter_context(framed_on(spark, framing, tasks))
+                opening = partial(stack.enter_context, framed_on(spark, framing, tasks))
+                blocks = _heeded(spark, opening, go_on)
             except (PySparkException, Py4JError) as error:
                 warn_of(_said(error))
 
         def over(make: Callable[[Shard], Callable[[], T]], of: Sequence[Shard]) -> Sequence[T]:
             if blocks is None:
-                return gather(spark, [make(shard) for shard in of])
+                return gather(spark, [make(shard) for shard in of], go_on)
             by_split = {shard.split: shard for shard in of}
             wanted = [n for n, splits in enumerate(tasks) if not by_split.keys().isdisjoint(splits)]
 
@@ -178,7 +238,7 @@ def once(spark: SparkSession, shards: Sequence[Shard]) -> Iterator[OverShards]:
                 }
 
             try:
-                came = blocks.run(wanted, do)
+                came = _heeded(spark, partial(blocks.run, wanted, do), go_on)
             except (PySparkException, Py4JError) as error:
                 raise ShardFailedError(_said(error)) from error
             found = {split: result for each in came for split, result in each.items()}
@@ -191,8 +251,31 @@ def _called(task: Callable[[], T]) -> T:
     return task()
 
 
+def _heeded(spark: SparkSession, call: Callable[[], T], go_on: GoOn, what: str = "") -> T:
+    """Return what *call* returns, on a thread; its jobs are cancelled when *go_on* says no."""
+
+    def described() -> T:
+        _describe(spark, what)
+        return call()
+
+    with ThreadPoolExecutor(1, thread_name_prefix="spark") as pool:
+        future = pool.submit(described)
+        while not wait([future], timeout=LOOK_EVERY_SECONDS).done:
+            _looked(spark, go_on)
+        return future.result()
+
+
+def _looked(spark: SparkSession, go_on: GoOn) -> bool:
+    """Cancel the jobs of bulk work if they are to end; return whether they are not."""
+    if go_on():
+        return True
+    spark.sparkContext.cancelJobsWithTag(_TAG)
+    return False
+
+
 def _describe(spark: SparkSession, text: str) -> None:
-    """Say in Spark's pages what the next job of this thread does."""
+    """Say in Spark's pages what the next job of this thread does, and that it is bulk work."""
+    spark.sparkContext.addJobTag(_TAG)
     spark.sparkContext.setJobDescription(f"headrace: {text}" if text else "")
 
 
@@ -222,7 +305,9 @@ class _Reports:
     is_halted: bool = False
 
 
-def _framed(spark: SparkSession, blocks: FramedBlocks, group: _Group) -> _Reports:
+def _framed(
+    spark: SparkSession, blocks: FramedBlocks, halted: threading.Event, group: _Group
+) -> _Reports:
     """Deliver the shards of a task; if it dies every time, each in a task of its own."""
     first, *others = group.works
     _describe(spark, first.describe() + (f" and {len(others)} more" if others else ""))
@@ -236,9 +321,10 @@ def _framed(spark: SparkSession, blocks: FramedBlocks, group: _Group) -> _Report
     try:
         (reports,) = blocks.run([group.task], do)
     except (PySparkException, Py4JError) as error:
-        if not others:
-            return _Reports([_lost(first, error)])
-        alone = [_framed(spark, blocks, _Group(group.task, [work])) for work in group.works]
+        if not others or halted.is_set():
+            return _Reports([_lost(work, error) for work in group.works])
+        single = [_Group(group.task, [work]) for work in group.works]
+        alone = [_framed(spark, blocks, halted, each) for each in single]
         return _Reports([report for each in alone for report in each.reports])
     return _Reports(reports)
 

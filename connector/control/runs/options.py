@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from headrace.connector.control.entries import ENGINES
 from headrace.connector.stores.asked_runs import RunKind
 from headrace.plugins import ConfigError, Problem, option
 
@@ -112,8 +113,29 @@ class ReconcileOptions(Chosen):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedReconcile(ReconcileOptions):
-    """The same, by a statement."""
+class OnEngine:
+    """What a run of a statement is on."""
+
+    engine: str | None = option(
+        "What the run is on: the process of its job, or Spark; by default what its source says.",
+        default=None,
+        choices=ENGINES,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedSnapshot(IntoFolder, OnEngine):
+    """Of a snapshot, by a statement."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedReplay(ReplayOptions, OnEngine):
+    """Of a replay, by a statement."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedReconcile(ReconcileOptions, OnEngine):
+    """Of a comparison, by a statement."""
 
     repair: bool = option(
         "Send what is missing or stale into the live topics, after the comparison.", default=False
@@ -121,16 +143,16 @@ class AskedReconcile(ReconcileOptions):
 
 
 OF_KIND: Final[Mapping[RunKind, type]] = {
-    RunKind.SNAPSHOT: IntoFolder,
-    RunKind.REPLAY: ReplayOptions,
+    RunKind.SNAPSHOT: AskedSnapshot,
+    RunKind.REPLAY: AskedReplay,
     RunKind.RECONCILE: AskedReconcile,
 }
 """The options of WITH, of each kind of run."""
 
 OF_VERB: Final[Mapping[str, type]] = {
-    "SNAPSHOT": IntoFolder,
-    "BACKFILL": IntoFolder,
-    "REPLAY": ReplayOptions,
+    "SNAPSHOT": AskedSnapshot,
+    "BACKFILL": AskedSnapshot,
+    "REPLAY": AskedReplay,
     "RECONCILE": AskedReconcile,
 }
 """The same, by the first word of a statement."""

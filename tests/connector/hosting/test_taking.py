@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from headrace.connector.replay import delivery
 from headrace.connector.replay.comparing.job_comparison import JobComparison
 from headrace.connector.replay.comparing.reporting import write_report
 from headrace.connector.replay.delivery import ShardReport, Target
+from headrace.connector.replay.engine import Engine, gather_here, once_here, perform_here
 from headrace.connector.replay.runs import RunTable
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import Shard
@@ -455,6 +456,41 @@ def test_a_repair(made: Statements, monkeypatch: pytest.MonkeyPatch) -> None:
     assert repaired.result.startswith(f"{left}{ROWS + 3} changes in the logs")
     assert (3 - sent, 0) == (repaired.differences, repaired.lost)
     assert "no difference" in again.result
+
+
+@pytest.mark.parametrize("asked", [REPLAY, RECONCILE, f"{RECONCILE} AND repair = true"])
+@pytest.mark.parametrize("sayer", ["run", "source"])
+def test_the_engine_of_a_run(
+    made: Statements, monkeypatch: pytest.MonkeyPatch, asked: str, sayer: str
+) -> None:
+    """A run is on Spark if it or its source says so, at the process's master; it can be halted."""
+    masters: list[str | None] = []
+
+    @contextmanager
+    def here(master: str | None, go_on: Callable[[], bool]) -> Iterator[Engine]:
+        assert go_on()
+        masters.append(master)
+        yield Engine(perform_here, gather_here, once_here, width=2)
+
+    monkeypatch.setattr("headrace.connector.hosting.taking.engine", here)
+    assert 0 == made.job.run()
+    if sayer == "source":
+        made.execute(f"ALTER {SOURCE} WITH engine = 'spark'")
+        made.ask(asked)
+    else:
+        made.ask(f"{asked} AND engine = 'spark'")
+    made.ask(f"{REPLAY} AND engine = 'worker'")
+    job = read_job(made.job.path)
+    with closing(open_notes(job.notes)) as notes:
+        assert not RunTaker(job, context().log, master="m").finish(notes)
+
+    assert ["m"] == masters
+    assert [("COMPLETED", str(ROWS))] * 2 == [
+        (each["state"], each["changes"]) for each in made.shown()
+    ]
+    for each in made.shown():
+        done, _, shards = each["shards"].partition("/")
+        assert done == shards != "0"
 
 
 def test_options_of_a_comparison(made: Statements, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,9 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
             "buckets grace no_table plain_keys table_shards"
         ),
     },
+    "connector/hosting/test_taking.py::test_the_engine_of_a_run": {
+        "connector.control.runs.options:OnEngine": "engine",
+    },
     "connector/hosting/test_taking.py::test_a_repair": {
         "connector.control.runs.options:AskedReconcile": "repair",
     },
