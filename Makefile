@@ -19,7 +19,7 @@ CORES := $(shell nproc 2>/dev/null || echo 1)
 SHARED_OUT := -n $(shell expr $(CORES) + 1) --dist worksteal
 HOT := $(wildcard $(foreach room,connector/history/store connector/rows connector/serde/transcode sources/cassandra/*,$(room)/*.py $(room)/*.pxd) sources/cassandra/native/c/*.h sinks/kafka/clients/*.pyx)
 
-.PHONY: help demo test test-real real-node real-ring ring fuzz fuzz-compiled fuzz-interpreted soak effects check alerts constraints docs bench bench-debezium bench-history bench-kafka bench-live bench-once bench-verify simulate coverage wheel newcomer clean
+.PHONY: help demo test test-real real-node real-ring test-older-spark ring fuzz fuzz-compiled fuzz-interpreted soak effects check alerts constraints docs bench bench-debezium bench-history bench-kafka bench-live bench-once bench-verify simulate coverage wheel newcomer clean
 .DELETE_ON_ERROR:
 
 help:  ## Show this list.
@@ -46,6 +46,10 @@ real-node:  ## Run that part of test-real which needs one node, on two of them.
 
 real-ring:  ## Run that part of test-real which needs a ring, or a node of its own.
 	HEADRACE_NATIVE=require $(BIN)/pytest -v -n 1 --timeout 2400 -m "real and ring" tests/real
+
+test-older-spark: .venv/ready .venv/native .venv/spark42  ## Run those tests of Spark that a version decides with Spark 4.2; test-real has the newest. Needs Java and Maven.
+	@.ci/machine $(PYTHON) java
+	PYTHONPATH=$(CURDIR)/.venv/spark42 HEADRACE_SPARK=4.2.1 HEADRACE_NATIVE=require $(BIN)/pytest -v --timeout 1200 -m "real and spark" tests/real/spark
 
 ring: .venv/ready .venv/native  ## Run three Cassandra nodes, agents, Kafka and two workers until Ctrl-C; needs Java and Maven.
 	@.ci/machine $(PYTHON) java
@@ -147,6 +151,12 @@ clean:  ## Remove the environment and everything built.
 
 .venv/ready: .venv/core
 	HEADRACE_NATIVE=off $(UV) --no-build-isolation -e '.[test]'
+	@touch $@
+
+# Found before what .venv has, by PYTHONPATH: all else is that of .venv.
+.venv/spark42: .venv/core .ci/spark42.txt
+	rm -rf $@
+	.ci/twice $(BIN)/uv pip install -q --compile-bytecode -p .venv --no-deps --require-hashes --target $@ -r .ci/spark42.txt
 	@touch $@
 
 .venv/docs: .venv/core

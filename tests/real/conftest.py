@@ -4,6 +4,7 @@ There are three processes: two that share the files of tests of a single node, o
 need a ring, or a node of their own. So what waits in one leaves its core to the others.
 """
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -69,8 +70,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Run one Spark in this process; a task that dies is tried again."""
+    """Run one Spark in this process, of the version that the environment may name.
+
+    A task that dies is tried again.
+    """
     with spark_session("local[2,2]") as running:
+        assert os.environ.get("HEADRACE_SPARK", running.version) == running.version
         yield running
 
 

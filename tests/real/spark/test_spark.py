@@ -69,6 +69,7 @@ def test_segments_equal_a_workers_changes(spark: SparkSession) -> None:
     assert changes.rdd.getNumPartitions() >= 4
 
 
+@pytest.mark.spark
 def test_every_log_for_itself(spark: SparkSession, tmp_path: Path) -> None:
     """Without agreement a task reads a part of one log, and all of them what the logs hold."""
     reader = spark.read.format("headrace.segments").option("agreement", "none")
@@ -125,6 +126,7 @@ def test_mutations_whole(spark: SparkSession) -> None:
     )
 
 
+@pytest.mark.spark
 def test_a_mistake_is_named(spark: SparkSession, job: Path) -> None:
     """What is wrong with an option reaches the user when the frame is loaded, without a trace."""
     wrong = [
@@ -152,6 +154,7 @@ def check_plain(error: PySparkException, hint: str) -> None:
     assert [f"hint: {hint}", "SQLSTATE: 38000"] == rest, str(error)
 
 
+@pytest.mark.spark
 def test_sink_from_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Rows of segments written to `headrace.sink` reach the sink of the job."""
     path = ring_job(tmp_path, "j", {"plugin": "files", "path": "out.jsonl"})
@@ -165,6 +168,7 @@ def test_sink_from_spark(spark: SparkSession, tmp_path: Path) -> None:
     assert frame.count() == len(lines)
 
 
+@pytest.mark.spark
 def test_replay_on_spark(
     spark: SparkSession, job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

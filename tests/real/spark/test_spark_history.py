@@ -16,7 +16,7 @@ from helpers.histories.kept import FOREVER_MS, Kept, beside, fill, recorded_hist
 from helpers.histories.rows import TABLE, change, delivery
 from helpers.settings.native_modules import ROOT
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.spark]
 
 PAGE: Final = ROOT / "docs" / "history.md"
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
