@@ -16,6 +16,7 @@ from functools import cache, partial
 from typing import Final, TypeVar
 
 from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -29,7 +30,7 @@ from headrace.connector.replay.shards import OverShards, Shard, close_kept
 T = TypeVar("T")
 
 LOCAL_MASTER: Final = "local[*,4]"  # Tries a task 4 times, as a cluster does.
-# Settings for our tasks; those of a user or a cluster take precedence.
+# Settings for our tasks; what was submitted takes precedence.
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.speculation": "false",  # Two tasks must not deliver a shard at the same time.
     "spark.ui.enabled": "false",
@@ -102,21 +103,32 @@ def session(
 
 def _start(master: str | None, settings: Mapping[str, str]) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("headrace")
-    if master or "SPARK_ENV_LOADED" not in os.environ:
-        builder = builder.master(master or LOCAL_MASTER)
-        if (master or LOCAL_MASTER).startswith("local"):
-            builder = builder.config("spark.driver.host", "127.0.0.1")
-            builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
-    for name, value in {**SETTINGS, **settings}.items():
-        builder = builder.config(name, value)
     try:
+        builder = SparkSession.builder.config(conf=_conf(settings)).appName("headrace")
+        if master or "SPARK_ENV_LOADED" not in os.environ:
+            builder = builder.master(master or LOCAL_MASTER)
+            if (master or LOCAL_MASTER).startswith("local"):
+                builder = builder.config("spark.driver.host", "127.0.0.1")
+                builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
         spark = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         hint = "install Java 17 or newer, or set JAVA_HOME; see docs/spark.md"
         raise SparkMissingError(f"Spark does not start: {_said(error)}", hint=hint) from error
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def _conf(settings: Mapping[str, str]) -> SparkConf:
+    """Return what was submitted, *settings*, and of our own what was not submitted.
+
+    Submitted are options of `spark-submit`, and PYSPARK_SUBMIT_ARGS.
+    """
+    ours = SparkConf().setAll([*{**SETTINGS, **settings}.items()])
+    SparkContext._ensure_initialized(conf=ours)  # noqa: SLF001 (Java alone has what was submitted)
+    conf = SparkConf()
+    for name, value in SETTINGS.items():
+        conf.setIfMissing(name, value)
+    return conf.setAll([*settings.items()])
 
 
 def width(spark: SparkSession) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -51,6 +52,26 @@ SHARD_BYTES_FEW: Final = 100_000  # So that a ring that was recorded has many sh
 def job(tmp_path: Path) -> Path:
     """Return a job over a recorded ring."""
     return ring_job(tmp_path, "ring", {"plugin": "null"})
+
+
+def test_what_is_submitted_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A setting of the one who submits is used in place of ours; others of ours stay."""
+    program = (
+        "from headrace.connector.replay.session import session\n"
+        "with session('local[1]', {'spark.sql.shuffle.partitions': '3'}) as spark:\n"
+        "    names = 'ui.enabled', 'speculation', 'sql.shuffle.partitions', 'master'\n"
+        "    print(*(spark.sparkContext.getConf().get(f'spark.{name}') for name in names))\n"
+    )
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--conf spark.ui.enabled=true pyspark-shell")
+    done = subprocess.run(  # noqa: S603 (our own interpreter)
+        [sys.executable, "-c", program],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS_MAX,
+    )
+
+    assert "true false 3 local[1]\n" == done.stdout
 
 
 def names_of(changes: DataFrame) -> Names:
