@@ -8,6 +8,7 @@ a row; what such a write decides is never written in another way. All calls bloc
 import contextlib
 import ssl
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from cassandra.cluster import (
     Session,
 )
 from cassandra.concurrent import execute_concurrent
+from cassandra.connection import ConnectionBusy
 from cassandra.policies import (
     DCAwareRoundRobinPolicy,
     ExponentialReconnectionPolicy,
@@ -49,6 +51,7 @@ SERVICE: Final = "headrace.store"  # Under which `configs` has the version of th
 CONNECT_SECONDS_MAX: Final = 10
 SCHEMA_SECONDS_MAX: Final = 60
 CONCURRENT_MAX: Final = 32
+BUSY_PAUSE_SECONDS: Final = 0.01
 SCHEMA_TRIES: Final = 10
 SCHEMA_PAUSE_SECONDS: Final = 0.5  # Between two of them.
 RECONNECT_SECONDS: Final = (0.5, 10.0)  # The first pause and the longest one.
@@ -144,6 +147,7 @@ class CassandraSession:
         self._serial = ConsistencyLevel.LOCAL_SERIAL if local else ConsistencyLevel.SERIAL
         self._prepared: dict[str, PreparedStatement] = {}
         self._keyspace = config.keyspace
+        self._request_seconds_max = config.request_seconds_max
         self.place = f"{config.keyspace} at {', '.join(config.contact_points)}"
         self._cluster = _cluster(config)
         try:
@@ -199,8 +203,7 @@ class CassandraSession:
         A batch to one partition is written as a whole, another one not.
         """
         with self.named_errors():
-            asked = [(self._whole(batch, BatchType.UNLOGGED), ()) for batch in batches if batch]
-            execute_concurrent(self._session, asked, concurrency=CONCURRENT_MAX)
+            self._at_once([self._whole(batch, BatchType.UNLOGGED) for batch in batches if batch])
 
     def streams(
         self, query: str, keys: Sequence[Sequence[object]], page_rows: int
@@ -292,9 +295,33 @@ class CassandraSession:
             bound = [self._bound(query, values) for query, values in statements]
             for each in bound if serial else ():
                 each.consistency_level = self._serial
-            asked = [(each, ()) for each in bound]
-            found = execute_concurrent(self._session, asked, concurrency=CONCURRENT_MAX)
-            return [list(result) if result else [] for _, result in found]
+            return [list(result) if result else [] for result in self._at_once(bound)]
+
+    def _at_once(self, asked: Sequence[BoundStatement | BatchStatement]) -> list[Any]:
+        """Execute statements, several at a time; return what each returns.
+
+        What was not sent, because the network takes no more of a connection for now, is sent later.
+        """
+        results: dict[int, Any] = {}
+        until = time.monotonic() + self._request_seconds_max
+        left = list(range(len(asked)))
+        while left:
+            sent = execute_concurrent(
+                self._session,
+                [(asked[number], ()) for number in left],
+                concurrency=CONCURRENT_MAX,
+                raise_on_first_error=False,
+                results_generator=True,
+            )
+            for number, (succeeded, result) in zip(left, sent, strict=True):
+                if succeeded:
+                    results[number] = result
+                elif not _is_busy(result) or time.monotonic() > until:
+                    raise result
+            left = [number for number in left if number not in results]
+            if left:
+                threading.Event().wait(BUSY_PAUSE_SECONDS)
+        return [results[number] for number in range(len(asked))]
 
     def _bound(self, statement: str, values: Sequence[object]) -> BoundStatement:
         prepared = self._prepared.get(statement)
@@ -446,6 +473,13 @@ def _agreed(call: Callable[[], object]) -> None:
             pause.wait(SCHEMA_PAUSE_SECONDS)
         else:
             return
+
+
+def _is_busy(error: Exception) -> bool:
+    """Say whether no node was sent a request, and the network is why."""
+    if not isinstance(error, NoHostAvailable) or not isinstance(error.errors, Mapping):
+        return False
+    return {type(each) for each in error.errors.values()} == {ConnectionBusy}
 
 
 def _reason(error: Exception) -> str:

@@ -124,3 +124,19 @@ def test_a_slow_node_is_not_waited_for() -> None:
     late = pytest.raises(StoreUnreachableError, match="OperationTimedOut")
     with CqlNode(answers=MADE, slow=VERSION) as node, late:
         levels(node, request_seconds_max=0.2)
+
+
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_more_than_a_connection_takes_at_once(*, in_batches: bool) -> None:
+    """What was not sent, because the network took no more, is sent when it does, once."""
+    insert = "INSERT INTO plain (partition, name) VALUES (?, ?)"
+    writes = [(insert, [str(number), "x" * 1_000_000]) for number in range(96)]
+    with CqlNode(answers=MADE | {"INSERT": VOID}) as node:
+        config = CassandraStoreConfig(contact_points=(node.point,))
+        with closing(CassandraSession(config, create=False)) as session:
+            if in_batches:
+                session.write_batches([[write] for write in writes])
+            else:
+                session.write(writes)
+
+    assert len(writes) == node.executed.count(insert)
