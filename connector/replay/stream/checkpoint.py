@@ -51,20 +51,17 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Delivered(msgspec.Struct, frozen=True):
-    """The counters of each split, and how many records the last batches had.
-
-    An earlier release stored only the counters.
-    """
+    """The counters of each split, and how many records the last batches had."""
 
     splits: list[dict[str, TableCounts]]
-    records: list[int] = []
+    records: list[int]
 
 
 class Begun(msgspec.Struct, frozen=True):
     """Where the first batch of a checkpoint starts; `seqs` are the commits of splits before it.
 
     Each committed batch is one commit more of each split in the job's store. `offset` is None in a
-    checkpoint of an earlier release.
+    checkpoint that a program made with Spark's API.
     """
 
     offset: dict[str, Any] | None
@@ -202,7 +199,7 @@ class Checkpoint:
         _write(self._begun, msgspec.json.encode(begun))
 
     def begun(self) -> Begun | None:
-        """Return where it starts; None if it has not started, or an earlier release made it.
+        """Return where it starts; None if it has not started, or Spark's API made it.
 
         Raises:
             StateLostError: it cannot be read.
@@ -317,17 +314,15 @@ class Checkpoint:
         back = newest - batch + 1
         return of[-back] if back <= len(of) else 0
 
-    def _delivered_at(self, batch: int) -> "_Delivered":
+    def _delivered_at(self, batch: int) -> _Delivered:
         if batch < 0:
-            return _Delivered([])
+            return _Delivered([], [])
         path = self._delivered / str(batch)
         try:
-            content = path.read_bytes()
-            found = msgspec.msgpack.decode(content, type=_Delivered | list[dict[str, TableCounts]])
+            return msgspec.msgpack.decode(path.read_bytes(), type=_Delivered)
         except (OSError, msgspec.MsgspecError) as error:
             said = f"what was delivered up to batch {batch} cannot be read: {error}"
             raise StateLostError(said, place=str(path), hint=_WHOLE) from error
-        return found if isinstance(found, _Delivered) else _Delivered(found)
 
     def keep_schemas(self, schemas: Sequence[RecordSchema]) -> None:
         """Store the schemas of records."""
@@ -406,7 +401,7 @@ def _unwritable(path: Path, error: OSError) -> MissingRequirementError:
 
 def _numbers(path: Path) -> tuple[int, int]:
     """Return the batch and the split of a file with losses."""
-    batch, split = path.stem.split("-")[:2]  # An earlier release had two files of a split.
+    batch, split = path.stem.split("-")
     return int(batch), int(split)
 
 

@@ -180,7 +180,7 @@ class StreamCommits:
         """Continue the checkpoint, unless the store is ahead of it: then start a new one there."""
         committed = self._checkpoint.committed()
         begun = self._checkpoint.begun()
-        if begun is None and committed is not None:  # Of an earlier release, which copied nothing.
+        if begun is None and committed is not None:  # By Spark's API, which copies nothing.
             begun = Begun(None, {})
             self._checkpoint.note_begun(begun)
         batch = -1 if committed is None else committed[0]

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from headrace.connector.replay.stream.checkpoint import Checkpoint, Known
@@ -95,26 +94,3 @@ def test_how_many_records_batches_had(tmp_path: Path) -> None:
         checkpoint.count_delivered(batch, [{"ks.t": counted(batch)}, {"ks.t": lost}])
 
     assert [0, 0, 0, 4, 1_003, 0] == [checkpoint.records(n) for n in (0, 1, 2, 3, 1_002, 1_003)]
-
-
-def test_counters_of_an_earlier_release(tmp_path: Path) -> None:
-    """They have no numbers of records; the next batch adds to them."""
-    checkpoint = Checkpoint(tmp_path)
-    path = tmp_path / "delivered" / "4"
-    path.parent.mkdir()
-    path.write_bytes(msgspec.msgpack.encode([{"ks.t": counted(7)}]))
-    checkpoint.count_delivered(5, [{"ks.t": counted(3)}])
-
-    assert [{"ks.t": counted(10)}] == checkpoint.delivered(5)
-    assert [0, 3] == [checkpoint.records(n) for n in (4, 5)]
-
-
-def test_dead_letters_of_an_earlier_release(tmp_path: Path) -> None:
-    """Each split had a file of what was read and one of what was written."""
-    checkpoint = Checkpoint(tmp_path)
-    checkpoint.set_aside(3, 2, [LOSS])
-    (path,) = checkpoint.lost.iterdir()
-    path.rename(path.with_name("3-2-read.jsonl"))
-    path.with_name("3-2-write.jsonl").write_bytes((path.with_name("3-2-read.jsonl")).read_bytes())
-
-    assert {2: [LOSS, LOSS]} == checkpoint.losses(3, [-1, -1, -1])

@@ -186,8 +186,8 @@ def test_nothing_is_disposed_of_before_the_commit(job: GapJob) -> None:
     assert 9 == len(left_in_logs(job))
 
 
-def test_the_checkpoint_of_an_earlier_release(job: GapJob) -> None:
-    """It is continued: what it has is copied into the store, and nothing comes again."""
+def test_the_checkpoint_of_a_program(job: GapJob) -> None:
+    """One that Spark's API made is continued: the store gets what it has, nothing comes again."""
     stream = ByHand(job.path, job.folder / "state.db.spark" / "orders")
     stream.run()
     job.log(4, range(12, 15))
