@@ -4,7 +4,6 @@ Each job has one task, which takes some shards, one after another, while others 
 them ends, fails and is reported separately. What a task writes never passes through the JVM.
 """
 
-import gc
 import os
 import sys
 import threading
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import Final, TypeVar
 
 from py4j.protocol import Py4JError
@@ -25,7 +24,7 @@ from headrace.connector.replay.errors import ShardFailedError, SparkMissingError
 from headrace.connector.replay.execution import LOOK_EVERY_SECONDS, perform_at_once
 from headrace.connector.replay.framing.framed_shards import SplitFiles, framing_of, warn_of
 from headrace.connector.replay.framing.spark_blocks import FramedBlocks, framed_on, tasks_of
-from headrace.connector.replay.shards import OverShards, Shard, close_kept
+from headrace.connector.replay.shards import OverShards, Shard, close_kept, keep_modules
 
 T = TypeVar("T")
 
@@ -351,15 +350,8 @@ def _lost(work: Work, error: Exception) -> ShardReport:
 
 def _do(work: Work) -> ShardReport:
     report = work()  # In a function, because Spark sends no callable objects.
-    _keep_modules()
+    keep_modules()
     return report
-
-
-@cache
-def _keep_modules() -> None:
-    """Exclude imported modules from the garbage collection that Spark runs after each task."""
-    gc.collect()
-    gc.freeze()
 
 
 def _said(error: Exception) -> str:

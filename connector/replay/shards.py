@@ -5,10 +5,11 @@ process resolves references to secrets. This module needs no Spark.
 """
 
 import contextlib
+import gc
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, Protocol, Self, TypeVar
 
@@ -241,6 +242,13 @@ def close_kept() -> None:
             source.close()
 
 
+@cache
+def keep_modules() -> None:
+    """Exclude imported modules from the garbage collection that Spark runs after each task."""
+    gc.collect()
+    gc.freeze()
+
+
 def spare(source: Source, selection: Selection) -> None:
     """Have *source* skip parts that are known to have no changes of a *selection*."""
     is_narrow = selection.tables or selection.from_us is not None or selection.to_us is not None
@@ -253,8 +261,11 @@ def batches(
     shard: Shard,
     *,
     records_max: int = BATCH_RECORDS_MAX,
+    position_due: bool = False,
 ) -> Iterator[Batch]:
     """Yield all batches of the shard's split, of about *records_max* records; the last has an end.
+
+    With *position_due* each has one.
 
     Raises:
         HeadraceError: the source cannot be read.
@@ -270,7 +281,7 @@ def batches(
         records_max=records_max,
         bytes_max=BATCH_BYTES_MAX,
         linger_ms=LINGER_MS,
-        position_due=False,
+        position_due=position_due,
     )
     yield from _read(source, split, shard, demand)
 

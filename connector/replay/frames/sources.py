@@ -5,9 +5,9 @@ batches to Spark.
 """
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,12 +16,19 @@ from pyspark.sql.types import StructType
 
 from headrace.connector.control.jobs import job_text, table_source
 from headrace.connector.control.runs.options import SHARDS_BOUND
-from headrace.connector.replay.columns import arrow_schema, record_batch, spark_schema
+from headrace.connector.replay.columns import arrow_schema, spark_schema
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.frames.mistakes import check_options, shown_plainly
-from headrace.connector.replay.frames.typed_columns import chosen, typed_batch
+from headrace.connector.replay.frames.segment_partition import (
+    AVRO,
+    MUTATIONS,
+    NO_MESSAGES,
+    SegmentPartition,
+)
 from headrace.connector.replay.frames.typed_columns import spark_schema as typed_spark_schema
 from headrace.connector.replay.framing.block_rows import BLOCK_ROWS
+from headrace.connector.replay.framing.framed_shards import framing_of
+from headrace.connector.replay.framing.shared_blocks import SharedFraming
 from headrace.connector.replay.planning import Bounds, by_log, planned
 from headrace.connector.replay.selection import (
     Selection,
@@ -30,25 +37,9 @@ from headrace.connector.replay.selection import (
     time_us,
     token_range,
 )
-from headrace.connector.replay.shards import (
-    Shard,
-    SourceSpec,
-    batches,
-    encoded_changes,
-    inside,
-    opened,
-)
+from headrace.connector.replay.shards import SourceSpec, inside
 from headrace.connector.replay.stream.streaming import AS_SINK, SegmentStream
-from headrace.connector.serde import Encoder
-from headrace.plugins import (
-    Batch,
-    EncodedRecords,
-    Encoding,
-    HeadraceError,
-    LogArchive,
-    Origin,
-    TypedColumns,
-)
+from headrace.plugins import HeadraceError, LogArchive, TypedColumns
 from headrace.plugins.discovery import load, names
 from headrace.plugins.errors import meant
 from headrace.plugins.records.columns import TableType
@@ -74,50 +65,9 @@ OPTIONS: Final = (
     "cache",
 )
 CACHE: Final = ".headrace"  # In the folder of an archive; nothing is written to a node's folder.
-FORMATS: Final = ("avro", "json", "none", "mutations")
-_AVRO, _JSON, _NO_MESSAGES, _MUTATIONS = FORMATS
+FORMATS: Final = (AVRO, "json", NO_MESSAGES, MUTATIONS)
 _NODE_BY_NODE: Final = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentPartition(InputPartition):
-    """The work of one task; with `target`, it returns typed columns of one table."""
-
-    shard: Shard
-    format: str
-    target: TableType | None = None
-
-    def batches(self) -> "Iterator[pa.RecordBatch]":
-        """Read the shard. Blocking."""
-        with opened(self.shard, sparing=True) as source:
-            for batch in batches(source, self.shard):
-                rows = self._rows(batch, source.origin)
-                if rows.num_rows:
-                    yield rows
-
-    def _rows(self, batch: Batch, origin: Origin) -> "pa.RecordBatch":
-        selection, target = self.shard.selection, self.target
-        if self.format == _MUTATIONS:
-            if _MUTATIONS not in batch.forms:
-                raise bad_option("format", "this source has no mutations", "avro or json")
-            return record_batch(selection.apply(batch.encode(_MUTATIONS)), arrow_schema(origin))
-        if target is None:
-            return record_batch(selection.apply(self._messages(batch)), arrow_schema(origin))
-        changes = batch.typed(target, with_messages=self.format == _AVRO)
-        encoded = changes.encoded
-        if encoded is None and self.format != _NO_MESSAGES:
-            only = Selection(tables=frozenset((target.table,)))
-            encoded = only.apply(self._messages(batch))
-        return chosen(typed_batch(changes, target, encoded, origin), selection)
-
-    def _messages(self, batch: Batch) -> EncodedRecords:
-        return encoded_changes(_encoder(self.format), batch)
-
-
-@cache
-def _encoder(codec: str) -> Encoder:
-    """Return the encoder of a task's process."""
-    return Encoder(Encoding(codec=codec), joined=True)
+_KEY_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +138,13 @@ class SegmentReader(DataSourceReader):
                 by_place=not asked.agreed,
             ).shards
         ]
-        return [SegmentPartition(shard, asked.format, self._target) for shard in shards]
+        shared = None
+        if asked.agreed:
+            key = os.urandom(_KEY_BYTES)  # A task continues in blocks from a position.
+            shards = [replace(shard, job_key=key) for shard in shards]
+            framing = framing_of(shards)
+            shared = None if framing is None else SharedFraming.of(framing)
+        return [SegmentPartition(shard, asked.format, self._target, shared) for shard in shards]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Yield a shard's changes. Spark calls it in a task, once for each attempt."""
@@ -274,7 +230,7 @@ def target_of(spec: SourceSpec, options: Mapping[str, str]) -> TableType | None:
     table = options.get("table")
     if table is None:
         return None
-    if options.get("format") == _MUTATIONS or options.get("tables"):
+    if options.get("format") == MUTATIONS or options.get("tables"):
         hint = "typed columns are those of the changes of one table"
         raise bad_option("table", "cannot be used with `tables` or mutations", hint)
     with inside(spec.directory), contextlib.closing(spec.open()) as source:
@@ -323,8 +279,8 @@ def format_of(options: Mapping[str, str]) -> str:
         ConfigError: it is not a format, or it is `none` without typed columns.
 
     """
-    given = options.get("format", _AVRO)
-    if given not in FORMATS or (given == _NO_MESSAGES and "table" not in options):
+    given = options.get("format", AVRO)
+    if given not in FORMATS or (given == NO_MESSAGES and "table" not in options):
         hint = "it is for a `table` only"
         if given not in FORMATS:
             hint = meant(given, FORMATS, f"there are {', '.join(FORMATS)}")

@@ -6,6 +6,7 @@ Without this each shard reads all logs, and passes what is not its own. Needs no
 import contextlib
 import shutil
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -169,6 +170,16 @@ def _write_blocks(framing: Framing, files: SplitFiles, halted: Callable[[float],
         if halted(0):
             return False
     return True
+
+
+def write_piece(framing: Framing, folder: Path, part: bytes) -> str:
+    """Frame a part into a folder of this attempt; return its name, for the attempt that counts."""
+    name = uuid.uuid4().hex
+    (folder / name).mkdir()
+    files = SplitFiles(folder / name)
+    for split, block in framing.frame([part]):
+        files.put(split, block)
+    return name
 
 
 def warn_of(error: str) -> None:

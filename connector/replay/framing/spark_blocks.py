@@ -6,7 +6,6 @@ shuffle.
 """
 
 import tempfile
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -15,7 +14,12 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from pyspark.sql import SparkSession
 
-from headrace.connector.replay.framing.framed_shards import PART_BYTES, Framing, SplitFiles
+from headrace.connector.replay.framing.framed_shards import (
+    PART_BYTES,
+    Framing,
+    SplitFiles,
+    write_piece,
+)
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
@@ -85,16 +89,6 @@ class _InFolder:
         called = partial(with_pieces, self._pieces, do)
         results: Sequence[T] = self._context.parallelize(splits, len(splits)).map(called).collect()
         return results
-
-
-def write_piece(framing: Framing, folder: Path, part: bytes) -> str:
-    """Frame a part into a folder of this attempt; return its name, for the attempt that counts."""
-    name = uuid.uuid4().hex
-    (folder / name).mkdir()
-    files = SplitFiles(folder / name)
-    for split, block in framing.frame([part]):
-        files.put(split, block)
-    return name
 
 
 def with_pieces(pieces: Sequence[Path], do: Do[T], task: tuple[int, Sequence[str]]) -> T:

@@ -116,9 +116,13 @@ def check_queries(frame: DataFrame, whole: int, updates: int, inserts: int) -> N
     assert [("UPDATE", updates, "INSERT", inserts)] == [tuple(row) for row in both]
 
 
-def test_segments(filtering: SparkSession) -> None:
-    """A frame of all tables answers a query as if it were the first, whatever came before."""
-    check_queries(segments(filtering), *counts())
+@pytest.mark.parametrize("shards", ["4", "16"])
+def test_segments(filtering: SparkSession, shards: str) -> None:
+    """A frame of all tables answers a query as if it were the first, whatever came before.
+
+    So it does where its tasks read the logs once for all.
+    """
+    check_queries(segments(filtering, shards=shards), *counts())
 
 
 def test_the_program_of_the_page(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,6 +157,20 @@ def test_segments_by_table(filtering: SparkSession) -> None:
     assert 0 == frame.where("write_time < '1970-01-02'").count()
     assert wanted() == frame.where("write_time >= '1970-01-02'").count() == frame.count()
     assert wanted() == of_table.count() + frame.where(f"`table` <> '{table}'").count()
+
+
+def test_two_frames_at_once(spark: SparkSession) -> None:
+    """The tasks of two frames, in one query, are of two plans: each gets its rows."""
+    table = largest_table()
+    one, other = (segments(spark, shards="16", table=table, format="none") for _ in range(2))
+    both = one.unionByName(other)
+
+    assert [(table, 2 * wanted(table=table))] == both.groupBy("table").count().collect()
+    assert (
+        wanted(table=table)
+        == one.select("mutation", "index").intersect(other.select("mutation", "index")).count()
+    )
+    assert table == one.limit(1).collect()[0]["table"]
 
 
 def test_a_cached_frame(filtering: SparkSession) -> None:

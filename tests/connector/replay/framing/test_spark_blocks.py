@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from headrace.connector.replay.framing import framed_shards, spark_blocks
-from headrace.connector.replay.framing.framed_shards import Framing, SplitFiles, framing_of
+from headrace.connector.replay.framing.framed_shards import (
+    Framing,
+    SplitFiles,
+    framing_of,
+    write_piece,
+)
 from headrace.connector.replay.framing.spark_blocks import tasks_of
 from headrace.connector.replay.planning import planned
 from headrace.connector.replay.selection import Selection
@@ -63,8 +68,8 @@ def test_shards_and_tasks(
     plan = planned(ring("5.0-ring"), Selection(), shards=shards).shards
     framing = framing_for(plan)
     found: dict[str, Read] = {}
-    spark_blocks.write_piece(framing, tmp_path, framing.parts[0])
-    names = [spark_blocks.write_piece(framing, tmp_path, part) for part in framing.parts]
+    write_piece(framing, tmp_path, framing.parts[0])
+    names = [write_piece(framing, tmp_path, part) for part in framing.parts]
     of_split = {shard.split: shard for shard in plan}
     tasks = tasks_of(framing, cores)
 
