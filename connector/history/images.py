@@ -219,7 +219,6 @@ class Expiries:
         view = self._view(schema)
         keeps = PRE in file.epochs()[-1].scopes
         partitions = {key: state for key, _, state in file.states(_partitions(due))}
-        first = arrival.next_after(file.last(), now_ms)
         made = Columns()
         next_ones: dict[Name, int] = {}
         for key, row, content, at_s in due:
@@ -235,15 +234,13 @@ class Expiries:
                 if keeps:
                     made.befores.append(packed((content, around)))
             next_ones[key, row] = next_expiry(content, at_s)
-        file.append(first, made)
+        file.append(made, now_ms)
         file.set_expiries(next_ones)
-        if made:
-            file.set_last(first + len(made) - 1)
         return True
 
     def _second(self, now_ms: int) -> int:
         """Return the second in which the next change arrives: its images are as of then."""
-        return arrival.ms_of(arrival.next_after(self._file.last(), now_ms)) // 1_000
+        return arrival.ms_of(self._file.next_arrival(now_ms)) // 1_000
 
     def _view(self, number: int) -> TableView:
         if number not in self._views:

@@ -9,7 +9,6 @@ from typing import Final
 import msgspec
 
 from headrace import plugins
-from headrace.connector.history import arrival
 from headrace.connector.history.errors import HistorySeedError
 from headrace.connector.history.images import Expiries, next_expiry, row_name, state_of
 from headrace.connector.history.store.contract import HistoryStore, Name, Seed
@@ -40,7 +39,7 @@ def end_seed(file: HistoryStore, now_ms: int) -> None:
     with file.writing():
         since_us, seed = file.epochs()[-1].states_since_us, seed_now(file)
         if seed is not None and seed.done is None:
-            done = arrival.next_after(file.last(), now_ms)
+            done = file.next_arrival(now_ms)
             file.keep_seed(since_us, seed._replace(done=done))
 
 

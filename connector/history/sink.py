@@ -11,7 +11,6 @@ from itertools import groupby, repeat
 from typing import Any, Final, cast
 
 from headrace import plugins
-from headrace.connector.history import arrival
 from headrace.connector.history.config import LATEST, TTL_EVENTS, HistoryConfig
 from headrace.connector.history.errors import (
     HistoryBusyError,
@@ -146,21 +145,18 @@ class _Named:
 class _Log:
     """Writes the changes of one commit into a store, many at once."""
 
-    def __init__(self, file: HistoryStore, begin: int) -> None:
-        """Write changes that arrive from *begin* on; the caller appends them to `columns`."""
+    def __init__(self, file: HistoryStore, now_ms: int) -> None:
+        """Write changes that arrive at *now_ms*; the caller appends them to `columns`."""
         self._file = file
-        self._first = begin
+        self._now_ms = now_ms
         self.columns = Columns()
-
-    @property
-    def end(self) -> int:
-        """Return the first arrival that no change has yet."""
-        return self._first + len(self.columns)
+        self.count = 0
 
     def write(self) -> None:
         """Write what there is."""
-        self._file.append(self._first, self.columns)
-        self._first, self.columns = self.end, Columns()
+        self._file.append(self.columns, self._now_ms)
+        self.count += len(self.columns)
+        self.columns = Columns()
 
 
 class _NoWriter(plugins.Writer):
@@ -288,8 +284,7 @@ class HistoryWriter(plugins.TransactionalWriter):
     def _append(self) -> None:
         now_ms = self._clock.wall_ms()
         settled_s = self._expiries.settle(now_ms)
-        begin = arrival.next_after(self._file.last(), now_ms)
-        log = _Log(self._file, begin)
+        log = _Log(self._file, now_ms)
         if self._keeps_states:
             self._append_with_states(log, settled_s)
         else:
@@ -298,9 +293,7 @@ class HistoryWriter(plugins.TransactionalWriter):
                 if len(log.columns) >= _WRITTEN_MAX:
                     log.write()
         log.write()
-        if log.end > begin:
-            self._file.set_last(log.end - 1)
-        self._file.retain(self._retention_ms, now_ms, log.end - begin)
+        self._file.retain(self._retention_ms, now_ms, log.count)
 
     def _append_with_states(self, log: "_Log", settled_s: int | None) -> None:
         """Append all changes with the states that they find.

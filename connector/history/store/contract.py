@@ -149,9 +149,9 @@ class HistoryStore(ABC):
     def last(self) -> int:
         """Return the last arrival that was given, or promised not to be given any more."""
 
-    @abstractmethod
-    def set_last(self, last: int) -> None:
-        """Give only later arrivals from now on. Within `writing`."""
+    def next_arrival(self, now_ms: int) -> int:
+        """Return the arrival of the change that `append` is given next, at *now_ms*."""
+        return arrival.next_after(self.last(), now_ms)
 
     @abstractmethod
     def settle(self, until_ms: int) -> None:
@@ -224,7 +224,7 @@ class HistoryStore(ABC):
             last = epochs[-1] if epochs else None
             if last is not None and last.scopes == scopes:
                 return
-            since = arrival.next_after(self.last(), now_ms) if epochs else 0
+            since = self.next_arrival(now_ms) if epochs else 0
             begun_us = NEVER if is_empty and last is None else now_ms * 1_000
             if last is not None and last.states_since_us is not None:
                 begun_us = last.states_since_us
@@ -256,8 +256,8 @@ class HistoryStore(ABC):
         """Replace some of a split's entries; None removes one. Within `writing`."""
 
     @abstractmethod
-    def append(self, first: int, columns: Columns) -> None:
-        """Append changes that arrive from *first* on, one behind the other, within `writing`."""
+    def append(self, columns: Columns, now_ms: int) -> None:
+        """Append changes that arrive at *now_ms*, one behind the other, within `writing`."""
 
     @abstractmethod
     def changes(

@@ -236,10 +236,6 @@ class HistoryFile(HistoryStore):
         ).fetchone()
         return first or 0, last or 0, count or 0
 
-    def set_last(self, last: int) -> None:
-        """See `HistoryStore.set_last`."""
-        self.run("UPDATE about SET last = ?", (last,))
-
     def settle(self, until_ms: int) -> None:
         """See `HistoryStore.settle`."""
         promised = arrival.first_of(until_ms) - 1
@@ -311,10 +307,11 @@ class HistoryFile(HistoryStore):
         self.run_many("DELETE FROM entries WHERE split = ? AND name = ?", gone)
         self.run_many("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", new)
 
-    def append(self, first: int, columns: Columns) -> None:
+    def append(self, columns: Columns, now_ms: int) -> None:
         """See `HistoryStore.append`: the content of blocks, and where keys are in them."""
         if not columns:
             return
+        first = self.next_arrival(now_ms)
         begin = number = self._last_block() + 1
         rows, entries = [], []
         for block, hashes in blocks_of(first, columns):
@@ -323,6 +320,7 @@ class HistoryFile(HistoryStore):
             number += 1
         self.run_many("INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?)", rows)
         self._keys.append(entries, begin, number - 1)
+        self.run("UPDATE about SET last = ?", (first + len(columns) - 1,))
 
     def _last_block(self, end: int = _LATER) -> int:
         """Return the number of the last block that begins before *end*; 0, if none does."""

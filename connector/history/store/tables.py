@@ -316,11 +316,6 @@ class HistoryTables(HistoryStore):
         """See `HistoryStore.last`."""
         return self._now().head.last
 
-    def set_last(self, last: int) -> None:
-        """See `HistoryStore.set_last`."""
-        now, _ = self._writing()
-        now.head.last = last
-
     def settle(self, until_ms: int) -> None:
         """See `HistoryStore.settle`."""
         with self._errors():
@@ -450,9 +445,10 @@ class HistoryTables(HistoryStore):
 
     # Changes.
 
-    def append(self, first: int, columns: Columns) -> None:
+    def append(self, columns: Columns, now_ms: int) -> None:
         """See `HistoryStore.append`."""
         now, work = self._writing()
+        first = self.next_arrival(now_ms)
         head, of, empty = now.head, columns, [b""] * len(columns)
         found = zip(
             itertools.count(first),
@@ -470,6 +466,7 @@ class HistoryTables(HistoryStore):
             row = schema, operation, written_us, key, name, change
             part = Part(head.name, head.window_of(at), bucket)
             work.changes.setdefault(part, []).append(Change(at, bucket, *row, before or None))
+            head.last = at
 
     def changes(
         self, wanted: Range, *, descending: bool = False, count_max: int = -1

@@ -135,8 +135,8 @@ def test_cycles_are_searched_again_behind_a_commit(tmp_path: Path) -> None:
     file = writer._file  # noqa: SLF001 (its store)
     append, seen = file.append, list[bool]()
 
-    def refused(first: int, columns: Columns) -> None:
-        append(first, columns)
+    def refused(columns: Columns, now_ms: int) -> None:
+        append(columns, now_ms)
         if columns:
             seen.append(gc.isenabled())
             if len(seen) > 1:
