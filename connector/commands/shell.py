@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.connector.control.access.authority import CassandraAuthority
 from headrace.connector.control.access.permission import Caller, CassandraGuard, Role
+from headrace.connector.control.plugins.kept_probes import KeptProbes
 from headrace.connector.control.service import ControlService
 from headrace.connector.foundation.job_file import FILE_SUFFIXES, state_given
 from headrace.connector.language.cursor import TEXT_BYTES_MAX
@@ -86,9 +87,12 @@ def service_of(options: ShellOptions, *, create: bool = True) -> Iterator[Execut
         )
     else:
         place = Path(options.state)
-        with contextlib.closing(open_notes(place, create=create)) as notes:
+        with (
+            contextlib.closing(open_notes(place, create=create)) as notes,
+            contextlib.closing(KeptProbes()) as probes,
+        ):
             file = place if place.suffix in FILE_SUFFIXES else None
-            yield ControlService(notes, file=file)
+            yield ControlService(notes, ask_lag=probes.ask_lag, file=file)
 
 
 def _with_password(options: ShellOptions, screen: Screen) -> ShellOptions:

@@ -278,13 +278,25 @@ def read_source(
 
     With *alone* only the file is read: the source is that of *cluster*, or the first one.
     """
-    if alone:
-        written = read_job_file(path)
-        source: Mapping[str, Any] = _source_of(path, written, cluster)
-        bounds = None
-    else:
-        text = job_text(path, job)
-        source, bounds = text.source, text.source_bounds
+    if not alone:
+        return source_in(job_text(path, job), path)
+    written = read_job_file(path)
+    return _source_part(_source_of(path, written, cluster), None, path)
+
+
+# Any: of its config_class.
+def source_in(text: JobText, path: Path) -> tuple[type[Source], Any]:
+    """Return the plugin and the config of the source in what the file at *path* says.
+
+    Raises as `read_job` does.
+    """
+    return _source_part(text.source, text.source_bounds, path)
+
+
+# Any: of its config_class.
+def _source_part(
+    source: Mapping[str, Any], bounds: Bounds | None, path: Path
+) -> tuple[type[Source], Any]:
     problems: list[Problem] = []
     source_class, source_config = plugin_part("source", source, problems, bounds)
     if problems:

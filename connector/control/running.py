@@ -78,17 +78,19 @@ class JobLag(msgspec.Struct, frozen=True, kw_only=True):
 class Running:
     """Executes statements that ask plugins of jobs. Use it from the thread of *notes* only."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each is about something else)
         self,
         notes: NoteCopy,
         commands: Commands,
         *,
         ask: Ask = ask,
+        ask_lag: Ask | None = None,
         file: Path | None = None,
         looks: Looks | None = None,
     ) -> None:
         """Ask nothing yet. *file* is the file of jobs that have not run yet, if known."""
         self._ask = ask
+        self._ask_lag = ask_lag or ask
         self._looks = looks or Looks()
         self._file = file
         self._notes = notes
@@ -313,7 +315,7 @@ class Running:
 
     def _lag_or_error(self, job: str) -> JobLag | StatementError:
         try:
-            found = self._ask({"verb": "lag", **self._file_of(job)})
+            found = self._ask_lag({"verb": "lag", **self._file_of(job)})
         except StatementError as error:
             return error
         left: dict[str, tuple[int, int]] = {}

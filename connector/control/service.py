@@ -76,29 +76,33 @@ def asks_plugin(statement: Statement) -> bool:
 class ControlService:
     """Executes statements on the catalogue of one state file, each wholly or not at all."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each is about something else)
         self,
         notes: NoteCopy,
         *,
         ask: Ask = ask,
+        ask_lag: Ask | None = None,
         guard: Guard | None = None,
         file: Path | None = None,
         looks: Looks | None = None,
     ) -> None:
         """Use *notes*, which the caller closes, from its own thread only.
 
-        *ask* puts a question to a plugin. *file* is the worker's, if known. *looks* has the lags
-        that others saw.
+        *ask* puts a question to a plugin, *ask_lag*, if given, one that is put often. *file* is the
+        worker's, if known. *looks* has the lags that others saw.
         """
         self._notes = notes
         self.commands = Commands(notes, guard=guard)
-        self._running = Running(notes, self.commands, ask=ask, file=file, looks=looks)
+        self._running = Running(
+            notes, self.commands, ask=ask, ask_lag=ask_lag, file=file, looks=looks
+        )
 
     @classmethod
     def open(
         cls,
         state: Path,
         *,
+        ask_lag: Ask | None = None,
         guard: Guard | None = None,
         file: Path | None = None,
         looks: Looks | None = None,
@@ -111,7 +115,7 @@ class ControlService:
             StateFileError: the file cannot be used.
 
         """
-        return cls(open_notes(state), guard=guard, file=file, looks=looks)
+        return cls(open_notes(state), ask_lag=ask_lag, guard=guard, file=file, looks=looks)
 
     @property
     def notes(self) -> NoteCopy:

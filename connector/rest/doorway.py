@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from headrace.connector.control.access.permission import Guard
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.entries import SinkEntry, SourceEntry
+from headrace.connector.control.plugins.kept_probes import KeptProbes
 from headrace.connector.control.running import unchecked
 from headrace.connector.control.service import ControlService, asks_plugin
 from headrace.connector.foundation.catch_up import Looks
@@ -40,6 +41,7 @@ class Doorway:
         self._file = file
         self._guard = guard
         self._looks = Looks()  # The threads' services share them.
+        self._probes = KeptProbes()
         self._here = threading.local()
         self._close: list[Callable[[], None]] = []
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="command")
@@ -98,6 +100,7 @@ class Doorway:
         """Wait for the calls under way, and close the connections."""
         for pool in (self._pool, self._asking):
             pool.shutdown(cancel_futures=True)
+        self._probes.close()
         for close in self._close:
             close()
 
@@ -109,7 +112,11 @@ class Doorway:
         made: ControlService | None = getattr(self._here, "service", None)
         if made is None:
             made = ControlService.open(
-                self.state, guard=self._guard, file=self._file, looks=self._looks
+                self.state,
+                ask_lag=self._probes.ask_lag,
+                guard=self._guard,
+                file=self._file,
+                looks=self._looks,
             )
             self._here.service = made
             self._close.append(made.close)

@@ -12,6 +12,8 @@ from typing import Final
 from headrace.connector.commands.health.screen import screen_of
 from headrace.connector.control.health.document import document_of
 from headrace.connector.control.health.overview import Line, Overview, overview_of
+from headrace.connector.control.plugins.kept_probes import KeptProbes
+from headrace.connector.control.plugins.probing import Ask
 from headrace.connector.control.service import ControlService
 from headrace.connector.control.status import file_job_status
 from headrace.connector.foundation.catch_up import Looks
@@ -30,19 +32,20 @@ def main(arguments: Sequence[str]) -> int:
     given = _parser().parse_args(arguments)
     place = state_given(given.state)
     looks = Looks()
-    if not given.watch:
-        return _printed(place, looks, given)
-    try:
-        while True:
-            clear()
-            _printed(place, looks, given)
-            time.sleep(WATCH_SECONDS)
-    except KeyboardInterrupt:
-        return 0
+    with contextlib.closing(KeptProbes()) as probes:
+        if not given.watch:
+            return _printed(place, looks, probes, given)
+        try:
+            while True:
+                clear()
+                _printed(place, looks, probes, given)
+                time.sleep(WATCH_SECONDS)
+        except KeyboardInterrupt:
+            return 0
 
 
-def _printed(place: Path, looks: Looks, given: argparse.Namespace) -> int:
-    overview = look(place, looks, may_wait=not given.watch)
+def _printed(place: Path, looks: Looks, probes: KeptProbes, given: argparse.Namespace) -> int:
+    overview = look(place, looks, ask_lag=probes.ask_lag, may_wait=not given.watch)
     if given.json:
         sys.stdout.write(json.dumps(document_of(overview)) + "\n")
     else:
@@ -51,10 +54,12 @@ def _printed(place: Path, looks: Looks, given: argparse.Namespace) -> int:
     return TROUBLED_STATUS if overview.troubles else 0
 
 
-def look(place: Path, looks: Looks, *, may_wait: bool = True) -> Overview:
+def look(
+    place: Path, looks: Looks, *, ask_lag: Ask | None = None, may_wait: bool = True
+) -> Overview:
     """Return the overview of a state file, or of a worker's or a job's file.
 
-    *looks* has the lags of earlier calls; see `overview_of`.
+    *looks* has the lags of earlier calls, and *ask_lag* asks for one; see `overview_of`.
 
     Raises:
         ConfigError: the file is not one of these.
@@ -63,7 +68,8 @@ def look(place: Path, looks: Looks, *, may_wait: bool = True) -> Overview:
     """
     written = read_job_file(place) if place.suffix in FILE_SUFFIXES else None
     with contextlib.closing(open_notes(place, create=False)) as notes:
-        service = ControlService(notes, file=place if written else None, looks=looks)
+        file = place if written else None
+        service = ControlService(notes, ask_lag=ask_lag, file=file, looks=looks)
         job = None
         if written is not None and written.sink is not None:
             _, name = place_and_name(place, written, None)

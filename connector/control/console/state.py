@@ -1,10 +1,9 @@
 """The state of all jobs: the overview of `headrace status`, the figures of the books, the rings."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from headrace.connector.control.commands import Commands
 from headrace.connector.control.console.paging import Document
 from headrace.connector.control.console.ring import ring_of
 from headrace.connector.control.entries import SinkEntry, SourceEntry
@@ -12,13 +11,13 @@ from headrace.connector.control.health.document import document_of
 from headrace.connector.control.health.overview import overview_of
 from headrace.connector.control.job_files import job_file, source_class
 from headrace.connector.control.service import ControlService
-from headrace.connector.control.status import ConnectorStatus, time_text
+from headrace.connector.control.status import ConnectorStatus, SplitStatus, sink_status, time_text
 from headrace.connector.foundation.job_file import read_job_file
 from headrace.connector.foundation.states import Desired
 from headrace.connector.language.formatting import format_statement
 from headrace.connector.language.statements import SteerSource, Verb
-from headrace.connector.runtime.books.committed import committed_books
-from headrace.connector.runtime.books.equations import books_differences, total
+from headrace.connector.runtime.books.committed import KeptBooks
+from headrace.connector.runtime.books.equations import SplitBooks, total
 from headrace.connector.runtime.books.figures import figure_rows, figures_of, headline
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.plugins import HeadraceError
@@ -28,22 +27,34 @@ TABLES_MAX: Final = 100
 USERS_MAX: Final = 10
 
 
-def state_of(service: ControlService) -> Document:
-    """Return the state; asks the sources how far they are behind, which may take seconds."""
-    commands = service.commands
-    overview = overview_of(service.notes, service, may_wait=False)
-    entries = {entry.name: entry for entry in commands.sources()}
-    found = dict(document_of(overview))
-    sources = [{**each, **_steering(entries, each)} for each in found.pop("sources")]
-    by_job = {line.status.job: line.status for line in overview.lines}
-    return {
-        "time": time_text(time.time_ns() // 1_000_000),
-        "said": overview.said,
-        **found,
-        "sources": sources,
-        "sinks": [_sink(commands, entry) for entry in commands.sinks()],
-        "jobs": [_job(service.notes, job, by_job[job]) for job in overview.lags],
-    }
+class KeptState:
+    """Reads the state of all jobs; what did not change since the last look is not read again.
+
+    For one thread at a time.
+    """
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._jobs: dict[str, _KeptJob] = {}
+
+    def look(self, service: ControlService) -> Document:
+        """Return the state; asks the sources how far they are behind, which may take seconds."""
+        commands = service.commands
+        overview = overview_of(service.notes, service, may_wait=False)
+        entries = {entry.name: entry for entry in commands.sources()}
+        found = dict(document_of(overview))
+        sources = [{**each, **_steering(entries, each)} for each in found.pop("sources")]
+        by_job = {line.status.job: line.status for line in overview.lines}
+        by_name = {line.status.name: line.status for line in overview.lines}
+        self._jobs = {job: self._jobs.get(job) or _KeptJob(job) for job in overview.lags}
+        return {
+            "time": time_text(time.time_ns() // 1_000_000),
+            "said": overview.said,
+            **found,
+            "sources": sources,
+            "sinks": [_sink(entries.values(), by_name, entry) for entry in commands.sinks()],
+            "jobs": [kept.look(service.notes, by_job[job]) for job, kept in self._jobs.items()],
+        }
 
 
 def _steering(entries: Mapping[str, SourceEntry], source: Document) -> Document:
@@ -60,9 +71,11 @@ def _steering(entries: Mapping[str, SourceEntry], source: Document) -> Document:
     return {"statement": entry.statement if entry else "", "steer": made}
 
 
-def _sink(commands: Commands, entry: SinkEntry) -> Document:
-    status = commands.sink_status(entry.name)
-    users = [source.name for source in commands.sources() if source.sink == entry.name]
+def _sink(
+    sources: Collection[SourceEntry], statuses: Mapping[str, ConnectorStatus], entry: SinkEntry
+) -> Document:
+    users = [source.name for source in sources if source.sink == entry.name]
+    status = sink_status(entry.name, [statuses[user] for user in users if user in statuses])
     return {
         "name": entry.name,
         "plugin": entry.plugin,
@@ -75,21 +88,38 @@ def _sink(commands: Commands, entry: SinkEntry) -> Document:
     }
 
 
-def _job(notes: NoteCopy, job: str, status: ConnectorStatus) -> Document:
-    """Return the figures and the ring of a job, or why they are not known."""
-    found: Document = {"job": job, "problem": "", "ring": None, "headline": "", "figures": []}
-    try:
-        source = source_class(notes, job)
-        found["ring"] = ring_of(status.splits, source)
-        books = committed_books(notes.store(job), source)
-        figures = figures_of(books)
-        differences = books_differences(books)
-        called = command_name(notes, job)
-    except HeadraceError as error:
-        return {**found, "problem": f"{error.code}: {error.message}"}
+class _KeptJob:
+    """The figures and the ring of a job."""
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+        self._books = KeptBooks()
+        self._of: object = None
+        self._figures: Document = {}
+        self._splits: Sequence[SplitStatus] = ()
+        self._ring: Document | None = None
+
+    def look(self, notes: NoteCopy, status: ConnectorStatus) -> Document:
+        """Return them, or why they are not known."""
+        job = self._job
+        found: Document = {"job": job, "problem": "", "ring": None, "headline": "", "figures": []}
+        try:
+            source = source_class(notes, job)
+            if self._splits != status.splits:
+                self._splits, self._ring = status.splits, ring_of(status.splits, source)
+            found["ring"] = self._ring
+            known = self._books.look(notes.store(job), source)
+            if known is not self._of:
+                self._of, self._figures = known, _figures(*known, command_name(notes, job))
+        except HeadraceError as error:
+            return {**found, "problem": f"{error.code}: {error.message}"}
+        return {**found, **self._figures}
+
+
+def _figures(books: Sequence[SplitBooks], differences: Sequence[str], called: str) -> Document:
+    figures = figures_of(books, differences)
     rows = [{"what": w, "count": n, "note": note} for w, n, note in figure_rows(figures, called)]
     return {
-        **found,
         "headline": headline(figures),
         "figures": rows,
         "books": {

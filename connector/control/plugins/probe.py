@@ -1,6 +1,7 @@
 """The process that `probing.ask` starts: it asks one plugin one question, and ends.
 
 It reads the question as JSON from standard input, and writes the answer as JSON to standard output.
+A process of `KeptProbes` does so line by line, for one job.
 What the plugin prints is not part of the answer. The process claims, commits and releases
 nothing; only `redrive` writes.
 """
@@ -9,15 +10,15 @@ import base64
 import contextlib
 import json
 import os
+import select
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from headrace.connector.control.jobs import bounds_of, job_text, read_job, read_source, table_source
+from headrace.connector.control.plugins.lag_watch import LagWatch
 from headrace.connector.control.plugins.redriving import LETTERS_MAX
 from headrace.connector.foundation.configured import configured
 from headrace.connector.foundation.offered import located
@@ -37,12 +38,9 @@ from headrace.plugins import (
     Demand,
     Encoding,
     HeadraceError,
-    LogSpaces,
     Position,
-    Reader,
     Record,
     Resplitting,
-    RetriableError,
     RowReading,
     Sink,
     Source,
@@ -55,6 +53,7 @@ from headrace.plugins.records.record import readable
 
 PREVIEW_SECONDS_MAX: Final = 20.0
 REDRIVE_SECONDS_MAX: Final = 15.0
+KEPT_SECONDS: Final = 60.0  # A process that is kept ends when it was not asked for so long.
 CHANGE_CHARS_MAX: Final = 64 * 1024  # The rest of a change is not shown.
 
 Question = Mapping[str, Any]  # Any: JSON.
@@ -72,10 +71,28 @@ def main() -> None:
     os._exit(0)  # Does not wait for threads of a plugin or of a library.
 
 
+def serve() -> None:
+    """Answer how far the job of the first question is behind: to each line, until one is late."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # What a plugin prints is not part of an answer.
+    sys.stdout = sys.stderr
+    configure("error")
+    watch: LagWatch | None = None
+    while select.select([sys.stdin], [], [], KEPT_SECONDS)[0] and (line := sys.stdin.readline()):
+        watch = watch or _watch(json.loads(line))
+        answers.write(json.dumps(_answered(watch.look)) + "\n")
+        answers.flush()
+    os._exit(0)  # Does not wait for threads of a plugin or of a library.
+
+
 def answer_to(question: Question) -> Mapping[str, Json]:
     """Return the `answer`, or an `error`: code, key, message and hint."""
+    return _answered(lambda: ANSWERS[question["verb"]](question))
+
+
+def _answered(look: Callable[[], Json]) -> Mapping[str, Json]:
     try:
-        return {"answer": ANSWERS[question["verb"]](question)}
+        return {"answer": look()}
     except ConfigError as error:
         first, *others = error.problems
         if others:
@@ -110,30 +127,13 @@ def validate(question: Question) -> Json:
 
 
 def lag(question: Question) -> Json:
-    """Return what each part of a job has left to read, and the time of the oldest change in it.
+    """Return how far a job is behind; see `LagWatch.look`."""
+    with contextlib.closing(_watch(question)) as watch:
+        return watch.look()
 
-    `parts` has partition, bytes, files and problem of each part of each split. `oldest_us` is the
-    time of the oldest unpublished change, in µs since 1970; null if there is none or it is unknown.
-    `spaces` has partition, used, limit and free bytes, and growth, of each log whose disk is known.
-    """
-    with _opened(question) as (source, stands):
-        parts = [
-            [dict(part.partition), part.size_bytes, part.files, part.problem]
-            for split, position in stands
-            for part in source.backlog(split, position)
-        ]
-        spaces = source.log_spaces() if isinstance(source, LogSpaces) else ()
-        oldest_us = None
-        if any(size_bytes for _, size_bytes, _, _ in parts):
-            readers = [source.open(split, position) for split, position in stands]
-            with contextlib.suppress(RetriableError):  # A part that cannot be read now.
-                times = [record.timestamp_us for reader in readers for record in _first(reader)]
-                oldest_us = min((time_us for time_us in times if time_us > 0), default=None)
-        return {
-            "parts": parts,
-            "oldest_us": oldest_us,
-            "spaces": [*map(msgspec.structs.asdict, spaces)],
-        }
+
+def _watch(question: Question) -> LagWatch:
+    return LagWatch(Path(question["job_file"]), question["job"])
 
 
 def locate(question: Question) -> Json:
@@ -278,13 +278,6 @@ def _opened(question: Question) -> Iterator[tuple[Source, Sequence[Stand]]]:
         stands.append((split, source.decode_position(encoded) if encoded else None))
     yield source, stands
     source.close()
-
-
-def _first(reader: Reader) -> Iterator[Record]:
-    """Yield the first change of *reader*, if it has one at once."""
-    batch = reader.read(Demand(records_max=1))
-    if isinstance(batch, Batch):
-        yield from list(batch.records())[:1]
 
 
 def _compared(

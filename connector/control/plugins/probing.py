@@ -41,14 +41,19 @@ def ask(question: Mapping[str, object], *, seconds_max: float | None = None) -> 
             check=False,
         )
     except subprocess.TimeoutExpired:
-        message = f"the plugin did not answer within {seconds_max:g} s"
-        raise NotAvailableError("", message, "it may wait for a disk or the network") from None
+        raise late(seconds_max) from None
     try:
         answer = json.loads(done.stdout)
     except ValueError:
         message = f"the plugin ended its process with status {done.returncode}"
         raise NotAvailableError("", message) from None
     return unpacked(answer)
+
+
+def late(seconds_max: float) -> NotAvailableError:
+    """Return the error of a plugin that did not answer in time."""
+    message = f"the plugin did not answer within {seconds_max:g} s"
+    return NotAvailableError("", message, "it may wait for a disk or the network")
 
 
 def unpacked(answer: Mapping[str, Answer]) -> Answer:

@@ -29,7 +29,7 @@ from headrace.connector.control.console.records import (
     show_command,
     splits_of,
 )
-from headrace.connector.control.console.state import state_of
+from headrace.connector.control.console.state import KeptState
 from headrace.connector.control.errors import NotFoundError
 from headrace.connector.control.service import ControlService
 from headrace.connector.language.errors import StatementSyntaxError
@@ -81,6 +81,7 @@ class ConsoleDoor:
         self._runs = runs
         self._root = root
         self._secret = secrets.token_bytes(32)
+        self._kept = KeptState()
         self._state: tuple[float, Document] | None = None
         self._reading: asyncio.Task[Document] | None = None
         self._pages: Mapping[str, Read] = {
@@ -297,7 +298,7 @@ class ConsoleDoor:
 
     async def _read_state(self) -> Document:
         try:
-            found = await self._doorway.ask(state_of)
+            found = await self._doorway.ask(self._kept.look)
             self._state = time.monotonic(), found
         finally:
             self._reading = None

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 
-from headrace.connector.runtime.books.equations import SplitBooks
+from headrace.connector.runtime.books.equations import SplitBooks, differences, total
 from headrace.connector.runtime.failures.retry import PAUSE_FIRST_MS
 from headrace.connector.stores import SplitState, StoreUnavailableError
 from headrace.connector.stores.keyed.store import Store
@@ -17,11 +17,48 @@ def committed_books(
 
     With *thorough* each position is also held against its books, which takes time.
     """
-    ended = [
+    return [*_ended(store, source), *books_of(store.states(), source, thorough=thorough)]
+
+
+def _ended(store: Store, source: type[Source] | Source) -> list[SplitBooks]:
+    """Return the books of earlier plans."""
+    return [
         SplitBooks(f"plan {plan.number}", plan.books, plan.counters, source.bookkeeping)
         for plan in store.plans().ended
     ]
-    return [*ended, *books_of(store.states(), source, thorough=thorough)]
+
+
+class KeptBooks:
+    """The committed books of one job, look by look: only those that changed are read again."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._stamps: dict[str, int] = {}
+        self._splits: dict[str, tuple[SplitBooks, Sequence[str]]] = {}
+        self._found: tuple[Sequence[SplitBooks], Sequence[str]] | None = None
+
+    def look(
+        self, store: Store, source: type[Source]
+    ) -> tuple[Sequence[SplitBooks], Sequence[str]]:
+        """Return what `committed_books` does, and the `books_differences` of it.
+
+        Both are the same objects as before if nothing changed.
+        """
+        ended = _ended(store, source)
+        stamps, changed = store.changed_states(self._stamps)
+        known = self._found and self._found[0][: len(ended)]
+        if known == ended and not changed and stamps.keys() == self._stamps.keys():
+            assert self._found is not None  # noqa: S101 (it is known)
+            return self._found
+        self._stamps = {}  # If what follows fails, all is read again.
+        made = {books.split: (books, differences(books)) for books in books_of(changed, source)}
+        self._splits = {split: made.get(split) or self._splits[split] for split in stamps}
+        books = [*ended, *(each for each, _ in self._splits.values())]
+        lines = [line for each in ended for line in differences(each)]
+        lines += [line for _, found in self._splits.values() for line in found]
+        lines += differences(total(books))
+        self._stamps, self._found = stamps, (books, lines)
+        return self._found
 
 
 def closing_books(

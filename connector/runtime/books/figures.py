@@ -53,8 +53,10 @@ class Figures:
         return self.gaps_open + self.gaps_lost
 
 
-def figures_of(books: Sequence[SplitBooks]) -> Figures:
-    """Return the figures of all splits together."""
+def figures_of(books: Sequence[SplitBooks], differences: Sequence[str] | None = None) -> Figures:
+    """Return the figures of all splits together; *differences* are theirs, if they are known."""
+    if differences is None:
+        differences = books_differences(books)
     everything = total(books)
     keeping, counters = everything.keeping, everything.counters.values()
     waiting = keeping.waiting
@@ -84,7 +86,7 @@ def figures_of(books: Sequence[SplitBooks]) -> Figures:
         gaps_lost=sum(gap.is_lost for gap in gaps),
         open_bytes=sum(gap.size_bytes for gap in gaps if gap.is_open),
         lost_bytes=sum(gap.size_bytes for gap in gaps if gap.is_lost),
-        differences=len(books_differences(books)),
+        differences=len(differences),
     )
 
 

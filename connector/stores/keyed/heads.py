@@ -84,6 +84,22 @@ class Heads:
         """Return a state without a claim. Raises as `head`; StateLostError without its chunks."""
         return self._whole(split)[1]
 
+    def changed(
+        self, splits: Sequence[str], stamps: Mapping[str, int]
+    ) -> tuple[dict[str, int], Sequence[SplitState]]:
+        """Return the stamps of *splits*, and the states of those with another stamp than before.
+
+        Raises as `state`.
+        """
+        heads, found, changed = self.read(splits), dict[str, int](), []
+        for split in splits:
+            known = heads.get(split)
+            if known is None or stamps.get(split) != known.stamp:
+                known, state = self._whole(split, known)
+                changed.append(state)
+            found[split] = known.stamp
+        return found, changed
+
     def load(self, split: str, token: int, *, forgets: bool = False) -> SplitState:
         """Return the state of a claimed split, and remove chunks that are in no state any more.
 
@@ -100,9 +116,9 @@ class Heads:
         self._sweep(split, known.head)
         return state
 
-    def _whole(self, split: str) -> tuple[Known, SplitState]:
-        """Read head and chunks; again, when the head was replaced meanwhile."""
-        known = self.head(split)
+    def _whole(self, split: str, known: Known | None = None) -> tuple[Known, SplitState]:
+        """Read head, unless *known*, and chunks; again, when the head was replaced meanwhile."""
+        known = known or self.head(split)
         for _ in range(TRIES_MAX):
             self._check(split, known.head)
             keys = self.chunk_keys(split, known.head)

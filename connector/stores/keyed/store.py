@@ -608,7 +608,16 @@ class Store:
 
     def states(self) -> Sequence[SplitState]:
         """Return the committed state of every split, without claiming anything."""
-        return [self._heads.state(split) for split in sorted(self._names_in_force())]
+        return self.changed_states({})[1]
+
+    def changed_states(
+        self, stamps: Mapping[str, int]
+    ) -> tuple[dict[str, int], Sequence[SplitState]]:
+        """Return the stamp of every split's state, and the states whose stamp is not in *stamps*.
+
+        A stamp is another one after each commit.
+        """
+        return self._heads.changed(sorted(self._names_in_force()), stamps)
 
     def commit(self, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
         """Replace the states of several splits, each whole or not at all; say why some were not.

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from headrace.connector.control.commands import Commands
+from headrace.connector.control.plugins.kept_probes import KeptProbes
 from headrace.connector.control.plugins.probing import Ask
 from headrace.connector.control.service import ControlService
 from headrace.connector.hosting.host import Host
@@ -203,3 +204,4 @@ def answers_here(monkeypatch: pytest.MonkeyPatch, ask: Ask) -> None:
     defaults = ControlService.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "ask", ask)
+    monkeypatch.setattr(KeptProbes, "ask_lag", lambda _, question: ask(question))
