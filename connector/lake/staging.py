@@ -57,9 +57,13 @@ class CommitsFile:
                 path, isolation_level=None, timeout=BUSY_SECONDS, check_same_thread=False
             )
             self._run = self._connection.execute
-            self._run("PRAGMA journal_mode = WAL")
-            self._run("PRAGMA synchronous = FULL")
-            self._connection.executescript(_SHAPE)
+            try:
+                self._run("PRAGMA journal_mode = WAL")
+                self._run("PRAGMA synchronous = FULL")
+                self._connection.executescript(_SHAPE)
+            except sqlite3.Error:
+                self._connection.close()
+                raise
         except (OSError, sqlite3.Error) as error:
             hint = "name a file on a local disk that may be written"
             raise LakeFileError(str(error), place=str(path), hint=hint) from error

@@ -91,9 +91,13 @@ class RegistryStore:
         """Open or make the file at *path*. Raises StateFileError."""
         try:
             self._connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = FULL")
-            self._connection.executescript(_TABLES)
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                self._connection.execute("PRAGMA synchronous = FULL")
+                self._connection.executescript(_TABLES)
+            except sqlite3.Error:
+                self._connection.close()
+                raise
         except sqlite3.Error as error:
             if is_busy(error):
                 raise locked(str(path), _BUSY_SECONDS) from error

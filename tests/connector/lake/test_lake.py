@@ -32,6 +32,7 @@ from helpers.histories.rows import SCHEMA, TABLE, change, delivery
 from helpers.histories.whole_changes import schema_of, whole
 from helpers.jobs.children import JobFolder
 from helpers.logs.gap_jobs import GapJob
+from helpers.settings.leftovers import open_files
 
 NOW_US = 1_700_000_000_000_000
 MODES = ("append", "upsert")
@@ -490,3 +491,12 @@ def test_what_cannot_be_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "lake").write_text("a file")
     with pytest.raises(LakeFileError, match="lake"):
         LakeBox("delta", tmp_path, "append", monkeypatch).sink().open()
+
+
+def test_a_file_that_is_no_database_does_not_stay_open(tmp_path: Path) -> None:
+    """It is refused as such."""
+    place = tmp_path / "commits.db"
+    place.write_bytes(b"x" * 5_000)
+    with pytest.raises(LakeFileError, match="not a database") as refused:
+        CommitsFile(place)
+    assert 0 == open_files(tmp_path), refused  # Its frames would hold a connection.

@@ -1,4 +1,4 @@
-"""Sees that a command leaves neither processes nor files."""
+"""Sees that nothing is left: neither processes nor files, in a folder or open."""
 
 import contextlib
 import os
@@ -9,6 +9,12 @@ from pathlib import Path
 from helpers.jobs.children import until
 
 MARK = "HEADRACE_TEST_RUN"
+
+
+def open_files(folder: Path) -> int:
+    """Return how many files below *folder* this process has open."""
+    held = Path("/proc/self/fd").iterdir()
+    return sum(os.path.realpath(each).startswith(str(folder)) for each in held)
 
 
 def processes_of(mark: str) -> list[int]:

@@ -14,6 +14,7 @@ from headrace.connector.history.store.file import INSERT_MAX, HistoryFile
 from headrace.plugins.testing.doubles import DrivenClock
 from helpers.histories.kept import FOREVER_MS, Kept, beside, file_of, settled
 from helpers.histories.rows import TABLE, change, delivery
+from helpers.settings.leftovers import open_files
 
 NOW_US = 1_700_000_000_000_000
 
@@ -48,7 +49,7 @@ def test_a_file_has_its_name_when_it_has_its_tables(tmp_path: Path) -> None:
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:
-    """One of another program, one that is not a database, and none at all."""
+    """One of another program, one that is not a database, and none at all. None stays open."""
     other = tmp_path / "history.db"
     with pytest.raises(HistoryMissingError):
         HistoryFile.opened(other)
@@ -56,8 +57,9 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(HistoryFileError, match="is not the file of a history"):
         made(tmp_path)
     other.write_bytes(b"x" * 5_000)
-    with pytest.raises(HistoryFileError, match="cannot be used"):
+    with pytest.raises(HistoryFileError, match="cannot be used") as refused:
         made(tmp_path)
+    assert 0 == open_files(tmp_path), refused  # Its frames would hold a connection.
 
 
 def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from headrace.sources.cassandra.native.ops import token
 from headrace.sources.cassandra.schema.tables import system_table_id
 from helpers.logs.forged import OTHER, insert, mutation, update
 from helpers.settings.filled import filled
+from helpers.settings.leftovers import open_files
 
 pytestmark = pytest.mark.hot
 
@@ -305,20 +306,14 @@ def test_a_live_segment_is_sent_to_its_limit(tmp_path: Path) -> None:
     served.close()
 
 
-def opened(folder: Path) -> int:
-    """Return how many files below *folder* this process has open."""
-    held = Path("/proc/self/fd").iterdir()
-    return sum(os.path.realpath(each).startswith(str(folder)) for each in held)
-
-
 def test_packed_segments_are_refused(tmp_path: Path) -> None:
     """Their bytes are asked for as they are; no file stays open."""
     served = Served(tmp_path, segment([ROWS], wrapping=compression("LZ4Compressor")).content)
-    before = opened(tmp_path)
+    before = open_files(tmp_path)
     with pytest.raises(UnsupportedSegmentError, match="packed"):
         served.sent(30, FAR)
 
-    assert before == opened(tmp_path)
+    assert before == open_files(tmp_path)
     served.close()
 
 
