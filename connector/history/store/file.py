@@ -578,7 +578,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-    except sqlite3.Error:  # It is no database, for example.
+    except sqlite3.Error:  # It is not a database, for example.
         connection.close()
         raise
     return connection
