@@ -65,7 +65,7 @@ class Query:
     until: int | None = None
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A change as a query returns it; values are as JSON has them (`json_values`).
 
     Those that become rows of Arrow are as Arrow takes them (`frames.values`).
@@ -76,6 +76,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     absent, one that is null is None. `derived` is a row that the deletion of a range or a partition
     removed. A change that is not `effective` lost against newer ones, whole. What `expired` no
     client wrote: a row is gone, or lost values, at the time `written_us`.
+
+    Python does not search it for cycles (`gc`): of some thousand events that takes as long as to
+    make them.
     """
 
     arrival: int

@@ -52,6 +52,9 @@ _IMAGES: Final = frozenset((PRE, POST, LATEST))
 _LATEST: Final = frozenset((LATEST,))
 _NO_IMAGES: Final = frozenset[str]()
 _WRITTEN: Final = frozenset(range(GONE))
+# By their numbers: to hash a member of an enumeration runs Python.
+_WIDE: Final = frozenset(number for number, each in enumerate(KEPT) if each in WIDE)
+_DELETES: Final = frozenset(n for n, each in enumerate(KEPT) if each is Operation.DELETE)
 _ROWS_MAX: Final = 4_096  # Of which the values of the key are kept.
 _UNPACK: Final = msgspec.msgpack.Decoder()
 _FOLDED: Final = b"\xa7columns\xde"  # How the fold begins columns,
@@ -320,16 +323,19 @@ class History:
             after = None if row.is_derived else row.shape.fold.fold(before)
         if around != self._partition[0]:
             self._partition = around, state_of(around)
-        return Past(before, after, around, self._partition[1], self._coverage(change.arrival))
+        covered = self._covered
+        if covered is None or not covered[0] <= change.arrival < covered[1]:
+            covered = self._covered = self._covering(change.arrival)
+        return Past(before, after, around, self._partition[1], covered[2])
 
     def _event(self, stored: Change, row: "Row", scopes: frozenset[str]) -> Event:
-        operation = KEPT[stored.operation]
-        is_expired = stored.operation >= GONE
+        number = stored.operation
+        is_expired = number >= GONE
         change = None
         if CHANGE in scopes and not (is_expired or row.is_derived):
             change = row.shape.written_image(stored.change)
         # What a deletion of many rows removed are events of their own.
-        images = _NO_IMAGES if operation in WIDE else scopes & _IMAGES
+        images = _NO_IMAGES if number in _WIDE else scopes & _IMAGES
         pre = post = None
         is_effective, is_whole = True, True
         if images - _LATEST:
@@ -338,7 +344,7 @@ class History:
             arrival=stored.arrival,
             partition_id=stored.bucket,
             key=dict(row.key()),
-            operation=operation,
+            operation=KEPT[number],
             written_us=stored.written_us,
             change=change,
             pre=pre,
@@ -364,7 +370,7 @@ class History:
             before_s = at_s - 1
         of_before = self._image_of(row, past, past.before, before_s)
         of_after = None
-        if KEPT[stored.operation] is not Operation.DELETE:
+        if stored.operation not in _DELETES:
             of_after = self._image = self._image_of(row, past, past.after, at_s)
         is_effective = (
             row.is_derived
@@ -393,7 +399,7 @@ class History:
 
     def _with_latest(self, found: Sequence[tuple[Event, Change, "Row"]]) -> list[Event]:
         """Return events with the newest images of their rows, whose states are read together."""
-        now_s, coverage = self.clock.wall_ms() // 1_000, self._coverage(_LATER)
+        now_s, coverage = self.clock.wall_ms() // 1_000, self._covering(_LATER)[2]
         names = {(of.key, of.row) for _, of, _ in found}
         if self.file.has_partitions():
             names |= {(key, PARTITION) for key, _ in names}
@@ -410,15 +416,11 @@ class History:
             made.append(msgspec.structs.replace(event, latest=latest, partial=partial))
         return made
 
-    def _coverage(self, at: int) -> "Coverage":
-        """Return what the states that a change at *at* found have of what was before."""
-        known = self._covered
-        if known is None or not known[0] <= at < known[1]:
-            known = self._covered = self._covering(at)
-        return known[2]
-
     def _covering(self, at: int) -> tuple[int, int, "Coverage"]:
-        """Return what `_coverage` does, and from which arrival to which it is the same."""
+        """Return what the states that a change at *at* found have of what was before.
+
+        With it, from which arrival to which it is the same.
+        """
         number = max(n for n, (epoch, _) in enumerate(self._seeds) if epoch.since <= at)
         epoch, seed = self._seeds[number]
         begin, end = epoch.since, _LATER + 1
@@ -517,7 +519,7 @@ class Coverage(NamedTuple):
     is_seeded: bool = False
 
 
-class Past(NamedTuple):
+class Past(msgspec.Struct, frozen=True, gc=False):
     """The states of a row before and after a change, and that of its partition before it.
 
     `partition` is what is in the bytes `around`.
@@ -545,7 +547,7 @@ class Past(NamedTuple):
         return is_folded or state_of(self.after) != state_of(self.before)
 
 
-class Image(NamedTuple):
+class Image(msgspec.Struct, frozen=True, gc=False):
     """An image, `of` a row in a state, as it is at the second `at_s`; at any, if that is None.
 
     `deleted_us` is when the whole row was deleted last.

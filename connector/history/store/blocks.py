@@ -17,7 +17,7 @@ from headrace.connector.history.store.packing import content_of, total
 COUNT_MAX: Final = 64  # One change is read with all of its block.
 BYTES_MAX: Final = 1 << 20  # Unless it is a single change.
 _NUMBERS: Final = "IqIBIIII"  # Hashes, write times, schemas, operations, and where bytes end.
-_KEYS, _ROWS, _CHANGES, _BEFORES = range(4)
+_KEYS, _CHANGES = 0, 2  # Of keys, names of rows, changes and states.
 
 
 class Block(NamedTuple):
@@ -95,7 +95,23 @@ class BlockReader:
     def changes(self, wanted: Range, *, descending: bool) -> Iterator[Change]:
         """Yield those changes that are wanted."""
         numbers = self._matching(wanted)
-        return map(self._change, reversed(numbers) if descending else numbers)
+        content, first, buckets = self._content, self._first, self._buckets
+        hashes, written = self._hashes, self._written
+        schemas, operations = self._schemas, self._operations
+        keys, rows, changes, befores = self._bounds
+        for n in reversed(numbers) if descending else numbers:
+            behind = n + 1
+            yield Change(
+                first + n,
+                hashes[n] % buckets,
+                schemas[n],
+                operations[n],
+                written[n],
+                content[keys[n] : keys[behind]],
+                content[rows[n] : rows[behind]],
+                content[changes[n] : changes[behind]],
+                content[befores[n] : befores[behind]] or None,
+            )
 
     def arrivals(self, wanted: Range) -> list[int]:
         """Return the arrivals of those changes that are wanted, ascending."""
@@ -113,7 +129,7 @@ class BlockReader:
         found: Sequence[int] = range(begin, min(end, self._count))
         if wanted.key is not None:
             of = crc32(wanted.key)
-            found = [n for n in found if hashes[n] == of and self._bytes(_KEYS, n) == wanted.key]
+            found = [n for n in found if hashes[n] == of and self._key(n) == wanted.key]
         if wanted.buckets:
             found = [n for n in found if hashes[n] % self._buckets in wanted.buckets]
         if wanted.operations:
@@ -124,20 +140,6 @@ class BlockReader:
             found = [n for n in found if written[n] < wanted.written_to_us]
         return found
 
-    def _change(self, n: int) -> Change:
-        """Return a change by its number."""
-        return Change(
-            self._first + n,
-            self._hashes[n] % self._buckets,
-            self._schemas[n],
-            self._operations[n],
-            self._written[n],
-            self._bytes(_KEYS, n),
-            self._bytes(_ROWS, n),
-            self._bytes(_CHANGES, n),
-            self._bytes(_BEFORES, n) or None,
-        )
-
-    def _bytes(self, of: int, n: int) -> bytes:
-        bounds = self._bounds[of]
+    def _key(self, n: int) -> bytes:
+        bounds = self._bounds[_KEYS]
         return self._content[bounds[n] : bounds[n + 1]]

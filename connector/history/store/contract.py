@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import msgspec
+
 from headrace.connector.history import arrival
 from headrace.connector.rows.folding import NEVER
 from headrace.plugins import Origin, RecordSchema
@@ -46,7 +48,7 @@ class Seed(NamedTuple):
     rows: int
 
 
-class Change(NamedTuple):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """A change as it is kept: `row` is the name of its row, `before` what `images.packed` packs.
 
     `schema` is a number, and so is `operation`, of `images.KEPT`.

@@ -149,7 +149,8 @@ class HistoryRows:
                 head = *part, each.arrival, attempt, ms_of(each.arrival)
                 shown = document(each)
                 what = _OPERATIONS[each.operation], each.written_us, shown, each.schema
-                batch.append((_PUT, (*head, *what, *each[5:], ttl)))
+                parts_of = each.key, each.row, each.change, each.before
+                batch.append((_PUT, (*head, *what, *parts_of, ttl)))
                 size += len(each.change) + len(each.before or b"") + len(shown)
                 if len(batch) >= BATCH_ROWS or size >= BATCH_BYTES:
                     batches.append(batch)

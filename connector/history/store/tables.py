@@ -265,8 +265,9 @@ class HistoryTables(HistoryStore):
         """Return a change as `cqlsh` shows it; no reader uses it."""
         if change.schema not in self._shapes:
             self._shapes[change.schema] = Shape(self.schemas()[change.schema])
+        # They may be bytearrays.
         key, row, content = map(bytes, (change.key, change.row, change.change))
-        whole = change._replace(key=key, row=row, change=content)  # They may be bytearrays.
+        whole = msgspec.structs.replace(change, key=key, row=row, change=content)
         shown = document_of(self._shapes[change.schema], whole)
         return msgspec.json.encode(shown).decode()
 

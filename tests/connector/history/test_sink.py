@@ -203,10 +203,10 @@ def test_changes_without_images_are_kept_alike(tmp_path: Path, name: str) -> Non
             with store.reading():
                 rows = list(store.changes(Range(0, FOREVER_MS)))
             store.close()
-            found.append([(*row[:6], row.change) for row in rows])
+            found.append([msgspec.structs.replace(row, row=b"", before=None) for row in rows])
         assert found[0]
         assert found[0] == found[1] == found[2]
-        schemas = max(schemas, len({row[2] for row in found[0]}))
+        schemas = max(schemas, len({row.schema for row in found[0]}))
     assert schemas > 1 or name == "4.1-ops"
 
 
