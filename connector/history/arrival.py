@@ -9,6 +9,8 @@ import datetime as dt
 from typing import Final
 
 SEQUENCE_BITS: Final = 20
+SLOT_MAX: Final = 1 << (SEQUENCE_BITS - 1)
+"""How many changes a part of a history can give arrivals that follow each other."""
 _SEQUENCE: Final = (1 << SEQUENCE_BITS) - 1
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -31,6 +33,18 @@ def sequence_of(arrival: int) -> int:
 def next_after(last: int, now_ms: int) -> int:
     """Return the arrival after *last* at *now_ms*; those behind it are the numbers behind it."""
     return max(last + 1, first_of(now_ms))
+
+
+def next_in_slot(last: int, now_ms: int, number: int, count: int) -> int:
+    """Return what `next_after` does, but in a millisecond of part *number* of *count*, from 0.
+
+    SLOT_MAX arrivals from there on are of this part.
+    """
+    found = next_after(last, now_ms)
+    ms = ms_of(found)
+    if ms % count == number and sequence_of(found) < SLOT_MAX:
+        return found
+    return first_of(ms + 1 + (number - ms - 1) % count)
 
 
 def moment(ms: int) -> dt.datetime:

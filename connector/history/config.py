@@ -15,6 +15,7 @@ SNAPSHOT: Final = "snapshot"
 TTL_EVENTS: Final = "ttl_events"  # Among the scopes that are kept.
 SCOPES: Final = (CHANGE, PRE, POST, LATEST)
 BUCKETS_MAX: Final = 1024
+FILES_MAX: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,13 @@ class HistoryConfig(plugins.SinkOptions):
         default=8,
         minimum=1,
         maximum=BUCKETS_MAX,
+    )
+    files: int = plugins.option(
+        "How many files on a local disk have the buckets, each some of them: several workers that "
+        "write at once then wait less for each other. It cannot be changed.",
+        default=1,
+        minimum=1,
+        maximum=FILES_MAX,
     )
     retention: str = plugins.option(
         "How long changes are kept after their arrival: 90s, 15m, 12h, 7d.", default="7d"
@@ -74,6 +82,11 @@ class HistoryConfig(plugins.SinkOptions):
         if self.no_file and "/" in table_parts(self.path)[0]:
             what = "a file whose store keeps a history is in the folder of the job"
             problems.append(plugins.Problem("path", what, "worker.yaml#NAME"))
+        if self.files > 1 and self.no_file:
+            problems.append(plugins.Problem("files", "a history in tables has no files"))
+        elif self.files > self.buckets:
+            what = f"expected at most {self.buckets}, one for each bucket; found {self.files}"
+            problems.append(plugins.Problem("files", what))
         if self.ttl_events and LATEST not in self.scopes:
             hint = "INCLUDE one of pre, post and latest"
             what = "needs the states of rows, which are kept for images"

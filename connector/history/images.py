@@ -22,7 +22,7 @@ from headrace.connector.history.store.contract import (
     LESS,
     PARTITION,
     Columns,
-    HistoryStore,
+    HistoryPart,
     Name,
 )
 from headrace.connector.rows.byte_folding import ByteFold
@@ -108,7 +108,7 @@ class States:
     Rows have numbers, from 0, in the order in which `numbers` met them.
     """
 
-    def __init__(self, file: HistoryStore, settled_s: int | None) -> None:
+    def __init__(self, file: HistoryPart, settled_s: int | None) -> None:
         """Use *file*, within `writing`; *settled_s* is what `Expiries.settle` returned."""
         self._file = file
         self._settled_s = settled_s
@@ -186,13 +186,13 @@ class States:
 class Expiries:
     """Appends what expired: for each row and second an event, if the row then shows less."""
 
-    def __init__(self, file: HistoryStore) -> None:
+    def __init__(self, file: HistoryPart) -> None:
         """Use *file*."""
         self._file = file
         self._views: dict[int, TableView] = {}
 
     def is_due(self, now_ms: int) -> bool:
-        """Say whether `append` has something to do. Raises as `HistoryStore.reading`."""
+        """Say whether `append` has something to do. Raises as `HistoryPart.reading`."""
         with self._file.reading():
             epochs = self._file.epochs()
             is_kept = bool(epochs) and TTL_EVENTS in epochs[-1].scopes

@@ -79,7 +79,7 @@ class History:
         self.include = include
         self.clock = clock
         self._shape_of = shape_of
-        self._expiries = Expiries(file)
+        self._expiries = [(part, Expiries(part)) for part in file.parts]
         self._shapes: dict[int, Shape] = {}
         self._rows: dict[tuple[object, ...], Row] = {}
         # What the last change left: mostly its row's next change finds the same.
@@ -116,6 +116,8 @@ class History:
         may_come = self.file.last() + 1
         if settles and not (query.until and query.until <= may_come):
             may_come = self._settled(query)
+        elif not settles:
+            may_come = self._committed()
         scopes = self.scopes_of(query)
         begin, end = _range(query, may_come)
         with self.file.reading(), repairable():
@@ -196,9 +198,16 @@ class History:
             HistoryBusyError: a commit is under way; what is left arrives with it, or later.
 
         """
-        while self.file.can_write() and self._expiries.is_due(now_ms):
-            with self.file.settling():
-                self._expiries.append(now_ms)
+        for part, expiries in self._expiries:
+            while part.can_write() and expiries.is_due(now_ms):
+                with part.settling():
+                    expiries.append(now_ms)
+
+    def _committed(self) -> int:
+        """Return the first arrival behind the last commit, or, where one is under way, before."""
+        with contextlib.suppress(HistoryBusyError):
+            self.file.catch_up()
+        return self.file.last() + 1
 
     def _check(self, begin: int, end: int, scopes: frozenset[str]) -> None:
         """Refuse a range of which changes were removed, or images were not kept."""
@@ -280,10 +289,11 @@ class History:
             HistoryBusyError: another process kept the file locked.
 
         """
+        end = self._committed()
         with self.file.reading():
             if behind < self.file.removed():
                 raise _truncated("position", self.file.floor())
-            wanted = Range(behind + 1, _LATER, operations=_WRITTEN)
+            wanted = Range(behind + 1, end, operations=_WRITTEN)
             found = list(self.file.changes(wanted, count_max=count_max))
             if found:
                 self._look_up_epochs()

@@ -4,6 +4,7 @@ Bulk work reads the snapshot, as for a backfill, and writes it through `RowWrite
 which run does, and from which arrival on all rows of the table are known.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -11,7 +12,8 @@ import msgspec
 from headrace import plugins
 from headrace.connector.history.errors import HistorySeedError
 from headrace.connector.history.images import Expiries, next_expiry, row_name, state_of
-from headrace.connector.history.store.contract import HistoryStore, Name, Seed
+from headrace.connector.history.store.contract import HistoryPart, HistoryStore, Name, Seed
+from headrace.connector.history.writing.dividing import divided, schemas_of
 from headrace.connector.rows.folding import TableView
 from headrace.connector.rows.snapshots import seeded
 from headrace.connector.serde.codecs.records import reader_of
@@ -28,26 +30,66 @@ def seed_now(file: HistoryStore) -> Seed | None:
 
 def begin_seed(file: HistoryStore, run: str, now_us: int) -> None:
     """Let *run* write rows from now on, and no other. Raises as `HistoryStore.writing`."""
-    with file.writing():
-        since_us = file.epochs()[-1].states_since_us
-        known = file.seed(since_us) or Seed(run, now_us, None, 0)
-        file.keep_seed(since_us, known._replace(run=run, done=None))
+    for part in file.parts:
+        with part.writing():
+            since_us = part.epochs()[-1].states_since_us
+            known = part.seed(since_us) or Seed(run, now_us, None, 0)
+            part.keep_seed(since_us, known._replace(run=run, done=None))
 
 
 def end_seed(file: HistoryStore, now_ms: int) -> None:
     """Note that all rows were read. Raises as `HistoryStore.writing`."""
-    with file.writing():
-        since_us, seed = file.epochs()[-1].states_since_us, seed_now(file)
-        if seed is not None and seed.done is None:
-            done = file.next_arrival(now_ms)
-            file.keep_seed(since_us, seed._replace(done=done))
+    for part in file.parts:
+        with part.writing():
+            since_us, seed = part.epochs()[-1].states_since_us, seed_now(part)
+            if seed is not None and seed.done is None:
+                done = part.next_arrival(now_ms)
+                part.keep_seed(since_us, seed._replace(done=done))
 
 
 class RowWriter(plugins.Writer):
-    """Writes the rows that one run reads of the table: each delivery is a transaction."""
+    """Writes the rows that one run reads of the table: each delivery is one transaction of a part.
+
+    A row that is written twice is as one that is written once.
+    """
 
     def __init__(self, file: HistoryStore, run: str, clock: plugins.Clock) -> None:
         """Write into *file*, which it closes."""
+        self._file = file
+        self._rows = [_Rows(part, run, clock) for part in file.parts]
+        self._schemas: set[bytes] = set()
+
+    def submit(self, delivery: plugins.Delivery, settle: plugins.Settle) -> None:
+        """Fold rows into the states that there are.
+
+        Raises:
+            HistoryBusyError: some of it was not written: submit it again.
+            HistorySeedError: another run seeds the history, or its states are not kept any more.
+
+        """
+        new = [each for each in schemas_of(delivery.encoded) if each not in self._schemas]
+        if new:
+            with self._file.writing():  # A row can expire before there is any change.
+                for schema_id in new:
+                    self._file.schema_number(delivery.schemas[schema_id])
+            self._schemas |= {*new}
+        for rows, encoded in zip(self._rows, divided(delivery.encoded, self._file), strict=True):
+            rows.write(encoded, delivery.schemas)
+        settle(range(len(delivery.encoded)))
+
+    def drain(self, deadline_ms: int) -> bool:  # noqa: ARG002 (nothing is ever unsettled)
+        """Return True."""
+        return True
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class _Rows:
+    """The rows of one part."""
+
+    def __init__(self, file: HistoryPart, run: str, clock: plugins.Clock) -> None:
         self._clock = clock
         self._file = file
         self._run = run
@@ -55,17 +97,12 @@ class RowWriter(plugins.Writer):
         self._settled_s: int | None = None
         self._shapes: dict[bytes, _Shape] = {}
 
-    def submit(self, delivery: plugins.Delivery, settle: plugins.Settle) -> None:
-        """Fold rows into the states that there are.
-
-        Raises:
-            HistoryBusyError: nothing was written: submit it again.
-            HistorySeedError: another run seeds the history, or its states are not kept any more.
-
-        """
-        encoded = delivery.encoded
-        for schema_id in delivery.schemas.keys() - self._shapes.keys():
-            self._shapes[schema_id] = _Shape(delivery.schemas[schema_id])
+    def write(
+        self, encoded: plugins.EncodedRecords, schemas: Mapping[bytes, plugins.RecordSchema]
+    ) -> None:
+        """Fold rows; raises as `RowWriter.submit`."""
+        for schema_id in schemas.keys() - self._shapes.keys():
+            self._shapes[schema_id] = _Shape(schemas[schema_id])
         with self._file.writing():
             seed = seed_now(self._file)
             if seed is None or seed.run != self._run:
@@ -75,22 +112,10 @@ class RowWriter(plugins.Writer):
                     hint="another run does, or ALTER CDC removed the images: see DESCRIBE CDC",
                 )
             self._settled_s = self._expiries.settle(self._clock.wall_ms())
-            if self._settled_s is not None:  # A row can expire before there is any change.
-                for schema in delivery.schemas.values():
-                    self._file.schema_number(schema)
             read_us = (self._clock.wall_ms() + 1) * 1_000
             self._fold(encoded, seed.begun_us, read_us)
             since_us = self._file.epochs()[-1].states_since_us
             self._file.keep_seed(since_us, seed._replace(rows=seed.rows + len(encoded)))
-        settle(range(len(encoded)))
-
-    def drain(self, deadline_ms: int) -> bool:  # noqa: ARG002 (nothing is ever unsettled)
-        """Return True."""
-        return True
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
     def _fold(self, encoded: plugins.EncodedRecords, begun_us: int, read_us: int) -> None:
         parts: list[tuple[Name, _Shape, plugins.Document]] = []

@@ -14,7 +14,7 @@ from typing import Final
 from headrace import plugins
 from headrace.connector.history import arrival
 from headrace.connector.history.avro_images import NO_IMAGE, ImagedSchema
-from headrace.connector.history.errors import HistoryMissingError
+from headrace.connector.history.errors import HistoryBusyError, HistoryMissingError
 from headrace.connector.history.images import WIDE, repairable
 from headrace.connector.history.reading import History, Row
 from headrace.connector.history.rendering import Shape
@@ -107,6 +107,8 @@ class HistorySource(plugins.Source, plugins.Relocation):
             return None
         if target == "latest":
             with closing(self._file()) as file:
+                with suppress(HistoryBusyError):
+                    file.catch_up()
                 return NumberPosition(file.last())
         return NumberPosition(max(0, arrival.first_of(_ms(target)) - 1))
 

@@ -58,7 +58,7 @@ PLUGIN: Final = "history"
 WORD: Final = "cdc"  # What follows DATA_SOURCE.
 _FOLDER: Final = "history"
 _OF_SOURCE: Final = ("start", "job", "cluster", "tasks.max", "name")
-_FIXED: Final = ("path", "table", "buckets", "seed")
+_FIXED: Final = ("path", "table", "buckets", "files", "seed")
 """What a history is made with, and cannot be changed."""
 TAIL_WAIT_MS: Final = 10_000
 
@@ -190,6 +190,7 @@ class Histories:
             "table": config.table,
             "include": ", ".join(config.include),
             "buckets": str(config.buckets),
+            "files": str(config.files),
             "retention": config.retention,
             "state": self._state(known),
             "file": self._place(config),

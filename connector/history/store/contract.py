@@ -84,6 +84,10 @@ class Columns:
         """Return the number of changes."""
         return len(self.changes)
 
+    def cut(self, begin: int, end: int) -> "Columns":
+        """Return the changes from *begin* on and before *end*."""
+        return Columns(*(getattr(self, each)[begin:end] for each in self.__slots__))
+
 
 class Range(NamedTuple):
     """Which changes are wanted: by arrival from `begin` on and before `end`, and by what they have.
@@ -103,13 +107,19 @@ class Range(NamedTuple):
 class HistoryStore(ABC):
     """An open history of one table; for one thread at a time.
 
-    Outside of `reading` and `writing` each call sees what was committed last.
+    It has one part, or several, each of which is written by itself. Outside of `reading` and
+    `writing` each call sees what was committed last.
     """
 
     place: str
     """Where it is, as errors name it."""
     table: str
     buckets: int
+
+    @property
+    @abstractmethod
+    def parts(self) -> "Sequence[HistoryPart]":
+        """Its parts: a bucket is in the one whose number is the bucket's modulo their count."""
 
     @abstractmethod
     def close(self) -> None:
@@ -123,8 +133,9 @@ class HistoryStore(ABC):
     def writing(self, split: str = "", *, begins: bool = False) -> AbstractContextManager[None]:
         """Run the block, and write all of it at once behind the block, or nothing.
 
-        No other process writes meanwhile. A writer of a *split* that *begins* does not wait for a
-        former one of this split, and without a split for no other.
+        Of a history with several parts, what it has besides them. No other process writes
+        meanwhile. A writer of a *split* that *begins* does not wait for a former one of this split,
+        and without a split for no other.
 
         Raises:
             HistoryBusyError: nothing was written: another writes, or it cannot be written now.
@@ -132,16 +143,8 @@ class HistoryStore(ABC):
         """
 
     @abstractmethod
-    def settling(self) -> AbstractContextManager[None]:
-        """Be as `writing`, for a reader, which waits less for a commit that is under way."""
-
-    @abstractmethod
     def reading(self) -> AbstractContextManager[None]:
         """Run the block on one snapshot. Raises as `writing`."""
-
-    @abstractmethod
-    def can_write(self) -> bool:
-        """Say whether this process may write, as far as it is known."""
 
     @abstractmethod
     def version(self) -> int:
@@ -150,10 +153,6 @@ class HistoryStore(ABC):
     @abstractmethod
     def last(self) -> int:
         """Return the last arrival that was given, or promised not to be given any more."""
-
-    def next_arrival(self, now_ms: int) -> int:
-        """Return the arrival of the change that `append` is given next, at *now_ms*."""
-        return arrival.next_after(self.last(), now_ms)
 
     @abstractmethod
     def settle(self, until_ms: int) -> None:
@@ -167,20 +166,21 @@ class HistoryStore(ABC):
         """
 
     @abstractmethod
+    def catch_up(self) -> None:
+        """Let `last` be that of the latest commit, where it is behind because parts rest.
+
+        Raises:
+            HistoryBusyError: a commit is under way.
+
+        """
+
+    @abstractmethod
     def floor(self) -> int:
         """Return the first arrival of which all changes are kept."""
 
     @abstractmethod
     def removed(self) -> int:
         """Return the last arrival of a change that was written, and removed; 0, if none was."""
-
-    @abstractmethod
-    def retain(self, retention_ms: int, now_ms: int, appended: int) -> None:
-        """Let changes go that arrived longer ago than *retention_ms*, sooner or later.
-
-        The floor passes all of them, so that no query answers with a part. At the end of each
-        `writing` that *appended* so many changes, or none.
-        """
 
     @abstractmethod
     def extent(self) -> tuple[int, int, int]:
@@ -203,12 +203,6 @@ class HistoryStore(ABC):
         """Return the epochs, the first first: each ends where the next one begins."""
 
     @abstractmethod
-    def keep_epoch(self, epoch: Epoch, *, keeps_states: bool) -> None:
-        """Add an epoch, or replace that of the same begin. Within `writing`.
-
-        Unless it *keeps_states*, those that there are go.
-        """
-
     def keep_scopes(
         self, scopes: frozenset[str], now_ms: int, *, states: bool, is_empty: bool
     ) -> None:
@@ -218,28 +212,10 @@ class HistoryStore(ABC):
         *is_empty* says that the table has no rows before the first epoch. Without *states* those
         that there are miss what comes now, and are removed. Raises as `writing`.
         """
-        known = self.epochs()
-        if known and known[-1].scopes == scopes:
-            return  # Without a write: one that died may still be named as under way.
-        with self.writing(begins=True):  # What is under way keeps what is not wanted any more.
-            epochs = self.epochs()
-            last = epochs[-1] if epochs else None
-            if last is not None and last.scopes == scopes:
-                return
-            since = self.next_arrival(now_ms) if epochs else 0
-            begun_us = NEVER if is_empty and last is None else now_ms * 1_000
-            if last is not None and last.states_since_us is not None:
-                begun_us = last.states_since_us
-            keeps = last is not None and states and last.states_since_us is not None
-            self.keep_epoch(Epoch(since, scopes, begun_us if states else None), keeps_states=keeps)
 
     @abstractmethod
     def seed(self, states_since_us: int | None) -> Seed | None:
         """Return the seed of the states that are kept since then; None where no run was named."""
-
-    @abstractmethod
-    def keep_seed(self, states_since_us: int | None, seed: Seed) -> None:
-        """Keep what a seed has reached. Within `writing`."""
 
     @abstractmethod
     def writer(self, split: str) -> int:
@@ -256,10 +232,6 @@ class HistoryStore(ABC):
     @abstractmethod
     def keep_entries(self, split: str, entries: Mapping[str, bytes | None]) -> None:
         """Replace some of a split's entries; None removes one. Within `writing`."""
-
-    @abstractmethod
-    def append(self, columns: Columns, now_ms: int) -> None:
-        """Append changes that arrive at *now_ms*, one behind the other, within `writing`."""
 
     @abstractmethod
     def changes(
@@ -290,6 +262,80 @@ class HistoryStore(ABC):
         """Yield the key, row and state of each row of *names* that has a state."""
 
     @abstractmethod
+    def schemas(self) -> dict[int, RecordSchema]:
+        """Return the schemas of all changes, by their numbers, which ascend from 1."""
+
+    @abstractmethod
+    def schema_number(self, schema: RecordSchema) -> int:
+        """Return the number of a schema, which is kept from now on. Within `writing`."""
+
+
+class HistoryPart(HistoryStore):
+    """A history that is written as a whole, or the part of one that is."""
+
+    @property
+    def parts(self) -> "Sequence[HistoryPart]":
+        """Itself."""
+        return (self,)
+
+    def catch_up(self) -> None:
+        """Do nothing: each commit sets `last`."""
+
+    @abstractmethod
+    def settling(self) -> AbstractContextManager[None]:
+        """Be as `writing`, for a reader, which waits less for a commit that is under way."""
+
+    @abstractmethod
+    def can_write(self) -> bool:
+        """Say whether this process may write, as far as it is known."""
+
+    def next_arrival(self, now_ms: int) -> int:
+        """Return the arrival of the change that `append` is given next, at *now_ms*."""
+        return arrival.next_after(self.last(), now_ms)
+
+    @abstractmethod
+    def retain(self, retention_ms: int, now_ms: int, appended: int) -> None:
+        """Let changes go that arrived longer ago than *retention_ms*, sooner or later.
+
+        The floor passes all of them, so that no query answers with a part. At the end of each
+        `writing` that *appended* so many changes, or none.
+        """
+
+    @abstractmethod
+    def keep_epoch(self, epoch: Epoch, *, keeps_states: bool) -> None:
+        """Add an epoch, or replace that of the same begin. Within `writing`.
+
+        Unless it *keeps_states*, those that there are go.
+        """
+
+    def keep_scopes(
+        self, scopes: frozenset[str], now_ms: int, *, states: bool, is_empty: bool
+    ) -> None:
+        """See `HistoryStore.keep_scopes`."""
+        known = self.epochs()
+        if known and known[-1].scopes == scopes:
+            return  # Without a write: one that died may still be named as under way.
+        with self.writing(begins=True):  # What is under way keeps what is not wanted any more.
+            epochs = self.epochs()
+            last = epochs[-1] if epochs else None
+            if last is not None and last.scopes == scopes:
+                return
+            since = self.next_arrival(now_ms) if epochs else 0
+            begun_us = NEVER if is_empty and last is None else now_ms * 1_000
+            if last is not None and last.states_since_us is not None:
+                begun_us = last.states_since_us
+            keeps = last is not None and states and last.states_since_us is not None
+            self.keep_epoch(Epoch(since, scopes, begun_us if states else None), keeps_states=keeps)
+
+    @abstractmethod
+    def keep_seed(self, states_since_us: int | None, seed: Seed) -> None:
+        """Keep what a seed has reached. Within `writing`."""
+
+    @abstractmethod
+    def append(self, columns: Columns, now_ms: int) -> None:
+        """Append changes that arrive at *now_ms*, one behind the other, within `writing`."""
+
+    @abstractmethod
     def states_of(self, key: bytes) -> list[tuple[bytes, bytes]]:
         """Return the names and the states of all rows of a partition."""
 
@@ -307,11 +353,3 @@ class HistoryStore(ABC):
     @abstractmethod
     def set_expiries(self, expiries: Mapping[Name, int]) -> None:
         """Set when states are due again; 0: never. Within `writing`, of what `due` returned."""
-
-    @abstractmethod
-    def schemas(self) -> dict[int, RecordSchema]:
-        """Return the schemas of all changes, by their numbers, which ascend from 1."""
-
-    @abstractmethod
-    def schema_number(self, schema: RecordSchema) -> int:
-        """Return the number of a schema, which is kept from now on. Within `writing`."""

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, repeat, starmap
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 from zlib import crc32
 
 import msgspec
@@ -29,7 +29,7 @@ from headrace.connector.history.store.contract import (
     Change,
     Columns,
     Epoch,
-    HistoryStore,
+    HistoryPart,
     Name,
     Range,
     Seed,
@@ -96,7 +96,7 @@ _INSERT: Final = "INSERT INTO states (hash, key_bytes, row_bytes, content, expir
 _ROW: Final = "(?, ?, ?, ?, ?)"
 
 
-class HistoryFile(HistoryStore):
+class HistoryFile(HistoryPart):
     """An open file. See `HistoryStore`."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
@@ -112,8 +112,8 @@ class HistoryFile(HistoryStore):
         self.table, self.buckets = self.run("SELECT table_name, buckets FROM about").fetchone()
 
     @classmethod
-    def opened(cls, path: Path) -> "HistoryFile":
-        """Open a file that exists.
+    def opened(cls, path: Path, version: int = VERSION) -> Self:
+        """Open a file that exists, of a *version*.
 
         Raises:
             HistoryMissingError: it does not exist.
@@ -129,7 +129,7 @@ class HistoryFile(HistoryStore):
         with named_errors(path):
             connection = _connect(path)
             try:
-                _check(connection, path)
+                _check(connection, path, version)
                 return cls(path, connection)
             except BaseException:
                 connection.close()
@@ -138,16 +138,7 @@ class HistoryFile(HistoryStore):
     @classmethod
     def made(cls, path: Path, table: str, buckets: int) -> "HistoryFile":
         """Open the file; make it where there is none. Raises as `opened`."""
-        with named_errors(path):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if remote := remote_file_system(path):
-            raise HistoryFileError(
-                f"lies on a network file system ({remote}), where SQLite's locks cannot be trusted",
-                place=str(path),
-                hint="put `path` on a local disk",
-            )
-        if not path.exists():
-            _make(path, table, buckets)
+        make(path, table, buckets)
         found = cls.opened(path)
         if (found.table, found.buckets) != (table, buckets):
             found.close()
@@ -244,12 +235,12 @@ class HistoryFile(HistoryStore):
                 self.run("UPDATE about SET last = max(last, ?)", (promised,))
 
     def can_write(self) -> bool:
-        """See `HistoryStore.can_write`."""
+        """See `HistoryPart.can_write`."""
         return os.access(self.path, os.W_OK)
 
     @contextlib.contextmanager
     def settling(self) -> Iterator[None]:
-        """See `HistoryStore.settling`."""
+        """See `HistoryPart.settling`."""
         self.run(f"PRAGMA busy_timeout = {SETTLE_TIMEOUT_MS}")
         try:
             with self.writing():
@@ -267,7 +258,7 @@ class HistoryFile(HistoryStore):
         return [Epoch(since, frozenset(scopes.split()), at) for since, scopes, at in found]
 
     def keep_epoch(self, epoch: Epoch, *, keeps_states: bool) -> None:
-        """See `HistoryStore.keep_epoch`."""
+        """See `HistoryPart.keep_epoch`."""
         row = epoch.since, " ".join(sorted(epoch.scopes)), epoch.states_since_us
         self.run("INSERT OR REPLACE INTO epochs VALUES (?, ?, ?)", row)
         if not keeps_states:
@@ -283,7 +274,7 @@ class HistoryFile(HistoryStore):
         return next((Seed(*row) for row in found), None)
 
     def keep_seed(self, states_since_us: int | None, seed: Seed) -> None:
-        """See `HistoryStore.keep_seed`."""
+        """See `HistoryPart.keep_seed`."""
         self.run("INSERT OR REPLACE INTO seeds VALUES (?, ?, ?, ?, ?)", (states_since_us, *seed))
 
     def writer(self, split: str) -> int:
@@ -308,7 +299,7 @@ class HistoryFile(HistoryStore):
         self.run_many("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", new)
 
     def append(self, columns: Columns, now_ms: int) -> None:
-        """See `HistoryStore.append`: the content of blocks, and where keys are in them."""
+        """See `HistoryPart.append`: the content of blocks, and where keys are in them."""
         if not columns:
             return
         first = self.next_arrival(now_ms)
@@ -349,6 +340,10 @@ class HistoryFile(HistoryStore):
             found += arrivals[-passed % size :: size]
             passed += len(arrivals)
         return found[1:]
+
+    def arrivals(self, wanted: Range) -> Iterator[int]:
+        """Yield the arrivals of what is wanted, ascending. Within `reading`."""
+        return chain.from_iterable(self._arrivals(wanted))
 
     def _arrivals(self, wanted: Range) -> Iterator[Sequence[int]]:
         """Yield the arrivals of the changes of each block that are wanted."""
@@ -395,14 +390,14 @@ class HistoryFile(HistoryStore):
                     yield key, row, state
 
     def states_of(self, key: bytes) -> list[tuple[bytes, bytes]]:
-        """See `HistoryStore.states_of`."""
+        """See `HistoryPart.states_of`."""
         first = crc32(key) << _ROW_BITS
         text = f"SELECT {_STATE} FROM states WHERE hash >= ? AND hash < ?"  # noqa: S608 (ours)
         found = self.run(text, (first, first + (1 << _ROW_BITS))).fetchall()
         return [(row, state) for of, row, state in starmap(_parts, found) if of == key]
 
     def keep_states(self, states: Mapping[Name, bytes], expiries: Mapping[Name, int]) -> None:
-        """See `HistoryStore.keep_states`."""
+        """See `HistoryPart.keep_states`."""
         known = self._numbers
         new = [name for name in self._hashes if name in states]  # In the order of the index.
         if known:
@@ -430,7 +425,7 @@ class HistoryFile(HistoryStore):
         self.run_many(_INSERT + _ROW, _cut(values, len(parts)))
 
     def due(self, until_s: int, count_max: int) -> list[tuple[bytes, bytes, bytes, int]]:
-        """See `HistoryStore.due`."""
+        """See `HistoryPart.due`."""
         found = self.run(
             f"SELECT number, expires, {_STATE} FROM states WHERE 0 < expires "  # noqa: S608 (ours)
             "AND expires <= ? ORDER BY expires, number LIMIT ?",
@@ -441,7 +436,7 @@ class HistoryFile(HistoryStore):
         return [each for _, each in made]
 
     def set_expiries(self, expiries: Mapping[Name, int]) -> None:
-        """See `HistoryStore.set_expiries`."""
+        """See `HistoryPart.set_expiries`."""
         found = ((at_s, self._numbers[name]) for name, at_s in expiries.items())
         self.run_many("UPDATE states SET expires = ? WHERE number = ?", found)
 
@@ -465,7 +460,7 @@ class HistoryFile(HistoryStore):
         return int(found.fetchone()[0])
 
     def retain(self, retention_ms: int, now_ms: int, appended: int) -> None:
-        """Remove some of the changes, more than were appended. See `HistoryStore.retain`."""
+        """Remove some of the changes, more than were appended. See `HistoryPart.retain`."""
         first = arrival.first_of(max(0, now_ms - retention_ms))
         count_max = max(REMOVED_MIN, REMOVED_PER_CHANGE * appended)
         oldest = self.run("SELECT min(first) FROM blocks").fetchone()[0]
@@ -518,7 +513,23 @@ def _parts(key_bytes: int, row_bytes: int, content: bytes) -> tuple[bytes, bytes
     return content[:key_bytes], content[key_bytes:state], content[state:]
 
 
-def _make(path: Path, table: str, buckets: int) -> None:
+def make(
+    path: Path, table: str, buckets: int, version: int = VERSION, also: Sequence[str] = ()
+) -> None:
+    """Make a file, where there is none, and have it execute *also*. Raises HistoryFileError."""
+    with named_errors(path):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if remote := remote_file_system(path):
+        raise HistoryFileError(
+            f"lies on a network file system ({remote}), where SQLite's locks cannot be trusted",
+            place=str(path),
+            hint="put `path` on a local disk",
+        )
+    if not path.exists():
+        _make(path, table, buckets, version, also)
+
+
+def _make(path: Path, table: str, buckets: int, version: int, also: Sequence[str]) -> None:
     """Make a new file. It has its name when it has its tables: no process sees one without."""
     made = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -528,13 +539,13 @@ def _make(path: Path, table: str, buckets: int) -> None:
                 connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("BEGIN")
-                for statement in _TABLES.split(";\n")[:-1]:
+                for statement in (*_TABLES.split(";\n")[:-1], *also):
                     connection.execute(statement)
                 connection.execute(
                     "INSERT INTO about VALUES (1, ?, ?, 0, 0, 0, '{}', 0)", (table, buckets)
                 )
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {VERSION}")
+                connection.execute(f"PRAGMA user_version = {version}")
                 connection.execute("COMMIT")
             with contextlib.suppress(FileExistsError):  # Another process was faster.
                 os.link(made, path)
@@ -584,7 +595,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _check(connection: sqlite3.Connection, path: Path) -> None:
+def _check(connection: sqlite3.Connection, path: Path, expected: int) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
@@ -593,7 +604,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
             place=str(path),
             hint="`path` names the file that headrace makes: give a path of its own",
         )
-    if version != VERSION:
+    if version != expected:
         raise HistoryFileError(
-            f"has version {version}, this headrace knows {VERSION}", place=str(path)
+            f"has version {version}, this headrace knows {expected}", place=str(path)
         )

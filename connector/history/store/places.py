@@ -12,6 +12,7 @@ from headrace.connector.foundation.job_file import FILE_SUFFIXES
 from headrace.connector.history.errors import HistoryFileError
 from headrace.connector.history.store.contract import HistoryStore
 from headrace.connector.history.store.file import HistoryFile
+from headrace.connector.history.store.group import HistoryGroup, is_group
 from headrace.plugins import Clock
 
 if TYPE_CHECKING:
@@ -49,15 +50,27 @@ def opened(place: str, clock: Clock) -> HistoryStore:
     """
     file, name = table_parts(place)
     if not name:
-        return HistoryFile.opened(Path(file).absolute())
+        path = Path(file).absolute()
+        return HistoryGroup.opened(path) if is_group(path) else HistoryFile.opened(path)
     return _connected(file, lambda tables, session, close: tables(session, name, clock, close))
 
 
-def made(place: str, clock: Clock, *, table: str, buckets: int, retention_ms: int) -> HistoryStore:
+def made(  # noqa: PLR0913 (what a history is made with)
+    place: str, clock: Clock, *, table: str, buckets: int, files: int, retention_ms: int
+) -> HistoryStore:
     """Open a history; make it where there is none. Raises as `opened`."""
     file, name = table_parts(place)
     if not name:
-        return HistoryFile.made(Path(file).absolute(), table, buckets)
+        path = Path(file).absolute()
+        if is_group(path) or (files > 1 and not path.exists()):
+            return HistoryGroup.made(path, table, buckets, files)
+        if files > 1:
+            raise HistoryFileError(
+                f"is a history in one file, expected {files}",
+                place=str(path),
+                hint="that cannot be changed: give the history another `path`",
+            )
+        return HistoryFile.made(path, table, buckets)
     given: dict[str, Any] = {"table": table, "buckets": buckets, "retention_ms": retention_ms}
     return _connected(
         file, lambda tables, session, close: tables.made(session, name, clock, close, **given)

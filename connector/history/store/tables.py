@@ -28,7 +28,7 @@ from headrace.connector.history.store.contract import (
     Change,
     Columns,
     Epoch,
-    HistoryStore,
+    HistoryPart,
     Name,
     Range,
     Seed,
@@ -81,7 +81,7 @@ class _Work:
     replaced: list[Key] = field(default_factory=list)
 
 
-class HistoryTables(HistoryStore):
+class HistoryTables(HistoryPart):
     """An open history. See `HistoryStore`."""
 
     def __init__(
@@ -186,7 +186,7 @@ class HistoryTables(HistoryStore):
 
     @contextlib.contextmanager
     def settling(self) -> Iterator[None]:
-        """See `HistoryStore.settling`."""
+        """See `HistoryPart.settling`."""
         with self._exclusive("", begins=False, seconds=SETTLE_SECONDS):
             yield
 
@@ -305,7 +305,7 @@ class HistoryTables(HistoryStore):
     # The clock.
 
     def can_write(self) -> bool:
-        """See `HistoryStore.can_write`: the cluster says it, when it is tried."""
+        """See `HistoryPart.can_write`: the cluster says it, when it is tried."""
         return True
 
     def version(self) -> int:
@@ -339,7 +339,7 @@ class HistoryTables(HistoryStore):
         return max(now.head.removed, max(found, default=0))
 
     def retain(self, retention_ms: int, now_ms: int, appended: int) -> None:
-        """See `HistoryStore.retain`: all of a window goes when the window is older than that."""
+        """See `HistoryPart.retain`: all of a window goes when the window is older than that."""
         del now_ms, appended
         now, _ = self._writing()
         head = now.head
@@ -389,7 +389,7 @@ class HistoryTables(HistoryStore):
         return [Epoch(e.since, frozenset(e.scopes), e.states_since_us) for e in found]
 
     def keep_epoch(self, epoch: Epoch, *, keeps_states: bool) -> None:
-        """See `HistoryStore.keep_epoch`: states that go are those of another name from now on."""
+        """See `HistoryPart.keep_epoch`: states that go are those of another name from now on."""
         now, work = self._writing()
         head = now.head
         row = EpochRow(epoch.since, sorted(epoch.scopes), epoch.states_since_us)
@@ -407,7 +407,7 @@ class HistoryTables(HistoryStore):
         return next(found, None)
 
     def keep_seed(self, states_since_us: int | None, seed: Seed) -> None:
-        """See `HistoryStore.keep_seed`."""
+        """See `HistoryPart.keep_seed`."""
         now, _ = self._writing()
         others = [e for e in now.head.seeds if e.states_since_us != states_since_us]
         now.head.seeds = [*others, SeedRow(states_since_us, seed)]
@@ -447,7 +447,7 @@ class HistoryTables(HistoryStore):
     # Changes.
 
     def append(self, columns: Columns, now_ms: int) -> None:
-        """See `HistoryStore.append`."""
+        """See `HistoryPart.append`."""
         now, work = self._writing()
         first = self.next_arrival(now_ms)
         head, of, empty = now.head, columns, [b""] * len(columns)
@@ -543,7 +543,7 @@ class HistoryTables(HistoryStore):
         return self._unapplied
 
     def states_of(self, key: bytes) -> list[tuple[bytes, bytes]]:
-        """See `HistoryStore.states_of`."""
+        """See `HistoryPart.states_of`."""
         head = self._now().head
         newer = {row: state for (of, row), state in self._newer(head).items() if of == key}
         with self._errors():
@@ -551,7 +551,7 @@ class HistoryTables(HistoryStore):
         return [(row, state.state) for row, state in found.items()]
 
     def keep_states(self, states: Mapping[Name, bytes], expiries: Mapping[Name, int]) -> None:
-        """See `HistoryStore.keep_states`."""
+        """See `HistoryPart.keep_states`."""
         now, _ = self._writing()
         for name, state in states.items():
             self._keep(name, State(state, expiries.get(name, 0)))
@@ -569,7 +569,7 @@ class HistoryTables(HistoryStore):
         work.states[name] = self._known[name] = state
 
     def due(self, until_s: int, count_max: int) -> list[tuple[bytes, bytes, bytes, int]]:
-        """See `HistoryStore.due`. What was noted and is not true any more is forgotten."""
+        """See `HistoryPart.due`. What was noted and is not true any more is forgotten."""
         head = self._now().head
         found: list[tuple[bytes, bytes, bytes, int]] = []
         first, last = head.expiry_day, until_s // DAY_SECONDS
@@ -592,7 +592,7 @@ class HistoryTables(HistoryStore):
         return found
 
     def set_expiries(self, expiries: Mapping[Name, int]) -> None:
-        """See `HistoryStore.set_expiries`."""
+        """See `HistoryPart.set_expiries`."""
         for name, at_s in expiries.items():
             self._keep(name, self._known[name]._replace(expires=at_s))
 

@@ -11,9 +11,9 @@ from headrace.connector.history.errors import QueryError
 from headrace.connector.history.following import WAIT_MS_MAX, Pace, poll, tail
 from headrace.connector.history.query import Event, Page, Query
 from headrace.connector.history.reading import History
-from headrace.connector.history.sink import HistoryWriter
 from headrace.connector.history.store import deciding
 from headrace.connector.history.store.places import opened
+from headrace.connector.history.writing.writer import HistoryWriter
 from headrace.plugins.testing.doubles import DrivenClock
 from helpers.histories.failing import call_before_decision
 from helpers.histories.kept import FOREVER_MS, Kept, beside, settled

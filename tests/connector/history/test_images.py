@@ -18,8 +18,9 @@ from headrace.connector.history.images import Expiries
 from headrace.connector.history.query import Event, Query, operations_of
 from headrace.connector.history.reading import History
 from headrace.connector.history.seeding import begin_seed
-from headrace.connector.history.sink import HistorySink, HistoryWriter
+from headrace.connector.history.sink import HistorySink
 from headrace.connector.history.store.contract import Range
+from headrace.connector.history.writing.writer import HistoryWriter
 from headrace.connector.rows.message_pack import BadStateError
 from headrace.plugins import Operation
 from headrace.plugins.testing.doubles import DrivenClock, context
@@ -426,10 +427,11 @@ def test_a_damaged_state_says_what_helps(tmp_path: Path) -> None:
     commit(writer, change(written_us=NOW_US, note="a"))
     with history.file.reading():
         (kept_one,) = history.file.changes(Range(0, FOREVER_MS))
-    with history.file.writing():
+    (file,) = history.file.parts
+    with file.writing():
         names = [(kept_one.key, kept_one.row)]
-        assert list(history.file.states(names))
-        history.file.keep_states(dict.fromkeys(names, b"\x82\xa7deleted"), {})
+        assert list(file.states(names))
+        file.keep_states(dict.fromkeys(names, b"\x82\xa7deleted"), {})
     writer.submit(delivery(change("UPDATE", written_us=NOW_US + 1, total=1)), settled)
     with pytest.raises(BadStateError, match=r"hint: .* ALTER CDC"):
         writer.commit({}, FOREVER_MS)

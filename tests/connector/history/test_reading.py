@@ -115,7 +115,9 @@ def test_a_history_that_was_made_just_now_is_empty(tmp_path: Path) -> None:
     """A reader may come between the store and what its worker first notes in it."""
     clock, given = DrivenClock(), beside(tmp_path, table="shop.orders")
     config = parse_config(HistorySink.config_class, given)
-    store = make(config.place, clock, table="shop.orders", buckets=8, retention_ms=3_600_000)
+    store = make(
+        config.place, clock, table="shop.orders", buckets=8, files=1, retention_ms=3_600_000
+    )
     for scopes in (frozenset({"change"}), frozenset(SCOPES)):
         history = History(store, scopes, clock)
         assert [] == history.select(Query(from_ms=0)).events

@@ -65,11 +65,10 @@ class Seeded:
         self.timed = timed
         begun_us = newest_us(self.changes[: cuts[0]]) + 1
         self.history = self.kept.history()
-        with self.history.file.writing():
-            epoch = self.history.file.epochs()[-1]
-            self.history.file.keep_epoch(
-                epoch._replace(states_since_us=begun_us), keeps_states=True
-            )
+        for part in self.history.file.parts:
+            with part.writing():
+                epoch = part.epochs()[-1]
+                part.keep_epoch(epoch._replace(states_since_us=begun_us), keeps_states=True)
         begin_seed(self.history.file, RUN, begun_us)
 
     def log(self, begin: int, end: int) -> None:

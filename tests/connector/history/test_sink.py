@@ -132,7 +132,7 @@ def test_a_first_commit_that_fails_leaves_no_schema_behind(tmp_path: Path) -> No
 def test_cycles_are_searched_again_behind_a_commit(tmp_path: Path) -> None:
     """They are not while it appends, and again behind it, also if it failed."""
     writer = made(tmp_path).writer()
-    file = writer._file  # noqa: SLF001 (its store)
+    (file,) = writer._file.parts  # noqa: SLF001 (its store)
     append, seen = file.append, list[bool]()
 
     def refused(columns: Columns, now_ms: int) -> None:

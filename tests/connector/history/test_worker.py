@@ -32,25 +32,29 @@ def execute(statement: str) -> int:
     return exec_main(["--state", "state.db", "-e", statement])
 
 
-def test_a_history_begins_again_after_purge(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("files", [1, 3])
+def test_a_history_begins_again_after_purge(
+    job: Path, capsys: pytest.CaptureFixture[str], files: int
+) -> None:
     """Run twice it has each change once; dropped it continues; purged it starts again."""
+    create = f"{CREATE} AND files = {files}"
 
     def counted() -> int:
         capsys.readouterr()
         assert 0 == execute(COUNT)
         return len([json.loads(line) for line in capsys.readouterr().out.splitlines()])
 
-    assert 0 == execute(CREATE)
+    assert 0 == execute(create)
     for _ in range(2):
         assert 0 == cli_main(["run", str(job), "--until-idle"])
         assert counted() == CHANGES
     assert 0 == execute("DROP CDC h")
-    assert 0 == execute(CREATE)
+    assert 0 == execute(create)
     assert 0 == cli_main(["run", str(job), "--until-idle"])
     assert counted() == CHANGES
     assert 0 == execute("DROP CDC h PURGE")
     assert not list((job.parent / "history").iterdir())
-    assert 0 == execute(CREATE)
+    assert 0 == execute(create)
     assert 0 == cli_main(["run", str(job), "--until-idle"])
     assert counted() == CHANGES
 

@@ -4,13 +4,17 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any
 
-from headrace.connector.history.sink import HistoryWriter
+from headrace.connector.history.store.contract import HistoryStore
 from headrace.connector.history.store.file import HistoryFile
+from headrace.connector.history.store.group import HistoryGroup
 from headrace.connector.history.store.tables import HistoryTables
+from headrace.connector.history.writing.writer import HistoryWriter
 from headrace.plugins import AbortedError, FencedError, TransactionalWriter
 from helpers.histories import places
 from helpers.histories.kept import FOREVER_MS
 from helpers.histories.places import TablePlaces
+
+Run = Callable[..., Any]  # As sqlite3 has it.
 
 
 class Failing:
@@ -20,10 +24,10 @@ class Failing:
         """Stand before *writer*'s connection."""
         self.left = at
         store = writer._file  # noqa: SLF001 (its store)
-        if isinstance(store, HistoryFile):
-            self._run, self._run_many = store.run, store.run_many
-            store.run, store.run_many = self.run, self.run_many
-        else:
+        files = files_of(store)
+        for file in files:
+            file.run, file.run_many = self._counted(file.run), self._counted(file.run_many)
+        if not files:
             assert isinstance(places.chosen, TablePlaces)
             places.chosen.tables.refused_at = at
             places.chosen.tables.is_away = True
@@ -35,15 +39,14 @@ class Failing:
             places.chosen.tables.refused_at = 0
             places.chosen.tables.is_away = False
 
-    def run(self, *given: Any) -> Any:  # noqa: ANN401 (as sqlite3 has it)
-        """Run a statement, or fail."""
-        self._count(given[0])
-        return self._run(*given)
+    def _counted(self, run: Run) -> Run:
+        """Return what runs a statement, or fails."""
 
-    def run_many(self, *given: Any) -> Any:  # noqa: ANN401 (as sqlite3 has it)
-        """Run a statement, or fail."""
-        self._count(given[0])
-        return self._run_many(*given)
+        def counted(*given: Any) -> Any:  # noqa: ANN401 (as sqlite3 has it)
+            self._count(given[0])
+            return run(*given)
+
+        return counted
 
     def _count(self, statement: str) -> None:
         if statement == "ROLLBACK":
@@ -53,6 +56,13 @@ class Failing:
             error = sqlite3.OperationalError("database or disk is full")
             error.sqlite_errorcode = sqlite3.SQLITE_FULL
             raise error
+
+
+def files_of(store: HistoryStore) -> list[HistoryFile]:
+    """Return the files of a history, the head first; none of one in tables."""
+    if isinstance(store, HistoryGroup):
+        return [store._head, *store.files]  # noqa: SLF001 (its disk)
+    return [store] if isinstance(store, HistoryFile) else []
 
 
 def committed(writer: TransactionalWriter) -> bool:
@@ -66,15 +76,15 @@ def committed(writer: TransactionalWriter) -> bool:
 def call_before_decision(writer: HistoryWriter, call: Callable[[], None]) -> None:
     """Have the next commits of *writer* call it when all is written, and nothing decided."""
     store = writer._file  # noqa: SLF001 (its store)
-    if isinstance(store, HistoryFile):
-        run = store.run
+    if files := files_of(store):
+        run = files[0].run
 
         def run_or_call(*given: Any) -> Any:  # noqa: ANN401 (as sqlite3 has it)
             if given[0] == "COMMIT":
                 call()
             return run(*given)
 
-        store.run = run_or_call
+        files[0].run = run_or_call
         return
     assert isinstance(store, HistoryTables)
     deciding = store._deciding  # noqa: SLF001 (what decides)

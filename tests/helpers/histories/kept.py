@@ -9,9 +9,10 @@ import msgspec
 
 from headrace.connector.history.config import SCOPES
 from headrace.connector.history.reading import History
-from headrace.connector.history.sink import HistorySink, HistoryWriter
+from headrace.connector.history.sink import HistorySink
 from headrace.connector.history.store.file import HistoryFile
 from headrace.connector.history.store.places import opened
+from headrace.connector.history.writing.writer import HistoryWriter
 from headrace.connector.serde import Encoder
 from headrace.plugins import Batch, Delivery, Encoding, Failure, parse_config
 from headrace.plugins.testing.doubles import DrivenClock, context

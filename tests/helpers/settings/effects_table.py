@@ -260,6 +260,9 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "connector/control/histories/test_commands.py::test_the_file_is_for_its_owner": {
         "connector.history.config:HistoryConfig": "path",
     },
+    "connector/history/store/test_group.py::test_purge_removes_all_files": {
+        "connector.history.config:HistoryConfig": "files",
+    },
     "connector/history/test_sink.py::test_buckets_and_table_cannot_be_changed": {
         "connector.history.config:HistoryConfig": "buckets table",
     },

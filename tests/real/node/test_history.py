@@ -287,14 +287,15 @@ def check_rest(place: str) -> None:
     store = opened(place, SystemClock())
     with store.reading():
         ((key, row), *_) = [(each.key, each.row) for each in store.changes(Range(0, 1 << 62))]
-    with store.writing():
-        ((_, _, state),) = store.states([(key, row)])
-        store.keep_states({(key, row): state}, {(key, row): 86_401})
-    with store.writing():
-        assert [(key, row, state, 86_401)] == store.due(90_000, 9)
-        store.set_expiries({(key, row): 0})
-    with store.reading():
-        assert [] == store.due(90_000, 9)
+    (part,) = store.parts
+    with part.writing():
+        ((_, _, state),) = part.states([(key, row)])
+        part.keep_states({(key, row): state}, {(key, row): 86_401})
+    with part.writing():
+        assert [(key, row, state, 86_401)] == part.due(90_000, 9)
+        part.set_expiries({(key, row): 0})
+    with part.reading():
+        assert [] == part.due(90_000, 9)
     now_ms = SystemClock().wall_ms()
     store.settle(now_ms)
     assert ms_of(store.last() + 1) >= now_ms

@@ -121,6 +121,7 @@ def test_creating_is_all_or_nothing(control: Control) -> None:
         ("CREATE CDC i ON shop.orders WITH bucket = 1", "did you mean buckets"),
         ("CREATE CDC i ON shop.orders WITH retention = 1", "expected a duration"),
         ("ALTER CDC h WITH buckets = 9", "cannot be changed"),
+        ("ALTER CDC h WITH files = 2", "cannot be changed"),
         ("ALTER CDC i WITH retention = '1d'", "there is no CDC i"),
         ("DROP CDC i", "there is no CDC i"),
         ("DESCRIBE CDC i", "there are: h"),

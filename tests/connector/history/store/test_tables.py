@@ -19,12 +19,12 @@ from headrace.connector.history.errors import (
 )
 from headrace.connector.history.query import Event, Query
 from headrace.connector.history.reading import History
-from headrace.connector.history.sink import HistoryWriter
 from headrace.connector.history.store import deciding, tables
 from headrace.connector.history.store import rows as store_rows
 from headrace.connector.history.store.head import Snapshot
 from headrace.connector.history.store.places import opened, table_parts, whole_place
 from headrace.connector.history.store.rows import BATCH_BYTES, BATCH_ROWS
+from headrace.connector.history.writing.writer import HistoryWriter
 from headrace.plugins import AbortedError, ConfigError, FencedError
 from headrace.plugins.testing.doubles import DrivenClock
 from helpers.histories import places

@@ -1,0 +1,1 @@
+"""Writes changes into a history: of one part, or of several."""

@@ -1,0 +1,312 @@
+"""Appends changes to a history, with the images that it keeps, within a transaction."""
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby, repeat
+from typing import Any, Final, cast
+
+from headrace import plugins
+from headrace.connector.history.config import LATEST
+from headrace.connector.history.errors import HistoryTableError
+from headrace.connector.history.images import (
+    WIDE,
+    Expiries,
+    States,
+    clustering_of,
+    packed,
+    state_of,
+)
+from headrace.connector.history.store.contract import PARTITION, Columns, HistoryPart
+from headrace.connector.rows.byte_folding import ByteFold
+from headrace.connector.rows.folding import TableView, row_of
+from headrace.connector.serde.codecs.records import reader_of
+from headrace.connector.serde.image_fields import PRE
+from headrace.connector.serde.transcode import octets
+from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
+from headrace.plugins.records.record import OPERATIONS
+
+_DELETE: Final = OPERATIONS.index(plugins.Operation.DELETE)
+_PARTITION: Final = OPERATIONS.index(plugins.Operation.DELETE_PARTITION)
+_WIDE: Final = frozenset(map(OPERATIONS.index, WIDE))
+_ALL: Final = range(len(OPERATIONS))
+_WRITTEN_MAX: Final = 2_048  # Changes that are given to the store together, or a batch more.
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What a schema says of changes; `number` is its number in the file.
+
+    `operations` are the numbers of what changes do, by those of their operations.
+    """
+
+    number: int
+    read: Callable[[bytes], Any]  # Any: a value of the schema.
+    fold: ByteFold
+    view: TableView
+    operations: Sequence[int]
+
+
+@dataclass(slots=True)
+class _Named:
+    """The rows of changes: keys and names, and their numbers among the states of a part.
+
+    `partitions` are the numbers of their partitions, or None where no partition has a state.
+    """
+
+    keys: list[bytes]
+    rows: list[bytes]
+    numbers: list[int]
+    partitions: list[int] | None = None
+
+
+class _Log:
+    """Writes the changes of one commit into a store, many at once."""
+
+    def __init__(self, file: HistoryPart, now_ms: int) -> None:
+        """Write changes that arrive at *now_ms*; the caller appends them to `columns`."""
+        self._file = file
+        self._now_ms = now_ms
+        self.columns = Columns()
+        self.count = 0
+
+    def write(self) -> None:
+        """Write what there is."""
+        self._file.append(self.columns, self._now_ms)
+        self.count += len(self.columns)
+        self.columns = Columns()
+
+
+class Appender:
+    """Appends to one part of a history. What it knows is of schemas only."""
+
+    def __init__(self, file: HistoryPart, *, retention_ms: int, expands: bool) -> None:
+        """Append to *file*; *expands* says whether rows that a deletion removes are events, too."""
+        self.file = file
+        self._retention_ms = retention_ms
+        self._expands = expands
+        self._keeps_before = False
+        self._expiries = Expiries(file)
+        self._schemas: Mapping[bytes, plugins.RecordSchema] = {}
+        self._shapes: dict[plugins.Headers, _Shape] = {}
+
+    def append_due(self, split: str, clock: plugins.Clock, deadline_ms: int) -> bool:
+        """Have what expired arrive, in transactions of its own, as after a pause there may be much.
+
+        False, if *deadline_ms* has passed and some is left. Raises as `HistoryStore.writing`.
+        """
+        while self._expiries.is_due(clock.wall_ms()):
+            with self.file.writing(split):
+                self._expiries.append(clock.wall_ms())
+            if clock.monotonic_ms() >= deadline_ms:
+                return False
+        return True
+
+    def append(
+        self,
+        submitted: Sequence[plugins.EncodedRecords],
+        schemas: Mapping[bytes, plugins.RecordSchema],
+        now_ms: int,
+    ) -> None:
+        """Append them as the last epoch wants it, within `writing`; let go what is too old.
+
+        *schemas* are those that they name, or the history has them. Call `forget` where the
+        transaction fails.
+        """
+        self._schemas = schemas
+        scopes = self.file.epochs()[-1].scopes
+        self._keeps_before = PRE in scopes
+        settled_s = self._expiries.settle(now_ms)
+        log = _Log(self.file, now_ms)
+        with _uncollected():
+            if LATEST in scopes:
+                self._append_with_states(log, submitted, settled_s)
+            else:
+                for encoded in submitted:
+                    self._append_plain(log, encoded)
+                    if len(log.columns) >= _WRITTEN_MAX:
+                        log.write()
+            log.write()
+        self.file.retain(self._retention_ms, now_ms, log.count)
+
+    def forget(self) -> None:
+        """Forget the numbers of schemas: those that a transaction gave which failed."""
+        self._shapes = {}
+
+    def _append_with_states(
+        self, log: "_Log", submitted: Sequence[plugins.EncodedRecords], settled_s: int | None
+    ) -> None:
+        """Append all changes with the states that they find.
+
+        Some thousand at once: their states stay in the caches of a processor.
+        """
+        part: list[plugins.EncodedRecords] = []
+        size = 0
+        for encoded in submitted:
+            part.append(encoded)
+            size += len(encoded)
+            if size >= _WRITTEN_MAX:
+                self._append_part(log, part, settled_s)
+                part, size = [], 0
+        if part:
+            self._append_part(log, part, settled_s)
+
+    def _append_part(
+        self, log: "_Log", part: Sequence[plugins.EncodedRecords], settled_s: int | None
+    ) -> None:
+        states = States(self.file, settled_s)
+        named = [self._named(encoded, states) for encoded in part]
+        # All of a part, or none: a state that it changes may be that of the partition of others.
+        if self.file.has_partitions() or any(PARTITION in each.rows for each in named):
+            for each in named:
+                each.partitions = states.numbers(each.keys, repeat(PARTITION))
+        states.look_up()
+        for encoded, each in zip(part, named, strict=True):
+            self._with_states(log, encoded, each, states)
+        states.save()
+        log.write()
+
+    def _named(self, encoded: plugins.EncodedRecords, states: States) -> "_Named":
+        """Look which rows changes are about."""
+        changes, rows = list(encoded.values), []
+        for shape, begin, end in self._stretches(encoded):
+            rows += shape.fold.rows(changes, begin, end)
+        keys = _keys(encoded)
+        return _Named(keys, rows, states.numbers(keys, rows))
+
+    def _append_plain(self, log: "_Log", encoded: plugins.EncodedRecords) -> None:
+        """Append changes without images. Hot: no Python for each."""
+        operations, written_us = _facts(encoded)
+        columns = log.columns
+        for shape, begin, end in self._stretches(encoded):
+            columns.schemas += [shape.number] * (end - begin)
+            columns.operations += map(shape.operations.__getitem__, operations[begin:end])
+        columns.written_us += written_us
+        columns.keys += _keys(encoded)
+        columns.changes += encoded.values
+
+    def _with_states(
+        self,
+        log: "_Log",
+        encoded: plugins.EncodedRecords,
+        of: "_Named",
+        states: States,
+    ) -> None:
+        """Append changes with the states that they find, which they change. Hot."""
+        columns, changes = log.columns, list(encoded.values)
+        for shape, begin, end in self._stretches(encoded):
+            at = begin
+            while at < end:
+                given = of.numbers, of.partitions, changes, at, end, columns
+                stop = states.fold(shape.fold, *given, keeps=self._keeps_before)
+                columns.schemas += [shape.number] * (stop - at)
+                columns.keys += of.keys[at:stop]
+                columns.rows += of.rows[at:stop]
+                columns.changes += changes[at:stop]
+                operation = shape.operations[columns.operations[-1]]
+                columns.operations[-1] = operation  # It stops behind each that is another.
+                if self._expands and operation in _WIDE:
+                    self._expand(columns, shape, states, shape.fold.found)
+                at = stop
+
+    def _stretches(self, encoded: plugins.EncodedRecords) -> Iterator[tuple[_Shape, int, int]]:
+        """Yield where changes of one schema begin and end."""
+        headers = encoded.headers
+        if len({*map(id, headers)}) == 1:
+            yield self._shape(headers[0]), 0, len(headers)
+            return
+        begin = 0
+        for of, same in groupby(headers):
+            end = begin + sum(1 for _ in same)
+            yield self._shape(of), begin, end
+            begin = end
+
+    def _expand(
+        self, columns: Columns, shape: _Shape, states: States, before: bytes | None
+    ) -> None:
+        """Append the deletion of each row that the last change removed."""
+        key, content, written_us = columns.keys[-1], columns.changes[-1], columns.written_us[-1]
+        for removed, state in _removed(shape, states, key, before, content):
+            columns.schemas.append(shape.number)
+            columns.operations.append(_DELETE)
+            columns.written_us.append(written_us)
+            columns.keys.append(key)
+            columns.rows.append(removed)
+            columns.changes.append(content)
+            if self._keeps_before:
+                columns.befores.append(packed((state, before)))
+
+    def _shape(self, headers: plugins.Headers) -> _Shape:
+        known = self._shapes.get(headers)
+        if known is None:
+            schema_id = dict(headers).get(SCHEMA_ID_HEADER, b"")
+            schema = self._schemas.get(schema_id) or self._kept_schema(schema_id)
+            if schema is None:
+                raise HistoryTableError(
+                    f"a change names an unknown schema, {schema_id.hex()}", place=self.file.place
+                )
+            number = self.file.schema_number(schema)
+            view = TableView(schema)
+            operations = [_DELETE if n == _PARTITION and not view.clustering else n for n in _ALL]
+            known = _Shape(number, reader_of(schema.value), view.fold, view, operations)
+            self._shapes[headers] = known
+        return known
+
+    def _kept_schema(self, schema_id: bytes) -> plugins.RecordSchema | None:
+        kept = self.file.schemas().values()
+        return next((each for each in kept if each.schema_id == schema_id), None)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Have Python not search for cycles: what an append makes has none, and is much at a time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _keys(encoded: plugins.EncodedRecords) -> list[bytes]:
+    """Return the keys of changes."""
+    keys = encoded.keys
+    return [key or b"" for key in keys] if None in keys else cast("list[bytes]", list(keys))
+
+
+def _facts(encoded: plugins.EncodedRecords) -> tuple[Sequence[int], Sequence[int]]:
+    """Return the operations of changes, as numbers, and when they were written."""
+    if encoded.facts is not None:
+        return encoded.facts.operations, encoded.facts.timestamps_us
+    parts = [_first_longs(content) for content in encoded.values]
+    return [operation for _, operation in parts], [written_us for written_us, _ in parts]
+
+
+def _first_longs(content: bytes) -> tuple[int, int]:
+    """Return the first fields of the envelope: when a change was written, and what it does."""
+    written_us, at = octets.long_at(content, 0)
+    return written_us, octets.long_at(content, at)[0]
+
+
+def _removed(
+    shape: _Shape,
+    states: States,
+    key: bytes,
+    before: bytes | None,
+    content: bytes,
+) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the rows that a deletion in their partition removed, and their states, by name.
+
+    *before* is the state of the partition as the deletion found it.
+    """
+    view, value = shape.view, shape.read(content)
+    partition = [value["payload"][name] for name in view.key]
+    now_s = value["timestampMicros"] // 1_000_000
+    past, present = state_of(before), state_of(states.partition(key))
+    for row, packed_state in states.rows(key):
+        state, name = state_of(packed_state), (partition, clustering_of(row))
+        assert state is not None  # noqa: S101 (it has one)
+        if row_of(view, name, state, past, now_s) and not row_of(view, name, state, present, now_s):
+            yield row, packed_state
