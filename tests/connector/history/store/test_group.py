@@ -270,3 +270,73 @@ def test_a_seed_is_one_for_all_files(tmp_path: Path) -> None:
     store.close()
     assert done is not None
     assert done.done
+
+
+def test_a_change_in_one_file_is_seen_at_once(tmp_path: Path) -> None:
+    """By those who follow: the other files promise that nothing comes before it."""
+    kept = made(tmp_path)
+    writer, history = kept.writer(), kept.history()
+    query = Query(from_ms=0, limit=50)
+    for total in (1, 2):
+        writer.submit(delivery(change(written_us=total, of=(1, 1), total=total)), settled)
+        assert writer.commit({}, FOREVER_MS)
+        assert total == len(history.select(query, settles=False).events)
+        assert total == len(history.changes(0, frozenset(), 50))
+    writer.close()
+    history.close()
+
+
+def test_a_reader_that_may_not_write_waits_for_each_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sees a change when no file can have an earlier one."""
+    kept = made(tmp_path)
+    writer, history = kept.writer(), kept.history()
+    for part in history.file.parts:
+        monkeypatch.setattr(part, "can_write", lambda: False)
+    writer.submit(delivery(change(written_us=1, of=(1, 1), total=1)), settled)
+    assert writer.commit({}, FOREVER_MS)
+    writer.close()
+    query = Query(from_ms=0, limit=50)
+    assert [] == history.select(query).events
+    kept.clock.advance(FILES)
+    commit(kept, 2)
+    kept.clock.advance(FILES)
+    commit(kept, 3)
+    found = history.select(query).events
+    history.close()
+    assert found[0].change == {"total": 1}
+    assert 13 <= len(found) < 25
+
+
+def test_an_alter_that_was_broken_off_keeps_what_all_files_keep(tmp_path: Path) -> None:
+    """Until the next start of the sink completes it, images are refused, never wrong."""
+    kept = made(tmp_path, include="change")
+    store = opened(str(path_of(kept)), kept.clock)
+    kept.clock.advance(1_000)
+    scopes = {"scopes": SCOPES, "states": True, "is_empty": False}
+    store.parts[0].keep_scopes(now_ms=kept.clock.wall_ms(), **scopes)  # type: ignore[arg-type]
+    assert {"change"} == store.epochs()[-1].scopes
+    store.keep_scopes(now_ms=kept.clock.wall_ms() + 500, **scopes)  # type: ignore[arg-type]
+    assert store.epochs()[-1].scopes == SCOPES
+    assert store.epochs()[-1].states_since_us == (kept.clock.wall_ms() + 500) * 1_000
+    store.close()
+
+
+def test_the_floor_is_that_of_the_file_that_keeps_least(tmp_path: Path) -> None:
+    """Here the only one with changes for so long that others are not old yet."""
+    kept = made(tmp_path, retention="1h")
+    commit(kept, 1)
+    kept.clock.advance(3_700_000)
+    writer = kept.writer()
+    writer.submit(delivery(change(written_us=2, of=(1, 1), total=2)), settled)
+    assert writer.commit({}, FOREVER_MS)
+    writer.close()
+    history = kept.history()
+    floors = [part.floor() for part in history.file.parts]
+    removed = [part.removed() for part in history.file.parts]
+    assert min(floors) < history.file.floor() == max(floors)
+    assert min(removed) < history.file.removed() == max(removed)
+    history.close()
+    with pytest.raises(HistoryTruncatedError):
+        events(kept)
