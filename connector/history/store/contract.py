@@ -340,7 +340,7 @@ class HistoryPart(HistoryStore):
         """Return the names and the states of all rows of a partition."""
 
     @abstractmethod
-    def keep_states(self, states: Mapping[Name, bytes], expiries: Mapping[Name, int]) -> None:
+    def keep_states(self, states: dict[Name, bytes], expiries: dict[Name, int]) -> None:
         """Replace the states of rows, within `writing` in which `states` has looked for them.
 
         *expiries* are seconds at which `due` returns them; those that it does not name are never.

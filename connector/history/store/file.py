@@ -9,7 +9,7 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice, repeat, starmap
+from itertools import chain, islice, starmap
 from pathlib import Path
 from typing import Any, Final, Self
 from zlib import crc32
@@ -25,7 +25,6 @@ from headrace.connector.history.errors import (
 from headrace.connector.history.store import key_runs
 from headrace.connector.history.store.blocks import BlockReader, blocks_of
 from headrace.connector.history.store.contract import (
-    PARTITION,
     Change,
     Columns,
     Epoch,
@@ -36,6 +35,7 @@ from headrace.connector.history.store.contract import (
 )
 from headrace.connector.history.store.key_runs import KeyRuns, entries_of
 from headrace.connector.history.store.ordering import by_hash
+from headrace.connector.history.store.state_rows import new_rows
 from headrace.connector.stores.sqlite.place import remote_file_system
 from headrace.plugins import HeadraceError, Origin, RecordSchema
 
@@ -44,7 +44,7 @@ VERSION: Final = 5
 BUSY_TIMEOUT_MS: Final = 5_000
 SETTLE_TIMEOUT_MS: Final = 250
 LOOK_UP_MAX: Final = 500  # States that one statement reads,
-INSERT_MAX: Final = 32  # and that one statement writes, if they are new.
+INSERT_MAX: Final = 128  # and that one statement writes, if they are new.
 CACHE_KIB: Final = 16_384
 PAGE_BYTES: Final = 8_192  # More make a change cheaper, and a small commit larger.
 _PRIMARY: Final = 0xFF  # Of an extended error code.
@@ -377,8 +377,8 @@ class HistoryFile(HistoryPart):
     def states(self, names: Sequence[Name]) -> Iterator[tuple[bytes, bytes, bytes]]:
         """See `HistoryStore.states`."""
         mine = _hashes_of(names)
-        self._hashes |= mine
-        hashes = [*dict.fromkeys(mine.values())]
+        self._hashes = self._hashes | mine if self._hashes else mine
+        hashes = [*mine.values()]
         for begin in range(0, len(hashes), LOOK_UP_MAX):
             part = hashes[begin : begin + LOOK_UP_MAX]
             marks = ", ".join("?" * len(part))
@@ -396,33 +396,20 @@ class HistoryFile(HistoryPart):
         found = self.run(text, (first, first + (1 << _ROW_BITS))).fetchall()
         return [(row, state) for of, row, state in starmap(_parts, found) if of == key]
 
-    def keep_states(self, states: Mapping[Name, bytes], expiries: Mapping[Name, int]) -> None:
+    def keep_states(self, states: dict[Name, bytes], expiries: dict[Name, int]) -> None:
         """See `HistoryPart.keep_states`."""
         known = self._numbers
-        new = [name for name in self._hashes if name in states]  # In the order of the index.
-        if known:
-            new = [name for name in new if name not in known]
-            updated = [name for name in known if name in states]
-            numbers = map(known.__getitem__, updated)
-            rows = zip(*_contents(updated, states, expiries), numbers, strict=True)
-            self.run_many("UPDATE states SET content = ?, expires = ? WHERE number = ?", rows)
-        if new:
-            self._insert_states(new, states, expiries)
-        self._numbers, self._hashes = {}, {}
-
-    def _insert_states(
-        self, new: list[Name], states: Mapping[Name, bytes], expiries: Mapping[Name, int]
-    ) -> None:
-        if any(row == PARTITION for _, row in new):
+        groups, left, has_partition = new_rows(self._hashes, known, states, expiries, INSERT_MAX)
+        if has_partition:
             self.run("UPDATE about SET has_partitions = 1")
-        keys, rows = zip(*new, strict=True)
-        hashes, lengths = map(self._hashes.__getitem__, new), (map(len, keys), map(len, rows))
-        parts = hashes, *lengths, *_contents(new, states, expiries)
-        values = chain.from_iterable(zip(*parts, strict=True))
+        updated = [name for name in known if name in states]
+        join = bytearray().join  # Of bytes, sqlite3 looks up an adapter each time.
+        rows = ((join((*n, states[n])), expiries.get(n, 0), known[n]) for n in updated)
+        self.run_many("UPDATE states SET content = ?, expires = ? WHERE number = ?", rows)
         # Running a statement takes about as much as one of its rows.
-        many = islice(values, len(parts) * (len(new) - len(new) % INSERT_MAX))
-        self.run_many(_INSERT + ", ".join([_ROW] * INSERT_MAX), _cut(many, len(parts) * INSERT_MAX))
-        self.run_many(_INSERT + _ROW, _cut(values, len(parts)))
+        self.run_many(_INSERT + ", ".join([_ROW] * INSERT_MAX), groups)
+        self.run_many(_INSERT + _ROW, left)
+        self._numbers, self._hashes = {}, {}
 
     def due(self, until_s: int, count_max: int) -> list[tuple[bytes, bytes, bytes, int]]:
         """See `HistoryPart.due`."""
@@ -487,24 +474,7 @@ def _hashes_of(names: Sequence[Name]) -> dict[Name, int]:
 
     Rows of one partition are in any order.
     """
-    keys, rows = zip(*names, strict=True) if names else ((), ())
-    return by_hash(list(names), [*map(crc32, keys)], [*map(crc32, rows)])
-
-
-def _contents(
-    names: Sequence[Name], states: Mapping[Name, bytes], expiries: Mapping[Name, int]
-) -> tuple[Iterable[bytearray], Iterable[int]]:
-    """Return the columns `content` and `expires` of the states of rows."""
-    join = bytearray().join  # Of bytes, sqlite3 looks up an adapter each time.
-    keys, rows = zip(*names, strict=True) if names else ((), ())
-    contents = map(join, zip(keys, rows, map(states.__getitem__, names), strict=True))
-    expires = map(expiries.get, names, repeat(0)) if expiries else repeat(0, len(names))
-    return contents, expires
-
-
-def _cut(values: Iterator[Any], size: int) -> Iterator[tuple[Any, ...]]:  # Any: what SQLite takes.
-    """Yield values in tuples of *size*."""
-    return zip(*[values] * size, strict=True)
+    return by_hash(list(names), crc32)
 
 
 def _parts(key_bytes: int, row_bytes: int, content: bytes) -> tuple[bytes, bytes, bytes]:

@@ -1,6 +1,7 @@
 """Sorts numbers of 64 bits by their bytes: Python compares such numbers slowly. Hot."""
 
 from array import array
+from collections.abc import Callable
 
 _BYTES = 8
 _VALUES = 256
@@ -20,23 +21,25 @@ def ascending(numbers: list[int]) -> list[int]:
 
 
 def by_hash(
-    names: list[tuple[bytes, bytes]], of_keys: list[int], of_rows: list[int]
+    names: list[tuple[bytes, bytes]], hash_of: Callable[[bytes], int]
 ) -> dict[tuple[bytes, bytes], int]:
     """Return a hash of each name, that of its key first, of 63 bits; the least key's first.
 
-    *of_keys* and *of_rows* have 32 bits. Names of one key are in the order in which they are given.
+    Hashes of *hash_of* have 32 bits. Names of one key are in the order in which they are given.
     """
     count = len(names)
     words = memoryview(array("q", bytes(_BYTES * count)))
     for i in range(count):
-        key = of_keys[i]
+        name = names[i]
+        key = hash_of(name[0])
         words[i] = key << _PLACE_BITS | i
     words = _sorted(words, count)
     made = {}
     for i in range(count):
         place = words[i] & _PLACE
-        row = of_rows[place]
-        made[names[place]] = words[i] - place | row >> 1
+        name = names[place]
+        row = hash_of(name[1])
+        made[name] = words[i] - place | row >> 1
     return made
 
 

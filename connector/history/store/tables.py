@@ -550,7 +550,7 @@ class HistoryTables(HistoryPart):
             found = dict(self._rows.states_of(head.states, key)) | newer
         return [(row, state.state) for row, state in found.items()]
 
-    def keep_states(self, states: Mapping[Name, bytes], expiries: Mapping[Name, int]) -> None:
+    def keep_states(self, states: dict[Name, bytes], expiries: dict[Name, int]) -> None:
         """See `HistoryPart.keep_states`."""
         now, _ = self._writing()
         for name, state in states.items():

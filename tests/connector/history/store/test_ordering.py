@@ -24,9 +24,10 @@ def test_numbers_ascend(count: int, bits: int) -> None:
 def test_names_are_by_the_hash_of_their_key(count: int) -> None:
     """Names of one key stay in their order, also under hashes of all bits."""
     of = random.Random(count)  # noqa: S311 (repeatable)
-    keys = {b"%d" % number: of.choice((0, of.getrandbits(32))) for number in range(30)}
+    keys = {b"key %d" % number: of.choice((0, of.getrandbits(32))) for number in range(30)}
     names = [(of.choice([*keys]), b"%d" % number) for number in range(count)]
-    rows = [of.choice((0, 1, 0xFFFF_FFFF, of.getrandbits(32))) for _ in names]
-    found = by_hash(names, [keys[key] for key, _ in names], rows)
-    expected = sorted(zip(names, rows, strict=True), key=lambda each: keys[each[0][0]])
-    assert [(name, keys[name[0]] << 31 | row >> 1) for name, row in expected] == [*found.items()]
+    rows = {row: of.choice((0, 1, 0xFFFF_FFFF, of.getrandbits(32))) for _, row in names}
+    found = by_hash(names, (keys | rows).__getitem__)
+    expected = sorted(names, key=lambda each: keys[each[0]])
+    hashes = [keys[key] << 31 | rows[row] >> 1 for key, row in expected]
+    assert [*zip(expected, hashes, strict=True)] == [*found.items()]
