@@ -438,9 +438,10 @@ class LogFraming(BulkReading):
     refusal = Problem("source", "has no logs that can be read once for many splits")
 
     @abstractmethod
-    def log_parts(self, position: Position | None, size_bytes: int) -> Sequence[bytes]:
-        """Cut what the logs hold after *position* into parts of about *size_bytes*, for `frame`.
+    def log_parts(self, positions: Sequence[Position | None], size_bytes: int) -> Sequence[bytes]:
+        """Cut what the logs hold into parts of about *size_bytes*, for `frame`.
 
+        From the earliest of *positions* on, of which there is one for each split, or one for all.
         Found by names and sizes; empty if the logs can be read for single splits only.
         """
 

@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeVar
 from headrace.connector.replay.delivery import Halted, ShardReport, Work, never
 from headrace.connector.replay.errors import SparkMissingError
 from headrace.connector.replay.execution import Begun, Ended, Performer
-from headrace.connector.replay.framing.framed_shards import framed
+from headrace.connector.replay.framing.framed_shards import Begins, framed
 from headrace.connector.replay.shards import OverShards, Shard
 from headrace.plugins.errors import install_hint
 
@@ -30,8 +30,13 @@ class Gatherer(Protocol):
         """
 
 
-Once = Callable[[Sequence[Shard]], contextlib.AbstractContextManager[OverShards]]
-"""Reads the logs of shards once, for tasks of these shards."""
+class Once(Protocol):
+    """Reads the logs of shards once, for tasks of these shards."""
+
+    def __call__(
+        self, shards: Sequence[Shard], *, begins: Begins | None = None
+    ) -> contextlib.AbstractContextManager[OverShards]:
+        """Yield what runs the tasks; *begins* as in `framing_of`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,11 @@ def gather_here(tasks: Sequence[Callable[[], T]]) -> Sequence[T]:
 
 @contextlib.contextmanager
 def once_here(
-    shards: Sequence[Shard], *, gather: Gatherer = gather_here, halted: Halted = never
+    shards: Sequence[Shard],
+    *,
+    begins: Begins | None = None,
+    gather: Gatherer = gather_here,
+    halted: Halted = never,
 ) -> Iterator[OverShards]:
     """Read the logs of *shards* once; yield what calls *gather* with tasks of these shards.
 
@@ -109,7 +118,7 @@ def once_here(
         RunHaltedError: it was *halted* before all was read.
 
     """
-    with framed(shards, sparing=False, halted=halted) as read:
+    with framed(shards, sparing=False, begins=begins, halted=halted) as read:
         files = {shard.split: shard.framed for shard in read}
 
         def over(make: Callable[[Shard], Callable[[], T]], of: Sequence[Shard]) -> Sequence[T]:

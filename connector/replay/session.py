@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from headrace.connector.replay.delivery import ShardReport, Work
 from headrace.connector.replay.errors import ShardFailedError, SparkMissingError
 from headrace.connector.replay.execution import LOOK_EVERY_SECONDS, perform_at_once
-from headrace.connector.replay.framing.framed_shards import SplitFiles, framing_of, warn_of
+from headrace.connector.replay.framing.framed_shards import Begins, SplitFiles, framing_of, warn_of
 from headrace.connector.replay.framing.spark_blocks import FramedBlocks, framed_on, tasks_of
 from headrace.connector.replay.shards import OverShards, Shard, close_kept, keep_modules
 
@@ -217,13 +217,17 @@ def gather(
 
 @contextmanager
 def once(
-    spark: SparkSession, shards: Sequence[Shard], go_on: GoOn = always
+    spark: SparkSession,
+    shards: Sequence[Shard],
+    *,
+    begins: Begins | None = None,
+    go_on: GoOn = always,
 ) -> Iterator[OverShards]:
     """Yield what runs tasks of *shards* on the cluster, after their logs were read once for all.
 
-    As often as it is called. It raises as `gather` does.
+    *begins* as in `framing_of`. As often as it is called. It raises as `gather` does.
     """
-    framing = framing_of(shards, sparing=False)
+    framing = framing_of(shards, sparing=False, begins=begins)
     tasks: Sequence[Sequence[str]] = ()
     blocks: FramedBlocks | None = None
     with ExitStack() as stack:

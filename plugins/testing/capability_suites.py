@@ -351,7 +351,7 @@ class LogFramingSuite(CapabilitySuite):
             return made
 
         once, splits = LogFraming.of(source()), [split.split_id for split in source().plan()]
-        blocks = list(once.frame(once.log_parts(None, STRETCH_BYTES), splits))
+        blocks = list(once.frame(once.log_parts([None], STRETCH_BYTES), splits))
         framed = source()
         for split in framed.plan():
             file = tmp_path / split.split_id

@@ -315,18 +315,20 @@ class CassandraSource(
         """Skip sections of indexed segments that have nothing of these."""
         self._parts.spare(SectionFilter(frozenset(tables), from_us, to_us))
 
-    def log_parts(self, position: Position | None, size_bytes: int) -> Sequence[bytes]:
+    def log_parts(self, positions: Sequence[Position | None], size_bytes: int) -> Sequence[bytes]:
         """Cut the logs, if all are directories; see `seek.stretches`."""
-        assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
+        known = [each for each in positions if isinstance(each, CdcState)]
         logs = self._parts.logs
         if not all(isinstance(log, LogDirectory) for log in logs.values()):
             return ()
-        self._parts.know(position)
-        markers = position.markers if position else {}
-        cut = {
-            node: seek.stretches(log, markers.get(node, START), size_bytes)
-            for node, log in logs.items()
-        }
+        for position in known:
+            self._parts.know(position)
+            if len(logs) > LOG_SLOTS_MAX and not logs.keys() <= position.markers.keys():
+                return ()  # Its split does not read all logs.
+        begins = dict.fromkeys(logs, START)
+        if len(known) == len(positions):
+            begins = {n: min(each.markers.get(n, START) for each in known) for n in logs}
+        cut = {node: seek.stretches(log, begins[node], size_bytes) for node, log in logs.items()}
         read, key = [node for node, found in cut.items() if found], os.urandom(KEY_BYTES)
         return [
             msgspec.msgpack.encode(LogPart(node, begin, end, read, key))

@@ -6,11 +6,13 @@ the chunk. If the driver is killed, its leases expire like a worker's, and worke
 what it had not committed.
 """
 
+import dataclasses
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -24,6 +26,7 @@ from headrace.connector.foundation.states import Desired
 from headrace.connector.replay.catching_up.lagging_split_task import PartReport, PartWork
 from headrace.connector.replay.engine import Engine
 from headrace.connector.replay.errors import ShardFailedError, SplitBusyError
+from headrace.connector.replay.framing.framed_shards import SHARDS_MIN
 from headrace.connector.replay.options import CHUNK_BYTES, LAG_BYTES
 from headrace.connector.replay.planning import all_told
 from headrace.connector.replay.run_metrics import CatchUpMeasures
@@ -46,6 +49,7 @@ from headrace.plugins import (
     Position,
     Problem,
     Resplitting,
+    Source,
     Split,
 )
 
@@ -98,6 +102,39 @@ class _Chunk:
     held: _Held
     begun: Mapping[str, Position | None]
     works: Sequence[PartWork]
+
+
+def _read(engine: Engine, works: Sequence[PartWork]) -> Sequence[PartReport]:
+    """Read parts of splits; many that end at one place read each log once for all of them."""
+    groups: dict[str, list[PartWork]] = {}
+    for work in works:
+        groups.setdefault(f"{work.part.shard.splits} {work.part.end}", []).append(work)
+    reports: dict[str, PartReport] = {}
+    alone: list[PartWork] = []
+    for group in groups.values():
+        if len(group) < SHARDS_MIN:
+            alone += group  # Together, so that no core waits.
+            continue
+        of_split = {work.part.shard.split: work for work in group}
+        shards = [work.part.shard for work in group]
+        with engine.once(shards, begins=partial(_begins, group)) as over:
+            came = over(partial(_reading, of_split), shards)
+        reports |= zip(of_split, came, strict=True)
+    came = engine.gather(alone)
+    reports |= zip((work.part.shard.split for work in alone), came, strict=True)
+    return [reports[work.part.shard.split] for work in works]
+
+
+def _begins(works: Sequence[PartWork], source: Source) -> Sequence[Position | None]:
+    """Return the places where these parts begin; those of one split begin at the same."""
+    places = {str(work.part.start): work.part.start for work in works}
+    return [position_at(source, start) for start in places.values()]
+
+
+def _reading(works: Mapping[str, PartWork], shard: Shard) -> PartWork:
+    """Return the work of a part whose logs were read before."""
+    work = works[shard.split]
+    return dataclasses.replace(work, part=dataclasses.replace(work.part, shard=shard))
 
 
 class Driver:
@@ -271,7 +308,7 @@ class Driver:
         works = [work for chunk in chunks for work in chunk.works]
         if not works:
             return
-        made = pool.submit(engine.gather, works)
+        made = pool.submit(_read, engine, works)
         while not wait([made], timeout=self._poll_seconds).done:
             try:
                 self._look()

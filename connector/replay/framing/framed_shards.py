@@ -21,6 +21,8 @@ from headrace.plugins import HeadraceError, LogFraming, MissingRequirementError,
 PART_BYTES: Final = 32 * 1024 * 1024  # Of a log, for one task.
 _COPY_BYTES: Final = 1024 * 1024
 SHARDS_MIN: Final = 8  # Fewer read the logs themselves for less CPU than blocks take.
+Begins = Callable[[Source], Sequence[Position | None]]
+"""Returns where shards begin to read the logs of a source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +105,17 @@ def framing_of(
     shards: Sequence[Shard],
     *,
     sparing: bool = True,
-    begin: Callable[[Source], Position | None] | None = None,
+    begins: Begins | None = None,
 ) -> Framing | None:
     """Return how the logs are read once for *shards*; None if each must read them itself.
 
     It lists files and opens no segment. *sparing* leaves out, where the source can, what the shards
-    do not select: their tasks may want no more. *begin* returns where the logs are read from, if
-    the shards do not say; none may begin before.
+    do not select: their tasks may want no more. *begins* returns where the shards begin, if they do
+    not say, or not at one place; the logs are read from the earliest on.
     """
     alike = [replace(shard, number=0, split="") for shard in shards]
+    if begins is not None:
+        alike = [replace(shard, resume=None) for shard in alike]
     if len(shards) < SHARDS_MIN or any(each != alike[0] for each in alike):
         return None  # They are few, or each reads another part of the logs.
     resume = shards[0].resume
@@ -119,11 +123,11 @@ def framing_of(
     with contextlib.suppress(HeadraceError):  # Each shard says why.
         if issubclass(plugin_of(shards[0].source.given), LogFraming):
             with opened(shards[0]) as source:
-                if begin is not None:
-                    position = begin(source)
+                if begins is not None:
+                    positions = begins(source)
                 else:
-                    position = None if resume is None else source.decode_position(resume)
-                parts = LogFraming.of(source).log_parts(position, PART_BYTES)
+                    positions = [None if resume is None else source.decode_position(resume)]
+                parts = LogFraming.of(source).log_parts(positions, PART_BYTES)
     splits = list(dict.fromkeys(shard.split for shard in shards))
     return Framing(shards[0], splits, parts, sparing) if parts else None
 
@@ -133,17 +137,18 @@ def framed(
     shards: Sequence[Shard],
     *,
     sparing: bool = True,
+    begins: Begins | None = None,
     halted: Callable[[float], bool] = lambda _: False,
 ) -> Iterator[Sequence[Shard]]:
     """Yield *shards* that read the logs from a temporary folder, where they were read once.
 
-    If that fails, each shard reads the logs itself. *sparing* as in `framing_of`.
+    If that fails, each shard reads the logs itself. *sparing* and *begins* as in `framing_of`.
 
     Raises:
         RunHaltedError: it was *halted* before all was read.
 
     """
-    framing = framing_of(shards, sparing=sparing)
+    framing = framing_of(shards, sparing=sparing, begins=begins)
     if framing is None:
         yield shards
         return

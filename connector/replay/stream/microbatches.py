@@ -150,7 +150,7 @@ class Course:
         if start[_PARTS] == parts[0].end[_PARTS]:
             return None  # Only time passes.
         return framing_of(
-            [part.shard for part in parts], begin=lambda source: position_at(source, start)
+            [part.shard for part in parts], begins=lambda source: [position_at(source, start)]
         )
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,10 +20,12 @@ import yaml
 from headrace.connector.control.jobs import job_text, read_job
 from headrace.connector.foundation.processes import this_process
 from headrace.connector.replay.catching_up.lag_catch_up import Driver, Orders
-from headrace.connector.replay.engine import NO_SPARK, Engine, Gatherer, engine
+from headrace.connector.replay.engine import NO_SPARK, Engine, Gatherer, engine, once_here
 from headrace.connector.replay.errors import ShardFailedError, SplitBusyError
+from headrace.connector.replay.framing.framed_shards import Framing
 from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID
+from headrace.sources.cassandra.source import CassandraSource
 from helpers.jobs.children import RUN
 from helpers.logs.gap_jobs import NODES, GapJob
 
@@ -30,6 +33,7 @@ T = TypeVar("T")
 
 SEGMENTS = 6
 ROWS = 40  # Of a segment.
+AMID = ",".join(f"{node}:{SEGMENT_ID + 3}:0" for node in NODES)  # A place in the backlog.
 
 
 @pytest.fixture
@@ -117,17 +121,49 @@ def several(tasks: Sequence[Callable[[], T]]) -> Sequence[T]:
 def by_hand(width: int, gather: Gatherer = several) -> Engine:
     """Return an engine that reports *width* tasks at once, and runs them one after the other."""
     with engine(NO_SPARK) as here:
-        return replace(here, gather=gather, width=width)
+        return replace(here, gather=gather, once=partial(once_here, gather=gather), width=width)
 
 
-def test_parts_of_a_split(inside: GapJob) -> None:
-    """A split that several tasks read in parts is joined again, chunk by chunk."""
+@pytest.fixture
+def framed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list of how many parts of splits logs were read for, and 0 for each such part."""
+    found: list[int] = []
+    frame, read = Framing.frame, CassandraSource.read_framed
+
+    def noted(self: Framing, parts: Sequence[bytes]) -> Iterator[tuple[str, bytes]]:
+        found.append(len(self.splits))
+        return frame(self, parts)
+
+    def noted_part(self: CassandraSource, file: Path) -> None:
+        found.append(0)
+        read(self, file)
+
+    monkeypatch.setattr(Framing, "frame", noted)
+    monkeypatch.setattr(CassandraSource, "read_framed", noted_part)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("width", "chunk_bytes", "read"),
+    [(6, 20_000, set()), (16, 20_000, {0, 8}), (16, 1 << 40, {0, 16})],
+)
+def test_parts_of_a_split(
+    inside: GapJob, framed: list[int], width: int, chunk_bytes: int, read: set[int]
+) -> None:
+    """A split that several tasks read in parts is joined again, chunk by chunk.
+
+    Many tasks read the logs of a chunk once for all that end there, wherever their splits are.
+    """
     job = inside
-    with closing(driver(job, "1-of-2", "2-of-2", chunk_bytes=20_000)) as made:
-        came_to = made.run(["1-of-2", "2-of-2"], by_hand(6))
+    assert 0 == catch_up(job, "--split", "1-of-2", "--until", AMID)
+    with closing(driver(job, "1-of-2", "2-of-2", chunk_bytes=chunk_bytes)) as made:
+        came_to = made.run(["1-of-2", "2-of-2"], by_hand(width))
 
+    assert read <= set(framed)
+    assert read or not framed
+    assert framed.count(0) == sum(framed)
     assert ["1-of-2", "2-of-2"] == sorted(came_to.done)
-    assert came_to.chunks > 2
+    assert came_to.chunks >= 2
     assert by_a_worker(job) == Counter(map(without_origin, job.documents()))
     books, count = job.books(), len(job.documents())
     assert 0 == job.run()
@@ -158,8 +194,7 @@ def test_what_lags_less_is_left_alone(job: GapJob, capsys: pytest.CaptureFixture
 
 def test_up_to_a_place(job: GapJob) -> None:
     """What is logged behind the cut-off is left to the worker."""
-    places = ",".join(f"{node}:{SEGMENT_ID + 3}:0" for node in NODES)
-    assert 0 == catch_up(job, "--lag-bytes", "0", "--until", places)
+    assert 0 == catch_up(job, "--lag-bytes", "0", "--until", AMID)
     before = len(job.documents())
     assert 0 == job.run()
 
