@@ -126,7 +126,8 @@ def test_beside_a_worker(tmp_path: Path, *, killed: bool) -> None:
     wanted, eye = delivered(alone), Eye(tmp_path, "shared")
 
     before = eye.commits()
-    arguments = ("--split", ",".join(WANTED), "--chunk-bytes", CHUNK_BYTES, "--master", "local[2]")
+    master = "local[2]" if killed else "local[8]"  # Eight tasks read the logs once.
+    arguments = ("--split", ",".join(WANTED), "--chunk-bytes", CHUNK_BYTES, "--master", master)
     with running(tmp_path, "replay", "catch-up", str(job), *arguments) as driver:
         wait_until(lambda: None not in [eye.owners()[split] for split in WANTED], driver)
         with running(tmp_path, "run", str(job)) as worker:
