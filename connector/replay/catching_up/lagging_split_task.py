@@ -72,8 +72,9 @@ class PartWork:
     def _read(self, source: Source, job: Job, context: Context) -> PartReport:
         split = self.part.shard.split
         was_short = is_short(source, self.part)
-        state = _State.begun(job, self)  # The pipeline closes it.
-        _run(source, job, context, state)
+        # The pipeline closes it, if it begins.
+        with contextlib.closing(_State.begun(job, self)) as state:
+            _run(source, job, context, state)
         if was_short or is_short(source, self.part):
             raise LogShortError("the logs end before the chunk does", place=f"split {split}")
         with contextlib.closing(SqliteStore.open(job.state, job.name)) as kept:

@@ -5,6 +5,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -28,6 +29,7 @@ from headrace.sources.cassandra.forge.segments import SEGMENT_ID
 from headrace.sources.cassandra.source import CassandraSource
 from helpers.jobs.children import RUN
 from helpers.logs.gap_jobs import NODES, GapJob
+from helpers.settings.leftovers import open_files
 
 T = TypeVar("T")
 
@@ -284,6 +286,7 @@ def test_tasks_that_fail(job: GapJob, capsys: pytest.CaptureFixture[str]) -> Non
     said = capsys.readouterr()
 
     assert "2 splits were given back before their end" in said.err
+    assert 0 == open_files(Path(tempfile.gettempdir()) / "headrace-part-")
     assert [None, None] == owners(job)
     with closing(SqliteStore.open(job.folder / "state.db", "orders")) as store:
         assert ["environment"] * 2 == [row.problem.partition(":")[0] for row in store.leases()]
