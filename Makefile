@@ -19,7 +19,7 @@ CORES := $(shell nproc 2>/dev/null || echo 1)
 SHARED_OUT := -n $(shell expr $(CORES) + 1) --dist worksteal
 HOT := $(wildcard $(foreach room,connector/history/store connector/rows connector/serde/transcode sources/cassandra/*,$(room)/*.py $(room)/*.pxd) sources/cassandra/native/c/*.h sinks/kafka/clients/*.pyx)
 
-.PHONY: help demo test test-real real-node real-ring test-older-spark ring fuzz fuzz-compiled fuzz-interpreted soak effects check alerts constraints docs bench bench-debezium bench-history bench-kafka bench-live bench-once bench-verify simulate coverage wheel newcomer clean
+.PHONY: help demo test test-real real-node real-ring test-newest test-older-spark ring fuzz fuzz-compiled fuzz-interpreted soak effects check alerts constraints docs bench bench-debezium bench-history bench-kafka bench-live bench-once bench-verify simulate coverage wheel newcomer clean
 .DELETE_ON_ERROR:
 
 help:  ## Show this list.
@@ -46,6 +46,15 @@ real-node:  ## Run that part of test-real which needs one node, on two of them.
 
 real-ring:  ## Run that part of test-real which needs a ring, or a node of its own.
 	HEADRACE_NATIVE=require $(BIN)/pytest -v -n 1 --timeout 2400 -m "real and ring" tests/real
+
+test-newest: .venv/core  ## Run those unit tests that a version of Python may decide with the newest Python here, interpreted; skipped if none is newer.
+	@newest=$$(.ci/newest); \
+	if [ -z "$$newest" ]; then echo "headrace: no Python here is newer than that of .venv: test-newest is skipped"; exit 0; fi; \
+	set -ex; \
+	test -x .venv/newest/bin/python || "$$newest" -m venv .venv/newest; \
+	HEADRACE_NATIVE=off .ci/twice $(BIN)/uv pip install -q -p .venv/newest -c constraints.txt cython setuptools; \
+	HEADRACE_NATIVE=off .ci/twice $(BIN)/uv pip install -q -p .venv/newest -c constraints.txt --no-build-isolation -e '.[test]'; \
+	HEADRACE_NATIVE=off .venv/newest/bin/pytest tests/connector/control tests/connector/foundation
 
 test-older-spark: .venv/ready .venv/native .venv/spark42  ## Run those tests of Spark that a version decides with Spark 4.2; test-real has the newest. Needs Java and Maven.
 	@.ci/machine $(PYTHON) java
