@@ -35,6 +35,7 @@ from headrace.plugins.metrics import families, told
 from headrace.plugins.serving import LOOPBACK, Hosts, listen, runner_of
 
 if TYPE_CHECKING:
+    from headrace.connector.rest.console.streams import Streams
     from headrace.plugins.metrics import Families
 
 REQUESTS_MAX: Final = 256
@@ -129,6 +130,7 @@ class RestServer:
         self._log = log
         self._hosts = Hosts(hosts)
         self._runners: list[web.AppRunner] = []
+        self._streams: list[Streams] = []
         self._worker_id = ""
         self._under_way = 0
         self._bodies = Bodies()
@@ -137,6 +139,8 @@ class RestServer:
         """Return the application with all doors, or with the Sidecar's alone."""
         cluster_id = str(uuid.uuid5(uuid.NAMESPACE_URL, str(self._doorway.state)))
         plugins = PluginDoor(self._doorway, cluster_id)
+        console = ConsoleDoor(self._doorway, self.samples, self._runs, plugins.root)
+        self._streams.append(console.streams)
         doors: Sequence[_Door] = (
             ApiDoor(self._doorway),
             ConnectDoor(self._doorway, lambda: self._worker_id),
@@ -145,7 +149,7 @@ class RestServer:
             MetricsDoor(
                 self._metrics, self._asking, self._doorway, connect_names=self._connect_names
             ),
-            ConsoleDoor(self._doorway, self.samples, self._runs, plugins.root),
+            console,
         )
         if services_only:
             doors = (ServiceDoor(self._doorway),)
@@ -190,6 +194,8 @@ class RestServer:
     async def close(self) -> None:
         """Answer what is under way, and end."""
         await self.samples.close()
+        for streams in self._streams:
+            streams.close()
         for runner in self._runners:
             await runner.cleanup()
         loop = asyncio.get_running_loop()

@@ -12,6 +12,7 @@ import json
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
 
@@ -38,6 +39,7 @@ from headrace.connector.language.rendering import ResultTable
 from headrace.connector.language.statements import Show, Subject, is_question
 from headrace.connector.rest.bodies import BODIES
 from headrace.connector.rest.console.pages import TITLES, rendered, static_files
+from headrace.connector.rest.console.streams import Streams, mark_of
 from headrace.connector.rest.doorway import Doorway
 from headrace.connector.rest.exchange import Handler, RefusedError, answer, lines_of, wants_page
 from headrace.connector.rest.logins import DOOR
@@ -81,6 +83,7 @@ class ConsoleDoor:
         self._runs = runs
         self._root = root
         self._secret = secrets.token_bytes(32)
+        self.streams = Streams()
         self._kept = KeptState()
         self._state: tuple[float, Document] | None = None
         self._reading: asyncio.Task[Document] | None = None
@@ -122,9 +125,12 @@ class ConsoleDoor:
         headers = {**HEADERS, hdrs.CACHE_CONTROL: _KEPT}
         return web.Response(body=content, content_type=media_type, headers=headers)
 
-    async def page(self, request: web.Request) -> web.Response:
-        """GET /console/…: a page, or its document as JSON."""
+    async def page(self, request: web.Request) -> web.StreamResponse:
+        """GET /console/…: a page, its document as JSON, or the stream of its changes."""
         name = request.match_info.get("page", "overview")
+        if name.endswith(".events") and (read := self._pages.get(name.removesuffix(".events"))):
+            page = partial(read, request.query)
+            return await self.streams.serve(request, page, HEADERS)
         if name.endswith(".json") and (read := self._pages.get(name.removesuffix(".json"))):
             return answer(await read(request.query))
         try:
@@ -160,6 +166,7 @@ class ConsoleDoor:
             found = await self._doorway.execute(statement)
             if not is_question(statement):
                 self._state = None  # Who changed something wants to see it.
+                self.streams.wake()
         except HeadraceError as error:
             status = _status(error)
             said = _said(error)
@@ -311,6 +318,7 @@ class ConsoleDoor:
         more = {
             "title": TITLES.get(name, "headrace"),
             "token": self._mark(""),
+            "mark": mark_of(document),
             "caller": caller.name,
             "may_steer": caller.role >= Role.OPERATOR or caller.door == DOOR,
             "may_change": caller.role >= Role.ADMIN or caller.door == DOOR,

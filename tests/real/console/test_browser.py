@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.connector.control.commands import Commands
+from headrace.connector.rest.console import streams
 from headrace.connector.rest.console.pages import TITLES
 from headrace.connector.rest.console.samples import SAMPLES_MAX
 from headrace.connector.rest.server import RestServer
@@ -223,6 +224,29 @@ def text_of(page: Page) -> str:
     root = page.call("DOM.getDocument")["root"]["nodeId"]
     found: str = page.call("DOM.getOuterHTML", nodeId=root)["outerHTML"]
     return found
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_page_is_loaded_again_only_for_news(browser: Browser, state: Path, width: int) -> None:
+    """It follows one stream, also after the server was away, and says so meanwhile."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        answers_here(monkeypatch, ask)
+        monkeypatch.setattr(streams, "EVERY_SECONDS", 0.05)
+        with serving(RestServer(state, log=context().log)) as where:
+            page = browser.page(width)
+            page.call("Page.bringToFront")
+            page.open(f"http://127.0.0.1:{where.port}/console/configuration")
+            page.run("window.before = document.querySelector('#live').firstElementChild; 1")
+            until(page, "stream.readyState === 1")
+            loads = (
+                "performance.getEntriesByType('resource')"
+                ".filter((each) => each.initiatorType === 'fetch').length"
+            )
+            asked = page.run(loads)
+            assert page.run("window.before.isConnected")
+        until(page, "document.querySelector('#fresh').textContent.startsWith('No answer since')")
+        keep(page, f"away-{width}-light")
+        assert 0 == asked == page.run(loads)
 
 
 def test_it_stays_fresh(browser: Browser, address: str, state: Path) -> None:

@@ -5,9 +5,11 @@ const live = document.getElementById("live");
 const fresh = document.getElementById("fresh");
 const news = document.getElementById("news");  // What a screen reader says when it changes.
 const updates = document.getElementById("updates");
-const seconds = Number(live.dataset.seconds || 0);
+const againMs = 10000;  // After the server refused a stream.
 let paused = false;
 let last = new Date();
+let stream = null;  // Says when what the page shows has changed.
+let again = 0;
 
 function said(text, isOld) {
   fresh.textContent = text;
@@ -40,7 +42,6 @@ function replaceWith(page) {
 }
 
 async function refresh() {
-  if (paused || document.hidden) return;
   try {
     const answer = await fetch(location.href, { headers: { Accept: "text/html,application/xhtml+xml" } });
     if (!answer.ok) throw new Error(`status ${answer.status}`);
@@ -49,25 +50,49 @@ async function refresh() {
     said("", false);
     draw();
   } catch (error) {
-    said(`No answer since ${last.toLocaleTimeString()} (${error.message})`, true);
+    noAnswer(error.message);
   }
 }
 
-async function repeat() {
-  await refresh();
-  setTimeout(repeat, seconds * 1000);
+function noAnswer(reason) {
+  said(`No answer since ${last.toLocaleTimeString()} (${reason})`, true);
 }
 
-if (seconds) {
+// A page that is hidden or paused has no stream. The first line of a new one says whether it missed something.
+function follow() {
+  clearTimeout(again);
+  if (stream) stream.close();
+  stream = null;
+  if (paused || document.hidden) return;
+  const query = new URLSearchParams(location.search);
+  query.set("mark", live.dataset.mark);
+  stream = new EventSource(`${live.dataset.events}?${query}`);
+  stream.onopen = () => { last = new Date(); said("", false); };
+  stream.onmessage = (event) => { live.dataset.mark = event.lastEventId; refresh(); };
+  stream.addEventListener("seen", (event) => {
+    last = new Date();
+    const time = document.getElementById("as-of");
+    if (time) time.textContent = event.data;
+  });
+  stream.onerror = () => {
+    noAnswer("the stream ended");
+    if (stream.readyState === EventSource.CLOSED) again = setTimeout(follow, againMs);
+  };
+}
+
+if (live.dataset.events) {
   updates.hidden = false;
   updates.addEventListener("click", () => {
     paused = !paused;
     updates.setAttribute("aria-pressed", String(paused));
     updates.textContent = paused ? "Resume updates" : "Pause updates";
-    said(paused ? `As of ${last.toLocaleTimeString()}` : "", false);
-    refresh();
+    said(paused ? `As of ${new Date().toLocaleTimeString()}` : "", false);
+    follow();
   });
-  setTimeout(repeat, seconds * 1000);
+  document.addEventListener("visibilitychange", follow);
+  addEventListener("pagehide", () => { if (stream) stream.close(); });
+  addEventListener("pageshow", (event) => { if (event.persisted) follow(); });
+  follow();
 }
 
 // In a narrow window the list of pages scrolls. To scroll to an element would move where Tab starts.

@@ -1,0 +1,124 @@
+"""Streams of server-sent events: one for each page that is open. It says when to load it again.
+
+An event has no content, only the mark of what the page shows now; the page itself is asked for as
+always, with its permissions. The mark is the event's id, so a browser that connects again says what
+it has seen. Without news an event `seen` with the time comes now and then.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from aiohttp import hdrs, web
+
+from headrace.connector.control.console.paging import Document
+from headrace.connector.control.status import time_text
+from headrace.connector.rest.exchange import RefusedError
+from headrace.plugins import HeadraceError
+from headrace.plugins.amounts import span_text
+
+EVERY_SECONDS: Final = 5.0  # Between two looks at what a page shows.
+STREAMS_MAX: Final = 64
+LOOKS_MAX: Final = 120  # Of one stream; then the browser connects again, if it still may.
+BEAT_LOOKS: Final = 3  # After so many without news each side learns that the other is there.
+RETRY_MS: Final = 2_000
+
+Look = Callable[[], Awaitable[Document]]
+
+
+class Streams:
+    """See the module. Belongs to the event loop's thread."""
+
+    def __init__(self) -> None:
+        """Have none yet."""
+        self._count = 0
+        self._news = asyncio.Event()
+        self._is_closed = False
+
+    def wake(self) -> None:
+        """Let all streams look now: something was changed here."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def close(self) -> None:
+        """End all streams. Safe to call twice."""
+        self._is_closed = True
+        self.wake()
+
+    async def serve(
+        self, request: web.Request, look: Look, headers: Mapping[str, str]
+    ) -> web.StreamResponse:
+        """Answer with a stream of the page that *look* reads, until it ends. See the module.
+
+        Raises:
+            RefusedError: there are `STREAMS_MAX` streams.
+
+        """
+        made = web.StreamResponse(
+            headers={
+                **headers,
+                hdrs.CONTENT_TYPE: "text/event-stream",
+                hdrs.CACHE_CONTROL: "no-store",
+            }
+        )
+        if request.method == hdrs.METH_HEAD:
+            return made
+        if self._count >= STREAMS_MAX:
+            raise RefusedError(503, "too many pages are open", headers={"Retry-After": "10"})
+        self._count += 1
+        try:
+            await made.prepare(request)
+            with contextlib.suppress(ConnectionError):  # The page was closed.
+                await self._send(made, look, _known(request))
+        finally:
+            self._count -= 1
+        return made
+
+    async def _send(self, stream: web.StreamResponse, look: Look, known: str) -> None:
+        await stream.write(f"retry: {RETRY_MS}\n\n".encode())
+        silent = 0
+        for _ in range(LOOKS_MAX):
+            if self._is_closed:
+                return
+            news = self._news
+            mark, silent = await _mark_of(look), silent + 1
+            if mark != known:
+                known, silent = mark, 0
+                await stream.write(f"id: {mark}\ndata:\n\n".encode())
+            elif silent >= BEAT_LOOKS:
+                silent = 0
+                now = time_text(time.time_ns() // 1_000_000)
+                await stream.write(f"event: seen\ndata: {now}\n\n".encode())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(news.wait(), EVERY_SECONDS)
+
+
+def mark_of(document: Document) -> str:
+    """Return a mark of what a page shows: another one only if that, besides its time, differs."""
+    shown = {key: _shown(key, value) for key, value in document.items() if key != "time"}
+    return hashlib.sha256(json.dumps(shown, default=str).encode()).hexdigest()[:16]
+
+
+def _shown(key: str, value: Any) -> Any:  # noqa: ANN401 (JSON)
+    """Return a value with its numbers as pages show them: an age grows all the time."""
+    if isinstance(value, float):
+        return span_text(value) if key.endswith("_seconds") else f"{value:.3g}"
+    if isinstance(value, Mapping):
+        return {name: _shown(name, each) for name, each in value.items()}
+    return [_shown(key, each) for each in value] if isinstance(value, list) else value
+
+
+async def _mark_of(look: Look) -> str:
+    try:
+        return mark_of(await look())
+    except HeadraceError as error:  # The page shows it.
+        return mark_of({"error": error.code})
+
+
+def _known(request: web.Request) -> str:
+    """Return the mark of what the browser shows."""
+    return request.headers.get("Last-Event-ID") or request.query.get("mark", "")
