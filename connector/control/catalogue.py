@@ -310,6 +310,13 @@ def engine_of(notes: NoteCopy, job: str) -> str:
     return ""
 
 
+def is_own_job(notes: NoteCopy, job: str) -> bool:
+    """Say whether statements define all of *job*, also its source: then it needs no file."""
+    with contextlib.suppress(ConfigError):
+        return job_parts(notes, job).source is not None
+    return False
+
+
 def _parts(catalogue: Catalogue, job: str) -> JobParts:
     routes = catalogue.board.routes()
     if _is_of_services(routes, job):

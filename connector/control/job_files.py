@@ -45,7 +45,10 @@ def start_command(notes: NoteCopy, board: Board, job: str) -> str:
     """Return the command that starts *job*: with the file that it ran with, if it is known."""
     path = notes.file or _noted(board, job)
     if path is None:
-        return "headrace worker WORKER.yaml"
+        # Only here: few jobs have never run.
+        from headrace.connector.control.catalogue import is_own_job  # noqa: PLC0415
+
+        return f"headrace worker {notes.beside if is_own_job(notes, job) else 'WORKER.yaml'}"
     with contextlib.suppress(HeadraceError):
         if read_job_file(Path(path)).job is not None:
             return f"headrace run {path}"

@@ -4,12 +4,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
+from msgspec.structs import replace
+
 from headrace.connector.control.access.permission import CALLER, Caller, Guard
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.connector_config import compile_source
 from headrace.connector.control.entries import NAME_KEY, SinkEntry, SourceEntry
 from headrace.connector.control.errors import NotFoundError, StatementError
 from headrace.connector.control.gaps import Acceptance
+from headrace.connector.control.health.missing import missing
 from headrace.connector.control.job_files import source_class
 from headrace.connector.control.offsets import Offset, OffsetsChange
 from headrace.connector.control.plugins.probing import Ask, ask
@@ -307,7 +310,12 @@ class ControlService:
             return snapshots(self.commands, source)
         if statement.subject is Subject.RUNS:
             return runs(self.commands, source)
-        return show(self._notes, self.commands, statement.subject, source)
+        found = show(self._notes, self.commands, statement.subject, source)
+        if statement.subject is Subject.STATUS and not found.rows:
+            undefined = missing(len(self.commands.sinks()), 0)
+            warnings = [StatementWarning("nothing_defined", p.message, p.hint) for p in undefined]
+            return replace(found, warnings=tuple(warnings))
+        return found
 
     def _steer(self, statement: SteerSource) -> None:
         name = self.commands.source_on(statement.word, statement.table).name

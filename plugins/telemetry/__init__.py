@@ -38,6 +38,29 @@ def open_sender(  # noqa: PLR0913 (what it sends, of what, and where to)
     *key* is the option with the endpoint. *instance* is `service.instance.id`; *labels* are those
     of all metrics, and with `headrace.` before them attributes of all spans.
 
+    Raises as `checked_sender` does.
+    """
+    made = checked_sender(endpoint, key=key)
+    if not endpoint or made is None:
+        return None
+    sender = made(
+        endpoint,
+        every_seconds,
+        measures=measures,
+        labels=labels,
+        instance=instance,
+        stages=stages,
+        clock=clock,
+        log=log,
+    )
+    return stack.enter_context(contextlib.closing(sender))
+
+
+def checked_sender(endpoint: str | None, *, key: str) -> "type[OtlpSender] | None":
+    """Return the class of what sends to *endpoint*; None without one. Connects to nothing.
+
+    *key* is the option with the endpoint.
+
     Raises:
         ConfigError: the endpoint is not a URL.
         OtelMissingError: the extra `otel` is not installed.
@@ -53,14 +76,4 @@ def open_sender(  # noqa: PLR0913 (what it sends, of what, and where to)
     except ModuleNotFoundError as error:
         said, hint = f"{error.name} is not installed", install_hint("otel")
         raise OtelMissingError(said, place=key, hint=hint) from error
-    sender = OtlpSender(
-        endpoint,
-        every_seconds,
-        measures=measures,
-        labels=labels,
-        instance=instance,
-        stages=stages,
-        clock=clock,
-        log=log,
-    )
-    return stack.enter_context(contextlib.closing(sender))
+    return OtlpSender

@@ -11,8 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
+from headrace.connector.control.catalogue import Catalogue
 from headrace.connector.control.errors import StatementError
 from headrace.connector.control.health.kept import state_findings
+from headrace.connector.control.health.missing import missing
 from headrace.connector.control.job_files import job_file
 from headrace.connector.control.plugins.probing import Ask, ask
 from headrace.connector.foundation.job_file import FILE_SUFFIXES, read_job_file, state_given
@@ -64,14 +66,18 @@ def main(arguments: Sequence[str], *, ask: Ask = ask) -> int:
             documents.append(_document(subject, found))
         else:
             sys.stdout.write(_text(subject, found))
+    undefined = [] if results else [*_undefined(place)]
+    results.update(each.result for each in undefined)
     failed, passed = results[CheckResult.FAILED], results[CheckResult.PASSED]
     warned = results.total() - failed - passed
     if given.json:
         counts = {"passed": passed, "warned": warned, "failed": failed}
-        sys.stdout.write(json.dumps({**counts, "jobs": documents}) + "\n")
-    elif not results:
-        sys.stdout.write(f"{place} has no job: `headrace status` says what is missing\n")
+        missing_checks = [_checked(STATE, each) for each in undefined]
+        sys.stdout.write(json.dumps({**counts, "jobs": documents, "checks": missing_checks}) + "\n")
     else:
+        if undefined:
+            said = f"{printable(str(place))} has no job to check\n"
+            sys.stdout.write(said + _lines([(STATE, each) for each in undefined]) + "\n")
         sys.stdout.write(f"{failed} failed, {warned} warnings, {passed} passed\n")
     return FAILED_STATUS if failed else 0
 
@@ -123,8 +129,20 @@ def _opened(place: Path) -> NoteCopy | None:
         return None
 
 
+def _undefined(place: Path) -> Iterator[Finding]:
+    """Yield what has to be defined before there is a job."""
+    with contextlib.closing(open_notes(place, create=False)) as notes:
+        sinks = len(Catalogue(notes).sinks())
+    for each in missing(sinks, 0):
+        yield Finding(each.key, CheckResult.FAILED, each.message, each.hint)
+
+
 def _text(subject: Subject, found: Diagnosed) -> str:
-    lines = [f"job {printable(subject.job)}\n"]
+    return f"job {printable(subject.job)}\n{_lines(found)}\n"
+
+
+def _lines(found: Diagnosed) -> str:
+    lines = []
     marks = _MARKS if _can_print([*_MARKS.values()]) else _WORDS
     group = ""
     for name, finding in found:
@@ -135,7 +153,7 @@ def _text(subject: Subject, found: Diagnosed) -> str:
         lines.append(f"  {marks[finding.result]} {printable(said)}\n")
         if finding.hint and finding.result is not CheckResult.PASSED:
             lines.append(f"      fix: {printable(finding.hint)}\n")
-    return "".join(lines) + "\n"
+    return "".join(lines)
 
 
 def _can_print(marks: Sequence[str]) -> bool:
@@ -147,18 +165,16 @@ def _can_print(marks: Sequence[str]) -> bool:
 
 
 def _document(subject: Subject, found: Diagnosed) -> Mapping[str, Any]:  # Any: JSON.
+    return {"job": subject.job, "checks": [_checked(group, finding) for group, finding in found]}
+
+
+def _checked(group: str, finding: Finding) -> Mapping[str, str]:
     return {
-        "job": subject.job,
-        "checks": [
-            {
-                "group": group,
-                "check": finding.check,
-                "result": finding.result.value,
-                "message": finding.message,
-                "fix": finding.hint,
-            }
-            for group, finding in found
-        ],
+        "group": group,
+        "check": finding.check,
+        "result": finding.result.value,
+        "message": finding.message,
+        "fix": finding.hint,
     }
 
 

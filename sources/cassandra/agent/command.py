@@ -21,7 +21,7 @@ from headrace.plugins import ConfigError, Problem, option
 from headrace.plugins.config.arguments import CommandParser
 from headrace.plugins.config.command_line import add_options, config_of
 from headrace.plugins.serving import LOOPBACK, listen, runner_of
-from headrace.plugins.telemetry import open_sender
+from headrace.plugins.telemetry import checked_sender, open_sender
 from headrace.sources.cassandra.agent.server import AgentServer
 from headrace.sources.cassandra.logs.directory import LogDirectory
 from headrace.sources.cassandra.logs.folder_watch import FolderWatch, Inotify
@@ -141,6 +141,9 @@ class AgentConfig(HoldOptions):
         return names.value.get_values_for_type(x509.DNSName)
 
 
+_OTEL_KEY: Final = "otel_endpoint"
+
+
 class _Clock:
     """The clocks of this machine."""
 
@@ -161,6 +164,7 @@ def main(arguments: Sequence[str]) -> int:
     It ends with SIGTERM. Returns the exit status.
     """
     config = _config(arguments)
+    checked_sender(config.otel_endpoint, key=_OTEL_KEY)  # Before readers find it.
     go_behind()
     return asyncio.run(_serve(config))
 
@@ -215,7 +219,7 @@ async def _serve(config: AgentConfig) -> int:
             config.otel_endpoint,
             config.otel_every_seconds,
             sending,
-            key="otel_endpoint",
+            key=_OTEL_KEY,
             instance=f"{socket.gethostname()}:{port}",
             measures=server.measures,
             labels={},

@@ -225,3 +225,13 @@ def test_it_is_listed_as_a_class_of_connectors() -> None:
     assert {"path", "sink", "job"} <= {each.key for each in found["FilesSource"].definitions()}
     assert found["CassandraCdcSource"].config_class is ConnectorOptions
     assert "CassandraSource" not in found
+
+
+def test_the_state_alone_starts_it(service: ControlService, connection: NoteCopy) -> None:
+    """Before its first run the command that starts it is of the state, which says all of it."""
+    run(service, MADE)
+    run(service, "CREATE DATA_SOURCE cdc ON TABLE shop.orders WITH f")
+
+    hints = {name: each.hint for name, each in service.commands.statuses().items()}
+    assert f"start it: headrace worker {connection.beside}" == hints["lines"]
+    assert "start it: headrace worker WORKER.yaml" == hints["cdc.shop.orders"]

@@ -1,13 +1,16 @@
 """The status of a source is what the state file has about its job."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from headrace.connector.control.service import ControlService
 from headrace.connector.control.status import ConnectorStatus, connector_statuses
 from headrace.connector.foundation.states import Desired, Observed
+from headrace.connector.language.parser import parse_script
 from headrace.connector.stores import Owner, Seen
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.sqlite.store import SqliteStore
@@ -149,3 +152,15 @@ def test_never_ran(tmp_path: Path) -> None:
     status = shown(tmp_path)
 
     assert (Observed.UNASSIGNED, []) == (status.state, list(status.splits))
+
+
+def test_a_state_without_sources_says_what_to_define(tmp_path: Path) -> None:
+    """SHOW STATUS has no rows then, and warns with the statements that define something."""
+    with contextlib.closing(open_notes(tmp_path / "state.db")) as notes:
+        service = ControlService(notes)
+        warned = []
+        for text in ("SHOW STATUS", "CREATE DATA_SINK k WITH 'null://'; SHOW STATUS"):
+            answers = [service.execute(parsed.statement) for parsed in parse_script(text)]
+            warned.append([warning.hint[:18] for warning in answers[-1].warnings])
+
+    assert [["CREATE DATA_SINK n", "CREATE DATA_SOURCE"], ["CREATE DATA_SOURCE"]] == warned

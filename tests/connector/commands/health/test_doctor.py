@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from headrace.connector.commands.health.doctor import main
+from headrace.connector.control.commands import Commands
 from headrace.connector.control.errors import NotAvailableError
 from headrace.connector.control.plugins.probe import answer_to
 from headrace.connector.control.plugins.probing import Answer, unpacked
 from headrace.connector.foundation.processes import this_process
+from headrace.connector.language.statements import CreateSink
 from headrace.connector.stores import Commit, Loss
+from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.sqlite.store import SqliteStore
 from helpers.logs.gap_jobs import NODES, GapJob
 
@@ -128,3 +131,25 @@ def test_a_child_that_dies(made: GapJob, capsys: pytest.CaptureFixture[str]) -> 
     out = capsys.readouterr().out
     assert "✗ job: the plugin ended its process: diagnosis" in out
     assert "✓ state: the job is UNASSIGNED" in out
+
+
+@pytest.mark.parametrize(("has_sink", "expected"), [(False, 2), (True, 1)])
+def test_a_state_without_jobs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], expected: int, *, has_sink: bool
+) -> None:
+    """What has to be defined first is a failed check each, with the statement that does."""
+    state = str(tmp_path / "state.db")
+    with closing(open_notes(Path(state))) as notes:
+        if has_sink:
+            Commands(notes).create_sink(CreateSink(name="k", uri="null://"))
+    assert 1 == main([state])
+    out = capsys.readouterr().out
+    assert 1 == main(["--json", state])
+    found = json.loads(capsys.readouterr().out)
+
+    assert "has no job to check" in out
+    assert "✗ source: no data source is defined\n      fix: CREATE DATA_SOURCE" in out
+    assert has_sink is not ("CREATE DATA_SINK" in out)
+    assert out.endswith(f"{expected} failed, 0 warnings, 0 passed\n")
+    assert (expected, []) == (found["failed"], found["jobs"])
+    assert expected == len(found["checks"])

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.plugins import ConfigError
+from headrace.sources.cassandra.agent import command
 from headrace.sources.cassandra.agent.command import NICE
 from headrace.sources.cassandra.agent.protocol import SEGMENTS_PATH
 from helpers.jobs.children import RUN, next_line, until
@@ -82,3 +84,13 @@ def test_it_sends_its_metrics(tmp_path: Path) -> None:
     points = collector.of_all("headrace_agent_sent_bytes_total")
     times_ns = [each.time_unix_nano for each in points]
     assert min(b - a for a, b in pairwise(times_ns)) < 5 * 10**9
+
+
+def test_a_wrong_collector_is_found_before_it_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An endpoint that is not a URL ends the agent before a reader could reach it."""
+    (tmp_path / "cdc_raw").mkdir()
+    monkeypatch.setattr(command, "go_behind", lambda: pytest.fail("it went on"))
+    with pytest.raises(ConfigError, match="otel_endpoint: is not a URL"):
+        command.main(["--cdc-raw", str(tmp_path / "cdc_raw"), "--otel-endpoint", "collector:4318"])
