@@ -12,7 +12,6 @@ from headrace.connector.control.connector_config import compile_source
 from headrace.connector.control.entries import NAME_KEY, SinkEntry, SourceEntry
 from headrace.connector.control.errors import NotFoundError, StatementError
 from headrace.connector.control.gaps import Acceptance
-from headrace.connector.control.health.missing import missing
 from headrace.connector.control.job_files import source_class
 from headrace.connector.control.offsets import Offset, OffsetsChange
 from headrace.connector.control.plugins.probing import Ask, ask
@@ -312,6 +311,9 @@ class ControlService:
             return runs(self.commands, source)
         found = show(self._notes, self.commands, statement.subject, source)
         if statement.subject is Subject.STATUS and not found.rows:
+            # Only here: each start of a command would import it.
+            from headrace.connector.control.health.missing import missing  # noqa: PLC0415
+
             undefined = missing(len(self.commands.sinks()), 0)
             warnings = [StatementWarning("nothing_defined", p.message, p.hint) for p in undefined]
             return replace(found, warnings=tuple(warnings))
