@@ -233,6 +233,11 @@ class Sink(ABC):
     """Whether its writers send a record where `EncodedRecords.topics` says."""
     keeps_keys: ClassVar[bool] = True
     """Whether records that are read back have their keys."""
+    splits_anywhere: ClassVar[bool] = False
+    """Whether the writers of a split may be on several machines, one after another, exactly once.
+
+    Then tasks of Spark may be such writers.
+    """
 
     def __init__(self, config: Any, context: Context) -> None:  # noqa: ANN401 (a config_class)
         """Keep both; connect to nothing yet."""

@@ -26,7 +26,7 @@ from headrace.connector.foundation.states import Desired
 from headrace.connector.hosting.opened_job import OpenedJob
 from headrace.connector.hosting.run_taker import RunTaker, is_only
 from headrace.connector.hosting.signalling import Signalling
-from headrace.connector.replay.stream.checkpoint import refuse_stream
+from headrace.connector.replay.stream.checkpoint import checkpoint_of, refuse_stream
 from headrace.connector.runtime.books.report import Outcome, Report
 from headrace.connector.runtime.failures.retry import Retry
 from headrace.connector.runtime.finishing import not_idle
@@ -285,6 +285,8 @@ class Host:
         try:
             job = opened.read()
             with opened.reporting():
+                if checkpoint_of(job.state, job.name).has_losses():  # Spark has to copy them.
+                    return False
                 return catch_up(job, self._log)
         except HeadraceError as error:
             if wanted.mixed or until_idle:

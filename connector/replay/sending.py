@@ -19,6 +19,7 @@ from headrace.connector.runtime.splits.ledger import dead_letter, miscount_of
 from headrace.connector.serde import Encoder
 from headrace.connector.stores import Loss
 from headrace.plugins import (
+    AbortedError,
     Batch,
     Delivery,
     Disposition,
@@ -28,6 +29,7 @@ from headrace.plugins import (
     RecordSchema,
     RetriableError,
     Sink,
+    TransactionalWriter,
 )
 from headrace.plugins.records.codecs import RUN_HEADER
 
@@ -58,11 +60,14 @@ class Sending:
         suffix: str = "",
         with_facts: bool = False,
         lose: Callable[[Loss], None] = lambda _: None,
+        into: TransactionalWriter | None = None,
+        schemas: dict[bytes, RecordSchema] | None = None,
     ) -> None:
         """Open the sink; records get the headers of *run*, and their topics the *suffix*.
 
         *with_facts* asks for the facts of all records. *lose* takes the records that the sink
-        refused permanently.
+        refused permanently. *into* is the writer of a split, in whose transaction nothing can be
+        sent again: what fails ends it. *schemas* are those announced so far, and get new ones.
         """
         self.refused: Counter[str] = Counter()  # Permanently, by table.
         self.notes: list[str] = []
@@ -79,8 +84,9 @@ class Sending:
         self._outstanding: dict[int, _Sent] = {}
         self._records = 0
         self._number = 0
-        self._schemas: dict[bytes, RecordSchema] = {}
-        self._writer = sink.open()
+        self._schemas = {} if schemas is None else schemas
+        self._into = into
+        self._writer = into or sink.open()
 
     @property
     def rejected(self) -> int:
@@ -114,6 +120,7 @@ class Sending:
 
         Raises:
             DeliveryRefusedError: the sink did not accept some of them.
+            AbortedError: the transaction is to be started again.
 
         """
         while self._outstanding:
@@ -168,12 +175,15 @@ class Sending:
         for sent in again:
             self._submit(sent)
 
-    @staticmethod
-    def _to_repeat(sent: _Sent, failures: Sequence[Failure], miscount: str) -> _Sent:
+    def _to_repeat(self, sent: _Sent, failures: Sequence[Failure], miscount: str) -> _Sent:
         fatal = [f for f in failures if f.disposition is Disposition.FATAL]
+        told = [f"{why.code}: {why.message}" for why in (*fatal, *failures)]
+        said = next(iter(told), miscount)
+        if self._into is not None and not fatal:
+            aborted = AbortedError(said, place=self._into.place)
+            aborted.at_once = any(failure.at_once for failure in failures)
+            raise aborted
         if fatal or sent.tries >= TRIES_MAX:
-            told = [f"{why.code}: {why.message}" for why in (*fatal, *failures)]
-            said = next(iter(told), miscount)
             raise DeliveryRefusedError(
                 f"{len(sent.delivery.encoded)} records failed in {sent.tries} attempts: {said}"
             )

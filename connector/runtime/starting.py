@@ -22,7 +22,7 @@ from headrace.connector.stores.job import Job
 from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.target_state import Board
-from headrace.connector.stores.transactional import transactional
+from headrace.connector.stores.transactional import Found, transactional
 from headrace.plugins import (
     ConfigError,
     HeadraceError,
@@ -256,12 +256,12 @@ def watch_of(job: Job, worker: str, generation: int, *, until_idle: bool) -> Spl
     )
 
 
-def store_of(job: Job, writers: Writers) -> Store:
-    """Open the store of *job*: exactly once, the sink keeps the positions."""
+def store_of(job: Job, writers: Writers, found: Found | None = None) -> Store:
+    """Open the store of *job*: exactly once, the sink keeps the positions, which *found* sees."""
     if not writers.transactional:
         return job.open_store(create=False)
     store = job.open_as(transactional(job.store))
-    store.write_with(writers.claimed, SystemClock())
+    store.write_with(writers.claimed, SystemClock(), found)
     return store
 
 

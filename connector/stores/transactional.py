@@ -5,86 +5,40 @@ the schemas and the quarantine; a position set there by command takes precedence
 lease is claimed before the sink fences its former owner, and checked again after.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Self
+from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
-from headrace.connector.stores import (
-    Commit,
-    Counters,
-    SplitState,
-    StateLostError,
-    StoreUnavailableError,
-)
+from headrace.connector.stores import Commit, SplitState, StateLostError, StoreUnavailableError
+from headrace.connector.stores.kept_state import KeptState, chunks_in, digest_of, lost
 from headrace.connector.stores.keyed.heads import Copied
 from headrace.connector.stores.keyed.store import Store
-from headrace.connector.stores.stored import FORKED, counters_of, counters_text, not_kept
-from headrace.plugins import (
-    AbortedError,
-    Clock,
-    EncodedPosition,
-    FencedError,
-    HeadraceError,
-    TransactionalWriter,
-)
+from headrace.connector.stores.stored import FORKED, not_kept
+from headrace.plugins import AbortedError, Clock, FencedError, HeadraceError, TransactionalWriter
 
 CALL_MS: Final = 5_000  # How long one call may take; what is not done then is repeated.
-_HEAD: Final = "head"
-_CHUNK: Final = "chunk/"
-_VERSION: Final = 1
 
-
-class _Head(msgspec.Struct, frozen=True, kw_only=True):
-    """A split's state as the entry `head` has it: all but the chunks, which it lists."""
-
-    version: int = _VERSION
-    key: str
-    token: int
-    seq: int
-    moved: int
-    counters: str
-    chunks: Sequence[str]
-    head: bytes
-
-
-class _Kept(msgspec.Struct, frozen=True):
-    """A split's state as the sink keeps it."""
-
-    head: _Head
-    position: EncodedPosition
-    counters: Counters
-
-    @classmethod
-    def of(cls, entries: Mapping[str, bytes], place: str) -> Self | None:
-        """Read the entry `head`, and the chunks it lists; None where nothing was ever kept."""
-        if _HEAD not in entries:
-            return None
-        try:
-            head = msgspec.json.decode(entries[_HEAD], type=_Head)
-            if head.version != _VERSION:
-                raise _lost(place, f"the head has version {head.version}, expected {_VERSION}")
-            if any(_CHUNK + name not in entries for name in head.chunks):
-                raise _lost(place, "a chunk is missing")
-            chunks = {name: entries[_CHUNK + name] for name in head.chunks}
-            return cls(head, EncodedPosition(head.head, chunks), counters_of(head.counters))
-        except ValueError as error:
-            raise _lost(place, f"the head cannot be read: {error!r}") from error
+Found = Callable[[SplitState, KeptState], None]
+"""Is called with the copy and the state that the sink has, if that is chosen, before it is copied.
+"""
 
 
 class TransactionalStore(Store):
     """See the module: what stands before a store's own class. Belongs to the writers' thread."""
 
     def write_with(
-        self, writer_of: Callable[[str, int], TransactionalWriter], clock: Clock
+        self,
+        writer_of: Callable[[str, int], TransactionalWriter],
+        clock: Clock,
+        found: Found | None = None,
     ) -> None:
         """Begin: *writer_of* returns the writer of a split that was claimed with a token."""
         self._writer_of = writer_of
         self._clock = clock
         self._copies = self.state_copies()
-        self._key = hashlib.sha256(b"headrace.job_key:" + self.job_key()).hexdigest()[:16]
+        self._found = found
+        self._key = digest_of(self.job_key())
         self.keep_key()  # Before the sink has anything under it.
         self._chunks: dict[str, frozenset[str]] = {}  # What the sink keeps, by split.
         self._moved: dict[str, int] = {}
@@ -109,11 +63,9 @@ class TransactionalStore(Store):
             raise StoreUnavailableError(
                 f"the state of the split could not be read yet{awaited}", place=writer.place
             )
-        kept = _Kept.of(entries, f"{writer.place}, split {split}")
+        kept = KeptState.of(entries, f"{writer.place}, split {split}")
         chosen = self._chosen(mine, kept, writer)
-        self._chunks[split] = frozenset(
-            name.removeprefix(_CHUNK) for name in entries if name.startswith(_CHUNK)
-        )
+        self._chunks[split] = chunks_in(entries)
         self._loaded[split] = token
         self._doubtful.discard(split)
         return chosen
@@ -143,13 +95,13 @@ class TransactionalStore(Store):
         return refused
 
     def _chosen(
-        self, mine: SplitState, kept: _Kept | None, writer: TransactionalWriter
+        self, mine: SplitState, kept: KeptState | None, writer: TransactionalWriter
     ) -> SplitState:
         """Return the state to continue from: the sink's, or that of the store where it is newer."""
         split, token, place = mine.split, mine.token, writer.place
         copied = self._copies.copied(split)
-        if copied.kept_in == FORKED and (kept is None or kept.head.token <= token):
-            self._copies.outrank(split, token, kept.head.moved if kept else -1)
+        if copied.kept_in == FORKED and (kept is None or kept.token <= token):
+            self._copies.outrank(split, token, kept.moved if kept else -1)
             copied = self._copies.copied(split)
         self._moved[split] = copied.moved
         if kept is None:
@@ -163,7 +115,7 @@ class TransactionalStore(Store):
                 )
             self._copies.cover(split, token, mine.seq)
             return mine
-        if kept.head.key != self._key:
+        if kept.key != self._key:
             raise StateLostError(
                 "of the state kept with the records, the key is another job's of this name, or "
                 "this job's from another state: one that was lost, or not restored whole",
@@ -171,18 +123,20 @@ class TransactionalStore(Store):
                 hint=f"restore that state; or continue without it: {writer.renewal}, and what the "
                 "logs still hold is delivered again",
             )
-        if kept.head.token > token:
-            self._copies.raise_token(split, kept.head.token)
+        if kept.token > token:
+            self._copies.raise_token(split, kept.token)
             raise FencedError(
-                f"the sink has seen token {kept.head.token}, mine is {token}",
+                f"the sink has seen token {kept.token}, mine is {token}",
                 place=f"split {split}",
             )
-        if (kept.head.moved, kept.head.seq) < (copied.moved, mine.seq):
+        if (kept.moved, kept.seq) < (copied.moved, mine.seq):
             self._copies.cover(split, token, mine.seq)
             return mine
-        self._moved[split] = kept.head.moved
-        chosen = replace(mine, seq=kept.head.seq, position=kept.position, counters=kept.counters)
-        self._copies.adopt(chosen, kept.position, Copied(place, kept.head.moved))
+        self._moved[split] = kept.moved
+        if self._found is not None:
+            self._found(mine, kept)
+        chosen = replace(mine, seq=kept.seq, position=kept.position, counters=kept.counters)
+        self._copies.adopt(chosen, kept.position, Copied(place, kept.moved))
         return chosen
 
     def _commit(self, commit: Commit) -> HeadraceError | None:
@@ -196,7 +150,7 @@ class TransactionalStore(Store):
         moved = self._moved[split]
         if self._decided.get(split) != commit.seq:
             if gone := commit.position.kept - self._chunks[split]:
-                return _lost(f"{writer.place}, split {split}", not_kept(gone))
+                return lost(f"{writer.place}, split {split}", not_kept(gone))
             if not self._is_decided(writer, commit, moved):
                 raise StoreUnavailableError(
                     "whether a transaction was committed is not known yet", place=writer.place
@@ -220,33 +174,16 @@ class TransactionalStore(Store):
 
     def _entries(self, commit: Commit, moved: int) -> dict[str, bytes | None]:
         """Return what changes: the head, chunks that are new, and those that are gone."""
-        position, known = commit.position, self._chunks[commit.split]
-        head = _Head(
+        return KeptState(
             key=self._key,
             token=commit.token,
             seq=commit.seq,
             moved=moved,
-            counters=counters_text(commit.counters),
-            chunks=position.names,
-            head=position.head,
-        )
-        entries: dict[str, bytes | None] = {
-            _CHUNK + n: None for n in known.difference(position.names)
-        }
-        for name, content in position.chunks.items():
-            if name not in known:
-                entries[_CHUNK + name] = content
-        return entries | {_HEAD: msgspec.json.encode(head)}
+            position=commit.position,
+            counters=commit.counters,
+        ).entries(self._chunks[commit.split])
 
 
 def transactional(kind: type[Store]) -> type[TransactionalStore]:
     """Return *kind* as a store whose truth is with the sink; open it, then `write_with`."""
     return type(f"Transactional{kind.__name__}", (TransactionalStore, kind), {})
-
-
-def _lost(place: str, what: str) -> StateLostError:
-    return StateLostError(
-        f"of the state kept with the records, {what}",
-        place=place,
-        hint="restore what it was in; or give the job another name, and set its positions",
-    )

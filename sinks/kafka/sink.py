@@ -34,6 +34,7 @@ class KafkaSink(Sink, Diagnosis, SignalChannel):
     config_class = KafkaConfig
     config: KafkaConfig
     heeds_topics = True
+    splits_anywhere = True
     _reported = False
 
     def encoding(self) -> Encoding:

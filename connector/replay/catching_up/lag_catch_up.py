@@ -237,8 +237,8 @@ class Driver:
         if (wanted := self._state()) is not Desired.RUNNING:
             problems.append(Problem("job", f"is {wanted.value}", "resume it first"))
         if sink.is_transactional:
-            hint = "leave this job to its workers"
-            problems.append(Problem("sink", "only workers deliver exactly once", hint))
+            said = "splits that are written exactly once are not caught up"
+            problems.append(Problem("sink", said, "leave this job to its workers"))
         if problems:
             raise ConfigError(problems)
         if isinstance(self._source, Resplitting):

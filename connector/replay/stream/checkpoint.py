@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
+from uuid import uuid4
 
 import msgspec
 
 from headrace.connector.control.jobs import JobText
 from headrace.connector.foundation.files import write_durably
 from headrace.connector.replay.errors import JobBusyError
+from headrace.connector.replay.stream.terms import Term
 from headrace.connector.stores import Counters, Loss, StateLostError, TableCounts, add_counters
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.open_control_store import open_notes
@@ -66,6 +68,8 @@ class Begun(msgspec.Struct, frozen=True):
 
     offset: dict[str, Any] | None
     seqs: dict[str, int]
+    checkpoint: str = ""
+    """What names the checkpoint in commits of the sink, exactly once."""
 
     def seq_after(self, split: str, batch: int) -> int:
         """Return the number of the commit of *split* at the end of *batch*; -1: at the start."""
@@ -126,13 +130,13 @@ class States:
         """Delete offsets that were stored before *offset*: no batch starts there any more."""
         folders = list(self._folder.iterdir()) if self._folder.is_dir() else []
         times = {folder: folder.stat().st_mtime_ns for folder in folders}
-        since = times.get(self._folder / _name(offset), 0)
+        since = times.get(self._folder / name_of(offset), 0)
         for folder, stored in times.items():
             if stored < since:
                 shutil.rmtree(folder, ignore_errors=True)  # The next call deletes the rest.
 
     def _path(self, offset: Offset, split: str) -> Path:
-        return self._folder / _name(offset) / quote(split, safe="")
+        return self._folder / name_of(offset) / quote(split, safe="")
 
 
 class Checkpoint:
@@ -144,6 +148,8 @@ class Checkpoint:
         self.spark = folder / "offsets"
         self.states = States(folder / "states")
         self.lost = folder / "dead-letters"
+        self._open = self.lost / "open"
+        self._terms = folder / "terms"
         self._schemas = folder / "schemas"
         self._delivered = folder / "delivered"
         self._begun = folder / "begun"
@@ -182,21 +188,23 @@ class Checkpoint:
         except JobBusyError:
             return True
 
-    def begin(self, offset: Offset, known: Mapping[str, Known], seqs: Mapping[str, int]) -> None:
+    def begin(self, offset: Offset, known: Mapping[str, Known], seqs: Mapping[str, int]) -> Begun:
         """Start over at *offset*, with what each split has *known*; what was before is removed.
 
-        If the process dies meanwhile, call it again.
+        Returns what `begun` does from now on. If the process dies meanwhile, call it again.
         """
         for folder in (self.spark, self.lost, self._delivered):
             if folder.exists():
                 shutil.rmtree(folder)
         for split, each in known.items():
             self.states.store(offset, split, each)
-        self.note_begun(Begun(dict(offset), dict(seqs)))
+        return self.note_begun(Begun(dict(offset), dict(seqs)))
 
-    def note_begun(self, begun: Begun) -> None:
-        """Store where the checkpoint starts."""
-        _write(self._begun, msgspec.json.encode(begun))
+    def note_begun(self, begun: Begun) -> Begun:
+        """Store where the checkpoint starts, with a new id; return that."""
+        named = msgspec.structs.replace(begun, checkpoint=uuid4().hex)
+        _write(self._begun, msgspec.json.encode(named))
+        return named
 
     def begun(self) -> Begun | None:
         """Return where it starts; None if it has not started, or Spark's API made it.
@@ -212,6 +220,56 @@ class Checkpoint:
         except (OSError, msgspec.MsgspecError) as error:
             said = f"where the first batch starts cannot be read: {error}"
             raise StateLostError(said, place=str(self._begun), hint=_WHOLE) from error
+
+    def put_terms(self, terms: Mapping[str, Term]) -> None:
+        """Store under which terms tasks commit splits, exactly once."""
+        _write(self._terms, msgspec.json.encode(terms))
+
+    def terms(self) -> Mapping[str, Term]:
+        """Return these by split; none where a driver stored none.
+
+        Raises:
+            StateLostError: they cannot be read.
+
+        """
+        try:
+            return msgspec.json.decode(self._terms.read_bytes(), type=dict[str, Term])
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.MsgspecError) as error:
+            said = f"the terms of its splits cannot be read: {error}"
+            raise StateLostError(said, place=str(self._terms), hint=_WHOLE) from error
+
+    def keep_open(self, batch: int, split: int, name: str, losses: Sequence[Loss]) -> None:
+        """Store, as *name*, what an attempt could not deliver and is about to commit.
+
+        They count from `settle_open` on. *split* is its index in the plan.
+        """
+        content = b"".join(msgspec.json.encode(loss) + b"\n" for loss in losses)
+        _write(self._open / f"{batch}-{split}-{name}", content)
+
+    def open_losses(self, batch: int, split: int, name: str) -> Sequence[Loss]:
+        """Return what was kept as *name*; nothing if it is settled. Raises StateLostError."""
+        path = self._open / f"{batch}-{split}-{name}"
+        return _read_losses(path) if name and path.exists() else ()
+
+    def settle_open(self, batch: int, names: Mapping[int, str]) -> None:
+        """Keep what was committed of *batch*, by the split's index; forget other attempts."""
+        for split, name in names.items():
+            path = self._open / f"{batch}-{split}-{name}"
+            if name and path.exists():
+                path.replace(self.lost / f"{batch}-{split}.jsonl")
+        for path in self._open.glob("[0-9]*-*"):
+            if int(path.name.partition("-")[0]) <= batch:
+                path.unlink(missing_ok=True)
+
+    def has_losses(self) -> bool:
+        """Say whether there is something that could not be delivered and is not copied yet."""
+        return any(self.lost.glob("[0-9]*-*.jsonl")) or any(self._open.glob("[0-9]*-*"))
+
+    def has_open_losses(self) -> bool:
+        """Say whether there is some of a batch that Spark did not commit, exactly once."""
+        return any(self._open.glob("[0-9]*-*"))
 
     def set_aside(self, batch: int, split: int, losses: Sequence[Loss]) -> None:
         """Store what could not be delivered of a split, a line of JSON each. Safe to repeat.
@@ -240,13 +298,7 @@ class Checkpoint:
             of_batch, split = _numbers(path)
             if of_batch <= copied[split]:
                 continue
-            try:
-                lines = path.read_bytes().splitlines()
-                read = [msgspec.json.decode(line, type=Loss) for line in lines]
-            except (OSError, msgspec.MsgspecError) as error:
-                said = f"records that could not be delivered cannot be read: {error}"
-                raise StateLostError(said, place=str(path), hint=_WHOLE) from error
-            found.setdefault(split, []).extend(read)
+            found.setdefault(split, []).extend(_read_losses(path))
         return found
 
     def forget_losses(self, batch: int) -> None:
@@ -269,14 +321,22 @@ class Checkpoint:
         numbers = [int(each.name) for each in self.spark.glob("commits/[0-9]*")]
         if not numbers:
             return None
-        path = self.spark / "offsets" / str(max(numbers))
+        return max(numbers), self._end_of(max(numbers))
+
+    def planned(self, batch: int) -> Offset | None:
+        """Return the end of *batch* if Spark has planned it. Raises StateLostError."""
+        is_planned = (self.spark / "offsets" / str(batch)).exists()
+        return self._end_of(batch) if is_planned else None
+
+    def _end_of(self, batch: int) -> Offset:
+        path = self.spark / "offsets" / str(batch)
         try:
             offset: Offset = json.loads(path.read_text().splitlines()[-1])
         except (OSError, ValueError, IndexError) as error:
             raise StateLostError(
-                f"where the last batch ends cannot be read: {error}", place=str(path), hint=_WHOLE
+                f"where batch {batch} ends cannot be read: {error}", place=str(path), hint=_WHOLE
             ) from error
-        return max(numbers), offset
+        return offset
 
     def count_delivered(self, batch: int, counted: Sequence[Counters]) -> None:
         """Add the counters of a batch, by the split's index in the plan. Safe to repeat.
@@ -365,12 +425,14 @@ def refuse_stream(job: Job) -> None:
     if checkpoint.is_running():
         hint = "one at a time: stop it first"
         raise JobBusyError("Spark runs it", place=f"job {job.name}", hint=hint)
-    if (committed := checkpoint.committed()) is None:
-        return
-    begun = checkpoint.begun() or Begun(None, {})
-    with contextlib.closing(job.open_store()) as store:
-        states = store.states()
-    if not states or any(s.seq < begun.seq_after(s.split, committed[0]) for s in states):
+    committed = checkpoint.committed()
+    is_ahead = checkpoint.has_open_losses()
+    if committed is not None and not is_ahead:
+        begun = checkpoint.begun() or Begun(None, {})
+        with contextlib.closing(job.open_store()) as store:
+            states = store.states()
+        is_ahead = not states or any(s.seq < begun.seq_after(s.split, committed[0]) for s in states)
+    if is_ahead:
         hint = "run it once with --engine spark --until-idle; then a worker can continue"
         said = f"{job.name} runs on Spark, whose checkpoint has its position"
         raise ConfigError([Problem("job", said, hint)])
@@ -399,6 +461,15 @@ def _unwritable(path: Path, error: OSError) -> MissingRequirementError:
     return MissingRequirementError(said, place=str(path), hint=hint)
 
 
+def _read_losses(path: Path) -> list[Loss]:
+    try:
+        lines = path.read_bytes().splitlines()
+        return [msgspec.json.decode(line, type=Loss) for line in lines]
+    except (OSError, msgspec.MsgspecError) as error:
+        said = f"records that could not be delivered cannot be read: {error}"
+        raise StateLostError(said, place=str(path), hint=_WHOLE) from error
+
+
 def _numbers(path: Path) -> tuple[int, int]:
     """Return the batch and the split of a file with losses."""
     batch, split = path.stem.split("-")
@@ -413,7 +484,8 @@ def _text(offset: Offset) -> str:
     return json.dumps(offset, sort_keys=True, separators=(",", ":"))
 
 
-def _name(offset: Offset) -> str:
+def name_of(offset: Offset) -> str:
+    """Return what names an offset, of a fixed length."""
     return hashlib.sha256(_text(offset).encode()).hexdigest()[:_NAME_CHARS]
 
 

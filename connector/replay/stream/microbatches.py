@@ -15,6 +15,7 @@ from headrace.connector.replay.errors import LogShortError
 from headrace.connector.replay.framing.framed_shards import Framing, framing_of
 from headrace.connector.replay.shards import Shard, SourceSpec, batches, inside, opened
 from headrace.connector.replay.stream.checkpoint import Checkpoint, Known, Offset
+from headrace.connector.replay.stream.terms import Term
 from headrace.connector.stores import Counters, add_counters
 from headrace.plugins import Batch, Clock, MicroBatches, Position, Source
 
@@ -51,6 +52,8 @@ class Part:
     shard: Shard
     start: Offset
     end: Offset
+    term: Term | None = None
+    """Exactly once, under which the split is committed."""
 
 
 class Course:
@@ -124,6 +127,7 @@ class Course:
 
     def parts(self, start: Offset, end: Offset) -> Sequence[Part]:
         """Return the work of a batch: a part for each split."""
+        terms = self._checkpoint.terms()
         with inside(self._spec.directory):
             source = self._source()
             until = position_at(source, end)
@@ -140,6 +144,7 @@ class Course:
                 ),
                 start=start,
                 end=end,
+                term=terms.get(split.split_id),
             )
             for number, split in enumerate(splits, start=1)
         ]
@@ -168,8 +173,12 @@ class Course:
 class Reading:
     """A part of a micro-batch. For one thread."""
 
-    def __init__(self, part: Part, checkpoint: Checkpoint, framed: str = "") -> None:
-        """Load the state of the split at the start; *framed* are the blocks of its logs, if any.
+    def __init__(
+        self, part: Part, checkpoint: Checkpoint, framed: str = "", known: Known | None = None
+    ) -> None:
+        """Load the state of the split at the start, unless it is *known*.
+
+        *framed* are the blocks of its logs, if any.
 
         Raises:
             StateLostError: it no longer exists.
@@ -178,12 +187,17 @@ class Reading:
         self._part = part
         self._checkpoint = checkpoint
         self._framed = framed
-        self._known = checkpoint.states.load(part.start, part.shard.split)
+        self._known = known or checkpoint.states.load(part.start, part.shard.split)
 
     @property
     def place(self) -> str:
         """What is read, for users."""
         return f"split {self._part.shard.split}"
+
+    @property
+    def known(self) -> Known:
+        """The state of the split, up to what was read so far."""
+        return self._known
 
     def count(self, counters: Counters) -> None:
         """Add the counters of a batch (I3)."""

@@ -20,6 +20,7 @@ from headrace.connector.foundation.processes import is_dead, this_process
 from headrace.connector.replay.errors import JobBusyError
 from headrace.connector.replay.stream.checkpoint import Begun, Checkpoint, Known, Offset
 from headrace.connector.replay.stream.microbatches import offset_of
+from headrace.connector.replay.stream.sink_states import SinkStates
 from headrace.connector.runtime.failures.dead_letters import DeadLetters
 from headrace.connector.runtime.failures.retry import Retry
 from headrace.connector.runtime.failures.tolerance import ErrorBudget
@@ -77,15 +78,16 @@ class StreamCommits:
         checkpoint: Checkpoint,
         *,
         plan: int,
+        once: SinkStates | None = None,
         log: structlog.stdlib.BoundLogger,
     ) -> None:
         """Claim nothing yet. *plan* is the number of the plan in force, whose splits *source* has.
 
-        *notes* are the control store of the job.
+        *notes* are the control store of the job. *once* is given where the sink keeps the states.
         """
         self._job, self._notes, self._source, self._log = job, notes, source, log
         self._store: Store = notes.store(job.name)
-        self._checkpoint, self._plan = checkpoint, plan
+        self._checkpoint, self._plan, self._once = checkpoint, plan, once
         self._splits = [split.split_id for split in source.plan()]
         self._clock = SystemClock()
         self._owner = this_process()
@@ -132,10 +134,12 @@ class StreamCommits:
         self._store.enroll(self._owner)
         try:
             self._claim()
+            self._ask_sink(sink)
             self._begin()
             with self._letters_to(sink):
                 yield
                 self._end_letters()
+            self._trust_copies()
         finally:
             with suppress(StoreUnavailableError):  # The leases run out by themselves.
                 self._store.dismiss(self._owner.worker)
@@ -169,39 +173,75 @@ class StreamCommits:
         tell_ownership(self._log, changes)
         for lease in changes.gained:
             known = self._states.get(lease.split)
-            state = self._store.load(lease.split, lease.token)
+            state = self._loaded(lease.split, lease.token)
             if known is not None and known.seq != state.seq:
                 raise _busy(self._job.name, "another process")
             self._states[lease.split] = state
         if len(self._lease_holder.held) < len(self._splits):
             raise _busy(self._job.name, "another process")
 
+    def _loaded(self, split: str, token: int) -> SplitState:
+        if self._once is None:
+            return self._store.load(split, token)
+        return self._store.state_copies().load(split, token)  # What it may yet cover stays.
+
+    def _ask_sink(self, sink: Sink) -> None:
+        """Exactly once, fence all earlier writers, and copy what the sink has."""
+        if self._once is None:
+            return
+        self._store.put_schemas(self._checkpoint.schemas())
+        self._once.ask(sink, self._store, self._held_states, self._owner.worker)
+        for split, lease in self._lease_holder.held.items():
+            self._states[split] = self._loaded(split, lease.token)
+
+    def _held_states(self) -> Mapping[str, SplitState]:
+        """Renew the leases; return what is known of the splits that are held."""
+        self._claim()
+        return self._states
+
+    def _trust_copies(self) -> None:
+        """Exactly once, note that the store has all commits, unless a batch was cut off."""
+        committed = self._checkpoint.committed()
+        batch = -1 if committed is None else committed[0]
+        if self._once is None or self._checkpoint.planned(batch + 1) is not None:
+            return
+        if all(s.seq >= self._begun.seq_after(s.split, batch) for s in self.states):
+            for split, lease in self._lease_holder.held.items():
+                self._store.state_copies().released(split, lease.token)
+
     def _begin(self) -> None:
         """Continue the checkpoint, unless the store is ahead of it: then start a new one there."""
         committed = self._checkpoint.committed()
         begun = self._checkpoint.begun()
         if begun is None and committed is not None:  # By Spark's API, which copies nothing.
-            begun = Begun(None, {})
-            self._checkpoint.note_begun(begun)
+            begun = self._checkpoint.note_begun(Begun(None, {}))
+        elif begun is not None and not begun.checkpoint:  # Of an older version.
+            begun = self._checkpoint.note_begun(begun)
         batch = -1 if committed is None else committed[0]
         if begun is None or self._is_ahead(begun, batch):
             begun = self._begun_here()
-        elif all(s.seq == begun.seq_after(s.split, batch) for s in self.states):
+        elif all(s.seq >= begun.seq_after(s.split, batch) for s in self.states):
             self._checkpoint.forget_losses(batch)  # The process died after it had copied them.
         self._begun = begun
+        if self._once is not None:
+            self._checkpoint.put_terms(self._once.terms(begun, self.states))
 
     def _is_ahead(self, begun: Begun, batch: int) -> bool:
         """Say whether the store has commits that Spark did not make, or other splits."""
         others = bool(begun.seqs) and begun.seqs.keys() != set(self._splits)
-        return others or any(s.seq > begun.seq_after(s.split, batch) for s in self.states)
+        # Exactly once, tasks may have committed the batch that Spark has not.
+        under_way = () if self._once is None else self._once.under_way(batch + 1)
+        return others or any(
+            s.seq > begun.seq_after(s.split, batch + (s.split in under_way)) for s in self.states
+        )
 
     def _begun_here(self) -> Begun:
         offset = self._place()
         known = {s.split: Known(s.position, s.counters) for s in self.states}
         seqs = {s.split: s.seq for s in self.states}
-        self._checkpoint.begin(offset, known, seqs)
+        begun = self._checkpoint.begin(offset, known, seqs)
         self._log.info("stream_begins", place=offset)
-        return Begun(dict(offset), seqs)
+        return begun
 
     def _place(self) -> Offset:
         """Return where all splits are. Raises ConfigError if they are not at the same place."""
@@ -247,7 +287,7 @@ class StreamCommits:
         crash.reached("stream_committed")
         self._store.put_schemas(self._checkpoint.schemas())
         with self._notes.transaction():  # A fork in between would begin at different places.
-            for refused in self._store.commit(commits).values():
+            for refused in self._put(commits).values():
                 raise refused
         crash.reached("stream_copied")
         for commit in commits:
@@ -261,6 +301,11 @@ class StreamCommits:
             )
         self._spend(commits, done)
         return True
+
+    def _put(self, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
+        if self._once is None:
+            return self._store.commit(commits)
+        return self._once.copy(commits, self._store.state_copies())
 
     def _spend(self, commits: Sequence[Commit], done: _Done) -> None:
         """Count dead letters. Raises BudgetSpentError."""
@@ -285,6 +330,8 @@ class StreamCommits:
 
     def _done_at(self, batch: int, offset: Offset) -> _Done | None:
         if all(s.seq >= self._begun.seq_after(s.split, batch) for s in self.states):
+            if self._once is not None:  # They may have been copied before Spark committed.
+                self._checkpoint.forget_losses(batch)
             return None
         delivered: Sequence[Counters] = self._checkpoint.delivered(batch)
         known = {}

@@ -21,6 +21,7 @@ from headrace.connector.obs.logging import set_threshold
 from headrace.connector.replay.errors import JobBusyError
 from headrace.connector.replay.stream.batch_lines import BatchLines
 from headrace.connector.replay.stream.checkpoint import Checkpoint, checkpoint_of
+from headrace.connector.replay.stream.sink_states import SinkStates
 from headrace.connector.replay.stream.stream_books import StreamMeasures
 from headrace.connector.replay.stream.stream_commits import StreamCommits, refuse_others
 from headrace.connector.runtime.books.committed import closing_books
@@ -180,7 +181,11 @@ class StreamDriver:
                 check_state(job, store, source, new_state=self._new_state)
             plan = self._settled(source, sink, store)
             begin(job, source)
-            commits = StreamCommits(job, notes, source, self._checkpoint, plan=plan, log=log)
+            splits = [split.split_id for split in source.plan()]
+            once = SinkStates(job, self._checkpoint, splits) if sink.is_transactional else None
+            commits = StreamCommits(
+                job, notes, source, self._checkpoint, plan=plan, once=once, log=log
+            )
             done, outcome = _Batches(), Outcome.ENDED
             self._get_ready()
             log.info("started", engine="spark", until_idle=until_idle)
@@ -208,12 +213,12 @@ class StreamDriver:
 
     def _check(self, source: Source, sink: Sink) -> None:
         """Find before Spark starts what would stop every task. Raises ConfigError."""
-        if sink.is_transactional:
+        if sink.is_transactional and not sink.splits_anywhere:
             said = (
-                "only workers deliver exactly once: their transactions hold records and positions, "
-                "Spark commits positions in its checkpoint when the tasks have ended"
+                "only workers write it: its positions are in a file or store of this machine, "
+                "and tasks of Spark may run on any"
             )
-            hint = "--engine worker, or engine = 'worker' of its sources; or leave exactly once out"
+            hint = "--engine worker, or engine = 'worker' of its sources"
             raise ConfigError([Problem("sink", said, hint)])
         check_sink(self._job, sink, errors_of(self._job))
         source.plan()
@@ -222,6 +227,9 @@ class StreamDriver:
     def _settled(self, source: Source, sink: Sink, store: Store) -> int:
         """Register the splits that tasks read, or give the job these; return the plan's number."""
         wanted = [split.split_id for split in source.plan()]
+        begun = self._checkpoint.begun()
+        if begun is not None and begun.seqs and begun.seqs.keys() != set(wanted):
+            self._refuse_open_losses()
         replanning = Replanning(
             self._job, source, sink, store, stopped=self._stopped.wait, log=self._log
         )
@@ -231,6 +239,13 @@ class StreamDriver:
             hint = f"set splits: {len(replanning.splits)} in the source"
             raise ConfigError([Problem("source.splits", said, hint)])
         return number
+
+    def _refuse_open_losses(self) -> None:
+        """Exactly once, prevent other splits while a batch under way has dead letters."""
+        if self._checkpoint.has_open_losses():
+            said = "a batch of the former splits has dead letters, and has not ended"
+            hint = "run the job once with the former splits and --until-idle"
+            raise ConfigError([Problem("source.splits", said, hint)])
 
     def _watching(
         self,

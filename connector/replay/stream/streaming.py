@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from msgspec import structs
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
@@ -33,19 +32,14 @@ from headrace.connector.replay.frames.mistakes import check_options
 from headrace.connector.replay.framing.block_rows import batches_of, rows_of
 from headrace.connector.replay.framing.framed_shards import Framing, SplitFiles
 from headrace.connector.replay.sending import Sending
-from headrace.connector.replay.shards import (
-    SourceSpec,
-    close_kept,
-    encode_with_retries,
-    inside,
-    origin_of,
-)
+from headrace.connector.replay.shards import SourceSpec, close_kept, inside, origin_of
 from headrace.connector.replay.stream.checkpoint import Checkpoint, Offset, checkpoint_of
 from headrace.connector.replay.stream.microbatches import ALL_BYTES, Course, Part, Reading
+from headrace.connector.replay.stream.part_delivery import deliver_part
+from headrace.connector.replay.stream.split_transactions import SplitTransactions
+from headrace.connector.replay.stream.terms import Settled
 from headrace.connector.runtime.failures.tolerance import ErrorPolicy, NotToleratedError
-from headrace.connector.runtime.splits.ledger import tally
-from headrace.connector.serde import Encoder
-from headrace.connector.stores import Counters, Loss, StateLostError, TableCounts, add_counters
+from headrace.connector.stores import Counters, Loss, StateLostError, TableCounts
 from headrace.connector.stores.job import state_of
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.target_state import Board
@@ -56,6 +50,7 @@ if TYPE_CHECKING:
 
 AS_SINK: Final = "sink"
 BATCH_BYTES: Final = 128 * 1024 * 1024
+RETRY_MS_MAX: Final = 120_000  # How long a task starts transactions again, exactly once.
 _OPTIONS: Final = ("job", "name", "generation", "format", "batch_bytes")
 _SINK_OPTIONS: Final = ("job", "name", "generation", "checkpointlocation", "queryname")
 _BATCH: Final = "streaming.sql.batchId"  # As Spark tells its tasks.
@@ -89,9 +84,9 @@ class Delivered(WriterCommitMessage):
 
 @dataclass
 class SplitsDelivered(WriterCommitMessage):
-    """The counters of what one task has delivered, by the split's number in the plan."""
+    """What one task has delivered, by the split's index in the plan."""
 
-    splits: Mapping[int, Counters]
+    splits: Mapping[int, Settled]
 
 
 class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -218,10 +213,10 @@ class SinkStream(DataSourceStreamArrowWriter):
             finally:
                 close_kept()
 
-    def _deliver(self, parts: Mapping[int, Part], files: SplitFiles) -> Mapping[int, Counters]:
-        """Deliver splits one after another, through one sink; return the counters of each."""
+    def _deliver(self, parts: Mapping[int, Part], files: SplitFiles) -> Mapping[int, Settled]:
+        """Deliver splits one after another, through one sink; return what became of each."""
         text = self._text
-        made: dict[int, Counters] = {}
+        made: dict[int, Settled] = {}
         if not parts:
             return made
         with (
@@ -229,35 +224,20 @@ class SinkStream(DataSourceStreamArrowWriter):
             sink_and_encoder(text.sink, text.name, origin_of(text.source), text.bounds) as opened,
         ):
             sink, encoder = opened
+            if sink.is_transactional:
+                policy = ErrorPolicy.of(sink.config, retry_ms_max=RETRY_MS_MAX)
+                once = SplitTransactions(opened, self._checkpoint, policy, _batch())
+                for number in sorted(parts):
+                    made[number] = once.deliver(parts[number], files.file_of(str(number)))
+                return made
             aside = _Aside(self._checkpoint, text)
             with closing(Sending(sink, encoder, lose=aside.take)) as sending:
                 for number in sorted(parts):
                     reading = Reading(parts[number], self._checkpoint, files.file_of(str(number)))
-                    made[number] = self._deliver_split(reading, sending, encoder, aside)
+                    counters = deliver_part(reading, sending, encoder, self._checkpoint, aside.take)
+                    made[number] = Settled(counters)
                     aside.keep(number)
         return made
-
-    def _deliver_split(
-        self, reading: Reading, sending: Sending, encoder: Encoder, aside: "_Aside"
-    ) -> Counters:
-        """Return the counters of what was delivered; what was read is in the state of the split."""
-        delivered: Counters = {}
-        refused = sending.refused.copy()
-        for batch in reading.batches():
-            sending.announce(batch)
-            self._checkpoint.keep_schemas(batch.schemas())
-            encoded = encode_with_retries(encoder, batch)
-            counters, losses = tally(encoded, reading.place)
-            for loss in losses:
-                aside.take(loss)
-            reading.count({t: structs.replace(c, delivered=0) for t, c in counters.items()})
-            settled = {t: TableCounts(delivered=c.delivered) for t, c in counters.items()}
-            delivered = add_counters(delivered, settled)
-            sending.take(encoded, batch)
-        sending.finish()
-        lost = sending.refused - refused
-        moved = {t: TableCounts(delivered=-n, dead_lettered=n) for t, n in lost.items()}
-        return add_counters(delivered, moved)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
         """Count the delivered records (I3); all of them are settled.
@@ -267,13 +247,15 @@ class SinkStream(DataSourceStreamArrowWriter):
 
         """
         found = [each.splits for each in messages if isinstance(each, SplitsDelivered)]
-        counted = {number: counters for each in found for number, counters in each.items()}
+        counted = {number: settled for each in found for number, settled in each.items()}
         numbers = [number for each in found for number in each]
         if sorted(numbers) != list(range(len(counted))) or not counted:
             said = f"splits {sorted(numbers)} reported what they delivered in batch {batchId}"
             hint = "start the job again: it repeats the batch"
             raise StateLostError(said, place=f"job {self._text.name}", hint=hint)
-        self._checkpoint.count_delivered(batchId, [counted[n] for n in sorted(counted)])
+        self._checkpoint.settle_open(batchId, {n: each.losses for n, each in counted.items()})
+        counters = [counted[n].counters for n in sorted(counted)]
+        self._checkpoint.count_delivered(batchId, counters)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
         """Do nothing: the batch is repeated, and consumers recognize changes by name."""

@@ -23,6 +23,7 @@ from headrace.plugins import (
     Relocation,
     Settle,
     Sink,
+    SinkOptions,
     Source,
     Split,
     Tables,
@@ -163,7 +164,7 @@ class MudSink(Sink):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VaultConfig:
+class VaultConfig(SinkOptions):
     """The options of a sink that stores positions."""
 
     number: str = option("Which vault.")
@@ -187,6 +188,7 @@ class VaultSink(TransactionalSink):
     """`vault://number`: exactly once, in the memory of this process."""
 
     schemes = ("vault",)
+    splits_anywhere = True
     config_class = VaultConfig  # type: ignore[assignment]  # It has other options.
 
     def __init__(self, config: VaultConfig, context: Context) -> None:

@@ -11,6 +11,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 import structlog
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
@@ -18,6 +19,7 @@ from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from headrace.connector.commands.bulk.run_on_spark import failure_of
+from headrace.connector.foundation import crash
 from headrace.connector.hosting.host import Engine, Host
 from headrace.connector.replay.frames.sources import SegmentSource
 from headrace.connector.replay.stream.checkpoint import Checkpoint, Offset
@@ -56,13 +58,18 @@ class ByHand:
         self.reader = self.started()
 
     def next_end(self) -> Offset:
-        """Return the end of the next batch, as Spark stores it."""
+        """Return the end of the next batch, as Spark stores it: of one that failed, the same."""
+        planned = self._logged("offsets")
+        if planned.exists():
+            known: Offset = json.loads(planned.read_text().splitlines()[-1])
+            return known
         end = self.reader.latestOffset(self.at, self.reader.getDefaultReadLimit())
         kept: Offset = json.loads(json.dumps(end))
         return kept
 
     def deliver(self, end: Offset) -> None:
         """Read a batch and write it, in tasks on other machines with a shuffle between them."""
+        self.log("offsets", json.dumps(end))
         ends = self.started(), SinkStream(self.of_job)  # Spark makes them once for a batch.
         rows: list[pa.RecordBatch] = []
         for number, partition in enumerate(self.reader.partitions(self.at, end)):
@@ -77,7 +84,6 @@ class ByHand:
             with _task(self.batches, number):
                 settled.append(writer.write(iter(shuffled.filter(mine).to_batches())))
         ends[1].commit(settled, self.batches)
-        self.log("offsets", json.dumps(end))
 
     def first_stage(
         self, reader: SegmentStream, partition: InputPartition
@@ -99,9 +105,12 @@ class ByHand:
 
     def log(self, kind: str, line: str) -> None:
         """Write a batch into the checkpoint, as Spark does."""
-        path = self.folder / "offsets" / kind / str(self.batches)
+        path = self._logged(kind)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"v1\n{line}")
+
+    def _logged(self, kind: str) -> Path:
+        return self.folder / "offsets" / kind / str(self.batches)
 
     def run(self) -> None:
         """Take all batches."""
@@ -182,6 +191,27 @@ def run_by_hand(path: Path, *, job: str | None = None, batch_bytes: int = 1) -> 
     _, report = Host(path, log=log, job=job, engine=engine).run(until_idle=True)
     assert report is not None
     return report.changes
+
+
+def overtake_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a second attempt deliver a batch whole when the first has sent a split of it.
+
+    The first one continues then: it is about to commit.
+    """
+    queries: list[HandQuery] = []
+    original, reached = HandQuery.step, crash.reached
+
+    def step(query: HandQuery) -> bool:
+        queries.append(query)
+        return original(query)
+
+    def overtake(point: str) -> None:
+        if point == "part_sent":
+            monkeypatch.setattr(crash, "reached", reached)
+            queries[-1].deliver(queries[-1].next_end())
+
+    monkeypatch.setattr(HandQuery, "step", step)
+    monkeypatch.setattr(crash, "reached", overtake)
 
 
 @contextlib.contextmanager

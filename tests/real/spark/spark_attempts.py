@@ -24,8 +24,9 @@ Query = tuple[str, dict[str, str], list[str]]
 """A source, its options, and the columns that name a change."""
 
 HELD_SECONDS_MAX: Final = 120.0
-# A second attempt starts when half of the tasks have ended, or a quarter of a second is over; an
-# attempt that fails is not repeated: so what is attempted twice is so by speculation.
+# A second attempt starts when half of the tasks have ended, or a quarter of a second is over.
+# Unless a test says otherwise, an attempt that fails is not repeated: so what is attempted twice is
+# so by speculation.
 SPECULATION: Final = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
@@ -33,7 +34,6 @@ SPECULATION: Final = {
     "spark.speculation.multiplier": "1.1",
     "spark.speculation.minTaskRuntime": "250ms",
     "spark.speculation.task.duration.threshold": "250ms",
-    "spark.task.maxFailures": "1",
 }
 HOLDER: Final = '''
 """Python imports this module by itself; it holds the first task at an event until a second."""
@@ -142,11 +142,16 @@ def rows_of(frame: RDD[Row]) -> list[list[object]]:
     return sorted(list(row) for row in frame.collect())
 
 
-def speculating(master: str, command: Sequence[str], python: Path | None = None) -> str:
-    """Run a command of this module with speculation at *master*; return what it printed."""
+def speculating(
+    master: str, command: Sequence[str], python: Path | None = None, *, failures_max: int = 1
+) -> str:
+    """Run a command of this module with speculation at *master*; return what it printed.
+
+    A task may fail fewer than *failures_max* times.
+    """
     program = "import sys; from real.spark.spark_attempts import speculate; sys.exit(speculate())"
     done = subprocess.run(  # noqa: S603 (our own interpreter)
-        [sys.executable, "-c", program, master, *command],
+        [sys.executable, "-c", program, master, str(failures_max), *command],
         env=environment(python),
         check=False,
         capture_output=True,
@@ -165,8 +170,8 @@ def environment(python: Path | None) -> dict[str, str]:
 
 def speculate() -> int:
     """Print the rows of queries, or run a command of headrace, on a Spark that speculates."""
-    master, what, *rest = sys.argv[1:]
-    with session(master, SPECULATION) as spark:
+    master, failures_max, what, *rest = sys.argv[1:]
+    with session(master, {**SPECULATION, "spark.task.maxFailures": failures_max}) as spark:
         if what != "rows":
             return main([what, *rest])
         folder, queries = Path(rest[0]), json.loads(rest[1])

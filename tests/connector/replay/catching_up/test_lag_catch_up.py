@@ -322,7 +322,7 @@ def test_arguments(
             "sink",
             {"plugin": "kafka", "path": None, "topic": "t", "bootstrap.servers": "h:1"}
             | {"exactly.once": True},
-            "sink: only workers deliver exactly once",
+            "sink: splits that are written exactly once are not caught up",
         ),
         (
             "source",

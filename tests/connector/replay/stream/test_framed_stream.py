@@ -20,6 +20,7 @@ from headrace.connector.replay.stream.streaming import (
     SinkStream,
     SplitsDelivered,
 )
+from headrace.connector.replay.stream.terms import Settled
 from headrace.connector.stores import StateLostError
 from headrace.plugins import ConfigError, MissingRequirementError
 from headrace.sources.cassandra.logs.directory import SegmentFile
@@ -237,7 +238,7 @@ def test_a_split_that_does_not_report(tmp_path: Path) -> None:
     sink = SinkStream(stream_of(ring_job(tmp_path, 4)).of_job)
     for numbers in ([], [0, 2], [0, 1, 1]):
         with pytest.raises(StateLostError, match="reported what they delivered"):
-            sink.commit([SplitsDelivered({number: {}}) for number in numbers], 0)
+            sink.commit([SplitsDelivered({number: Settled({})}) for number in numbers], 0)
 
 
 def test_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from headrace.connector.replay.errors import LogShortError
 from headrace.connector.replay.frames.topics import SinkTarget
 from headrace.connector.replay.stream.checkpoint import Known, Offset, States
 from headrace.connector.replay.stream.streaming import SegmentStream, SinkStream, SplitsDelivered
+from headrace.connector.replay.stream.terms import Settled
 from headrace.connector.runtime.failures.tolerance import NotToleratedError
 from headrace.connector.stores import StateLostError
 from headrace.plugins import ConfigError, HeadraceError
@@ -118,7 +119,7 @@ def test_books_that_differ(job: GapJob, capsys: pytest.CaptureFixture[str]) -> N
     """Records that are lost between reading and writing appear in the books."""
     stream = ByHand(job, batch_bytes=1 << 40)
     stream.step()
-    SinkStream(stream.of_job).commit([SplitsDelivered({0: {}})], 0)
+    SinkStream(stream.of_job).commit([SplitsDelivered({0: Settled({})})], 0)
     run_by_hand(job.path)
 
     assert 4 == job.call("verify")
@@ -179,7 +180,8 @@ def test_a_batch_that_is_cut_off_comes_again(job: GapJob) -> None:
     stream.begin_again()
     job.log(5, range(50, 52))
     stream.deliver(end)
-    stream.at = end
+    stream.log("commits", "{}")
+    stream.at, stream.batches = end, 1
     stream.run()
 
     assert sorted(2 * EXPECTED + [50, 51]) == job.rows()
