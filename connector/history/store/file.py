@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, starmap
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 from zlib import crc32
 
 import msgspec
