@@ -25,6 +25,7 @@ EVERY_SECONDS: Final = 5.0  # Between two looks at what a page shows.
 STREAMS_MAX: Final = 64
 LOOKS_MAX: Final = 120  # Of one stream; then the browser connects again, if it still may.
 BEAT_LOOKS: Final = 3  # After so many without news each side learns that the other is there.
+GONE_SECONDS: Final = 0.5  # Between two looks whether the page was closed.
 RETRY_MS: Final = 2_000
 
 Look = Callable[[], Awaitable[Document]]
@@ -73,14 +74,14 @@ class Streams:
         try:
             await made.prepare(request)
             with contextlib.suppress(ConnectionError):  # The page was closed.
-                await self._send(made, look, _known(request))
+                await self._send(made, look, request)
         finally:
             self._count -= 1
         return made
 
-    async def _send(self, stream: web.StreamResponse, look: Look, known: str) -> None:
+    async def _send(self, stream: web.StreamResponse, look: Look, request: web.Request) -> None:
         await stream.write(f"retry: {RETRY_MS}\n\n".encode())
-        silent = 0
+        known, silent = _known(request), 0
         for _ in range(LOOKS_MAX):
             if self._is_closed:
                 return
@@ -93,8 +94,7 @@ class Streams:
                 silent = 0
                 now = time_text(time.time_ns() // 1_000_000)
                 await stream.write(f"event: seen\ndata: {now}\n\n".encode())
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(news.wait(), EVERY_SECONDS)
+            await _until(news, request)
 
 
 def mark_of(document: Document) -> str:
@@ -110,6 +110,22 @@ def _shown(key: str, value: Any) -> Any:  # noqa: ANN401 (JSON)
     if isinstance(value, Mapping):
         return {name: _shown(name, each) for name, each in value.items()}
     return [_shown(key, each) for each in value] if isinstance(value, list) else value
+
+
+async def _until(news: asyncio.Event, request: web.Request) -> None:
+    """Wait for news, up to the next look.
+
+    Raises:
+        ConnectionResetError: the page was closed. aiohttp says so only where one writes to it.
+
+    """
+    now = asyncio.get_running_loop().time
+    until = now() + EVERY_SECONDS
+    while not news.is_set() and (left := until - now()) > 0:
+        if request.transport is None or request.transport.is_closing():
+            raise ConnectionResetError
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(news.wait(), min(left, GONE_SECONDS))
 
 
 async def _mark_of(look: Look) -> str:

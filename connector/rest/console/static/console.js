@@ -46,9 +46,9 @@ async function refresh() {
     const answer = await fetch(location.href, { headers: { Accept: "text/html,application/xhtml+xml" } });
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     replaceWith(new DOMParser().parseFromString(await answer.text(), "text/html"));
+    await draw();
     last = new Date();
     said("", false);
-    draw();
   } catch (error) {
     noAnswer(error.message);
   }
@@ -143,4 +143,4 @@ async function draw() {
 addEventListener("resize", () => {
   for (const plot of drawn.values()) plot.setSize({ width: plot.root.parentElement.clientWidth, height: 180 });
 });
-draw();
+draw().catch((error) => noAnswer(error.message));
