@@ -1,7 +1,7 @@
 """The sink `history` writes each change and the position behind it at once, or neither."""
 
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,11 @@ from headrace.connector.history.reading import History
 from headrace.connector.history.sink import HistorySink
 from headrace.connector.history.store.contract import PARTITION, Columns, Range
 from headrace.connector.history.store.places import opened
-from headrace.plugins import AbortedError, Batch, ConfigError, Delivery, TransactionalWriter
+from headrace.plugins import AbortedError, Batch, ConfigError, Delivery
 from headrace.plugins.records.encoded import FactColumns
 from headrace.plugins.testing import TransactionalDriver, TransactionalSuite
 from headrace.plugins.testing.doubles import DrivenClock
+from helpers.histories.driver import HistoryDriver
 from helpers.histories.failing import Failing, committed
 from helpers.histories.kept import FOREVER_MS, Kept, beside, of_table, settled
 from helpers.histories.oracle import changes
@@ -52,37 +53,13 @@ def events(kept: Kept) -> list[Event]:
         history.close()
 
 
-class Driver(TransactionalDriver):
-    """The history in a file."""
-
-    def __init__(self, folder: Path) -> None:
-        """Make it."""
-        self._kept = made(folder)
-
-    def writer(self) -> TransactionalWriter:
-        """Return a new writer."""
-        return self._kept.sink.open_split("1-of-1")
-
-    def delivery(self, values: Sequence[bytes]) -> Delivery:
-        """Write each value into a column."""
-        return delivery(*(change(written_us=NOW_US, note=each.decode()) for each in values))
-
-    def seen(self) -> Sequence[bytes]:
-        """Return that column of all changes."""
-        return [str((event.change or {})["note"]).encode() for event in events(self._kept)]
-
-    def deadline_ms(self) -> int:
-        """Return a moment far ahead."""
-        return FOREVER_MS
-
-
 class TestHistorySink(TransactionalSuite):
     """It obeys the contract of sinks that are written exactly once."""
 
     @pytest.fixture
     def driver(self, tmp_path: Path) -> TransactionalDriver:
         """Return a history of its own."""
-        return Driver(tmp_path)
+        return HistoryDriver(made(tmp_path), events)
 
 
 def test_a_commit_that_fails_anywhere_leaves_nothing(tmp_path: Path) -> None:

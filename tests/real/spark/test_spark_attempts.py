@@ -2,8 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -14,12 +12,10 @@ from pyspark.sql import SparkSession
 
 from headrace import history
 from headrace.connector.commands.cli import main
-from headrace.sinks.kafka.embedded import EmbeddedBroker
 from helpers.histories.kept import recorded_history
 from helpers.recordings.corpora import recording
 from real.servers.cassandra import Cassandra
 from real.spark.spark_attempts import Query, failing_once, holding_python, loaded, speculating
-from real.spark.spark_cluster import cluster
 from real.spark.spark_jobs import (
     NODES,
     RING,
@@ -40,24 +36,6 @@ NAMED: Final = ["`table`", "operation", "hex(mutation)", "`index`"]
 SETTLED: Final = ("os.remove", r"\d+-\d+\.jsonl$")
 # A task of a replay has written all rows of a table, and makes the file visible.
 WRITTEN: Final = ("os.rename", r"replay-\w+-\w+-\d{5}-")
-
-
-@pytest.fixture(scope="module")
-def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run a cluster of two workers, and return the address of its master."""
-    with ExitStack() as stack:
-        yield cluster(stack, tmp_path_factory.mktemp("cluster"))
-
-
-@pytest.fixture(scope="module")
-def topic_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return a job whose sink has all changes of the ring, in Kafka."""
-    broker = EmbeddedBroker()
-    sink = {"plugin": "kafka", "bootstrap.servers": broker.bootstrap_servers, "topic": "ring"}
-    job = ring_job(tmp_path_factory.mktemp("topic"), "topic", sink)
-    assert 0 == main(["run", str(job), "--until-idle"])
-    yield job
-    del broker  # Kept until here: its end takes the topic away.
 
 
 @pytest.fixture

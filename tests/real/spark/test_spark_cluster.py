@@ -6,8 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -21,16 +20,7 @@ from headrace.connector.replay.runs import RunTable, ShardState
 from headrace.connector.replay.stream.checkpoint import checkpoint_of
 from headrace.connector.stores import TableCounts
 from helpers.settings.native_modules import ROOT
-from real.spark.spark_cluster import (
-    DRIVER,
-    EXECUTOR,
-    HOME,
-    TASK,
-    Moment,
-    cluster,
-    killing_python,
-    past,
-)
+from real.spark.spark_cluster import DRIVER, EXECUTOR, HOME, TASK, Moment, killing_python, past
 from real.spark.spark_jobs import (
     WAIT_SECONDS_MAX,
     by_worker,
@@ -52,13 +42,6 @@ DELIVERED: Final = ("shutil.rmtree", "headrace-replay-")
 SETTLED: Final = ("os.remove", r"/dead-letters/\d+-\d+\.jsonl$")
 # The driver has counted the second batch, and Spark has not committed it.
 COUNTED: Final = ("os.rename", r"/delivered/1$")
-
-
-@pytest.fixture(scope="module")
-def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run a cluster of two workers, and return the address of its master."""
-    with ExitStack() as stack:
-        yield cluster(stack, tmp_path_factory.mktemp("cluster"))
 
 
 def submitted(master: str, command: str) -> list[str]:

@@ -17,14 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from headrace.connector.commands.cli import main
 from headrace.connector.demo.expected import expected_changes
 from headrace.connector.demo.recording import Recording
-from headrace.sinks.kafka.embedded import EmbeddedBroker
 from helpers.recordings.corpora import recording
 from helpers.settings.native_modules import ROOT
 from real.servers.cassandra import Cassandra
-from real.spark.spark_jobs import RING, by_worker, ring_job
+from real.spark.spark_jobs import RING, by_worker
 from real.spark.spark_tables import framed_table
 
 pytestmark = [pytest.mark.real, pytest.mark.spark]
@@ -46,17 +44,6 @@ def filtering(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[S
     yield spark
     spark.conf.unset(PUSHDOWN)
     spark.catalog.clearCache()
-
-
-@pytest.fixture(scope="module")
-def topic_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return a job whose sink has all changes of the ring, in Kafka."""
-    broker = EmbeddedBroker()
-    sink = {"plugin": "kafka", "bootstrap.servers": broker.bootstrap_servers, "topic": "ring"}
-    job = ring_job(tmp_path_factory.mktemp("topic"), "topic", sink)
-    assert 0 == main(["run", str(job), "--until-idle"])
-    yield job
-    del broker  # Kept until here: its end takes the topic away.
 
 
 @cache

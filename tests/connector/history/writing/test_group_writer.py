@@ -14,9 +14,10 @@ from headrace.connector.history.arrival import ms_of
 from headrace.connector.history.following import tail
 from headrace.connector.history.query import Event, Query
 from headrace.connector.history.store.group import HistoryGroup, PartFile
-from headrace.plugins import Delivery, TransactionalWriter
+from headrace.plugins import TransactionalWriter
 from headrace.plugins.testing import TransactionalDriver, TransactionalSuite
 from headrace.plugins.testing.doubles import DrivenClock
+from helpers.histories.driver import HistoryDriver
 from helpers.histories.failing import Failing, committed, files_of
 from helpers.histories.kept import FOREVER_MS, Kept, beside, settled
 from helpers.histories.rows import TABLE, change, delivery
@@ -86,38 +87,13 @@ def set_timeouts(writer: TransactionalWriter) -> None:
         file.run("PRAGMA busy_timeout = 0")
 
 
-class Driver(TransactionalDriver):
-    """The history in several files."""
-
-    def __init__(self, folder: Path) -> None:
-        """Make it."""
-        self._kept = made(folder)
-        self._count = 0
-
-    def writer(self) -> TransactionalWriter:
-        """Return a new writer."""
-        return self._kept.sink.open_split("1-of-1")
-
-    def delivery(self, values: Sequence[bytes]) -> Delivery:
-        """Write each value into a column of one partition, so that they have an order."""
-        return delivery(*(change(written_us=NOW_US, note=each.decode()) for each in values))
-
-    def seen(self) -> Sequence[bytes]:
-        """Return that column of all changes."""
-        return [str((event.change or {})["note"]).encode() for event in events(self._kept)]
-
-    def deadline_ms(self) -> int:
-        """Return a moment far ahead."""
-        return FOREVER_MS
-
-
 class TestGroupWriter(TransactionalSuite):
     """It obeys the contract of sinks that are written exactly once."""
 
     @pytest.fixture
     def driver(self, tmp_path: Path) -> TransactionalDriver:
         """Return a history of its own."""
-        return Driver(tmp_path)
+        return HistoryDriver(made(tmp_path), events)
 
 
 def test_a_commit_that_fails_at_any_statement_is_whole_or_not_there(tmp_path: Path) -> None:
