@@ -202,10 +202,9 @@ class HistoryGroup(HistoryStore):
         before = self._decided()
         taken = [dict(part.run("SELECT split, number FROM taken")) for part in self.files]
         for each in before:
-            if taken[each.part].get(each.split, 0) < each.number - 1:
-                raise self.files[each.part].of_another_time(
-                    each, taken[each.part].get(each.split, 0)
-                )
+            number = taken[each.part].get(each.split, 0)
+            if number < each.number - 1:
+                raise self.files[each.part].of_another_time(each, number)
         known = {(each.split, each.part): each for each in self._decided()}
         for part, numbers in enumerate(taken):
             for split, number in numbers.items():
@@ -241,8 +240,9 @@ class HistoryGroup(HistoryStore):
         known = {each.part: each for each in self._decided(split)}
         made = []
         for part, each in known.items():
-            if self.files[part].taken(split) != each.number:
-                raise self.files[part].of_another_time(each, self.files[part].taken(split))
+            number = self.files[part].taken(split)
+            if number != each.number:
+                raise self.files[part].of_another_time(each, number)
         for part, content in contents.items():
             number = known[part].number + 1 if part in known else 1
             row = split, part, number, content
@@ -435,11 +435,14 @@ class HistoryGroup(HistoryStore):
 
     def _having(self, wanted: Range) -> Iterable[PartFile]:
         """Return the parts that may have what is wanted."""
-        buckets: Iterable[int] = wanted.buckets
         if wanted.key is not None:
-            buckets = (crc32(wanted.key) % self.buckets,)
-        numbers = {bucket % len(self.files) for bucket in buckets}
+            return [self.files[self._number_of(wanted.key)]]
+        numbers = {bucket % len(self.files) for bucket in wanted.buckets}
         return [self.files[number] for number in sorted(numbers)] if numbers else self.files
+
+    def _number_of(self, key: bytes) -> int:
+        """Return the number of the part that has the bucket of *key*."""
+        return crc32(key) % self.buckets % len(self.files)
 
     def has_partitions(self) -> bool:
         """See `HistoryStore.has_partitions`."""
@@ -449,8 +452,7 @@ class HistoryGroup(HistoryStore):
         """See `HistoryStore.states`."""
         of_parts: dict[int, list[Name]] = {}
         for name in names:
-            number = crc32(name[0]) % self.buckets % len(self.files)
-            of_parts.setdefault(number, []).append(name)
+            of_parts.setdefault(self._number_of(name[0]), []).append(name)
         for number, mine in of_parts.items():
             yield from self.files[number].states(mine)
 
