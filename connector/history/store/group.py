@@ -91,14 +91,14 @@ class PartFile(HistoryFile):
         return next((int(number) for (number,) in found), 0)
 
     def has_taken(self, decided: Decided) -> bool:
-        """Say whether a commit is here already.
+        """Say whether a commit is here already; its split may have made others since.
 
         Raises:
-            HistoryFileError: others are missing, or are here that the head does not know.
+            HistoryFileError: it is missing and the head has forgotten it, or one before it is.
 
         """
         number = self.taken(decided.split)
-        if number == decided.number:
+        if number >= decided.number:
             return True
         if number != decided.number - 1 or not decided.size_bytes:
             raise self.of_another_time(decided, number)

@@ -13,7 +13,7 @@ import pytest
 from headrace.connector.history.arrival import ms_of
 from headrace.connector.history.following import tail
 from headrace.connector.history.query import Event, Query
-from headrace.connector.history.store.group import HistoryGroup, PartFile
+from headrace.connector.history.store.group import Decided, HistoryGroup, PartFile
 from headrace.plugins import TransactionalWriter
 from headrace.plugins.testing import TransactionalDriver, TransactionalSuite
 from headrace.plugins.testing.doubles import DrivenClock
@@ -188,6 +188,32 @@ def test_what_a_split_decided_is_taken_by_the_writer_of_another(tmp_path: Path) 
     other.close()
     kept.writer("1-of-1").close()
     assert all_of(1) == totals(kept)
+
+
+def test_a_writer_begins_while_another_split_goes_on(tmp_path: Path) -> None:
+    """What it has read of the head is old by then: the other has taken that, and more."""
+    kept = made(tmp_path)
+    writer, following = kept.writer("1-of-2"), kept.sink.open_split("2-of-2")
+    group = group_of(following)
+    set_timeouts(writer)
+    writer.submit(delivery(*sent(1)), settled)
+    with group.files[0].writing(), group.files[1].writing(), group.files[2].writing():
+        assert not writer.commit({"head": b"1"}, FOREVER_MS)
+    read = group.undone
+
+    def read_before_the_other_goes_on() -> list[Decided]:
+        found = read()
+        assert FILES == len(found)
+        assert writer.commit({"head": b"1"}, FOREVER_MS)
+        commit(writer, 2)
+        commit(writer, 3)
+        return found
+
+    group.undone = read_before_the_other_goes_on  # type: ignore[method-assign]
+    assert following.begin(FOREVER_MS) == {}
+    following.close()
+    writer.close()
+    assert all_of(1, 2, 3) == totals(kept)
 
 
 def test_a_commit_waits_for_a_file_that_is_locked(tmp_path: Path) -> None:
