@@ -38,6 +38,7 @@ def check(folder: Path, *arguments: str) -> tuple[int, list[str]]:
         ("room/module.py", 'raise E("it " f"{lacks} lacks {x}")\n', [1]),
         ("room/module.py", 'KIND = "lacks"\nraise E("it lacks")\n', [2]),
         ("room/module.pxd", "cdef int lacks  # It lacks.\n", [1]),
+        ("room/module.pyx", "cdef int lacks  # It lacks.\n", [1]),
         ("tests/test_it.py", 'def f():\n    """It lacks."""\n    x = "lacks"  # lacks\n', [2, 3]),
         ("room/native.h", "int lacks; // a\n/* It\n lacks. */\n", [3]),
         ("setup.cfg", "lacks = 1\n# lacks\n", [2]),

@@ -1,7 +1,7 @@
 """Calls librdkafka's own API, as its public header `rdkafka.h` documents it.
 
 The library is the one that confluent-kafka has loaded. Structures are declared here as the header
-of version 2 has them; `load` refuses another version, and a library that lacks a function.
+of version 2 has them; `load` refuses another version, and a library in which a function is missing.
 """
 
 cimport cython
@@ -521,7 +521,7 @@ cdef list _listed(column):
 
 
 cdef int _point(Bytes *part, content) except -1:
-    """Let *part* be the bytes of *content*; None is no bytes, which differs from an empty string."""
+    """Let *part* be the bytes of *content*; None becomes a null pointer, not an empty string."""
     if content is None:
         part.ptr, part.size = NULL, 0
     elif type(content) is bytes:
