@@ -13,8 +13,9 @@ The canonical text of a table, whose MD5 is its schema id:
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from hashlib import md5
 from typing import Final
 from uuid import UUID
@@ -73,7 +74,7 @@ class ColumnSchema(msgspec.Struct, frozen=True):
         return self.is_complex and not self.type.is_udt and self.type.name == "list"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TableSchema:
     """One table, as of the end of a schema's history.
 
@@ -93,14 +94,16 @@ class TableSchema:
     is_dropped: bool = False
     transactional_mode: str = ""
     transactional_migration_from: str = ""
-    text: str = field(init=False, repr=False, compare=False)
-    schema_id: bytes = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        """Derive the canonical text and its MD5 once."""
-        text = _table_text(self)
-        object.__setattr__(self, "text", text)
-        object.__setattr__(self, "schema_id", md5(text.encode(), usedforsecurity=False).digest())
+    @cached_property
+    def text(self) -> str:
+        """The canonical text; only of the tables that are delivered anybody asks."""
+        return _table_text(self)
+
+    @cached_property
+    def schema_id(self) -> bytes:
+        """The MD5 of the canonical text."""
+        return md5(self.text.encode(), usedforsecurity=False).digest()
 
     def __hash__(self) -> int:
         """Hash what distinguishes versions of a table, not every column again."""
