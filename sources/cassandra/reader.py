@@ -549,7 +549,7 @@ class CassandraReader(Reader):
             tables=self._stored_tables,
             topologies=self._versions.stored(),
             ahead=self._pump.ahead(self._number),
-            manifests={node: self._parts.logs[node].manifest.stored() for node in markers},
+            manifests={node: self._parts.logs[node].manifest.stored for node in markers},
             absences=self._pump.absences(self._number),
             size_bytes=self._chunks.fresh_bytes,
         )

@@ -121,7 +121,7 @@ class Parts:
         for node, log in self.logs.items():
             is_named = node in self.config.absent
             with contextlib.suppress(LogUnreadableError if is_named else AgentUnavailableError):
-                log.segments()  # Other nodes do not wait for it.
+                log.check()  # Other nodes do not wait for it.
         self.reserve(self.splits)
 
     def reserve(self, splits: Sequence[str]) -> None:

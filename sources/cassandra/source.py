@@ -293,7 +293,7 @@ class CassandraSource(
         begun = position or self._nowhere()
         acquaint(self._parts.logs, begun)
         cut = seek.stretches(log, begun.markers.get(node, START), size_bytes)
-        manifests = {node: log.manifest.stored()}
+        manifests = {node: log.manifest.stored}
 
         def at(marker: Marker) -> CdcState:
             return replace(begun, markers={node: marker}, manifests=manifests)

@@ -382,6 +382,10 @@ class RemoteLog:
         self._until: tuple[int, int] | None = None
         self._listed: dict[str, Listed] = {}
 
+    def check(self) -> None:
+        """Make sure that the agent answers; what it lists is listed. Raises as `segments`."""
+        self.segments()
+
     def end_at(self, segment_id: int, offset: int) -> None:
         """List nothing behind this place."""
         self._until, self.listed = (segment_id, offset), None
@@ -407,7 +411,7 @@ class RemoteLog:
 
         We determine their generations: an agent may forget. Raises as `Agent.ask`.
         """
-        is_new, stored = self._is_relisted(), self.manifest.stored()
+        is_new, stored = self._is_relisted(), self.manifest.stored
         if self.listed is not None and not is_new and self._numbers is stored:
             return self.listed
         told = self.told.segments
@@ -427,7 +431,7 @@ class RemoteLog:
         ]
         found.sort(key=attrgetter("segment_id"))
         self.listed = found if self._until is None else list(ended(found, *self._until))
-        self._numbers = self.manifest.stored()
+        self._numbers = self.manifest.stored
         return self.listed
 
     def _is_relisted(self) -> bool:

@@ -190,7 +190,7 @@ def server_of(config: AgentConfig) -> AgentServer:
     inotify, clock = Inotify(), _Clock()
     watch = FolderWatch(inotify, clock.monotonic_ms)
     log = LogDirectory(Path(config.cdc_raw), commitlog, hold=hold, watch=watch)
-    log.segments()
+    log.check()
     events = structlog.stdlib.get_logger()
     retention = SegmentRetention(log, config.disposal_of, clock, events)
     retention.check()

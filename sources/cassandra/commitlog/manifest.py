@@ -55,7 +55,8 @@ class Manifest:
         self._came: list[Collection[int]] = []  # The others, as they came.
         self._stood = -1
         self._numbers: dict[int, int] = {}  # Of what was listed last.
-        self._stored: Stored = ()
+        self.stored: Stored = ()
+        """What is known, to be stored; of what is gone for long nothing."""
         self.learn(stored)
 
     def learn(self, stored: Stored) -> None:
@@ -107,10 +108,6 @@ class Manifest:
             self._show()
         return self._numbers
 
-    def stored(self) -> Stored:
-        """Return what is known, to be stored; of what is gone for long nothing."""
-        return self._stored
-
     def _renumber(self) -> None:
         self._runs = dict(self._learned or self._heard)
         self.generation = max(self._runs, default=0)
@@ -148,7 +145,7 @@ class Manifest:
 
     def _show(self) -> None:
         self._forget(sum(map(len, self._runs.values())) - RUNS_MAX)
-        self._stored = tuple((each, tuple(_steps(self._runs[each]))) for each in sorted(self._runs))
+        self.stored = tuple((each, tuple(_steps(self._runs[each]))) for each in sorted(self._runs))
         self._numbers = {file_id: self.number(file_id) or 0 for file_id in self._numbers}
 
     def _forget(self, excess: int) -> None:

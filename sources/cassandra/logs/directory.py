@@ -134,6 +134,9 @@ class NodeLog(LogReader, Protocol):
     def is_written(self) -> bool:
         """Return whether something may have changed since it was listed, other than by time."""
 
+    def check(self) -> None:
+        """Raise what `segments` would raise for as long as nobody does something about it."""
+
     def end_at(self, segment_id: int, offset: int) -> None:
         """List nothing behind this place."""
 
@@ -233,6 +236,12 @@ class LogDirectory:
         self.listed: Sequence[SegmentInfo] | None = None
         self._numbers: object = None
 
+    def check(self) -> None:
+        """Make sure that the directories can be listed; no index is read. Raises as `segments`."""
+        self._names()
+        if self._commitlog is not None:
+            self._names_of_node(self._commitlog)
+
     def end_at(self, segment_id: int, offset: int) -> None:
         """List nothing behind this place: bulk work ends where it was planned to."""
         self._until, self.listed = (segment_id, offset), None
@@ -248,10 +257,10 @@ class LogDirectory:
 
         """
         last, watch = self.listed, self._watch
-        if last is None or watch is None:  # One that is listed once is not watched.
+        if watch is None or not self._listed:  # One that is looked at once is not watched.
             self.listed, self._numbers = self._list(), None
             return self.listed
-        is_known = self._numbers is self.manifest.stored()
+        is_known = self._numbers is self.manifest.stored
         if is_known and not self._indexes.unsettled:
             written = watch.take_written()
             found = None if written is None else self._after(last, written)
@@ -268,7 +277,7 @@ class LogDirectory:
         is_same = found == last
         watch.end(is_same=is_same or not is_known)
         self.listed = last if is_same else found
-        self._numbers = self.manifest.stored()
+        self._numbers = self.manifest.stored
         return self.listed
 
     def _after(
@@ -426,13 +435,17 @@ class LogDirectory:
         """Say whether the node has no name for a segment any more, but has for a later one."""
         if self._commitlog is None:
             return False
-        try:
-            names = frozenset(entry.name for entry in os.scandir(self._commitlog))
-        except OSError as error:
-            raise _unreadable(self._commitlog, error) from error
+        names = self._names_of_node(self._commitlog)
         ids = (parsed[1] for each in names if (parsed := parse_name(each)))
         later = (n > file_of(number) or (self.manifest.number(n) or 0) > number for n in ids)
         return name not in names and any(later)
+
+    @staticmethod
+    def _names_of_node(commitlog: Path) -> frozenset[str]:
+        try:
+            return frozenset(entry.name for entry in os.scandir(commitlog))
+        except OSError as error:
+            raise _unreadable(commitlog, error) from error
 
     def open(self, segment: SegmentInfo) -> SegmentFile:
         """Open a listed segment."""

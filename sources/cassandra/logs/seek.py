@@ -145,7 +145,7 @@ def _manifests(logs: Logs) -> Mapping[str, Stored]:
     """Return what is listed, so that what a log has below a marker is old."""
     for log in logs.values():
         log.segments()
-    return {node: log.manifest.stored() for node, log in logs.items()}
+    return {node: log.manifest.stored for node, log in logs.items()}
 
 
 def _offsets(logs: Logs, target: str) -> Mapping[str, Mapping[str, int | str] | None]:

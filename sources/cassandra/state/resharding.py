@@ -353,7 +353,7 @@ def all_manifests(states: Sequence[CdcState]) -> dict[str, Stored]:
     for state in states:
         for node, stored in state.manifests.items():
             made.setdefault(node, Manifest()).learn(stored)
-    return {node: manifest.stored() for node, manifest in sorted(made.items())}
+    return {node: manifest.stored for node, manifest in sorted(made.items())}
 
 
 def all_tables(given: Sequence[tuple[str, ...] | None]) -> tuple[str, ...] | None:

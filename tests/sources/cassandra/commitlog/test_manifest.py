@@ -79,10 +79,10 @@ def test_a_manifest_is_stored_in_few_numbers() -> None:
     noted(manifest, *range(100, 200))
     noted(manifest, 199, 7, 8, 11)
 
-    assert ((0, (100, 99)), (1, (7, 1, 3, 0))) == manifest.stored()
-    learned = Manifest(manifest.stored())
+    assert ((0, (100, 99)), (1, (7, 1, 3, 0))) == manifest.stored
+    learned = Manifest(manifest.stored)
     assert [(0, 199), (1, 8), (1, 12)] == noted(learned, 199, 8, 12)
-    learned = Manifest(learned.stored())
+    learned = Manifest(learned.stored)
     learned.learn(((3, (50, 0)),))
     assert [(0, 199), (3, 50), (3, 51)] == noted(learned, 199, 50, 51)
 
@@ -94,7 +94,7 @@ def test_what_is_gone_for_long_is_forgotten() -> None:
     for last in range(4 * RUNS_MAX, 8 * RUNS_MAX, 2):
         noted(manifest, 0, last)
 
-    assert RUNS_MAX >= sum(len(steps) // 2 for _, steps in manifest.stored())
+    assert RUNS_MAX >= sum(len(steps) // 2 for _, steps in manifest.stored)
     assert (0, None) == (manifest.number(0), manifest.number(2))
 
 
@@ -111,7 +111,7 @@ def test_what_is_listed_later_never_has_a_lower_number(
     known: dict[int, int] = {}
     for turn, ids in enumerate(listings):
         if turn in restarts:
-            manifest = Manifest(manifest.stored())
+            manifest = Manifest(manifest.stored)
         numbers = manifest.note({each * step for each in ids})
         before = max(known.values(), default=-1)
         for file_id, number in numbers.items():
@@ -126,11 +126,11 @@ def test_what_was_heard_counts_until_a_state_tells_more() -> None:
     later = Manifest()
     noted(later, 7, 8)
     manifest = Manifest()
-    manifest.hear(later.stored())
+    manifest.hear(later.stored)
     assert [(0, 7), (0, 8), (0, 9)] == noted(manifest, 7, 8, 9)
 
     before = Manifest()
     noted(before, FAR)
-    manifest.learn(before.stored())
+    manifest.learn(before.stored)
 
     assert [(1, 7), (1, 8), (1, 9)] == noted(manifest, 7, 8, 9)

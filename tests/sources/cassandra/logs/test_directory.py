@@ -13,6 +13,7 @@ from headrace.sources.cassandra.logs.directory import (
     SegmentFile,
     SegmentInfo,
 )
+from headrace.sources.cassandra.logs.index_files import LOOKS
 from helpers.recordings.corpora import CORPORA, recording
 
 
@@ -108,6 +109,25 @@ def test_a_directory_that_fails_later_is_tried_again(tmp_path: Path) -> None:
         log.segments()
     (tmp_path / "away").rename(tmp_path / "cdc_raw")
     assert {9: NO_LIMIT} == limits(log)
+
+
+def test_a_check_reads_no_index(tmp_path: Path) -> None:
+    """However often a log is checked, a half-written index was not looked at and is no flaw."""
+    log = LogDirectory(tmp_path)
+    write_segment(tmp_path, b"", segment_id=5, index="51x")
+    for _ in range(LOOKS):
+        log.check()
+    log.segments()
+
+    assert ([], None) == (list(log.flaws), LogDirectory(tmp_path).check())
+
+
+def test_a_check_names_a_commit_log_directory_that_is_missing(tmp_path: Path) -> None:
+    """It is named before anything is read, also while no segment depends on it."""
+    with pytest.raises(LogUnreadableError, match="No such file") as caught:
+        LogDirectory(tmp_path, tmp_path / "commitlog").check()
+
+    assert str(tmp_path / "commitlog") == caught.value.place
 
 
 def test_an_index_without_its_segment_is_listed_as_missing(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_nothing_of_a_new_generation_goes_before_it_was_read(tmp_path: Path) -> 
     log = LogDirectory(node.raw)
     hold = Hold(retention_of(log, DELETE), "orders")
     log.segments()
-    hold.register("0", Marker(OLD + 1, END_OFFSET), {}, log.manifest.stored())
+    hold.register("0", Marker(OLD + 1, END_OFFSET), {}, log.manifest.stored)
     for number in (NEW, NEW + 1):
         node.write(number, [b"b"])
 
@@ -229,7 +229,7 @@ def test_nothing_of_a_new_generation_goes_before_it_was_read(tmp_path: Path) -> 
     assert number_in(1, NEW) == again.manifest.number(NEW)
 
     log.segments()
-    hold.register("0", Marker(number_in(1, NEW), END_OFFSET), {}, log.manifest.stored())
+    hold.register("0", Marker(number_in(1, NEW), END_OFFSET), {}, log.manifest.stored)
     assert (1, [NEW + 1]) == (retention.dispose(), ids(again))
 
 
