@@ -260,10 +260,10 @@ class LogDirectory:
         if watch is None or not self._listed:  # One that is looked at once is not watched.
             self.listed, self._numbers = self._list(), None
             return self.listed
-        is_known = self._numbers is self.manifest.stored
-        if is_known and not self._indexes.unsettled:
+        known = last if self._numbers is self.manifest.stored else None
+        if known is not None and not self._indexes.unsettled:
             written = watch.take_written()
-            found = None if written is None else self._after(last, written)
+            found = None if written is None else self._after(known, written)
             if found is not None:
                 self._is_settled, self.listed = True, found
                 return found
@@ -274,11 +274,11 @@ class LogDirectory:
         watch.begin(self._watched)
         self._glance = None if watch.is_whole else Glance(self._watched)
         found = self._list()
-        is_same = found == last
-        watch.end(is_same=is_same or not is_known)
-        self.listed = last if is_same else found
+        listed = last if last is not None and found == last else found
+        watch.end(is_same=listed is last or known is None)
+        self.listed = listed
         self._numbers = self.manifest.stored
-        return self.listed
+        return listed
 
     def _after(
         self, last: Sequence[SegmentInfo], written: Collection[str]

@@ -65,6 +65,16 @@ def test_nothing_changed(tmp_path: Path) -> None:
         assert first is log.segments()
 
 
+def test_a_checked_log_is_watched_from_its_first_listing(tmp_path: Path) -> None:
+    """It will be listed again; one that is only listed once costs no watch."""
+    logs = [watched(tmp_path, DrivenClock()) for _ in range(2)]
+    write_segment(tmp_path / "raw", b"", segment_id=5, index="512")
+    logs[0].check()
+
+    assert 2 == len([log.segments() for log in logs])
+    assert [True, False] == [log.tells for log in logs]
+
+
 CHANGES: dict[str, tuple[Callable[[Path], object], dict[int, int]]] = {
     "an index is written again": (lambda at: index(at / "raw", 5, "600"), {5: 600}),
     "a segment comes": (
