@@ -304,20 +304,18 @@ class Parts:
         if self.context.read_only:
             return None
         if node not in self.holds:
-            log, context, mark = self.logs[node], self.context, self.mark
-            made: Hold | RemoteHold = (
-                Hold(
-                    SegmentRetention(log, self._disposal, context.clock, context.log),
-                    context.job,
-                    store=mark,
-                )
-                if isinstance(log, LogDirectory)
-                else _remote().RemoteHold(log.agent, context.job, mark)
-            )
-            with self._tolerating(node):
-                made.check()
-            self.holds[node] = made
+            self.holds[node] = self._made_hold(node)
         return self.holds[node]
+
+    def _made_hold(self, node: str) -> "Hold | RemoteHold":
+        log, context = self.logs[node], self.context
+        if not isinstance(log, LogDirectory):
+            made: RemoteHold = _remote().RemoteHold(log.agent, context.job, self.mark)
+            return made
+        retention = SegmentRetention(log, self._disposal, context.clock, context.log)
+        with self._tolerating(node):
+            retention.check()
+        return Hold(retention, context.job, store=self.mark)
 
     def _tolerating(self, node: str) -> "contextlib.suppress":
         """Continue without the hold of a node in `absent`."""

@@ -521,9 +521,6 @@ class RemoteHold:
         self._noted: dict[str, object] = {}
         self._splits: list[str] = []
 
-    def check(self) -> None:
-        """Nothing: `register_all` shows whether the agent can keep needs."""
-
     def register_all(self, splits: Iterable[str]) -> None:
         """Let every split of the job that left no note yet need everything.
 

@@ -353,7 +353,7 @@ class AgentServer:
         hold = Hold(self._retention, needs.job, store=needs.store)
 
         def note() -> None:
-            hold.check()
+            self._retention.check()
             hold.register_all(needs.splits)
 
         withdrawn = request.method == hdrs.METH_DELETE

@@ -163,6 +163,13 @@ def name_of(job: str, split: str, store: str) -> str:
     return f"{quote(job, safe='')}.{quote(split, safe='')}.{store}"
 
 
+@lru_cache(maxsize=NAMES_MAX)  # As the name.
+def everything(job: str, split: str) -> tuple[object, bytes]:
+    """Return what the note of a split says that needs all of a log, and its content."""
+    need = Need.of(job, split, Marker(0, 0), {})
+    return need.says(), msgspec.json.encode(need)
+
+
 class Note(msgspec.Struct, frozen=True):
     """What a note says, the mark of the state it is of, and when it was written: ms since 1970."""
 

@@ -22,7 +22,6 @@ from headrace.sources.cassandra.retention.figures import HoldFigures
 from headrace.sources.cassandra.state.cdc_state import Marker
 
 _STORE_CHARS: Final = 8
-_NOTHING: Final[Pending] = {}
 STOP: Final = "stop_holding"
 DROP: Final = "drop_oldest"
 _MS: Final = 1_000
@@ -40,15 +39,6 @@ class Hold:
         self._noted: dict[str, object] = {}
         self._splits: list[str] = []
 
-    def check(self) -> None:
-        """Make sure that segments can be held and disposed of, if they are to be.
-
-        Raises:
-            HoldDeniedError: the directory, the hold or the archive is not for us to write.
-
-        """
-        self._retention.check()
-
     def register_all(self, splits: Iterable[str]) -> None:
         """Let every split of the job that left no note yet need everything."""
         self._splits = list(splits)
@@ -56,7 +46,7 @@ class Hold:
         for split in self._splits:
             if self._name(split) not in there:
                 self._noted.pop(split, None)
-                self.register(split, Marker(0, 0), _NOTHING)
+                self._write(split, *pins.everything(self._job, split))
 
     def register(self, split: str, marker: Marker, pending: Pending, listed: Stored = ()) -> None:
         """Note what *split* needs from now on: all after *marker*, and the *pending* copies.
@@ -69,10 +59,12 @@ class Hold:
         """
         need = Need.of(self._job, split, marker, pending, listed)
         said = need.says()
-        if self._noted.get(split) == said:
-            return
+        if self._noted.get(split) != said:
+            self._write(split, said, msgspec.json.encode(need))
+
+    def _write(self, split: str, said: object, content: bytes) -> None:
         try:
-            pins.write(self._folder, self._name(split), msgspec.json.encode(need))
+            pins.write(self._folder, self._name(split), content)
             self._noted[split] = said
         except OSError as error:
             if self._retention.keeps_all:  # A directory we may only read: other jobs' care.

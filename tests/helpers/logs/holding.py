@@ -99,8 +99,9 @@ def name(number: int) -> str:
 
 def hold(node: Node, disposal: Disposal = DELETE) -> Hold:
     """Return a job's hold, checked, whose only split needs everything."""
-    made = Hold(retention_of(node.log, disposal), "orders")
-    made.check()
+    retention = retention_of(node.log, disposal)
+    retention.check()
+    made = Hold(retention, "orders")
     made.register_all(["0"])
     return made
 

@@ -25,8 +25,9 @@ def test_few_copies_do_not_keep_a_segment(node: Node) -> None:
     node.write(1, [b"a", b"b", b"c"])
     node.write(2, [b"d"])
     clock = DrivenClock()
-    mine = Hold(retention_of(node.log, DELETE, clock), "orders")
-    mine.check()
+    retention = retention_of(node.log, DELETE, clock)
+    retention.check()
+    mine = Hold(retention, "orders")
     info = node.log.segments()[0]
     made = insert(b"b", b"b")
     content = node.log.find(info.name).read_bytes()

@@ -208,8 +208,9 @@ def test_an_orphan_index_goes_when_all_are_past_it(node: Node) -> None:
 def test_nothing_goes_before_its_time(node: Node) -> None:
     """Retention is by the time of the last write, and comes after everybody's needs."""
     clock = DrivenClock()
-    mine = Hold(retention_of(node.log, replace(DELETE, retention_ms=60_000), clock), "orders")
-    mine.check()
+    retention = retention_of(node.log, replace(DELETE, retention_ms=60_000), clock)
+    retention.check()
+    mine = Hold(retention, "orders")
     for number, age_s in ((1, 90), (2, 30), (3, 0)):
         node.write(number, [b"a"])
         at = clock.wall_ms() / 1000 - age_s

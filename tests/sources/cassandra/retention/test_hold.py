@@ -122,8 +122,9 @@ def test_keep_never_deletes(folder: Path) -> None:
 def test_archive_moves_both_files(folder: Path, tmp_path: Path) -> None:
     """G13: the segment and its index lie in the archive, unchanged."""
     archive = tmp_path / "some" / "archive"
-    mine = hold(folder, disposal=Disposal(keep=False, archive=archive))
-    mine.check()
+    retention = retention_of(LogDirectory(folder), Disposal(keep=False, archive=archive))
+    retention.check()
+    mine = Hold(retention, "orders")
     mine.register("0", past(2), NOTHING)
 
     assert 2 == mine.dispose()
@@ -163,10 +164,10 @@ def test_a_place_that_cannot_be_written_is_named(folder: Path, tmp_path: Path) -
     archive = Disposal(keep=False, archive=tmp_path / "file" / "archive")
 
     with pytest.raises(HoldDeniedError) as caught:
-        hold(folder, disposal=archive).check()
+        retention_of(LogDirectory(folder), archive).check()
 
     assert 3 == caught.value.exit_status
-    hold(tmp_path / "missing", disposal=Disposal()).check()
+    retention_of(LogDirectory(tmp_path / "missing"), Disposal()).check()
     hold(tmp_path / "missing", disposal=Disposal()).register("0", past(1), NOTHING)
 
 
