@@ -135,7 +135,7 @@ class NodeLog(LogReader, Protocol):
         """Return whether something may have changed since it was listed, other than by time."""
 
     def check(self) -> None:
-        """Raise what `segments` would raise for as long as nobody does something about it."""
+        """Raise what `segments` would raise until a user does something about it."""
 
     def end_at(self, segment_id: int, offset: int) -> None:
         """List nothing behind this place."""
