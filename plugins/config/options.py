@@ -25,7 +25,7 @@ _BOOLEANS: Final = {
     **dict.fromkeys(("true", "yes", "on", "1"), True),
     **dict.fromkeys(("false", "no", "off", "0"), False),
 }
-_CLASSES_MAX: Final = 64  # Whose types are kept; a process has fewer.
+_CLASSES_MAX: Final = 64  # Whose options and types are kept; a process has fewer.
 _SHOWN_MAX: Final = 80  # Characters of a wrong value that an error repeats.
 _LISTED_MAX: Final = 12  # Names of options that a hint lists.
 NOT_AN_OPTION: Final = "is not an option"
@@ -113,12 +113,6 @@ def option(  # noqa: PLR0913 (each argument is one property of an option)
     return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
-@functools.lru_cache(maxsize=_CLASSES_MAX)
-def _hints_of(config_class: type) -> Mapping[str, Any]:
-    """Evaluate the types of a class; each field takes some microseconds."""
-    return typing.get_type_hints(config_class)
-
-
 def parse_config(
     config_class: type[C], given: Mapping[str, Any], *, place: str = "", name: str = ""
 ) -> C:
@@ -134,8 +128,7 @@ def parse_config(
     problems: list[Problem] = []
     values: dict[str, object] = {}
     fields = declared_options(config_class)
-    as_key: type = config_class  # To mypy, a class of instances without a hash has none either.
-    hints = _hints_of(as_key)
+    hints = _hints_of(config_class)
     left = {str(key): raw for key, raw in given.items()}  # YAML has keys that are not strings.
     for key, (field, declared) in fields.items():
         if key in left and not declared.keys_allowed:
@@ -182,11 +175,21 @@ def vars_of(config: Any) -> dict[str, Any]:  # noqa: ANN401 (an instance of any 
     return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
 
 
-def declared_options(config_class: type) -> dict[str, tuple[dataclasses.Field[Any], Option]]:
+def _declared_options(config_class: type) -> Mapping[str, tuple[dataclasses.Field[Any], Option]]:
     """Return the options of *config_class* by key, in the order of declaration."""
     fields = dataclasses.fields(config_class)
     found = [(f, f.metadata["option"]) for f in fields if "option" in f.metadata]
     return {declared.name or f.name: (f, declared) for f, declared in found}
+
+
+# Each field takes some microseconds. Typed: to mypy, a class of instances without
+# a hash has none either.
+declared_options: Final[Callable[[type], Mapping[str, tuple[dataclasses.Field[Any], Option]]]] = (
+    functools.lru_cache(maxsize=_CLASSES_MAX)(_declared_options)
+)
+_hints_of: Final[Callable[[type], Mapping[str, Any]]] = functools.lru_cache(maxsize=_CLASSES_MAX)(
+    typing.get_type_hints
+)
 
 
 def _unknown(
