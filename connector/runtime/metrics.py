@@ -70,12 +70,12 @@ class JobMeasures:
 
     def all(self) -> Iterator[Measure]:
         """Return all metrics as they are now."""
-        runs = self._pipeline.runs
+        runs, all_runs = self._pipeline.runs, self._pipeline.runs_and_ended
         yield from _flow(self._pipeline, runs, self._clock)
         yield from _times(self._pipeline.stats)
         if self._source.stages:
             yield from _delays(self._pipeline, runs)
-        yield from _committed(runs)
+        yield from _committed(all_runs)
         yield from book_measures(
             [
                 SplitBooks(
@@ -84,7 +84,7 @@ class JobMeasures:
                     r.counters,
                     self._source.bookkeeping,
                 )
-                for r in runs
+                for r in all_runs
             ],
             self._source.bookkeeping,
         )

@@ -98,6 +98,7 @@ class Pipeline:
         self._commands_done = 0
         self._results: deque[DeliveryResult] = deque()
         self._runs: dict[str, SplitRun] = {}
+        self._ended: dict[str, SplitRun] = {}  # Splits that ended because the run does.
         self._stopping = False
         self._paused = False
         self._pulse, self._pulse_ms = pulse, 0
@@ -143,6 +144,11 @@ class Pipeline:
     def runs(self) -> Sequence[SplitRun]:
         """The splits as they are now, to be read only. Any thread may ask."""
         return list(self._runs.values())
+
+    @property
+    def runs_and_ended(self) -> Sequence[SplitRun]:
+        """The same, and those that ended because the run ends: what they committed stays known."""
+        return list({**self._ended, **self._runs}.values())
 
     @property
     def modes(self) -> Modes | None:
@@ -340,6 +346,7 @@ class Pipeline:
                     left = self._uncommitted.pop(lease.split, 0)
                     run = SplitRun(lease, self._around, again_bytes=left)
                     self._runs[lease.split] = self._awake[lease.split] = run
+                    self._ended.pop(lease.split, None)
                 case Lose(split) if split in self._runs:
                     self._begin_close(self._runs[split], CloseReason.LEASE_LOST)
                     self._close_finished()  # Before the next command, which may start it again.
@@ -482,6 +489,8 @@ class Pipeline:
                 self._close(run, run.closing)
 
     def _close(self, run: SplitRun, reason: CloseReason) -> None:
+        if (self._stopping or self._until_idle) and reason is not CloseReason.LEASE_LOST:
+            self._ended[run.split] = run
         del self._runs[run.split]
         self._awake.pop(run.split, None)
         self._owing.pop(run.split, None)

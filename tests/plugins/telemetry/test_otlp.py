@@ -100,6 +100,18 @@ def test_a_job_is_traced() -> None:
     assert 0 < publish.count == sum(publish.bucket_counts) <= len(whole)
 
 
+def test_a_short_run_sends_what_it_counted() -> None:
+    """The last sending has the counters of splits that have ended, and the latest position."""
+    with collecting() as collector:
+        job = job_file(**{"otel.endpoint": collector.url, "otel.every_seconds": 60})
+        Host(job, log=structlog.stdlib.get_logger()).run(until_idle=True)
+
+        assert 1 == len(collector.metrics)
+        assert CHANGES == delivered(collector)
+        places = collector.newest()["headrace_committed_position"].gauge.data_points
+        assert Path("in.jsonl").stat().st_size in {each.as_int for each in places}
+
+
 def test_metrics_come_again() -> None:
     """Metrics are sent each `otel.every_seconds`, each time as of then."""
     with collecting() as collector:
