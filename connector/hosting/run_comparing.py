@@ -10,7 +10,9 @@ from headrace.connector.hosting.run_plans import Asked, findings_of
 from headrace.connector.replay.comparing.job_comparison import JobComparison
 from headrace.connector.replay.comparing.reconciling import plan_repair
 from headrace.connector.replay.comparing.reporting import write_report
+from headrace.connector.replay.comparing.timed_sides import gathering, reading
 from headrace.connector.replay.engine import Gatherer, Once
+from headrace.connector.replay.run_metrics import CompareMeasures
 from headrace.connector.replay.runs import Run
 from headrace.connector.replay.shards import inside, origin_of
 
@@ -30,13 +32,18 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 def compared(
-    asked: Asked, gather: Gatherer, once: Once, pause: Callable[[float], None]
+    asked: Asked,
+    gather: Gatherer,
+    once: Once,
+    pause: Callable[[float], None],
+    measures: CompareMeasures,
 ) -> Compared:
     """Compare, and write a report into a folder of the run's name beside the job file.
 
     A repair is only planned; it has the name of the run.
 
     *once* reads the logs of shards once for tasks of these, and *pause* waits for seconds.
+    *measures* count what is read.
 
     Raises:
         ConfigError: the job cannot be compared, or options are wrong.
@@ -48,7 +55,8 @@ def compared(
     with inside(str(text.directory)):
         planned = JobComparison.planned(text, given, asked.selection(), called=str)
         with once(planned.plan.shards) as logs:
-            outcome = planned.compare(gather, logs, pause=pause)
+            read = reading(logs, measures)
+            outcome = planned.compare(gathering(gather, measures), read, pause=pause)
         folder = text.directory / FOLDER / asked.run.name
         origin, title = origin_of(text.source), f"{text.name}: logs, topic and tables"
         write_report(folder, outcome, origin, plain_keys=given.plain_keys, title=title)

@@ -23,7 +23,7 @@ from headrace.connector.replay.errors import (
     ShardFailedError,
     SparkMissingError,
 )
-from headrace.connector.replay.run_metrics import RunMeasures
+from headrace.connector.replay.run_metrics import CompareMeasures, Measures, RunMeasures
 from headrace.connector.replay.runs import Run, RunTable, ShardRow, ShardState
 from headrace.connector.replay.shards import OverShards, Shard
 from headrace.connector.runtime.telemetry import sender_of
@@ -76,6 +76,7 @@ class Taking:
         self._before = _Before()
         self._next_look_s = 0.0
         self._measures: RunMeasures | None = None
+        self._told: Measures | None = None  # Of what it does now.
 
     def take(self) -> None:
         """Do what is left of it.
@@ -103,7 +104,7 @@ class Taking:
 
     def measures(self) -> Iterable[Measure]:
         """Return the metrics of the run. Any thread may ask."""
-        return () if self._measures is None else self._measures.measures()
+        return () if self._told is None else self._told.measures()
 
     def _execute_named(self, runs: RunTable) -> None:
         """Raise any exception as a named error: a mistake in a plugin ends this run alone."""
@@ -149,11 +150,7 @@ class Taking:
         """Deliver what is left of a planned run."""
         self._begin(runs.shards(run.run), measures := RunMeasures(run.run, note=self._report))
         try:
-            with contextlib.ExitStack() as stack:
-                runtime, name = self._job.runtime, self._job.name
-                sender = sender_of(runtime, name, stack, measures=measures.measures)
-                if sender is not None:
-                    measures.trace = sender.add
+            with self._telling(measures):
                 execution.execute(
                     runs,
                     run,
@@ -177,8 +174,10 @@ class Taking:
             runs.forget(self._asked.name)  # The repair of an earlier attempt: what it sent is seen.
             self._tell(state=RunState.RUNNING, shards=0, done=0, attempt=self._asked.attempt)
             self._tell(begun_ms=self.progress.begun_ms or SystemClock().wall_ms())
+            measures = CompareMeasures(self._asked.name)
             try:
-                found = compared(asked, used.gather, used.once, self._wait)
+                with self._telling(measures):
+                    found = compared(asked, used.gather, used.once, self._wait, measures)
             except ShardFailedError as error:
                 self._check_halted(error)
                 raise
@@ -189,6 +188,17 @@ class Taking:
             sent, lost = self.progress.changes, self.progress.lost
             result = f"repaired by {sent} changes; {result}"
         self._tell(changes=found.changes, differences=found.differences, result=result, lost=lost)
+
+    @contextlib.contextmanager
+    def _telling(self, measures: Measures) -> Iterator[None]:
+        """Show *measures*, and send them and their spans, as the job says."""
+        self._told = measures
+        with contextlib.ExitStack() as stack:
+            runtime, name = self._job.runtime, self._job.name
+            sender = sender_of(runtime, name, stack, measures=measures.measures)
+            if sender is not None:
+                measures.trace = sender.add
+            yield
 
     def _gather(self, tasks: Sequence[Callable[[], T]]) -> Sequence[T]:
         """Run the tasks of a comparison, and show how many are done."""

@@ -103,7 +103,7 @@ class RunOptions(Metered, OfRun, OnSpark):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyOptions(OfRun, OnSpark):
+class VerifyOptions(Metered, OfRun, OnSpark):
     """Of `headrace replay verify`."""
 
 
@@ -171,7 +171,7 @@ class SeedOptions(Metered, OfJob):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReconcileOptions(runs.ReconcileOptions, Selected, OnSpark):
+class ReconcileOptions(Metered, runs.ReconcileOptions, Selected, OnSpark):
     """Of `headrace reconcile`."""
 
     report: str = option("The folder of the report.", default="")

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import resource
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,8 +24,35 @@ from headrace.plugins.telemetry.spans import WorkTrace
 _KIB: Final = 1024
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPart:
+    """A part of one side of a comparison that was read, in ms since 1970, or the error."""
+
+    side: str
+    name: str
+    records: int
+    start_ms: int
+    end_ms: int
+    problem: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Measures:
+    """The metrics of bulk work. `note` is called at each step, `trace` with each part that ended.
+
+    Who publishes the metrics sets both.
+    """
+
+    note: Callable[[], None] = lambda: None
+    trace: Callable[[WorkTrace], None] = lambda _: None
+
+    @abstractmethod
+    def measures(self) -> Iterable[Measure]:
+        """Return the metrics. Any thread may ask."""
+
+
 @dataclass(slots=True)
-class RunMeasures:
+class RunMeasures(Measures):
     """The metrics of a run: of this process, and the states of shards of all processes."""
 
     run: str
@@ -32,8 +60,6 @@ class RunMeasures:
     fates: Counter[str] = field(default_factory=Counter)
     size_bytes: int = 0
     cpu_seconds: float = 0
-    note: Callable[[], None] = lambda: None
-    trace: Callable[[WorkTrace], None] = lambda _: None
 
     def ended(self, work: Work, report: ShardReport) -> None:
         """Trace a shard that ended, from its start."""
@@ -83,14 +109,49 @@ class RunMeasures:
 
 
 @dataclass(slots=True)
-class CatchUpMeasures:
+class CompareMeasures(Measures):
+    """The metrics of a comparison, of this process. *run* is what is compared, if it is one."""
+
+    run: str = ""
+    parts: Counter[str] = field(default_factory=Counter)
+    records: Counter[str] = field(default_factory=Counter)
+
+    def read(self, part: ReadPart) -> None:
+        """Count and trace a part of a side that was read."""
+        self.parts[part.side] += 1
+        self.records[part.side] += part.records
+        attributes: dict[str, str | int] = {
+            **({"headrace.run": self.run} if self.run else {}),
+            "headrace.side": part.side,
+            "headrace.part": part.name,
+            "headrace.records": part.records,
+        }
+        problem, _, _ = part.problem.partition(":")  # What follows may be anything.
+        self.trace(WorkTrace("compare", part.start_ms, part.end_ms, attributes, problem))
+        self.note()
+
+    def measures(self) -> Iterable[Measure]:
+        """Return the metrics."""
+        run = {"run": self.run} if self.run else {}
+
+        def by_side(found: Mapping[str, int]) -> list[tuple[Mapping[str, str], float]]:
+            return [({**run, "side": side}, float(count)) for side, count in dict(found).items()]
+
+        return [
+            counter("headrace_compared_parts_total", "Parts that were read.", by_side(self.parts)),
+            counter("headrace_compared_records_total", "Records of them.", by_side(self.records)),
+            _driver_memory(run),
+        ]
+
+
+@dataclass(slots=True)
+class CatchUpMeasures(Measures):
     """The metrics of catching up, of this process."""
 
     chunks: Counter[str] = field(default_factory=Counter)
     changes: Counter[str] = field(default_factory=Counter)
     lag_bytes: Mapping[str, int] = field(default_factory=dict)
     held: Iterable[str] = ()
-    note: Callable[[], None] = lambda: None
 
     def step(self, split: str, changes: int) -> None:
         """Count a chunk that was committed."""
@@ -123,7 +184,7 @@ def _driver_memory(labels: Mapping[str, str]) -> Measure:
 
 
 @contextlib.contextmanager
-def telling(given: Metered, text: JobText, told: RunMeasures | CatchUpMeasures) -> Iterator[None]:
+def telling(given: Metered, text: JobText, told: Measures) -> Iterator[None]:
     """Serve and write the metrics of *told*, as *given* says, and send them, as the job says.
 
     The file keeps the last values.
@@ -138,7 +199,7 @@ def telling(given: Metered, text: JobText, told: RunMeasures | CatchUpMeasures) 
     with contextlib.ExitStack() as stack:
         runtime = parse_config(RuntimeConfig, text.runtime, place="runtime", name="runtime")
         sender = sender_of(runtime, job, stack, measures=told.measures)
-        if sender is not None and isinstance(told, RunMeasures):
+        if sender is not None:
             told.trace = sender.add
         if given.metrics:
             address = metrics_address(given.metrics, key="--metrics")

@@ -8,8 +8,10 @@ from headrace.connector.control.jobs import job_text
 from headrace.connector.replay.comparing.job_comparison import JobComparison
 from headrace.connector.replay.comparing.reconciling import plan_repair
 from headrace.connector.replay.comparing.reporting import write_report
+from headrace.connector.replay.comparing.timed_sides import gathering, reading
 from headrace.connector.replay.engine import engine
 from headrace.connector.replay.options import ReconcileOptions
+from headrace.connector.replay.run_metrics import CompareMeasures, telling
 from headrace.connector.replay.shards import origin_of
 
 
@@ -19,8 +21,13 @@ def main(given: ReconcileOptions) -> int:
     compared = JobComparison.planned(text, given, selection_of(given))
     for finding in compared.plan.findings:
         sys.stderr.write(f"{finding.result.value}: {finding.message}\n")
-    with engine(given.master) as used, used.once(compared.plan.shards) as logs:
-        outcome = compared.compare(used.gather, logs)
+    measures = CompareMeasures()
+    with (
+        engine(given.master) as used,
+        telling(given, text, measures),
+        used.once(compared.plan.shards) as logs,
+    ):
+        outcome = compared.compare(gathering(used.gather, measures), reading(logs, measures))
     folder = Path(given.report) if given.report else text.directory / "reconcile"
     title = f"{text.name}: logs, topic and tables"
     summary = write_report(

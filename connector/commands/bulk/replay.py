@@ -29,7 +29,12 @@ from headrace.connector.replay.options import (
 )
 from headrace.connector.replay.pages.run_page import run_page
 from headrace.connector.replay.planning import Planned, by_log, check_archive, planned_replay
-from headrace.connector.replay.run_metrics import CatchUpMeasures, RunMeasures, telling
+from headrace.connector.replay.run_metrics import (
+    CatchUpMeasures,
+    CompareMeasures,
+    RunMeasures,
+    telling,
+)
 from headrace.connector.replay.runs import Run, RunTable, ShardRow, ShardState
 from headrace.connector.replay.selection import (
     Selection,
@@ -182,8 +187,9 @@ def _status(given: StatusOptions, table: RunTable) -> int:
 def _verify(given: VerifyOptions, text: JobText, table: RunTable) -> int:
     run = table.run(given.run)
     known = {} if run.target.sink is None else known_schemas(text)
-    with engine(given.master) as used:
-        different = verify(table, run, used, known)
+    measures = CompareMeasures(run.run)
+    with engine(given.master) as used, telling(given, text, measures):
+        different = verify(table, run, used, known, measures)
     rows = table.shards(run.run)
     sys.stdout.write(summary(run, rows))
     return DIFFERENCES_STATUS if different else 0

@@ -14,19 +14,19 @@ from headrace.connector.replay.comparing.bucket_sums import (
     known_as_sent,
     parts_of,
 )
-from headrace.connector.replay.comparing.reconciling import Gather, Outcome, Sides, Times, reconcile
+from headrace.connector.replay.comparing.reconciling import (
+    Gather,
+    Outcome,
+    ReadLogs,
+    Sides,
+    Times,
+    reconcile,
+)
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.planning import Bounds, Planned, planned
 from headrace.connector.replay.selection import Selection
-from headrace.connector.replay.shards import (
-    OverShards,
-    Shard,
-    SourceSpec,
-    inside,
-    origin_of,
-    plugin_of,
-)
+from headrace.connector.replay.shards import Shard, SourceSpec, inside, origin_of, plugin_of
 from headrace.connector.replay.stream.checkpoint import known_schemas
 from headrace.plugins import NO_ORIGIN, Operation, RecordSchema, SinkOptions, TableReading
 from headrace.plugins.config.command_line import flag_of
@@ -75,7 +75,7 @@ class JobComparison:
         return cls(text, given, selection, plan, int(at_s), known, called)
 
     def compare(
-        self, gather: Gather, logs: OverShards, *, pause: Callable[[float], None] = time.sleep
+        self, gather: Gather, logs: ReadLogs, *, pause: Callable[[float], None] = time.sleep
     ) -> Outcome:
         """Return the differences; *logs* reads the logs of `plan`, and *gather* runs other tasks.
 

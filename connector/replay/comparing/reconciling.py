@@ -39,12 +39,14 @@ from headrace.connector.replay.delivery import Target
 from headrace.connector.replay.errors import ShardFailedError, bad_option
 from headrace.connector.replay.runs import Run, RunTable
 from headrace.connector.replay.selection import Selection
-from headrace.connector.replay.shards import OverShards, Shard, plugin_of
+from headrace.connector.replay.shards import Shard, plugin_of
 from headrace.plugins import LogArchive, RecordSchema
 from headrace.plugins.config.command_line import flag_of
 
 # Runs tasks, several at once; returns their results in order.
 Gather = Callable[[Sequence[TopicSide | TableSide]], Sequence[SideReport]]
+# Reads the logs of shards, by tasks of these; returns their results in order.
+ReadLogs = Callable[[Callable[[Shard], LogSide], Sequence[Shard]], Sequence[SideReport]]
 REPAIRED_MAX: Final = 50_000
 
 
@@ -120,7 +122,7 @@ def reconcile(  # noqa: PLR0913 (the sides, and what reads them)
     sides: Sides,
     comparison: Comparison,
     gather: Gather,
-    logs: OverShards,
+    logs: ReadLogs,
     *,
     known: Mapping[bytes, RecordSchema],
     times: Times,
@@ -145,7 +147,7 @@ class _Comparing:
         sides: Sides,
         comparison: Comparison,
         gather: Gather,
-        logs: OverShards,
+        logs: ReadLogs,
         known: dict[bytes, RecordSchema],
         times: Times,
     ) -> None:

@@ -27,14 +27,22 @@ from headrace.connector.replay.comparing.bucket_sums import (
     parts_of,
 )
 from headrace.connector.replay.comparing.messages import ChangeRow
-from headrace.connector.replay.comparing.reconciling import Gather, different, joined, read_all
+from headrace.connector.replay.comparing.reconciling import (
+    Gather,
+    ReadLogs,
+    different,
+    joined,
+    read_all,
+)
+from headrace.connector.replay.comparing.timed_sides import gathering, performing, reading
 from headrace.connector.replay.delivery import NOTES_MAX, ShardReport, Work
 from headrace.connector.replay.engine import Engine
 from headrace.connector.replay.errors import FileBrokenError, ShardFailedError
 from headrace.connector.replay.parquet import files_of
+from headrace.connector.replay.run_metrics import CompareMeasures
 from headrace.connector.replay.runs import Run, RunTable, ShardState
 from headrace.connector.replay.selection import Selection
-from headrace.connector.replay.shards import OverShards, Shard, batches, encoded_changes, opened
+from headrace.connector.replay.shards import Shard, batches, encoded_changes, opened
 from headrace.connector.serde import Encoder
 from headrace.plugins import Encoding, HeadraceError, RecordSchema
 
@@ -44,11 +52,17 @@ _COLUMNS: Final = ["table", "operation", "write_time", "mutation", "index", "key
 _DIFFERENT: Final = "different: "
 
 
-def verify(table: RunTable, run: Run, engine: Engine, known: Mapping[bytes, RecordSchema]) -> int:
+def verify(
+    table: RunTable,
+    run: Run,
+    engine: Engine,
+    known: Mapping[bytes, RecordSchema],
+    measures: CompareMeasures,
+) -> int:
     """Compare all shards of *run*; store PASS, DIFF or FAIL, and return how many differ.
 
     Changes that the run sent to topics and that are in none of its shards count as one more
-    difference. *known* are schemas of messages.
+    difference. *known* are schemas of messages; *measures* count what is read.
 
     Raises:
         ConfigError: the sink's messages cannot be read back, or do not name changes.
@@ -63,12 +77,14 @@ def verify(table: RunTable, run: Run, engine: Engine, known: Mapping[bytes, Reco
         if run.target.sink is None:
             reports: list[ShardReport] = []
             checks = [Check(r.shard, run.target, run.run, r.attempt) for r in rows.values()]
-            engine.perform(checks, begun=lambda _: None, ended=lambda _, made: reports.append(made))
+            perform = performing(engine.perform, measures)
+            perform(checks, begun=lambda _: None, ended=lambda _, made: reports.append(made))
         else:
             shards = [row.shard for row in rows.values()]
             with engine.once(shards) as logs:
+                gather, read = gathering(engine.gather, measures), reading(logs, measures)
                 reports, extra = _in_topics(
-                    run, run.target.sink, shards, known, gather=engine.gather, read=logs
+                    run, run.target.sink, shards, known, gather=gather, read=read
                 )
         states = [_state(report) for report in reports]
         for report, state in zip(reports, states, strict=True):
@@ -175,7 +191,7 @@ def _in_topics(  # noqa: PLR0913 (what is compared, and what reads it)
     known: Mapping[bytes, RecordSchema],
     *,
     gather: Gather,
-    read: OverShards,
+    read: ReadLogs,
 ) -> tuple[list[ShardReport], int]:
     """Look for all changes of *shards* in the topics, and for others that the run sent.
 

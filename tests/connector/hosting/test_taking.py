@@ -37,6 +37,7 @@ from helpers.jobs.children import until
 from helpers.jobs.deliveries import consume
 from helpers.logs.forged import TABLE, insert
 from helpers.logs.gap_jobs import GapJob
+from helpers.servers.collector import attributes, collecting
 
 Given = Any  # What a function is given that this test passes on.
 ROWS = 40
@@ -398,6 +399,22 @@ def test_runs_that_are_over_are_bounded(made: Statements) -> None:
     with closing(RunTable(made.job.folder / "state.db")) as table:
         assert [last] == [run.run for run in table.runs()]
         assert not table.shards(first)
+
+
+def test_a_comparison_is_traced(made: Statements, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collector gets a span of each part that RECONCILE reads."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    assert 0 == made.job.run()
+    name = made.ask(RECONCILE)
+    with collecting() as collector:
+        made.job.trace(collector.url)
+        assert 0 == made.job.run()
+        told = [attributes(s.attributes) for s in collector.spans() if s.name == "compare"]
+
+    assert {name} == {each["headrace.run"] for each in told}
+    for side in ("logs", "topic"):
+        found = [each["headrace.records"] for each in told if each["headrace.side"] == side]
+        assert ROWS == sum(int(str(each)) for each in found)
 
 
 def test_a_comparison(made: Statements) -> None:
