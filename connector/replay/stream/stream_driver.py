@@ -7,10 +7,11 @@ pyspark for its errors only.
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 from pyspark.errors import PySparkException
@@ -39,6 +40,7 @@ from headrace.connector.runtime.starting import (
     lease_times,
     watch_of,
 )
+from headrace.connector.runtime.telemetry import sender_of
 from headrace.connector.stores import StoreUnavailableError
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.keyed.store import Store
@@ -54,6 +56,10 @@ from headrace.plugins import (
     Source,
 )
 from headrace.plugins.metrics import Measure
+from headrace.plugins.telemetry.spans import WorkTrace
+
+if TYPE_CHECKING:
+    from headrace.plugins.telemetry.otlp import OtlpSender
 
 LOOK_EVERY_SECONDS: Final = 1.0
 _STOP_LOOK_SECONDS: Final = 0.1
@@ -137,6 +143,7 @@ class StreamDriver:
         self._checkpoint = checkpoint_of(job.state, job.name)
         self._stopped = threading.Event()
         self._measures: StreamMeasures | None = None
+        self._otlp: OtlpSender | None = None
         self._moved_ms = 0
 
     def stop(self) -> None:
@@ -189,13 +196,9 @@ class StreamDriver:
             done, outcome = _Batches(), Outcome.ENDED
             self._get_ready()
             log.info("started", engine="spark", until_idle=until_idle)
-            with commits.held(sink):
-                self._measures = StreamMeasures(source)
-                try:
-                    board, show = Board(notes), self._watching(commits, store, until_idle)
-                    outcome = self._go(_Run(board, commits, source, done, show))
-                finally:
-                    self._measures = None
+            with commits.held(sink), self._measured(source):
+                board, show = Board(notes), self._watching(commits, store, until_idle)
+                outcome = self._go(_Run(board, commits, source, done, show))
             books = closing_books(store, source, clock, lease_times(job)[0])
         log.info("stopped", changes=done.records, dead_lettered=commits.dead_lettered)
         return Report(
@@ -210,6 +213,24 @@ class StreamDriver:
             memory_bytes_max=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             outcome=outcome,
         )
+
+    @contextmanager
+    def _measured(self, source: Source) -> Iterator[None]:
+        """Keep metrics meanwhile; send them and a span of each micro-batch if the job asks."""
+        self._measures = StreamMeasures(source)
+        try:
+            with ExitStack() as stack:
+                self._otlp = sender_of(
+                    self._job.runtime,
+                    self._job.name,
+                    stack,
+                    measures=self.measures,
+                    clock=self._clock,
+                    log=self._log,
+                )
+                yield
+        finally:
+            self._measures = self._otlp = None
 
     def _check(self, source: Source, sink: Sink) -> None:
         """Find before Spark starts what would stop every task. Raises ConfigError."""
@@ -342,6 +363,8 @@ class StreamDriver:
             self._moved_ms = self._clock.monotonic_ms()
             if self._measures is not None:
                 self._measures.note(records, progress.batchDuration)
+            if self._otlp is not None:
+                self._otlp.add(_trace_of(progress, records))
         run.commits.look()
         run.show(Desired.RUNNING)
         if self._measures is not None:
@@ -383,6 +406,13 @@ class StreamDriver:
         if now.mixed or now.generation != before.generation:
             return Outcome.CHANGED
         return Outcome.RESTART if now.restarts != before.restarts else None
+
+
+def _trace_of(progress: Any, records: int) -> WorkTrace:  # noqa: ANN401 (Spark's)
+    """Return the trace of a micro-batch, from its planning to its commit."""
+    start_ms = round(datetime.fromisoformat(progress.timestamp).timestamp() * 1_000)
+    attributes = {"headrace.batch": progress.batchId, "headrace.records": records}
+    return WorkTrace("micro_batch", start_ms, start_ms + progress.batchDuration, attributes)
 
 
 def _report(store: Store, problem: str) -> None:

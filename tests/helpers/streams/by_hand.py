@@ -153,7 +153,9 @@ class HandQuery(ByHand):
             kind = f"{type(error).__module__}.{type(error).__qualname__}"
             raise PySparkException(f"Traceback:\n{kind}: {error}") from error
         if found:
-            progress = SimpleNamespace(batchId=self.batches - 1, batchDuration=1)
+            progress = SimpleNamespace(
+                batchId=self.batches - 1, batchDuration=1, timestamp="2026-11-29T09:28:15.129Z"
+            )
             self.recentProgress.append(progress)
         elif not self.until_idle:
             threading.Event().wait(PAUSE_SECONDS)

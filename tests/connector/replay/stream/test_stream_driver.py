@@ -22,6 +22,7 @@ from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins import ConfigError, HeadraceError
 from helpers.jobs.children import SECONDS_MAX, until
 from helpers.logs.gap_jobs import GapJob
+from helpers.servers.collector import attributes, collecting
 from helpers.streams.by_hand import HandQuery, engine_by_hand, run_by_hand
 
 T, OTHER = "forged.t", "forged.other"
@@ -113,6 +114,34 @@ def test_status_and_stops(driven: Driven) -> None:
 
     assert driven.error is None
     assert Observed.UNASSIGNED is driven.status().state
+
+
+def test_it_is_traced(driven: Driven, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collector gets a span of each micro-batch, and in the end the books as committed."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    driven.job.log(1, range(3))
+    with collecting() as collector:
+        driven.job.trace(collector.url)
+        with driven.running():
+            until(driven.has(*range(3)), "the first changes never came")
+            driven.job.log(2, range(3, 6))
+            until(driven.has(*range(6)), "the others never came")
+        spans = collector.spans()
+        metrics = collector.newest()
+
+    told = [attributes(span.attributes) for span in spans]
+    assert 6 == sum(int(str(each["headrace.records"])) for each in told)
+    assert {("micro_batch", "orders")} == {
+        (span.name, each["headrace.job"]) for span, each in zip(spans, told, strict=True)
+    }
+    assert len(told) == len({each["headrace.batch"] for each in told}) >= 2
+    times = {(span.start_time_unix_nano, span.end_time_unix_nano) for span in spans}
+    assert {(1_795_944_495_129_000_000, 1_795_944_495_130_000_000)} == times
+    (batches,) = metrics["headrace_micro_batches_total"].sum.data_points
+    assert len(told) == batches.as_int
+    changes = metrics["headrace_changes_total"].sum.data_points
+    delivered = [p for p in changes if attributes(p.attributes)["fate"] == "delivered"]
+    assert 6 == sum(p.as_int or p.as_double for p in delivered)
 
 
 def test_pause(driven: Driven) -> None:
