@@ -386,9 +386,9 @@ def _many(read: "_Reading") -> Sequence[Figure]:
             read.each_table("cpu_ns", _NS_PER_US),
             {},
             goal=300,
-            alarm=1_500,
+            alarm=900,
         ),
-        Figure("the same", "KB", read.each_table("memory_bytes", 1_000), {}, goal=30, alarm=60),
+        Figure("the same", "KB", read.each_table("memory_bytes", 1_000), {}, goal=30, alarm=40),
         Figure(
             "6,000 changes of 64 logs in 64 splits, whole worker with its start",
             "% of that of 3 logs",

@@ -5,10 +5,12 @@ CQL and would cut `kafka://host` short.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from enum import StrEnum
 from itertools import islice
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NoReturn
+
+import msgspec
 
 # CQL's reserved words: as names they need double quotes.
 RESERVED_WORDS: Final = frozenset({
@@ -63,7 +65,7 @@ class TokenKind(StrEnum):
     END = "end of text"
 
 
-class Token(NamedTuple):
+class Token(msgspec.Struct, frozen=True):
     """One token; *value* has its quotes removed, *start* and *end* bound it in the text.
 
     *folded* is the value as Cassandra takes it: in lower case where it has no quotes. *keyword* is
@@ -79,29 +81,36 @@ class Token(NamedTuple):
 
 
 _KINDS: Final = {kind.name.lower(): kind for kind in TokenKind}
+_BETWEEN: Final = ("space", "comment")
 
 
 def pieces(text: str, at: int = 0) -> Iterator[Token]:
     """Yield all of *text* from *at* on as tokens, with spaces and comments, without END."""
-    for found in _TOKEN.finditer(text, at):
-        form, value = found.lastgroup or "", found[0]
-        if form in ("string", "name"):
-            quote = value[0]
-            value = value[2:-2] if quote == "$" else value[1:-1].replace(quote * 2, quote)
-        kind = _KINDS[form]
-        folded = value.lower() if kind is TokenKind.WORD else value
-        keyword = folded if kind in (TokenKind.WORD, TokenKind.SYMBOL) else ""
-        yield Token(kind, value, *found.span(), folded, keyword)
+    return map(_token, _TOKEN.finditer(text, at))
 
 
 def tokens(text: str) -> Iterator[Token]:
     """Yield the tokens of *text*; the last one is END, where the one before it ends."""
     end = 0
-    for token in pieces(text):
-        if token.kind not in (TokenKind.SPACE, TokenKind.COMMENT):
-            end = token.end
-            yield token
+    for found in _TOKEN.finditer(text):
+        if found.lastgroup not in _BETWEEN:  # Half of a text: no tokens are made of these.
+            yield _token(found)
+            end = found.end()
     yield Token(TokenKind.END, "", end, end, "", "")
+
+
+def _token(found: re.Match[str]) -> Token:
+    form, value = found.lastgroup, found[0]
+    start, end = found.span()
+    if form == "word":
+        folded = value.lower()
+        return Token(TokenKind.WORD, value, start, end, folded, folded)
+    if form == "symbol":
+        return Token(TokenKind.SYMBOL, value, start, end, value, value)
+    if form in ("string", "name"):
+        quote = value[0]
+        value = value[2:-2] if quote == "$" else value[1:-1].replace(quote * 2, quote)
+    return Token(_KINDS[form or ""], value, start, end, value, "")
 
 
 class Cursor:
@@ -110,12 +119,12 @@ class Cursor:
     A text is taken apart as far as it is read: one that begins with a mistake costs nothing more.
     """
 
-    def __init__(self, text: str, found: Iterable[Token] | None = None) -> None:
-        """Stand before the first token; *found* are those of the text if they are there already."""
+    def __init__(self, text: str) -> None:
+        """Stand before the first token."""
         self.text = text
-        self._coming = iter(tokens(text) if found is None else found)
-        self._ahead = [next(self._coming)]  # The one that is read next, and some behind it.
-        self.token = self._ahead[0]
+        self._coming = tokens(text)
+        self._ahead: list[Token] = []  # Those behind the next one that were looked at.
+        self.token = next(self._coming)
         """The token that is read next."""
 
     @property
@@ -126,19 +135,21 @@ class Cursor:
     def advance(self) -> Token:
         """Step over the token here and return it; END is never left."""
         token = self.token
-        if not self.at_end:
-            del self._ahead[0]
-            if not self._ahead:
-                self._ahead.append(next(self._coming))
-            self.token = self._ahead[0]
+        if token.kind is not TokenKind.END:
+            self.token = self._ahead.pop(0) if self._ahead else next(self._coming)
         return token
 
     def at(self, *keywords: str) -> bool:
         """Say whether the next tokens are these words or symbols."""
-        if len(self._ahead) < len(keywords):
-            self._ahead.extend(islice(self._coming, len(keywords) - len(self._ahead)))
-        ahead = self._ahead[: len(keywords)]
-        return [token.keyword for token in ahead] == [keyword.lower() for keyword in keywords]
+        if self.token.keyword != keywords[0].lower():
+            return False
+        behind = keywords[1:]
+        if not behind:
+            return True
+        if len(self._ahead) < len(behind):
+            self._ahead.extend(islice(self._coming, len(behind) - len(self._ahead)))
+        ahead = self._ahead[: len(behind)]
+        return [token.keyword for token in ahead] == [keyword.lower() for keyword in behind]
 
     def accept(self, *keywords: str) -> bool:
         """Step over these words or symbols if all of them are next."""

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import json
 import os
 import shlex
 import signal
@@ -13,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+import msgspec
 import structlog
 
 from headrace.connector.commands.job_parser import add_engine, check_engine, job_parser
@@ -93,7 +93,8 @@ def _run_host(host: Host, given: argparse.Namespace) -> int:
     if report is None:
         return 0
     if summary_path:
-        _write(summary_path, json.dumps(summary_of(name, report), indent=1) + "\n")
+        summary = msgspec.json.format(msgspec.json.encode(summary_of(name, report)), indent=1)
+        _write(summary_path, summary.decode() + "\n")
     if given.until_idle:
         sys.stdout.write(figures_text(figures_of(report.books), called(given)))
         sys.stdout.write(books_text(report.books) if given.books else "")

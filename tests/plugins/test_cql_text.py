@@ -5,6 +5,7 @@ from cassandra.metadata import cql_keywords_reserved
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.plugins import cql_text
 from headrace.plugins.cql_text import (
     RESERVED_WORDS,
     Cursor,
@@ -110,11 +111,12 @@ def test_names_are_quoted_where_cql_demands_it(name: str) -> None:
     assert QUOTED[name] == quote_name(name)
 
 
-def test_a_text_is_taken_apart_as_far_as_it_is_read() -> None:
+def test_a_text_is_taken_apart_as_far_as_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """What stands behind a mistake costs nothing."""
     text = "a b c d"
     coming = tokens(text)
-    cursor = Cursor(text, coming)
+    monkeypatch.setattr(cql_text, "tokens", lambda _text: coming)
+    cursor = Cursor(text)
 
     assert cursor.at("A", "b")
     assert "a" == cursor.advance().value

@@ -88,9 +88,15 @@ def value_schema(table: TableSchema) -> Json:
     return _SchemaBuilder(table).value()
 
 
+def message_schemas(table: TableSchema) -> tuple[Json, Json]:
+    """Return `key_schema` and `value_schema`."""
+    builder = _SchemaBuilder(table)
+    return builder.key(), builder.value()
+
+
 def payload_columns(table: TableSchema) -> tuple[ColumnSchema, ...]:
     """Return the columns that are fields of the payload, in order."""
-    return tuple(column for column in table.columns if not column.is_dropped)
+    return tuple([column for column in table.columns if not column.is_dropped])
 
 
 def tuple_fields(count: int) -> tuple[str, ...]:
@@ -99,16 +105,17 @@ def tuple_fields(count: int) -> tuple[str, ...]:
 
 
 class _SchemaBuilder:
-    """Builds one schema; every named type gets a name of its own within it."""
+    """Builds a table's schemas; every named type gets a name of its own within each."""
 
     def __init__(self, table: TableSchema) -> None:
         self._namespace = f"headrace.{_alias(table.keyspace)}.{_alias(table.name)}"
         self._names: set[str] = set()
         columns = payload_columns(table)
-        self._aliases = avro_names(tuple(column.name for column in columns))
-        self._columns = list(zip(columns, self._aliases, strict=True))
+        aliases = avro_names(tuple([column.name for column in columns]))
+        self._columns = list(zip(columns, aliases, strict=True))
 
     def key(self) -> Json:
+        self._names.clear()
         fields = [
             _field(alias, self._type(column.type, f"key_{alias}"), column.name)
             for column, alias in self._columns
@@ -117,37 +124,19 @@ class _SchemaBuilder:
         return self._record("Key", fields) | {"namespace": self._namespace}
 
     def value(self) -> Json:
-        fields = [
-            _field("timestampMicros", "long"),
-            _field("operationType", self._named("enum", "OperationType", symbols=[*_OPERATIONS])),
-            _field("sourceKeyspace", "string"),
-            _field("sourceTable", "string"),
-            _field("schemaUuid", self._named("fixed", "SchemaUuid", size=16)),
-            _optional("version", "string"),
-            _field("isPartial", "boolean"),
-            _field("truncatedFields", {"type": "array", "items": "string"}),
-            _field("isStatic", "boolean"),
-            _optional("ttl", "int"),
-            _optional("expires", "long"),
-            _field("updateFields", {"type": "array", "items": "string"}),
-            _field("payload", self._payload()),
-            _field("cells", {"type": "array", "items": self._cell_note()}),
-            _optional("range", self._range()),
-            _field("mutation", self._named("fixed", "MutationId", size=16)),
-            _field("index", "int"),
-            _field("of", "int"),
-            _field("copies", "int"),
-            _field("node", "string"),
-            _field("segment", "long"),
-            _field("position", "long"),
-        ]
+        self._names.clear()
+        fields = [*_BEFORE, _field("payload", self._payload()), _CELLS, self._range(), *_BEHIND]
         return self._record("Change", fields) | {"namespace": self._namespace}
 
     def _payload(self) -> Value:
         fields = []
         for column, alias in self._columns:
+            cql_type = column.type
+            if cql_type.name in _NATIVE_TYPES and cql_type.is_native:
+                fields.append(_native_field(alias, cql_type.name, column.name))
+                continue
             build = self._complex if column.is_complex else self._type
-            fields.append(_optional(alias, build(column.type, f"col_{alias}"), column.name))
+            fields.append(_optional(alias, build(cql_type, f"col_{alias}"), column.name))
         roles = {
             role: [alias for column, alias in self._columns if column.kind is kind]
             for role, kind in _ROLES.items()
@@ -158,31 +147,13 @@ class _SchemaBuilder:
             roles["clusteringOrder"] = ["DESC" if c.descending else "ASC" for c in clustering]
         return self._record("Payload", fields) | roles
 
-    def _cell_note(self) -> Value:
-        fields = [
-            _field("field", "string"),
-            _optional("timestampMicros", "long"),
-            _optional("ttl", "int"),
-            _optional("expires", "long"),
-            _field("isEmpty", "boolean"),
-        ]
-        return self._record("CellNote", fields)
-
-    def _range(self) -> Value:
+    def _range(self) -> Json:
         prefix = [
             _optional(alias, self._type(column.type, f"bound_{alias}"), column.name)
             for column, alias in self._columns
             if column.kind is ColumnKind.CLUSTERING
         ]
-        bound = self._record(
-            "Bound",
-            [
-                _field("values", self._record("ClusteringPrefix", prefix)),
-                _field("count", "int"),
-                _field("inclusive", "boolean"),
-            ],
-        )
-        return self._record("Range", [_optional("start", bound), _optional("end", bound["name"])])
+        return _range(prefix) if prefix else _RANGE_OF_PARTITION
 
     def _type(self, cql_type: CqlType, path: str) -> Value:
         """Return the type of a value that is one piece: native or frozen."""
@@ -269,7 +240,7 @@ class _SchemaBuilder:
             number += 1
             unique = f"{name}_{number}"
         self._names.add(unique)
-        return {"type": kind, "name": unique, **rest}
+        return _definition(kind, unique, **rest)
 
 
 def _field(alias: str, avro_type: Value, cql_name: str | None = None) -> Json:
@@ -279,3 +250,60 @@ def _field(alias: str, avro_type: Value, cql_name: str | None = None) -> Json:
 
 def _optional(alias: str, avro_type: Value, cql_name: str | None = None) -> Json:
     return _field(alias, ["null", avro_type], cql_name) | {"default": None}
+
+
+def _definition(kind: str, name: str, **rest: Value) -> Json:
+    return {"type": kind, "name": name, **rest}
+
+
+@lru_cache(maxsize=4096)
+def _native_field(alias: str, native: str, cql_name: str) -> Json:
+    """Return the field of a column of a native type; many tables have the same."""
+    return _optional(alias, _NATIVE_TYPES[native], cql_name)
+
+
+def _range(prefix: Sequence[Json]) -> Json:
+    """Return the field of a range; *prefix* are the fields of the clustering."""
+    values = _definition("record", "ClusteringPrefix", fields=prefix)
+    fields = [_field("values", values), _field("count", "int"), _field("inclusive", "boolean")]
+    bound = _definition("record", "Bound", fields=fields)
+    ends = [_optional("start", bound), _optional("end", "Bound")]
+    return _optional("range", _definition("record", "Range", fields=ends))
+
+
+# What the messages of all tables share is made once. The names of types that are made for a column
+# begin with `col_`, `key_` or `bound_`, so these here are not taken.
+_BEFORE: Final = (
+    _field("timestampMicros", "long"),
+    _field("operationType", _definition("enum", "OperationType", symbols=[*_OPERATIONS])),
+    _field("sourceKeyspace", "string"),
+    _field("sourceTable", "string"),
+    _field("schemaUuid", _definition("fixed", "SchemaUuid", size=16)),
+    _optional("version", "string"),
+    _field("isPartial", "boolean"),
+    _field("truncatedFields", {"type": "array", "items": "string"}),
+    _field("isStatic", "boolean"),
+    _optional("ttl", "int"),
+    _optional("expires", "long"),
+    _field("updateFields", {"type": "array", "items": "string"}),
+)
+_NOTE: Final = (
+    _field("field", "string"),
+    _optional("timestampMicros", "long"),
+    _optional("ttl", "int"),
+    _optional("expires", "long"),
+    _field("isEmpty", "boolean"),
+)
+_CELLS: Final = _field(
+    "cells", {"type": "array", "items": _definition("record", "CellNote", fields=[*_NOTE])}
+)
+_RANGE_OF_PARTITION: Final = _range([])
+_BEHIND: Final = (
+    _field("mutation", _definition("fixed", "MutationId", size=16)),
+    _field("index", "int"),
+    _field("of", "int"),
+    _field("copies", "int"),
+    _field("node", "string"),
+    _field("segment", "long"),
+    _field("position", "long"),
+)

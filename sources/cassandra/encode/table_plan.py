@@ -5,7 +5,10 @@ Separate from the encoder because it is made once per table from the schema. Mus
 
 from array import array
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Protocol
+
+import msgspec
 
 from headrace.plugins import Headers
 from headrace.sources.cassandra.encode.avro_bytes import ValuePlan
@@ -14,11 +17,23 @@ from headrace.sources.cassandra.mutation.errors import UnknownTableError
 from headrace.sources.cassandra.mutation.parser import Cutter
 from headrace.sources.cassandra.native import constants
 from headrace.sources.cassandra.schema.layout import Catalogue
-from headrace.sources.cassandra.schema.tables import ColumnKind, ColumnSchema, TableSchema
+from headrace.sources.cassandra.schema.tables import ColumnKind, TableSchema
 from headrace.sources.cassandra.schema.types import CqlType
 
 _NEVER = -(1 << 63)
 _FOREVER = (1 << 63) - 1
+
+
+class _ColumnPlan(msgspec.Struct, frozen=True):
+    """What encoding a column needs of its type; `form`: see `native.constants`."""
+
+    value: ValuePlan
+    path: ValuePlan  # Another one than `value` in complex columns only, as is `cell`.
+    cell: ValuePlan
+    is_complex: int
+    kind: int
+    allows_empty: int
+    form: tuple[int, int, int, int]
 
 
 class TablePlan:
@@ -43,7 +58,7 @@ class TablePlan:
         self.headers = headers
         columns = table.columns
         payload = payload_columns(table)
-        names = [avro_string(alias) for alias in avro_names(tuple(c.name for c in payload))]
+        names = [_name(alias) for alias in avro_names(tuple([c.name for c in payload]))]
         self.names = names + [b""] * (len(columns) - len(names))
         self.payload_count = len(payload)
         names_of_table = avro_string(table.keyspace) + avro_string(table.name)
@@ -52,22 +67,18 @@ class TablePlan:
         kinds = [column.kind for column in payload]
         self.key_count = kinds.count(ColumnKind.PARTITION_KEY)
         self.first_cell = self.key_count + kinds.count(ColumnKind.CLUSTERING)
-        self.values = [ValuePlan(column.type) for column in columns]
-        self.codes = memoryview(array("i", [plan.code for plan in self.values]))
-        self.empties = memoryview(array("i", [int(plan.allows_empty) for plan in self.values]))
-        self.complex = memoryview(array("i", [int(column.is_complex) for column in columns]))
-        self.kind = memoryview(array("i", [_complex_kind(column.type) for column in columns]))
-        self.paths = self.values[:]  # Other types in complex columns only.
-        self.cells = self.values[:]
-        for i, column in enumerate(columns):
-            if self.complex[i]:
-                self.paths[i] = ValuePlan(column.type.path_type)
-                self.cells[i] = ValuePlan(_cell_type(column.type))
-        forms = [self._form(i, column) for i, column in enumerate(columns)]
-        numbers = [number for form in forms for number in form]
+        plans = [_planned(column.type, column.is_complex) for column in columns]
+        self.values = [plan.value for plan in plans]
+        self.paths = [plan.path for plan in plans]
+        self.cells = [plan.cell for plan in plans]
+        self.codes = memoryview(array("i", [plan.form[0] for plan in plans]))
+        self.empties = memoryview(array("i", [plan.allows_empty for plan in plans]))
+        self.complex = memoryview(array("i", [plan.is_complex for plan in plans]))
+        self.kind = memoryview(array("i", [plan.kind for plan in plans]))
+        numbers = [number for plan in plans for number in plan.form]
         fields_count = 0
-        for i, column in enumerate(columns):
-            if column.is_complex and self.kind[i] == constants.COMPLEX_UDT:
+        for i, plan in enumerate(plans):
+            if plan.is_complex and plan.kind == constants.COMPLEX_UDT:
                 numbers[i * constants.FORM_WIDTH + constants.FORM_PATH] = constants.BY_NAME
                 numbers[i * constants.FORM_WIDTH + constants.FORM_CELL] = len(numbers)
                 numbers += [self.values[i].count, *(field.code for field in self.values[i].inner)]
@@ -78,14 +89,6 @@ class TablePlan:
         # The most bytes that a change takes, besides those of its values.
         self.fixed_bytes = sum(map(len, self.names)) + constants.COLUMN_BYTES * (len(columns) + 8)
         self.fixed_bytes += fields_count
-
-    def _form(self, index: int, column: ColumnSchema) -> tuple[int, int, int, int]:
-        """Return the form of a column: see `native.constants`."""
-        fixed = column.type.fixed_length
-        path = self.paths[index].code if column.is_complex else 0
-        has_values = path and self.kind[index] != constants.COMPLEX_SET
-        cell = self.cells[index].code if has_values else 0
-        return self.codes[index], -1 if fixed is None else fixed, path, cell
 
     def keep_fields(self, columns: list[int]) -> None:
         """Keep the updateFields of these columns for later rows that mention the same ones."""
@@ -145,6 +148,27 @@ def avro_long(number: int) -> bytes:
         rest //= constants.VINT_MORE
     made.append(rest)
     return bytes(made)
+
+
+@lru_cache(maxsize=4096)
+def _name(alias: str) -> bytes:
+    """Return an Avro string; many tables have columns of the same name."""
+    return avro_string(alias)
+
+
+@lru_cache(maxsize=4096)
+def _planned(cql_type: CqlType, is_complex: bool) -> _ColumnPlan:  # noqa: FBT001 (called by column)
+    """Return the plan of a column; many columns have the same."""
+    value = path = cell = ValuePlan(cql_type)
+    kind = _complex_kind(cql_type)
+    fixed = cql_type.fixed_length
+    path_code = cell_code = 0
+    if is_complex:
+        path, cell = ValuePlan(cql_type.path_type), ValuePlan(_cell_type(cql_type))
+        path_code = path.code
+        cell_code = cell.code if path_code and kind != constants.COMPLEX_SET else 0
+    form = value.code, -1 if fixed is None else fixed, path_code, cell_code
+    return _ColumnPlan(value, path, cell, int(is_complex), kind, int(value.allows_empty), form)
 
 
 def _cell_type(cql_type: CqlType) -> CqlType:

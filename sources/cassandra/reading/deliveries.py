@@ -14,7 +14,7 @@ from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
 from headrace.plugins.records.columns import TableType
 from headrace.sources.cassandra.agreement.intake import Routes
 from headrace.sources.cassandra.columns.writer import ColumnWriter, MessageColumns
-from headrace.sources.cassandra.encode.avro_schema import key_schema, value_schema
+from headrace.sources.cassandra.encode.avro_schema import message_schemas
 from headrace.sources.cassandra.encode.json_changes import JsonChanges
 from headrace.sources.cassandra.encode.table_plan import EpochPlans, TablePlan
 from headrace.sources.cassandra.logs.reread import Copy
@@ -111,9 +111,8 @@ class Deliveries:
         key = table.table_id.bytes, table.schema_id
         made = self._shapes.get(key)
         if made is None:
-            schema = RecordSchema.of(
-                table.qualified, table.text, key=key_schema(table), value=value_schema(table)
-            )
+            of_messages = message_schemas(table)
+            schema = RecordSchema(table.qualified, table.text, table.schema_id, *of_messages)
             made = TableShape(schema, ((SCHEMA_ID_HEADER, schema.schema_id),))
             self._shapes[key] = made
             self.schemas.append(schema)

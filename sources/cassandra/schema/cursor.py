@@ -3,7 +3,7 @@
 from typing import NoReturn
 
 from headrace.plugins import cql_text
-from headrace.plugins.cql_text import NEVER_CLOSED, Token, TokenKind, tokens
+from headrace.plugins.cql_text import NEVER_CLOSED, Token, TokenKind
 from headrace.plugins.errors import HeadraceError
 
 
@@ -15,26 +15,29 @@ class SchemaTextError(HeadraceError):
 
 
 class Cursor(cql_text.Cursor):
-    """Names the place and the token in its errors."""
+    """Names the place and the token in its errors. It never steps over what is not closed."""
 
     def __init__(self, text: str, place: str = "") -> None:
-        """Stand before the first token of *text*; *place* (a file's name) goes into errors.
-
-        Raises:
-            SchemaTextError: a quote or a comment is not closed.
-
-        """
-        found = list(tokens(text))
-        super().__init__(text, found)
+        """Stand before the first token of *text*; *place* (a file's name) goes into errors."""
+        super().__init__(text)
         self._place = place
-        for token in found[-2:-1]:
-            if token.kind is TokenKind.OPEN:
-                message, hint = NEVER_CLOSED[token.value[0]]
-                raise SchemaTextError(message, place=self._place_of(token), hint=hint)
+
+    def advance(self) -> Token:
+        """Step over the token and return it. Raises SchemaTextError if it is never closed."""
+        if self.token.kind is TokenKind.OPEN:
+            self.fail("")
+        return super().advance()
 
     def fail(self, message: str, *, at: Token | None = None, hint: str = "") -> NoReturn:
-        """Raise SchemaTextError with the place and the text of *at*, or of the token here."""
+        """Raise SchemaTextError with the place and the text of *at*, or of the token here.
+
+        If that one is never closed this is the error, because it may be the reason for the other.
+        """
         token = at or self.token
+        if self.token.kind is TokenKind.OPEN:
+            token = self.token
+            message, hint = NEVER_CLOSED[token.value[0]]
+            raise SchemaTextError(message, place=self._place_of(token), hint=hint)
         found = "the end" if token.kind is TokenKind.END else repr(token.folded)
         raise SchemaTextError(f"{message}, found {found}", place=self._place_of(token), hint=hint)
 

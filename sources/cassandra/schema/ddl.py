@@ -66,6 +66,20 @@ class _Parser:
         self._history = History()
         self._types = TypeReader(cursor, self._history.udt)
         self._used_keyspace = ""
+        self._actions = {
+            ("create", "keyspace"): self._create_keyspace,
+            ("alter", "keyspace"): self._alter_keyspace,
+            ("drop", "keyspace"): self._drop_keyspace,
+            ("create", "type"): self._create_type,
+            ("alter", "type"): self._alter_type,
+            ("drop", "type"): self._drop_type,
+            ("create", "table"): self._create_table,
+            ("alter", "table"): self._alter_table,
+            ("drop", "table"): self._drop_table,
+            ("create", "view"): self._create_view,
+            ("alter", "view"): self._alter_view,
+            ("drop", "view"): self._drop_table,
+        }
 
     def parse(self) -> Schema:
         while self._cursor.at_statement():
@@ -104,21 +118,7 @@ class _Parser:
             kind = _KINDS[kind]
         elif cursor.accept("materialized", "view"):
             kind = "view"
-        actions = {
-            ("create", "keyspace"): self._create_keyspace,
-            ("alter", "keyspace"): self._alter_keyspace,
-            ("drop", "keyspace"): self._drop_keyspace,
-            ("create", "type"): self._create_type,
-            ("alter", "type"): self._alter_type,
-            ("drop", "type"): self._drop_type,
-            ("create", "table"): self._create_table,
-            ("alter", "table"): self._alter_table,
-            ("drop", "table"): self._drop_table,
-            ("create", "view"): self._create_view,
-            ("alter", "view"): self._alter_view,
-            ("drop", "view"): self._drop_table,
-        }
-        action = actions.get((verb, kind))
+        action = self._actions.get((verb, kind))
         if action is None:
             cursor.fail("expected a CREATE, ALTER or DROP of a schema", at=token)
         action()

@@ -247,6 +247,8 @@ class History:
         self, cql_type: CqlType, known: dict[tuple[str, str], CqlType], depth: int = 0
     ) -> CqlType:
         """Give the UDTs in *cql_type* their fields; *known* holds those already resolved."""
+        if cql_type.is_native:
+            return cql_type
         if depth > TYPE_DEPTH_MAX:
             raise SchemaTextError(f"types nest deeper than {TYPE_DEPTH_MAX}: {cql_type}")
         key = (cql_type.keyspace, cql_type.name)

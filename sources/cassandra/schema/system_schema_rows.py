@@ -47,13 +47,17 @@ class TableRows(msgspec.Struct, frozen=True, array_like=True):
         columns: dict[str, Values] = {}
         dropped: dict[str, Values] = {}
         for column in table.columns:
-            described = {"kind": column.kind.value, "type": str(column.type)}
+            kind, cql_type = column.kind.value, str(column.type)
             if not column.is_dropped:
-                order = "desc" if column.descending else "asc"
-                more = {"position": column.position, "clustering_order": order}
-                columns[column.name] = described | more
+                columns[column.name] = {
+                    "kind": kind,
+                    "type": cql_type,
+                    "position": column.position,
+                    "clustering_order": "desc" if column.descending else "asc",
+                }
             if column.is_dropped or column.dropped_us is not None:
-                dropped[column.name] = described | {"dropped_time": column.dropped_us}
+                us = column.dropped_us
+                dropped[column.name] = {"kind": kind, "type": cql_type, "dropped_time": us}
         types = {
             udt.name: {
                 "field_names": [name for name, _ in udt.fields],
@@ -62,7 +66,7 @@ class TableRows(msgspec.Struct, frozen=True, array_like=True):
             for udt in udts_of(column.type for column in table.columns)
         }
         own: dict[str, object] = {"id": str(table.table_id), "cdc": table.cdc, "flags": flags}
-        if table.transactional_mode:
+        if table.transactional_mode or table.transactional_migration_from:
             own["transactional_mode"] = table.transactional_mode
             own["transactional_migration_from"] = table.transactional_migration_from
         return cls(table.keyspace, table.name, own, columns, dropped, types, table.is_view)

@@ -48,6 +48,9 @@ class ColumnKind(StrEnum):
     REGULAR = "regular"
 
 
+_RANKS: Final = {kind: rank for rank, kind in enumerate(ColumnKind)}
+
+
 class ColumnSchema(msgspec.Struct, frozen=True):
     """One column. `position` counts from 0 within the key's part, and is -1 for other kinds.
 
@@ -125,7 +128,7 @@ class TableSchema:
         return self._of_kind(ColumnKind.CLUSTERING)
 
     def _of_kind(self, kind: ColumnKind) -> tuple[ColumnSchema, ...]:
-        return tuple(column for column in self.columns if column.kind is kind)
+        return tuple([column for column in self.columns if column.kind is kind])
 
 
 class KeyspaceSchema(msgspec.Struct, frozen=True):
@@ -154,8 +157,8 @@ class Schema(msgspec.Struct, frozen=True):
 
 def column_order(column: ColumnSchema) -> tuple[bool, int, int, bytes]:
     """Sort key that puts columns into the order of `TableSchema.columns`."""
-    rank = tuple(ColumnKind).index(column.kind)
-    return column.is_dropped, 0 if column.is_dropped else rank, column.position, _name_bytes(column)
+    rank = 0 if column.is_dropped else _RANKS[column.kind]
+    return column.is_dropped, rank, column.position, column.name.encode()
 
 
 def system_table_id(keyspace: str, table: str) -> UUID:
@@ -164,21 +167,18 @@ def system_table_id(keyspace: str, table: str) -> UUID:
     return UUID(bytes=digest, version=3)
 
 
-def _name_bytes(column: ColumnSchema) -> bytes:
-    return column.name.encode()
-
-
 def _table_text(table: TableSchema) -> str:
     columns = [column for column in table.columns if not column.is_dropped]
     lines = [_type_line(udt) for udt in udts_of(column.type for column in columns)]
     parts = [_declaration(column) for column in columns]
-    partition = ", ".join(quote_name(column.name) for column in table.partition_key)
-    clustering = "".join(f", {quote_name(column.name)}" for column in table.clustering)
-    parts.append(f"PRIMARY KEY (({partition}){clustering})")
+    partition = ", ".join([quote_name(column.name) for column in table.partition_key])
+    clustering = table.clustering
+    rest = "".join([f", {quote_name(column.name)}" for column in clustering])
+    parts.append(f"PRIMARY KEY (({partition}){rest})")
     name = f"{quote_name(table.keyspace)}.{quote_name(table.name)}"
-    order = _clustering_order(table.clustering)
+    order = _clustering_order(clustering)
     lines.append(f"CREATE TABLE {name} ({', '.join(parts)}){order};")
-    return "".join(f"{line}\n" for line in lines)
+    return "".join([f"{line}\n" for line in lines])
 
 
 def _declaration(column: ColumnSchema) -> str:
@@ -187,7 +187,7 @@ def _declaration(column: ColumnSchema) -> str:
 
 
 def _clustering_order(clustering: Iterable[ColumnSchema]) -> str:
-    if not any(column.descending for column in clustering):
+    if True not in [column.descending for column in clustering]:
         return ""
     orders = (f"{quote_name(c.name)} {'DESC' if c.descending else 'ASC'}" for c in clustering)
     return f" WITH CLUSTERING ORDER BY ({', '.join(orders)})"
@@ -197,7 +197,8 @@ def udts_of(types: Iterable[CqlType]) -> Sequence[CqlType]:
     """Return the UDTs that are in *types*, each once and after those it needs itself."""
     found: dict[str, CqlType] = {}
     for cql_type in types:
-        _collect_udts(cql_type, found)
+        if not cql_type.is_native:
+            _collect_udts(cql_type, found)
     return list(found.values())
 
 

@@ -91,6 +91,11 @@ class CqlType(msgspec.Struct, frozen=True):
         return bool(self.keyspace)
 
     @property
+    def is_native(self) -> bool:
+        """Whether it is made of no other types."""
+        return not (self.keyspace or self.arguments)
+
+    @property
     def is_custom(self) -> bool:
         """Whether this is a class we know nothing of; its values are opaque bytes."""
         return self.name.startswith("'")
@@ -136,6 +141,8 @@ class CqlType(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """Return the type as `system_schema.columns` spells it."""
+        if self.name in NATIVE_NAMES and self.is_native:
+            return self.name
         if self.is_udt:
             text = quote_name(self.name)
         elif self.name == "vector":

@@ -110,7 +110,7 @@ class SchemaRows:
                 edit.give_table(table)
         gone = {i: table for i, table in schema.tables.items() if table.is_dropped}
         before = Schema({}, {**self.schema.tables, **gone})
-        return SchemaRows(given, edit.groups, _schema(edit.groups, before, None))
+        return SchemaRows(given, edit.groups, _schema(edit.groups, before, edit.given))
 
     def with_table(self, table: TableSchema, keyspace: KeyspaceSchema | None) -> "SchemaRows":
         """Take *table* as it is given, whatever was known of it, and leave the others."""
@@ -121,7 +121,8 @@ class SchemaRows:
         if keyspace is not None:
             edit.give_keyspace(keyspace)
         edit.replace_table(table)
-        return SchemaRows(self.given, edit.groups, _schema(edit.groups, self.schema, edit))
+        known = edit.untouched(self.schema)
+        return SchemaRows(self.given, edit.groups, _schema(edit.groups, self.schema, known))
 
     def apply(self, mutation: Mutation) -> "SchemaRows":
         """Fold a mutation of `system_schema`; the result is this object when nothing changes.
@@ -135,7 +136,8 @@ class SchemaRows:
         edit.fold(mutation)
         if not edit.changed:
             return self
-        return SchemaRows(self.given, edit.groups, _schema(edit.groups, self.schema, edit))
+        known = edit.untouched(self.schema)
+        return SchemaRows(self.given, edit.groups, _schema(edit.groups, self.schema, known))
 
     def encode(self) -> bytes:
         """Return the rows as bytes that `decode` reads."""
@@ -160,7 +162,7 @@ def _decoded(raw: bytes) -> SchemaRows:
     groups = {Group(kind, ks, table): rows for kind, ks, table, rows in snapshot.groups}
     gone = (rows.table(is_dropped=True) for rows in snapshot.gone)
     before = Schema({}, {table.table_id: table for table in gone})
-    return SchemaRows(snapshot.given, groups, _schema(groups, before, None))
+    return SchemaRows(snapshot.given, groups, _schema(groups, before, {}))
 
 
 def fingerprint(schema: Schema) -> bytes:
@@ -181,16 +183,43 @@ class _Edit:
         self.changed = False
         self.touched: set[tuple[str, str]] = set()
         self.types_touched: set[str] = set()
+        self.given: dict[tuple[str, str], TableSchema] = {}
+        """Tables of which there are only rows that were given: those rows come to them."""
+        self._columns: dict[tuple[object, ...], Stored] = {}  # Many tables have the same.
 
-    def has_touched(self, keyspace: str, table: str) -> bool:
-        return keyspace in self.types_touched or (keyspace, table) in self.touched
+    def untouched(self, schema: Schema) -> Mapping[tuple[str, str], TableSchema]:
+        """Return the tables of *schema*, as it was before, whose rows are as they were."""
+        return {
+            (table.keyspace, table.name): table
+            for table in schema.tables.values()
+            if not table.is_dropped
+            and table.keyspace not in self.types_touched
+            and (table.keyspace, table.name) not in self.touched
+        }
 
     # ---- what was given ----
 
     def give(self, group: Group, name: str, values: Values) -> None:
-        row = self.groups.get(group, {}).get(name, Stored())
-        cells = {n: (_GIVEN, v) for n, v in values.items()} | row.cells
-        self._put(group, name, Stored(row.deleted_us, max(row.live_us, _GIVEN), cells))
+        row = self.groups.get(group, {}).get(name)
+        cells = {n: (_GIVEN, v) for n, v in values.items()}
+        if row is None:
+            self._put(group, name, Stored(live_us=_GIVEN, cells=cells))
+        else:
+            live_us = max(row.live_us, _GIVEN)
+            self._put(group, name, Stored(row.deleted_us, live_us, cells | row.cells))
+
+    def _give_columns(self, group: Group, columns: Mapping[str, Values]) -> None:
+        """Give all rows of a group that has none yet."""
+        rows = {}
+        for name, values in columns.items():
+            key = tuple(values.items())
+            row = self._columns.get(key)
+            if row is None:
+                cells = {n: (_GIVEN, v) for n, v in key}
+                row = self._columns[key] = Stored(live_us=_GIVEN, cells=cells)
+            rows[name] = row
+        self.groups[group] = rows
+        self._copied.add(group)
 
     def give_keyspace(self, keyspace: KeyspaceSchema) -> None:
         values: dict[str, object] = {
@@ -206,10 +235,22 @@ class _Edit:
         if table_values(self.groups, keyspace, name) is not None:
             return
         rows = TableRows.of(table)
-        self.give(Group("views" if table.is_view else "tables", keyspace), name, rows.own)
+        own = Group("views" if table.is_view else "tables", keyspace)
+        columns = Group("columns", keyspace, name)
+        is_new = not (
+            name in self.groups.get(own, {})
+            or self.groups.get(columns)
+            or self.groups.get(Group("dropped_columns", keyspace, name))
+        )
+        self.give(own, name, rows.own)
         self.give(Group(_WHOLE, keyspace), name, {"id": rows.own["id"]})
-        for column, values in rows.columns.items():
-            self.give(Group("columns", keyspace, name), column, values)
+        if is_new:
+            self._give_columns(columns, rows.columns)
+            if not rows.types:  # The log may have said more of these.
+                self.given[keyspace, name] = table
+        else:
+            for column, values in rows.columns.items():
+                self.give(columns, column, values)
         for column, values in rows.dropped.items():
             self.give(Group("dropped_columns", keyspace, name), column, values)
         for udt, values in rows.types.items():
@@ -378,20 +419,17 @@ def table_values(groups: Groups, keyspace: str, name: str) -> Values | None:
     return None
 
 
-def _schema(groups: Groups, before: Schema, edit: _Edit | None) -> Schema:
-    """Return what *groups* come to; tables that *edit* did not touch are those of *before*.
+def _schema(groups: Groups, before: Schema, known: Mapping[tuple[str, str], TableSchema]) -> Schema:
+    """Return what *groups* come to; *known* are tables that need not be made of their rows.
 
     What was there *before* and is not any more was dropped.
     """
     live: dict[UUID, TableSchema] = {}
-    known = {(t.keyspace, t.name): t for t in before.tables.values() if not t.is_dropped}
     for group, rows in groups.items():
         if group.kind not in {"tables", "views"}:
             continue
         for name in rows:
-            table = known.get((group.keyspace, name))
-            if table is None or edit is None or edit.has_touched(group.keyspace, name):
-                table = _built(groups, group, name)
+            table = known.get((group.keyspace, name)) or _built(groups, group, name)
             if table is not None:
                 live[table.table_id] = table
     gone = {

@@ -450,6 +450,11 @@ BAD = {
     "no semicolon": ("CREATE KEYSPACE a CREATE KEYSPACE b", "expected ';', found 'create'"),
     "second line": ("CREATE KEYSPACE a;\n  DROP x", "line 2, column 3: expected a CREATE"),
     "open string": ("CREATE KEYSPACE 'a", "line 1, column 17: the string is never closed"),
+    "open value": ("CREATE KEYSPACE a WITH b = 'c", "column 28: the string is never closed"),
+    "open, passed over": ("CREATE INDEX ON a (b) /* c", "column 23: the comment is never closed"),
+    "open, after all else": (f'{USERS} "', "the name is never closed"),
+    "open, in a mask": ("CREATE TABLE s.t (a int MASKED WITH $$", "the string is never closed"),
+    "a mistake before": ("CREATE x;\nCREATE KEYSPACE 'a", "line 1, column 1: expected a CREATE"),
     "no value": ("CREATE KEYSPACE s WITH a = }", "expected a value"),
 }
 

@@ -134,6 +134,22 @@ def test_given_tables_stand_below_the_log() -> None:
     assert ["k", "a", "b"] == names(folded(CREATE, rows=given).schema.table("ks.t"))
 
 
+def test_a_given_table_is_made_again_only_if_more_is_known_of_it() -> None:
+    """Alone it is what its rows come to; a column that the log has is added to it."""
+    given = parse_schema(
+        f"CREATE TABLE ks.t (k int PRIMARY KEY, a int) WITH ID = {ID};"
+        f"CREATE TABLE ks.o (k list<int> PRIMARY KEY) WITH transactional_migration_from = 'x' "
+        f"AND ID = {OTHER}; ALTER TABLE ks.t ADD b int; ALTER TABLE ks.t DROP a;"
+    )
+    alone = SchemaRows.of(given)
+    beside = SchemaRows().apply(ADD).with_given(given, b"")
+
+    assert given.tables[ID] is alone.schema.tables[ID]
+    assert given.tables == SchemaRows.decode(alone.encode()).schema.tables
+    assert ["k", "b", "c"] == names(beside.schema.tables[ID])
+    assert given.tables[OTHER] is beside.schema.tables[OTHER]
+
+
 def test_another_table_of_the_name_is_another_table() -> None:
     """After DROP and CREATE, seen or not, columns of the first life are gone, its id is known."""
     second = created(40, OTHER, k=KEY, z=REGULAR)
@@ -182,6 +198,19 @@ def test_types_reach_the_tables_that_use_them() -> None:
 
     assert [["p"], ["p", "q"]] == [[n for n, _ in t.columns[1].type.fields] for t in tables]
     assert tables[0].schema_id != tables[1].schema_id
+
+
+def test_a_given_table_has_its_types_as_the_log_has_them() -> None:
+    """The log knows of a field that what was given does not have."""
+    kind = {"field_names": ["p", "q"], "field_types": ["int", "text"]}
+    known = folded(mutation(update("types", 15, {("u",): kind})))
+    given = parse_schema(
+        f"CREATE TYPE ks.u (p int); CREATE TABLE ks.t (k frozen<u> PRIMARY KEY) WITH ID = {ID};"
+    )
+
+    table = known.with_given(given, b"").schema.tables[ID]
+
+    assert ["p", "q"] == [name for name, _ in table.columns[0].type.fields]
 
 
 def test_a_type_that_is_not_known_makes_no_table() -> None:
