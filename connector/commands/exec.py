@@ -36,7 +36,10 @@ def main(argv: Sequence[str]) -> int:
         HeadraceError: the statements or the state file cannot be read.
 
     """
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.execute is None and arguments.file is None and sys.stdin.isatty():
+        parser.error("no statements: -e or -f has them, and `headrace shell` asks for them")
     origin, text = _statements(arguments)
     try:
         with _service(arguments, origin, text) as service:
@@ -94,6 +97,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="headrace exec",
         description="Execute statements on a state file.",
         epilog="Statements are separated by semicolons; see docs/statements.md.",
+    )
+    parser.unknown_hint = (
+        '-e has the statements, --state the state: headrace exec --state state.db -e "SHOW STATUS".'
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(

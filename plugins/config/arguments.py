@@ -10,16 +10,21 @@ from headrace.plugins.errors import meant
 
 CODE: Final = "arguments"
 _STATUS: Final = 2
-_UNKNOWN: Final = re.compile(r"unrecognized arguments: .*?(--?[A-Za-z][^\s=]*)")
+_UNKNOWN: Final = "unrecognized arguments: "
+_FLAG: Final = re.compile(rf"{_UNKNOWN}.*?(--?[A-Za-z][^\s=]*)")
 _CHOICE: Final = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
 
 
 class CommandParser(argparse.ArgumentParser):
     """Prints one line and a hint for a mistake, as all other errors are."""
 
+    #: What is said of arguments that the command does not take, unless one is near them.
+    unknown_hint: str = ""
+
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and end the process with 2."""
-        hints = [_meant(self, message), f"`{self.prog} --help` lists all arguments"]
+        of_unknown = self.unknown_hint if message.startswith(_UNKNOWN) else ""
+        hints = [_meant(self, message) or of_unknown, f"`{self.prog} --help` lists all arguments"]
         sys.stderr.write(f"error [{CODE}]: {self.prog}: {message}\n")
         sys.stderr.write(f"hint: {' '.join(filter(None, hints))}\n")
         sys.exit(_STATUS)
@@ -27,7 +32,7 @@ class CommandParser(argparse.ArgumentParser):
 
 def _meant(parser: argparse.ArgumentParser, message: str) -> str:
     """Return what was probably meant; nothing where that cannot be said."""
-    if unknown := _UNKNOWN.search(message):
+    if unknown := _FLAG.search(message):
         word, known = unknown[1], [*_flags(parser)]
     elif choice := _CHOICE.search(message):
         word, known = choice[1], [each.strip("' ") for each in choice[2].split(",")]

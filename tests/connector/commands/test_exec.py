@@ -178,6 +178,25 @@ def test_usage(arguments: list[str]) -> None:
     assert 2 == caught.value.code
 
 
+def test_at_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without -e or -f it does not wait for what a person may type; with `-f -` it does."""
+    monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO()))
+    with pytest.raises(SystemExit, match="2"):
+        main([])
+    assert "headrace exec: no statements: -e or -f has them" in capsys.readouterr().err
+
+    with pytest.raises(ConfigError, match="there is no state file"):
+        main(["-f", "-", "--state", "no.db"])
+
+
+class Terminal(io.TextIOWrapper):
+    """Standard input of a person."""
+
+    def isatty(self) -> bool:
+        """Return True, as a terminal does."""
+        return True
+
+
 def test_processes(state: str) -> None:
     """When two processes create the same sink, one gets the error that it exists."""
     code = (

@@ -30,6 +30,9 @@ from headrace.connector.commands.cli import main
             "unrecognized arguments: --qq",
             "`headrace inspect",
         ),
+        (["exec", "SHOW STATUS"], "unrecognized arguments: SHOW STATUS", "-e has the statements, "),
+        (["exec", "-c", "SHOW STATUS"], "unrecognized arguments: -c", "-e has the statements, "),
+        (["exec", "--stat", "x", "--xecute", "x"], "arguments: --xecute", "did you mean --execute"),
     ],
 )
 def test_what_was_meant(
