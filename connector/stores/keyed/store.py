@@ -480,7 +480,11 @@ class Store:
         """
         beat = self._beat(owner)
         heads = self._heads.read([row.split for row in rows])
-        there = self._leases_of([row.split for row in rows])
+        seen = ((row, self._leases.get(row.split)) for row in rows)
+        # Of a row that was seen here the stamp is known, which decides.
+        there = {row.split: known for row, known in seen if known and known[1] == row}
+        if len(there) < len(rows):
+            there |= self._leases_of({row.split for row in rows} - there.keys())
         tokens: dict[str, int] = {}
         changes: dict[str, tuple[Change, LeaseRow]] = {}
         for row in rows:
