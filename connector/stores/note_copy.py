@@ -7,7 +7,7 @@ refuses the write when another process wrote.
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -33,12 +33,14 @@ class NoteCopy:
     beside: Path
     """The state file of this machine. The audit lies beside it."""
 
-    def __init__(
-        self, notes: "Notes", *, file: Path | None = None, beside: Path | None = None
-    ) -> None:
+    store: "Callable[[str], Store]"
+    """Returns the store of a job over the same connection; it is not to be closed."""
+
+    def __init__(self, notes: "Notes", *, beside: Path, file: Path | None = None) -> None:
         """Own *notes*; read nothing yet."""
         self.file = file
-        self.beside = beside or Path(notes.place)
+        self.beside = beside
+        self.store = notes.store
         self._notes = notes
         self._fresh_seconds = 0.0 if file is None else FRESH_SECONDS
         self._version = 0  # None of any notes: these are to be read.
@@ -88,10 +90,6 @@ class NoteCopy:
     def put_document(self, kind: str, name: str, document: Any) -> None:  # noqa: ANN401 (a dataclass)
         """Replace a note by a document as JSON. Raises as `transaction`."""
         self.put(kind, name, msgspec.json.encode(document).decode())
-
-    def store(self, job: str) -> "Store":
-        """Return the store of a job over the same connection; it is not to be closed."""
-        return self._notes.store(job)
 
     def behind(self, job: str) -> frozenset[str]:
         """Return the splits of which a sink may have a newer position; see `Heads.behind`."""

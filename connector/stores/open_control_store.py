@@ -4,6 +4,7 @@ That is a state file; or a worker's file or job file (`*.yaml`), whose store has
 one. Everything else is handed the notes, and asks no further.
 """
 
+import os
 from pathlib import Path
 
 from headrace.connector.foundation.job_file import FILE_SUFFIXES
@@ -32,5 +33,5 @@ def open_notes(place: Path, *, create: bool = True, space: str = ALL_JOBS) -> No
         store, config = SqliteStore, SqliteConfig(path=str(state))
     notes = store.open_notes(config, create=create, space=space)
     if isinstance(config, SqliteConfig):
-        return NoteCopy(notes)
-    return NoteCopy(notes, file=place, beside=state)
+        return NoteCopy(notes, beside=Path(os.path.realpath(state)))
+    return NoteCopy(notes, beside=state, file=place)

@@ -36,11 +36,11 @@ class Notes:
     """
 
     def __init__(self, values: KeyValues, space: str, store: "Callable[[str], Store]") -> None:
-        """Own *values*; *store* returns that of a job over the same connection."""
+        """Own *values*; *store* returns that of a job over the same connection, not to close."""
         self._values = values
         self._partition = Partition(json.dumps(["notes", space]))
         self._version_key = Key(self._partition, _VERSION)
-        self._store = store
+        self.store = store
         self._last: tuple[int | None, int] = (None, 0)  # The stamp and the version seen last.
 
     @property
@@ -104,10 +104,6 @@ class Notes:
     def check(self) -> None:
         """Raise StateLostError if what was opened was removed or replaced since."""
         self._values.check()
-
-    def store(self, job: str) -> "Store":
-        """Return the store of a job over the same connection, which stays with the notes."""
-        return self._store(job)
 
     def close(self) -> None:
         """Give back the connection. Safe to call twice."""

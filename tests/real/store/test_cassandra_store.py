@@ -193,10 +193,10 @@ def test_tables_are_not_made_for_who_only_looks(config: CassandraStoreConfig) ->
         CassandraStore.open_job(other, "job", create=False)
 
 
-def test_services_are_shown(config: CassandraStoreConfig, session: Session) -> None:
+def test_services_are_shown(config: CassandraStoreConfig, session: Session, tmp_path: Path) -> None:
     """Their configurations are where CEP-44 has them, as plain text, until they are gone."""
     session.set_keyspace(KEYSPACE)
-    with closing(NoteCopy(CassandraStore.open_notes(config))) as notes:
+    with closing(NoteCopy(CassandraStore.open_notes(config), beside=tmp_path)) as notes:
         catalogue = Catalogue(notes)
 
         def shown() -> list[dict[str, str]]:
