@@ -123,12 +123,15 @@ class NoteCopy:
             self._changes = None
 
     @contextlib.contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """Let the block see the notes as they are now."""
+    def snapshot(self) -> Iterator[int]:
+        """Let the block see the notes as they are now, and give their version; 0 is none yet.
+
+        As long as the version is the same so are the notes.
+        """
         self._pull()
         before, self._is_still = self._is_still, True
         try:
-            yield
+            yield 0 if self._changes else self._version
         finally:
             self._is_still = before
 

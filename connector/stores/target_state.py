@@ -84,6 +84,7 @@ class Board:
     def __init__(self, notes: NoteCopy) -> None:
         """Read nothing yet."""
         self._notes = notes
+        self._wanted = 0, "", Wanted()  # The notes' version when it was read last, and the job.
 
     # For the command service. A transaction of the notes makes several calls one change.
 
@@ -187,14 +188,21 @@ class Board:
         return [route for route in routes if job in (None, route.job)]
 
     def wanted(self, job: str) -> Wanted:
-        """Return the target state of *job*; a job without routes runs."""
-        with self._notes.snapshot():
+        """Return the target state of *job*; a job without routes runs.
+
+        A worker asks every second; of notes that are the same it is the same object.
+        """
+        with self._notes.snapshot() as version:
+            if version and self._wanted[:2] == (version, job):
+                return self._wanted[2]
             target, routes = self._target_state(job), self.routes(job)
             log_level = self.setting(LOG_LEVEL)
         state = leading(routes)[0] if routes else Desired.RUNNING
-        return Wanted(
+        wanted = Wanted(
             state, target.generation, target.restarts, differ(routes), log_level, target.modes
         )
+        self._wanted = version, job, wanted
+        return wanted
 
     def setting(self, name: str) -> str | None:
         """Return a setting of all jobs."""

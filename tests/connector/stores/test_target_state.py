@@ -69,6 +69,21 @@ def test_the_log_level(board: Board) -> None:
     assert ["debug", "debug"] == [board.wanted(job).log_level for job in ("j", "other")]
 
 
+def test_what_is_wanted_is_read_again_when_a_note_changed(board: Board, notes: NoteCopy) -> None:
+    """Of notes that are the same it is the same object; a change counts at once, undone or not."""
+    first = board.wanted("j")
+    assert first is board.wanted("j")
+
+    with contextlib.suppress(LookupError), notes.transaction():
+        board.want("x", PAUSED)
+        assert board.wanted("j").mixed
+        raise LookupError
+    assert not board.wanted("j").mixed
+
+    Board(notes).set_setting(LOG_LEVEL, "debug")
+    assert ("debug", None) == (board.wanted("j").log_level, first.log_level)
+
+
 def test_generations(board: Board, notes: NoteCopy) -> None:
     """Each change counts; what is wanted of a state does not."""
     assert (RUNNING, 3, False) == wanted(board)
