@@ -9,13 +9,15 @@ import dataclasses
 import sysconfig
 import traceback
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
-from headrace.plugins import FatalError, HeadraceError
+from headrace.plugins import Context, FatalError, HeadraceError
 from headrace.plugins.config.options import without_secrets
 from headrace.plugins.discovery import entries
+
+P = TypeVar("P")
 
 # No later attempt can succeed: the code is wrong.
 MISTAKES: Final = (TypeError, NotImplementedError, AttributeError, NameError, ImportError)
@@ -79,10 +81,17 @@ def name_of(plugin: object) -> str:
     return found.__qualname__
 
 
-def remember(plugin: object, config: object) -> None:
-    """Note what a plugin was given: its secrets are to be in no message about it."""
+# Any: a plugin's class, and an instance of its config_class.
+def made(plugin: Callable[[Any, Context], P], config: Any, context: Context) -> P:  # noqa: ANN401
+    """Make a plugin, and note what it was given: its secrets are to be in no message about it.
+
+    Raises what it raises, and PluginBrokenError.
+    """
+    with making(plugin, "made", config):
+        found = plugin(config, context)
     with contextlib.suppress(TypeError):  # One that cannot be referred to weakly.
-        _configs[plugin] = config
+        _configs[found] = config
+    return found
 
 
 def _without_secrets(config: object, text: str) -> str:

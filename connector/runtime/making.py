@@ -3,7 +3,7 @@
 import structlog
 
 from headrace.connector.foundation.clock import SystemClock
-from headrace.connector.obs.blame import making, remember
+from headrace.connector.obs.blame import made
 from headrace.connector.stores.job import Job
 from headrace.plugins import Context, Sink, Source
 
@@ -15,16 +15,10 @@ def read_only_context(job: str, job_key: bytes) -> Context:
 
 
 def made_source(job: Job, context: Context) -> Source:
-    """Make the source of *job*. Raises what it raises, and PluginBrokenError."""
-    with making(job.source, "made", job.source_config):
-        made: Source = job.source(job.source_config, context)
-    remember(made, job.source_config)
-    return made
+    """Make the source of *job*. Raises as `made`."""
+    return made(job.source, job.source_config, context)
 
 
 def made_sink(job: Job, context: Context) -> Sink:
-    """Make the sink of *job*. Raises what it raises, and PluginBrokenError."""
-    with making(job.sink, "made", job.sink_config):
-        made: Sink = job.sink(job.sink_config, context)
-    remember(made, job.sink_config)
-    return made
+    """Make the sink of *job*. Raises as `made`."""
+    return made(job.sink, job.sink_config, context)

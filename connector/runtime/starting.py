@@ -131,12 +131,12 @@ def _raise_first(refusals: Iterable[HeadraceError]) -> None:
         raise refusal
 
 
-def is_sink_noted(job: Job, board: Board) -> bool | None:
-    """Say whether the sink that *job* opened here last was its sink of now; None: without a note.
+def is_sink_noted(job: Job, board: Board, host: str) -> bool | None:
+    """Say whether the sink that *job* opened on *host* last was its sink of now; None: no note.
 
     Where it is noted, `note_sink` is not needed.
     """
-    mark = board.opened_sink(job.name, this_process().host)
+    mark = board.opened_sink(job.name, host)
     return None if mark is None else mark == _mark_of(job)
 
 

@@ -121,7 +121,7 @@ class Worker:
         self._wanted = wanted or Wanted()
         self._log = log.bind(job=job.name)
         self._clock = SystemClock()
-        self._errors = errors_of(job)
+        self._errors, self._limits = errors_of(job), limits_of(job)
         self._inbox: SimpleQueue[Closed | Idled | Pulse | _Stopped | _Ended] = SimpleQueue()
         self._measures: JobMeasures | None = None
         self._otlp: OtlpSender | None = None
@@ -168,7 +168,8 @@ class Worker:
         self, store: Store, job_key: bytes, board: Board, started: float, *, until_idle: bool
     ) -> Report:
         cpu_before = time.process_time()  # Of all threads; a run does not include start-up.
-        noted = is_sink_noted(self._job, board)
+        owner = this_process()
+        noted = is_sink_noted(self._job, board, owner.host)
         self._sink_noted = noted is True
         # Without a note it has opened its sink here if it has books.
         resumes = any(s.counters for s in store.states()) if noted is None else noted
@@ -185,11 +186,10 @@ class Worker:
             self._plan = replanning.settle(self._configured)
             if self._plan:
                 begin(self._job, source)
-            owner = this_process()
             self._otlp = self._sender(source)
             pipeline = Pipeline(
                 lambda post: self._surroundings(source, sink, context, owner, post),
-                limits_of(self._job),
+                self._limits,
                 ThreadWake(),
                 self._inbox.put,
                 until_idle=until_idle,
@@ -340,15 +340,15 @@ class Worker:
         )
         now_ms, me = self._clock.monotonic_ms(), owner.worker
         # The splits were settled just now.
-        course, limits = Course(replan_ms=now_ms + REPLAN_EVERY_MS), limits_of(self._job)
+        course, retry_ms_max = Course(replan_ms=now_ms + REPLAN_EVERY_MS), self._limits.retry_ms_max
         finishing = Finishing(
             course,
             lease_holder,
             watch,
             self._log,
             until_idle=until_idle,
-            retry_ms_max=limits.retry_ms_max,
-            still_ms_max=limits.retry_ms_max + in_ms(self._job.runtime.settle_seconds_max),
+            retry_ms_max=retry_ms_max,
+            still_ms_max=retry_ms_max + in_ms(self._job.runtime.settle_seconds_max),
         )
         assert self._refusals is not None  # noqa: S101 (made before the job is run)
         refusals = self._refusals
@@ -455,15 +455,15 @@ class Worker:
 
     def _step(self, hands: "_Hands", course: Course) -> None:
         """Look at leases and the target state, and report the state of the splits."""
-        lease_holder = hands.lease_holder
+        lease_holder, now_ms = hands.lease_holder, self._clock.monotonic_ms()
         try:
-            lease_holder.observe({run.split: run.bytes_read for run in hands.pipeline.runs})
+            lease_holder.observe({run.split: run.bytes_read for run in hands.pipeline.runs}, now_ms)
             if not course.stopping:
                 hands.refusals.note()
-                self._heed(hands, course)
+                self._heed(hands, course, now_ms)
             changes = lease_holder.renew_only() if course.stopping else lease_holder.step()
             if changes.gained:
-                self._heed_again(hands, course)
+                self._heed_again(hands, course, now_ms)
             self._take_over(hands, course, changes)
             self._show(hands)
         except StoreUnavailableError as error:
@@ -492,7 +492,7 @@ class Worker:
             self._missing_tables.look(hands.store)
             self._unread.look(hands.store, self._clock.monotonic_ms())
 
-    def _heed(self, hands: "_Hands", course: Course) -> None:
+    def _heed(self, hands: "_Hands", course: Course, now_ms: int) -> None:
         """Have the pipeline follow the target state."""
         before, now = self._wanted, hands.board.wanted(self._job.name)
         if now.log_level:
@@ -501,7 +501,11 @@ class Worker:
         asked = [s for s, n in now.restarts.items() if n != before.restarts.get(s, 0)]
         if now.state is Desired.STOPPED:
             self._stop(hands.pipeline, course, Outcome.STOPPED)
-        elif now.mixed or now.generation != before.generation or self._must_replan(hands, course):
+        elif (
+            now.mixed
+            or now.generation != before.generation
+            or self._must_replan(hands, course, now_ms)
+        ):
             self._stop(hands.pipeline, course, Outcome.CHANGED)
         elif WHOLE_JOB in asked:
             self._stop(hands.pipeline, course, Outcome.RESTART)
@@ -518,15 +522,14 @@ class Worker:
             course.modes = now.modes
             _command(hands, course, [SetModes(now.modes)])
 
-    def _heed_again(self, hands: "_Hands", course: Course) -> None:
+    def _heed_again(self, hands: "_Hands", course: Course, now_ms: int) -> None:
         """Check the target state again: while its splits are free, a job can be forked."""
         try:
-            self._heed(hands, course)
+            self._heed(hands, course, now_ms)
         except StoreUnavailableError:  # Unknown whether it was: restart.
             self._stop(hands.pipeline, course, Outcome.CHANGED)
 
-    def _must_replan(self, hands: "_Hands", course: Course) -> bool:
-        now_ms = self._clock.monotonic_ms()
+    def _must_replan(self, hands: "_Hands", course: Course, now_ms: int) -> bool:
         if now_ms < course.replan_ms:
             return False
         course.replan_ms = now_ms + REPLAN_EVERY_MS

@@ -94,9 +94,9 @@ class LeaseHolder:
         """The live workers at the last look, with this one; not those that want certain splits."""
         return sorted(self._working)
 
-    def observe(self, totals: Mapping[str, int]) -> None:
+    def observe(self, totals: Mapping[str, int], now_ms: int) -> None:
         """Note how many bytes were read of each split since it was claimed."""
-        self._rates.observe(totals, self._clock.monotonic_ms())
+        self._rates.observe(totals, now_ms)
 
     def step(self) -> Changes:
         """Renew when it is time, then claim what is free and give away what is too much.

@@ -95,7 +95,7 @@ class Fleet:
         if now_ms < member.due_ms:
             return
         lease_holder.observe(
-            {split: int(self._totals.get(split, 0)) for split in lease_holder.held}
+            {split: int(self._totals.get(split, 0)) for split in lease_holder.held}, now_ms
         )
         changes = lease_holder.step()
         for split in changes.hand_over:
