@@ -42,10 +42,10 @@ test-real: .venv/ready .venv/native  ## Test against a real Cassandra and a real
 
 # In parallel: while one waits the other uses its core.
 real-node:  ## Run that part of test-real which needs one node, on two of them.
-	HEADRACE_NATIVE=require $(BIN)/pytest -v -n 2 --dist loadfile --timeout 2400 -m "real and not ring" tests/real
+	HEADRACE_NATIVE=require $(BIN)/pytest -v --durations 40 -n 2 --dist loadfile --timeout 2400 -m "real and not ring" tests/real
 
 real-ring:  ## Run that part of test-real which needs a ring, or a node of its own.
-	HEADRACE_NATIVE=require $(BIN)/pytest -v -n 1 --timeout 2400 -m "real and ring" tests/real
+	HEADRACE_NATIVE=require $(BIN)/pytest -v --durations 40 -n 1 --timeout 2400 -m "real and ring" tests/real
 
 test-newest: .venv/core  ## Run those unit tests that a version of Python may decide with the newest Python here, interpreted; skipped if none is newer.
 	@newest=$$(.ci/newest); \

@@ -27,7 +27,10 @@ _APART = {
     "test_ring_upgrade",
     "test_live_hold",
     "test_debezium",
+    "test_history",
     "test_kafka_access",
+    "test_random_writes",
+    "test_seeded_history",
 }
 
 
