@@ -133,8 +133,10 @@ class Cursor:
         return self.token.kind is TokenKind.END
 
     def advance(self) -> Token:
-        """Step over the token here and return it; END is never left."""
+        """Step over the token here and return it. END is never left; what is not closed fails."""
         token = self.token
+        if token.kind is TokenKind.OPEN:
+            self.fail("")
         if token.kind is not TokenKind.END:
             self.token = self._ahead.pop(0) if self._ahead else next(self._coming)
         return token

@@ -15,18 +15,12 @@ class SchemaTextError(HeadraceError):
 
 
 class Cursor(cql_text.Cursor):
-    """Names the place and the token in its errors. It never steps over what is not closed."""
+    """Names the place and the token in its errors."""
 
     def __init__(self, text: str, place: str = "") -> None:
         """Stand before the first token of *text*; *place* (a file's name) goes into errors."""
         super().__init__(text)
         self._place = place
-
-    def advance(self) -> Token:
-        """Step over the token and return it. Raises SchemaTextError if it is never closed."""
-        if self.token.kind is TokenKind.OPEN:
-            self.fail("")
-        return super().advance()
 
     def fail(self, message: str, *, at: Token | None = None, hint: str = "") -> NoReturn:
         """Raise SchemaTextError with the place and the text of *at*, or of the token here.
