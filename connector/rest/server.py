@@ -13,6 +13,7 @@ from aiohttp import hdrs, web
 
 from headrace import __version__
 from headrace.connector.control.access.permission import CALLER, Role
+from headrace.connector.control.console.workers import KeptWorkers
 from headrace.connector.rest.api import ApiDoor
 from headrace.connector.rest.auth import Authenticator
 from headrace.connector.rest.bodies import BODIES, BODY_BYTES_MAX, Bodies
@@ -122,11 +123,12 @@ class RestServer:
         """
         self._metrics = metrics
         self._asking = asyncio.Lock()
-        self.samples = Samples(metrics, self._asking)
         self._runs = runs
         self._connect_names = connect_names
         self._authenticator = authenticator or Authenticator()
         self._doorway = Doorway(state, guard=self._authenticator.logins, file=file)
+        workers = KeptWorkers()
+        self.samples = Samples(metrics, self._asking, lambda: self._doorway.look(workers.look))
         self._log = log
         self._hosts = Hosts(hosts)
         self._runners: list[web.AppRunner] = []

@@ -3,17 +3,24 @@
 import asyncio
 import random
 import statistics
+from collections.abc import Mapping
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headrace.connector.rest.console.samples import SAMPLES_MAX, Samples, quantile
+from headrace.connector.control.console.workers import WorkerPace
+from headrace.connector.rest.console.samples import SAMPLES_MAX, WORKERS_MAX, Samples, quantile
 from headrace.plugins.metrics import Kind, Measure, Timing, counter, exposition, gauge
+
+
+async def nobody() -> Mapping[str, WorkerPace]:
+    """Return no workers."""
+    return {}
 
 
 def samples() -> Samples:
     """Return samples without any."""
-    return Samples(tuple, asyncio.Lock())
+    return Samples(tuple, asyncio.Lock(), nobody)
 
 
 def add(made: Samples, now_s: float, *, published: int, timing: Timing, lag_s: float) -> None:
@@ -43,11 +50,32 @@ def test_rates_and_quantiles() -> None:
     add(made, 120.0, published=10, timing=Timing(), lag_s=0.1)
     found = lines(made)
 
-    assert [None, 20.0, None] == found["published"]  # Another process.
+    assert [None, 20.0, None] == found["this worker"]  # Another process.
     assert [None, None] == [found["p50"][0], found["p50"][2]]
     assert 0.01 < (found["p95"][1] or 0) <= 0.05  # Not what was before.
     assert [2.0, 3.0, 0.5] == found["lag"]
     assert [200.0] * 3 == found["backlog"]
+
+
+def test_all_workers_are_summed_and_listed() -> None:
+    """What all publish is of the time since they were looked at, also after a failed look."""
+    made = samples()
+    for now_s, published in ((100.0, 7), (110.0, 50), (120.0, None), (130.0, 60)):
+        pace = {"a:1": WorkerPace(3, published), "b:2": WorkerPace(1, 10)} if published else None
+        made.add([], now_s, pace)
+
+    assert [None, 6.0, None, 3.5] == lines(made)["all workers"]
+    listed = [{"worker": "a:1", "splits": 3, "published": 3.0}]
+    assert [*listed, {"worker": "b:2", "splits": 1, "published": 0.5}] == made.document()["workers"]
+
+
+def test_listed_workers_are_bounded() -> None:
+    """The others are counted."""
+    made = samples()
+    made.add([], 1.0, {f"w:{number}": WorkerPace(1, 0) for number in range(WORKERS_MAX + 2)})
+
+    found = made.document()
+    assert (WORKERS_MAX, WORKERS_MAX + 2) == (len(found["workers"]), found["workers_count"])
 
 
 def test_samples_are_bounded() -> None:

@@ -1,0 +1,67 @@
+"""What the workers of a state publish: how its committed books grow from look to look."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from headrace.connector.control.console.records import jobs_of
+from headrace.connector.control.service import ControlService
+from headrace.connector.stores.keyed.store import Store
+
+NO_WORKER: Final = "no worker"
+"""Has the splits that no worker has now."""
+
+
+class WorkerPace(msgspec.Struct, frozen=True):
+    """How many splits a worker has, and what they published since the look before."""
+
+    splits: int
+    published: int
+
+
+class KeptWorkers:
+    """Looks at all jobs; of splits that committed nothing since the last look, nothing is read.
+
+    For one thread at a time.
+    """
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._jobs: dict[str, _KeptSplits] = {}
+
+    def look(self, service: ControlService) -> Mapping[str, WorkerPace]:
+        """Return the workers by their names: a change counts for the worker that has its split now.
+
+        Of a split that is seen for the first time, nothing is new. Raises StoreUnavailableError.
+        """
+        statuses = jobs_of(service.commands)
+        self._jobs = {job: self._jobs.get(job) or _KeptSplits() for job in statuses}
+        splits, published = Counter[str](), Counter[str]()
+        for job, status in statuses.items():
+            grown = self._jobs[job].look(service.notes.store(job))
+            for each in status.splits:
+                worker = each.worker or NO_WORKER
+                splits[worker] += 1
+                published[worker] += grown.get(each.split, 0)
+        return {name: WorkerPace(count, published[name]) for name, count in splits.items()}
+
+
+class _KeptSplits:
+    """How many changes each split of a job has published."""
+
+    def __init__(self) -> None:
+        self._stamps: dict[str, int] = {}
+        self._published: dict[str, int] = {}
+
+    def look(self, store: Store) -> Mapping[str, int]:
+        """Return how many each split has published since the last look."""
+        self._stamps, changed = store.changed_states(self._stamps)
+        before = self._published
+        now = {
+            state.split: sum(c.fates["delivered"] for c in state.counters.values())
+            for state in changed
+        }
+        self._published = {s: now.get(s, before.get(s, 0)) for s in self._stamps}
+        return {s: max(0, count - before[s]) for s, count in now.items() if s in before}
