@@ -1,6 +1,7 @@
 """What the readers of a job share: the configuration, and what `build` makes. For one thread."""
 
 import contextlib
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -33,7 +34,7 @@ from headrace.sources.cassandra.errors import (
 from headrace.sources.cassandra.framed.blocks import BlockFile
 from headrace.sources.cassandra.framed.log import FramedLog
 from headrace.sources.cassandra.keystore.keys import Keys
-from headrace.sources.cassandra.logs.directory import LogDirectory, LogReader, identity
+from headrace.sources.cassandra.logs.directory import LogDirectory, LogReader
 from headrace.sources.cassandra.logs.folder_watch import FolderWatch, Inotify
 from headrace.sources.cassandra.logs.index_files import FlawsTold
 from headrace.sources.cassandra.logs.pins import HoldDeniedError
@@ -223,7 +224,7 @@ class Parts:
                 agent = _remote().Agent(str(node["url"]), access, self.context.clock.monotonic_ms)
                 logs[name] = _remote().RemoteLog(agent, exchange)
             else:
-                place = identity(str(node["path"]))
+                place = _identity(str(node["path"]))
                 path, commitlog, hold = (
                     Path(str(node[key])) if key in node else None
                     for key in ("path", "commitlog", "hold")
@@ -680,6 +681,15 @@ def lists_of(config: CassandraConfig, context: Context) -> Lists | None:
         seconds_max=config.lists_seconds_max,
     )
     return Lists(query, context, unread=config.lists_unread)
+
+
+def _identity(path: str) -> object:
+    """Return what is the same for one directory by any path, also where it is mounted twice."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 (a path as it was given)
+    except OSError:
+        return os.path.realpath(path)
+    return found.st_dev, found.st_ino
 
 
 def _remote() -> ModuleType:

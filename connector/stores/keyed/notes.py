@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -41,6 +40,9 @@ class Notes:
         self._partition = Partition(json.dumps(["notes", space]))
         self._version_key = Key(self._partition, _VERSION)
         self.store = store
+        self.grouped = values.grouped
+        """Makes one write of what a block writes, also in the stores of `store`, if it can."""
+        self.check = values.check
         self._last: tuple[int | None, int] = (None, 0)  # The stamp and the version seen last.
 
     @property
@@ -93,17 +95,6 @@ class Notes:
         elif entry.stamp != self._last[0]:  # Each write has a stamp of its own.
             self._last = (entry.stamp, unpack(int, key, entry, self._values))
         return self._last[1]
-
-    def grouped(self) -> AbstractContextManager[None]:
-        """Make one write of what the block writes, here and in the stores of `store`.
-
-        Only a backend on this machine can; with another one each write counts for itself.
-        """
-        return self._values.grouped()
-
-    def check(self) -> None:
-        """Raise StateLostError if what was opened was removed or replaced since."""
-        self._values.check()
 
     def close(self) -> None:
         """Give back the connection. Safe to call twice."""

@@ -617,12 +617,3 @@ def _flaw(path: Path) -> NotAFileError | None:
 def _unreadable(path: Path, error: OSError) -> LogUnreadableError:
     hint = "the files of cdc_raw belong to the user that runs Cassandra"
     return LogUnreadableError(f"cannot be read: {error.strerror}", place=str(path), hint=hint)
-
-
-def identity(path: str) -> object:
-    """Return what is the same for one directory by any path, also where it is mounted twice."""
-    try:
-        found = os.stat(path)  # noqa: PTH116 (a path as it was given)
-    except OSError:
-        return os.path.realpath(path)
-    return found.st_dev, found.st_ino

@@ -130,7 +130,7 @@ class _Parser:
     # --- keyspaces
 
     def _create_keyspace(self) -> None:
-        exists_allowed = self._cursor.accept("if", "not", "exists")
+        exists_allowed = self._may("not", "exists")
         token = self._cursor.token
         name = self._cursor.name("a keyspace")
         made = self._keyspace(KeyspaceSchema(name, {}))
@@ -141,7 +141,7 @@ class _Parser:
         self._history.keyspaces[name] = made
 
     def _alter_keyspace(self) -> None:
-        missing_allowed = self._cursor.accept("if", "exists")
+        missing_allowed = self._may("exists")
         token = self._cursor.token
         name = self._cursor.name("a keyspace")
         before = self._history.keyspaces.get(name)
@@ -153,7 +153,7 @@ class _Parser:
         self._history.keyspaces[name] = altered
 
     def _drop_keyspace(self) -> None:
-        missing_allowed = self._cursor.accept("if", "exists")
+        missing_allowed = self._may("exists")
         token = self._cursor.token
         if not self._history.drop_keyspace(self._cursor.name("a keyspace")) and not missing_allowed:
             self._cursor.fail("unknown keyspace", at=token)
@@ -179,7 +179,7 @@ class _Parser:
 
     def _create_type(self) -> None:
         cursor = self._cursor
-        exists_allowed = cursor.accept("if", "not", "exists")
+        exists_allowed = self._may("not", "exists")
         token = cursor.token
         keyspace, name = self._qualified("a type")
         cursor.expect("(")
@@ -197,7 +197,7 @@ class _Parser:
 
     def _alter_type(self) -> None:
         cursor = self._cursor
-        missing_allowed = cursor.accept("if", "exists")
+        missing_allowed = self._may("exists")
         token = cursor.token
         keyspace, name = self._qualified("a type")
         fields = self._history.types.get((keyspace, name))
@@ -207,7 +207,7 @@ class _Parser:
                 return
             cursor.fail("unknown type", at=token)
         if cursor.accept("add"):
-            exists_allowed = cursor.accept("if", "not", "exists")
+            exists_allowed = self._may("not", "exists")
             added = self._field(keyspace)
             if added[0] not in dict(fields):
                 fields.append(added)
@@ -222,7 +222,7 @@ class _Parser:
                 fields[names.index(old)] = (new, fields[names.index(old)][1])
 
     def _drop_type(self) -> None:
-        missing_allowed = self._cursor.accept("if", "exists")
+        missing_allowed = self._may("exists")
         token = self._cursor.token
         found = self._history.types.pop(self._qualified("a type"), None)
         if found is None and not missing_allowed:
@@ -232,7 +232,7 @@ class _Parser:
 
     def _create_table(self) -> None:
         cursor = self._cursor
-        exists_allowed = cursor.accept("if", "not", "exists")
+        exists_allowed = self._may("not", "exists")
         token = cursor.token
         keyspace, name = self._qualified("a table")
         table = TableDraft(keyspace, name, _NO_ID)
@@ -316,7 +316,7 @@ class _Parser:
 
     def _alter_table(self) -> None:
         cursor = self._cursor
-        missing_allowed = cursor.accept("if", "exists")
+        missing_allowed = self._may("exists")
         token = cursor.token
         table = self._history.tables.get(self._qualified("a table"))
         if table is None:
@@ -341,7 +341,7 @@ class _Parser:
 
     def _add_columns(self, table: TableDraft) -> None:
         cursor = self._cursor
-        exists_allowed = cursor.accept("if", "not", "exists")
+        exists_allowed = self._may("not", "exists")
         in_brackets = cursor.accept("(")
         while True:
             token = cursor.token
@@ -358,7 +358,7 @@ class _Parser:
 
     def _drop_columns(self, table: TableDraft) -> None:
         cursor = self._cursor
-        missing_allowed = cursor.accept("if", "exists")
+        missing_allowed = self._may("exists")
         in_brackets = cursor.accept("(")
         token = cursor.token
         names = self._cursor.names("a column")
@@ -381,7 +381,7 @@ class _Parser:
             self._cursor.fail("expected an integer", at=token)
 
     def _drop_table(self) -> None:
-        missing_allowed = self._cursor.accept("if", "exists")
+        missing_allowed = self._may("exists")
         token = self._cursor.token
         if not self._history.drop_table(self._qualified("a table")) and not missing_allowed:
             self._cursor.fail("unknown table", at=token)
@@ -390,7 +390,7 @@ class _Parser:
 
     def _create_view(self) -> None:
         cursor = self._cursor
-        exists_allowed = cursor.accept("if", "not", "exists")
+        exists_allowed = self._may("not", "exists")
         token = cursor.token
         keyspace, name = self._qualified("a view")
         cursor.expect("as", "select")
@@ -413,7 +413,7 @@ class _Parser:
         self._add_table(view, self._options(), token, exists_allowed=exists_allowed)
 
     def _alter_view(self) -> None:
-        missing_allowed = self._cursor.accept("if", "exists")
+        missing_allowed = self._may("exists")
         token = self._cursor.token
         view = self._history.tables.get(self._qualified("a view"))
         options = self._options(required=True)
@@ -423,6 +423,10 @@ class _Parser:
             self._cursor.fail("unknown view", at=token)
 
     # --- parts of statements
+
+    def _may(self, *words: str) -> bool:
+        """Step over IF and these words, if they are here."""
+        return self._cursor.token.keyword == "if" and self._cursor.accept("if", *words)
 
     def _qualified(self, what: str) -> tuple[str, str]:
         token = self._cursor.token
@@ -436,7 +440,7 @@ class _Parser:
 
     def _renames(self) -> list[tuple[str, str]]:
         cursor = self._cursor
-        cursor.accept("if", "exists")
+        self._may("exists")
         renames = []
         while True:
             old = cursor.name("the old name")
@@ -448,10 +452,9 @@ class _Parser:
     def _options(self, *, required: bool = False) -> Options:
         cursor = self._cursor
         options = Options()
-        if required:
-            cursor.expect("with")
-        elif not cursor.accept("with"):
+        if cursor.token.keyword != "with" and not required:
             return options
+        cursor.expect("with")
         while True:
             name = cursor.name("an option")
             if name == "compact" and cursor.accept("storage"):
@@ -460,8 +463,9 @@ class _Parser:
                 self._clustering_order(options)
             else:
                 options.values[name] = cursor.assigned()
-            if not cursor.accept("and"):
+            if cursor.token.keyword != "and":
                 return options
+            cursor.advance()
 
     def _clustering_order(self, options: Options) -> None:
         cursor = self._cursor
