@@ -1,7 +1,7 @@
 """Avro schemas as parsed JSON: takes schemas apart, and inserts their pieces into others."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from headrace.plugins import Document
@@ -14,7 +14,7 @@ AVRO_NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 def is_complex(avro_type: AvroType) -> bool:
     """Say whether a column's type is a collection or UDT that is written cell by cell."""
-    if not isinstance(avro_type, Mapping) or avro_type["type"] != "record":
+    if isinstance(avro_type, str | list) or avro_type["type"] != "record":
         return False
     return "cqlType" in avro_type  # A frozen UDT may also have a field `mode`, but not this.
 
@@ -71,10 +71,9 @@ def closed(piece: AvroType, before: Mapping[str, Document]) -> AvroType:
     *before* are the original opened definitions. If several types now have the same name, the
     changed ones get their place added to the name.
     """
-    found = list(_named(piece))
-    variants = {
-        name: [each for each in found if each["name"] == name] for name in definitions(piece)
-    }
+    variants: dict[str, list[Document]] = {}
+    for each in _named(piece):
+        variants.setdefault(each["name"], []).append(each)
     split = {name for name, each in variants.items() if any(one != each[0] for one in each)}
     taken, defined = set(variants), set[str]()
 
@@ -133,27 +132,35 @@ def optional(name: str, avro_type: AvroType) -> Document:
     return {"name": name, "type": ["null", avro_type], "default": None}
 
 
-def _named(schema: AvroType) -> Iterator[Document]:
+def _named(schema: AvroType) -> Sequence[Document]:
+    found: list[Document] = []
+    _take_named(schema, found)
+    return found
+
+
+def _take_named(schema: AvroType, found: list[Document]) -> None:
+    # Most types are names: they are passed over before the rest, which is slower, looks at them.
+    if isinstance(schema, str):
+        return
     if isinstance(schema, list):
         for branch in schema:
-            yield from _named(branch)
-    elif isinstance(schema, Mapping):
-        if schema["type"] in NAMED:
-            yield schema
-        for field in schema.get("fields", ()):
-            yield from _named(field["type"])
-        for part in ("items", "values"):
-            if part in schema:
-                yield from _named(schema[part])
-        if isinstance(schema["type"], Mapping | list):
-            yield from _named(schema["type"])
+            _take_named(branch, found)
+        return
+    if schema["type"] in NAMED:
+        found.append(schema)
+    for field in schema.get("fields", ()):
+        _take_named(field["type"], found)
+    for part in ("items", "values"):
+        if part in schema:
+            _take_named(schema[part], found)
+    _take_named(schema["type"], found)
 
 
 def without_logic(schema: AvroType) -> AvroType:
     """Return *schema* without logical types, which readers would decode to objects."""
     if isinstance(schema, list):
         return [without_logic(branch) for branch in schema]
-    if not isinstance(schema, Mapping):
+    if isinstance(schema, str):
         return schema
     made = {name: part for name, part in schema.items() if name != "logicalType"}
     for part in ("type", "items", "values"):
