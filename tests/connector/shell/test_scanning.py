@@ -115,4 +115,4 @@ def test_units_are_cut_in_linear_time(head: str, piece: str) -> None:
         for _unit in units(head + piece * (size // len(piece))):
             pass
 
-    assert is_linear(cut, 4 * 1024, times=8)
+    assert is_linear(cut, 1024, times=8)
