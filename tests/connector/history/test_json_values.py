@@ -23,7 +23,10 @@ def test_values_are_those_of_change_json(name: str) -> None:
         records = list(batch.records())
         encoded = encoder.encode(batch, token=1)
         for record, content in zip(records, encoded.values, strict=True):
-            shape = shapes.setdefault(record.schema.schema_id, Shape(record.schema))
+            schema = record.schema
+            if schema.schema_id not in shapes:
+                shapes[schema.schema_id] = Shape(schema)
+            shape = shapes[schema.schema_id]
             value, document = shape.read(content), record.document()
             partition = [value["payload"][n] for n in shape.view.key]
             assert shape.key(partition, []) == document["key"]

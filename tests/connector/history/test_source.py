@@ -1,6 +1,7 @@
 """A history is a source: its changes in the order of arrival, each with images of its row."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from headrace.plugins import (
     NumberPosition,
     Operation,
     Record,
+    RecordSchema,
     parse_config,
 )
 from headrace.plugins.testing import SourceDriver, SourceSuite
@@ -148,11 +150,17 @@ def everything(history: History) -> Iterator[Event]:
         yield from page.events
 
 
+@lru_cache
+def shape_of(schema: RecordSchema) -> Shape:
+    """Return the shape of a schema, which records share."""
+    return Shape(schema)
+
+
 def rendered(record: Record, event: Event, image: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return the columns that an image has, as a query shows them."""
     if image is None:
         return {}
-    shape = Shape(record.schema)
+    shape = shape_of(record.schema)
     keys = {*shape.view.key, *shape.view.clustering}
     assert image["payload"].keys() >= keys
     is_static = record.value["isStatic"]
