@@ -282,13 +282,7 @@ class Taking:
         of them, one after another.
         """
         if self._asked.order.kind is not RunKind.SNAPSHOT:
-            perform_here(
-                works,
-                begun=begun,
-                ended=ended,
-                do=lambda work: work.unless(self._halted),
-                halted=self._halted,
-            )
+            perform_here(works, begun=begun, ended=ended, halted=self._halted)
             return
 
         def ending(call: Callable[..., None]) -> Callable[..., None]:

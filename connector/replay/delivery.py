@@ -44,6 +44,7 @@ from headrace.plugins import (
     Sink,
     SinkOptions,
     Source,
+    Writer,
 )
 from headrace.plugins.records.columns import Pieces
 
@@ -181,46 +182,61 @@ def deliver(
     report = ShardReport(number=shard.number)
     try:
         with opened(shard, sparing=True) as source, _outlet(shard, target, run, attempt) as outlet:
-            _pump(source, shard, outlet, report, rate=target.rate, halted=halted)
+            _pump(source, ShardDelivery(shard, outlet, report), target.rate, halted)
     except HeadraceError as error:
-        report.problem = f"{error.code}: {error}"[:_PROBLEM_CHARS_MAX]
+        report.problem = problem_of(error)
     report.cpu_seconds = time.process_time() - cpu
     report.wall_seconds = time.monotonic() - started
     report.ended_ms = time.time_ns() // 1_000_000
     return report
 
 
-def _pump(  # noqa: PLR0913 (what is read, into what, and how fast)
-    source: Source,
-    shard: Shard,
-    outlet: Outlet,
-    report: ShardReport,
-    *,
-    rate: float,
-    halted: Halted,
-) -> None:
-    started = time.monotonic()
-    second = max(1, min(BATCH_RECORDS_MAX, int(rate))) if rate else BATCH_RECORDS_MAX
-    for batch in batches(source, shard, records_max=second):
+def problem_of(error: HeadraceError) -> str:
+    """Return what a report says of *error*."""
+    return f"{error.code}: {error}"[:_PROBLEM_CHARS_MAX]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardDelivery:
+    """A shard on its way into its outlet, and the report of it."""
+
+    shard: Shard
+    outlet: Outlet
+    report: ShardReport
+
+    def take(self, batch: Batch) -> None:
+        """Deliver what the shard selects of *batch*."""
+        outlet, report = self.outlet, self.report
         made = outlet.encode(batch)
         report.changes += len(made)
         for lost in made.quarantined:
             report.quarantined += 1
             if len(report.notes) < NOTES_MAX:
                 report.notes.append(f"{lost.code}: {lost.place}: {lost.message}")
-        encoded = shard.selection.apply(made)
+        encoded = self.shard.selection.apply(made)
         report.size_bytes += _size_of(encoded.values)
         outlet.take(encoded, batch)
         report.delivered += len(encoded)
         report.books = batch.end.books() if batch.has_end else report.books
+
+    def finish(self) -> None:
+        """Return when all that was taken is durable. Raises as the outlet does."""
+        self.outlet.finish()
+        self.report.rejected = self.outlet.rejected
+        self.report.delivered -= self.outlet.rejected
+        self.report.notes += self.outlet.notes
+
+
+def _pump(source: Source, delivery: ShardDelivery, rate: float, halted: Halted) -> None:
+    started, report = time.monotonic(), delivery.report
+    second = max(1, min(BATCH_RECORDS_MAX, int(rate))) if rate else BATCH_RECORDS_MAX
+    for batch in batches(source, delivery.shard, records_max=second):
+        delivery.take(batch)
         early = report.delivered / rate - (time.monotonic() - started) if rate else 0.0
         report.is_halted = halted(max(0.0, early))
         if report.is_halted:
             return
-    outlet.finish()
-    report.rejected = outlet.rejected
-    report.delivered -= outlet.rejected
-    report.notes += outlet.notes
+    delivery.finish()
 
 
 def _size_of(values: Sequence[bytes]) -> int:
@@ -248,18 +264,36 @@ def _outlet(shard: Shard, target: Target, run: str, attempt: int) -> Iterator[Ou
     with (
         inside(target.directory),
         _sink_of(shard, target.sink, run) as (sink, encoder),
+        contextlib.closing(sending_of(shard, target, run, attempt, sink, encoder)) as sending,
     ):
-        check_suffix(sink, target.suffix, hint="plan it again, with another sink or a folder")
-        sending = Sending(
-            sink,
-            encoder,
-            run=run,
-            attempt=attempt,
-            suffix=target.suffix,
-            with_facts=shard.selection.by_record,
-        )
-        with contextlib.closing(sending):
-            yield sending
+        yield sending
+
+
+def sending_of(  # noqa: PLR0913, PLR0917 (what is sent, for what, and by what)
+    shard: Shard,
+    target: Target,
+    run: str,
+    attempt: int,
+    sink: Sink,
+    encoder: Encoder,
+    shared: Writer | None = None,
+) -> Sending:
+    """Return what sends the records of a shard to *sink*; *shared* as in `Sending`.
+
+    Raises:
+        ConfigError: the sink has no side topics.
+
+    """
+    check_suffix(sink, target.suffix, hint="plan it again, with another sink or a folder")
+    return Sending(
+        sink,
+        encoder,
+        run=run,
+        attempt=attempt,
+        suffix=target.suffix,
+        with_facts=shard.selection.by_record,
+        shared=shared,
+    )
 
 
 class _KeptSink:

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from headrace.connector.replay.delivery import Halted, ShardReport, Work, never
+from headrace.connector.replay.delivery import Halted, Work, never
 from headrace.connector.replay.errors import SparkMissingError
-from headrace.connector.replay.execution import Begun, Ended, Performer
+from headrace.connector.replay.execution import Begun, Ended, GoOn, Performer, always
 from headrace.connector.replay.framing.framed_shards import Begins, framed
+from headrace.connector.replay.framing.one_pass import deliver_together, passes_of
 from headrace.connector.replay.shards import OverShards, Shard
 from headrace.plugins.errors import install_hint
 
@@ -50,7 +51,7 @@ class Engine:
 
 
 @contextlib.contextmanager
-def engine(master: str | None, go_on: Callable[[], bool] = lambda: True) -> Iterator[Engine]:
+def engine(master: str | None, go_on: GoOn = always) -> Iterator[Engine]:
     """Yield Spark at *master*, or this process if *master* is `none`.
 
     Spark's jobs are cancelled when *go_on*, which is called on the caller's thread, says no.
@@ -77,23 +78,27 @@ def engine(master: str | None, go_on: Callable[[], bool] = lambda: True) -> Iter
 
 
 def perform_here(
-    works: Sequence[Work],
-    *,
-    begun: Begun,
-    ended: Ended,
-    do: Callable[[Work], ShardReport] = lambda work: work(),
-    halted: Halted = never,
+    works: Sequence[Work], *, begun: Begun, ended: Ended, halted: Halted = never
 ) -> None:
-    """Call *do* with shards, one after another: for little work, and without Java.
+    """Deliver shards here: for little work, and without Java.
 
-    When it is *halted*, it returns, and a work whose report says so has not ended.
+    Those that may be *halted* are delivered one after another, so that what was delivered before is
+    not delivered again. Then it returns, and a work whose report says so has not ended.
     """
+    passes = passes_of(works, 1) if halted is never else ()
+    for each in passes:
+        for work in each:
+            begun(work)
+        for work, report in zip(each, deliver_together(each), strict=True):
+            ended(work, report)
+    if passes:
+        return
     with framed([work.shard for work in works], halted=halted) as shards:
         for work, shard in zip(works, shards, strict=True):
             if halted(0):
                 return
             begun(work)
-            report = do(replace(work, shard=shard))
+            report = replace(work, shard=shard).unless(halted)
             if report.is_halted:
                 return
             ended(work, report)

@@ -34,8 +34,15 @@ class Came(Protocol):
 
 WorkT = TypeVar("WorkT")
 CameT = TypeVar("CameT", bound=Came)
+GoOn = Callable[[], bool]
+"""Says whether the work is still wanted."""
 Begun = Callable[[Work], None]
 Ended = Callable[[Work, ShardReport], None]
+
+
+def always() -> bool:
+    """Say that the work is still wanted."""
+    return True
 
 
 class Performer(Protocol):
@@ -52,7 +59,7 @@ def perform_at_once(  # noqa: PLR0913 (what to do, and what to call)
     *,
     begun: Callable[[WorkT], None],
     ended: Callable[[WorkT, CameT], None],
-    go_on: Callable[[], bool] = lambda: True,
+    go_on: GoOn = always,
 ) -> None:
     """Call *do* with all works, *at_once* of them on threads; call back on this thread.
 

@@ -5,10 +5,10 @@ is repeated sends its records again, with the same keys and the headers of its a
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Final, overload
 
 import msgspec
 
@@ -30,6 +30,7 @@ from headrace.plugins import (
     RetriableError,
     Sink,
     TransactionalWriter,
+    Writer,
 )
 from headrace.plugins.records.codecs import RUN_HEADER
 
@@ -37,6 +38,35 @@ OUTSTANDING_RECORDS_MAX: Final = 60_000
 TRIES_MAX: Final = 8
 SETTLE_MS_MAX: Final = 120_000
 NOTES_MAX: Final = 20
+
+
+class _Marked(Sequence[Headers]):
+    """Headers with those of a run and the write time, made when a sink reads them."""
+
+    def __init__(
+        self, headers: Sequence[Headers], mark: Headers, timestamps_us: Sequence[int]
+    ) -> None:
+        self._headers = headers
+        self._mark = mark
+        self._timestamps_us = timestamps_us
+
+    def __len__(self) -> int:
+        return len(self._headers)
+
+    @overload
+    def __getitem__(self, index: int) -> Headers: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Headers]: ...
+    def __getitem__(self, index: int | slice) -> Headers | Sequence[Headers]:
+        if isinstance(index, slice):
+            return _Marked(self._headers[index], self._mark, self._timestamps_us[index])
+        written = ("write_time", b"%d" % self._timestamps_us[index])
+        return (*self._headers[index], *self._mark, written)
+
+    def __iter__(self) -> Iterator[Headers]:
+        mark = self._mark
+        for headers, timestamp_us in zip(self._headers, self._timestamps_us, strict=True):
+            yield (*headers, *mark, ("write_time", b"%d" % timestamp_us))
 
 
 @dataclass(slots=True)
@@ -61,13 +91,15 @@ class Sending:
         with_facts: bool = False,
         lose: Callable[[Loss], None] = lambda _: None,
         into: TransactionalWriter | None = None,
+        shared: Writer | None = None,
         schemas: dict[bytes, RecordSchema] | None = None,
     ) -> None:
         """Open the sink; records get the headers of *run*, and their topics the *suffix*.
 
         *with_facts* asks for the facts of all records. *lose* takes the records that the sink
         refused permanently. *into* is the writer of a split, in whose transaction nothing can be
-        sent again: what fails ends it. *schemas* are those announced so far, and get new ones.
+        sent again: what fails ends it. *shared* is the writer of several sendings, which stays
+        open. *schemas* are those announced so far, and get new ones.
         """
         self.refused: Counter[str] = Counter()  # Permanently, by table.
         self.notes: list[str] = []
@@ -82,11 +114,13 @@ class Sending:
         self._clock = SystemClock()
         self._results: SimpleQueue[tuple[int, Collection[int], Sequence[Failure]]] = SimpleQueue()
         self._outstanding: dict[int, _Sent] = {}
-        self._records = 0
+        self.outstanding = 0
+        """The number of records that are not settled."""
         self._number = 0
         self._schemas = {} if schemas is None else schemas
         self._into = into
-        self._writer = into or sink.open()
+        self._is_shared = shared is not None
+        self._writer = into or shared or sink.open()
 
     @property
     def rejected(self) -> int:
@@ -112,7 +146,7 @@ class Sending:
             encoded, headers=self._headers(encoded), topics=self._topics(encoded)
         )
         self._submit(_Sent(Delivery(batch, marked, self._schemas)))
-        if self._records > OUTSTANDING_RECORDS_MAX:
+        if self.outstanding > OUTSTANDING_RECORDS_MAX:
             self.finish()
 
     def finish(self) -> None:
@@ -126,20 +160,21 @@ class Sending:
         while self._outstanding:
             if not self._writer.drain(self._clock.monotonic_ms() + SETTLE_MS_MAX):
                 raise DeliveryRefusedError(
-                    f"no result for {self._records} records within {SETTLE_MS_MAX} ms",
+                    f"no result for {self.outstanding} records within {SETTLE_MS_MAX} ms",
                     hint="check the brokers; then run the shard again",
                 )
             self._hear()
 
     def close(self) -> None:
-        """Close the writer."""
-        self._writer.close()
+        """Close the writer, unless it is shared."""
+        if not self._is_shared:
+            self._writer.close()
 
     def _submit(self, sent: _Sent) -> None:
         self._number += 1
         number = self._number
         self._outstanding[number] = sent
-        self._records += len(sent.delivery.encoded)
+        self.outstanding += len(sent.delivery.encoded)
 
         def settle(delivered: Collection[int], failures: Sequence[Failure] = ()) -> None:
             self._results.put((number, delivered, failures))
@@ -160,7 +195,7 @@ class Sending:
                 break
             sent = self._outstanding.pop(number)
             count = len(sent.delivery.encoded)
-            self._records -= count
+            self.outstanding -= count
             refused = [f for f in failures if f.disposition is Disposition.REJECT]
             miscount = miscount_of(count, delivered, failures)
             if not miscount and len(refused) == len(failures):
@@ -195,10 +230,7 @@ class Sending:
         facts = encoded.facts
         if facts is None or len(facts.timestamps_us) != len(encoded):
             return [headers + self._mark for headers in encoded.headers]
-        return [
-            (*headers, *self._mark, ("write_time", b"%d" % timestamp_us))
-            for headers, timestamp_us in zip(encoded.headers, facts.timestamps_us, strict=True)
-        ]
+        return _Marked(encoded.headers, self._mark, facts.timestamps_us)
 
     def _topics(self, encoded: EncodedRecords) -> Sequence[str] | None:
         if not self._suffix:

@@ -21,8 +21,9 @@ from pyspark.sql import SparkSession
 
 from headrace.connector.replay.delivery import ShardReport, Work
 from headrace.connector.replay.errors import ShardFailedError, SparkMissingError
-from headrace.connector.replay.execution import LOOK_EVERY_SECONDS, perform_at_once
+from headrace.connector.replay.execution import LOOK_EVERY_SECONDS, GoOn, always, perform_at_once
 from headrace.connector.replay.framing.framed_shards import Begins, SplitFiles, framing_of, warn_of
+from headrace.connector.replay.framing.one_pass import deliver_together, passes_of
 from headrace.connector.replay.framing.spark_blocks import FramedBlocks, framed_on, tasks_of
 from headrace.connector.replay.shards import OverShards, Shard, close_kept, keep_modules
 
@@ -42,14 +43,6 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 _PROBLEM_CHARS_MAX: Final = 500
 _TAG: Final = "headrace-bulk"  # Of the jobs of the one run that a process performs at a time.
-
-GoOn = Callable[[], bool]
-"""Says whether the work is still wanted."""
-
-
-def always() -> bool:
-    """Say that it is."""
-    return True
 
 
 @dataclass(slots=True)
@@ -145,8 +138,10 @@ def perform(
 ) -> None:
     """Deliver all *works* on the cluster, as many at once as it has cores.
 
-    The logs are read once for all of them before, if the source offers that; then a task takes
-    several shards, one after another. As many more wait in Spark's queue, so that no core waits for
+    Where few tasks read them, and they cannot be halted, a task takes several shards in one pass
+    over the logs. Else the logs
+    are read once for all of them before, if the source offers that; then a task takes several
+    shards, one after another. As many more wait in Spark's queue, so that no core waits for
     the driver to send the next.
     *begun*, *ended* and *go_on* are called on this thread. A shard whose task dies every time, or
     is cancelled because *go_on* says no, is reported as failed like any other.
@@ -167,25 +162,37 @@ def perform(
             halted.set()
         return _looked(spark, go_on)
 
-    at_once = 2 * width(spark)
+    with ExitStack() as stack:
+        groups, do = _grouped(spark, works, halted, stack, go_on)
+        perform_at_once(groups, do, 2 * width(spark), begun=all_begun, ended=all_ended, go_on=look)
+
+
+def _grouped(
+    spark: SparkSession,
+    works: Sequence[Work],
+    halted: threading.Event,
+    stack: ExitStack,
+    go_on: GoOn,
+) -> "tuple[Sequence[_Group], Callable[[_Group], _Reports]]":
+    """Return the shards of each task, and what delivers them; *stack* removes what was framed."""
+    # Shards that were delivered before a halt are not delivered again: so they end one by one.
+    passes = passes_of(works, width(spark)) if go_on is always else ()
+    if passes:
+        return _groups(passes), partial(_together, spark, halted)
     framing = framing_of([work.shard for work in works])
     if framing is not None:
         what = f"{works[0].run}: read the logs once for all {len(works)} shards"
         of_split = {work.shard.split: work for work in works}
         tasks = tasks_of(framing, width(spark))
-        groups = [_Group(n, [of_split[split] for split in each]) for n, each in enumerate(tasks)]
-        with ExitStack() as stack:
-            try:
-                opening = partial(stack.enter_context, framed_on(spark, framing, tasks))
-                blocks = _heeded(spark, opening, go_on, what)
-            except (PySparkException, Py4JError) as error:
-                warn_of(_said(error))
-            else:
-                do = partial(_framed, spark, blocks, halted)
-                perform_at_once(groups, do, at_once, begun=all_begun, ended=all_ended, go_on=look)
-                return
-    do_one = partial(_on_cluster, spark)
-    perform_at_once(works, do_one, at_once, begun=begun, ended=ended, go_on=look)
+        try:
+            opening = partial(stack.enter_context, framed_on(spark, framing, tasks))
+            blocks = _heeded(spark, opening, go_on, what)
+        except (PySparkException, Py4JError) as error:
+            warn_of(_said(error))
+        else:
+            groups = _groups([[of_split[split] for split in each] for each in tasks])
+            return groups, partial(_framed, spark, blocks, halted)
+    return _groups([[work] for work in works]), partial(_one_by_one, spark)
 
 
 def gather(
@@ -311,6 +318,11 @@ class _Group:
     task: int
     works: Sequence[Work]
 
+    def describe(self) -> str:
+        """Return what it does, for users of Spark's pages."""
+        first, *others = self.works
+        return first.describe() + (f" and {len(others)} more" if others else "")
+
 
 @dataclass(frozen=True, slots=True)
 class _Reports:
@@ -320,12 +332,30 @@ class _Reports:
     is_halted: bool = False
 
 
+def _groups(works: Sequence[Sequence[Work]]) -> Sequence[_Group]:
+    return [_Group(number, each) for number, each in enumerate(works)]
+
+
+def _one_by_one(spark: SparkSession, group: _Group) -> _Reports:
+    return _Reports([_on_cluster(spark, work) for work in group.works])
+
+
+def _together(spark: SparkSession, halted: threading.Event, group: _Group) -> _Reports:
+    """Deliver the shards of a pass; if its task dies every time, each in a task of its own."""
+    _describe(spark, group.describe())
+    try:
+        passes = spark.sparkContext.parallelize([group.works], 1)
+        (reports,) = passes.map(_do_together).collect()
+    except (PySparkException, Py4JError) as error:
+        return _alone(halted, group, error, lambda work: [_on_cluster(spark, work)])
+    return _Reports(reports)
+
+
 def _framed(
     spark: SparkSession, blocks: FramedBlocks, halted: threading.Event, group: _Group
 ) -> _Reports:
     """Deliver the shards of a task; if it dies every time, each in a task of its own."""
-    first, *others = group.works
-    _describe(spark, first.describe() + (f" and {len(others)} more" if others else ""))
+    _describe(spark, group.describe())
 
     def do(_: int, files: SplitFiles) -> Sequence[ShardReport]:
         try:
@@ -333,15 +363,26 @@ def _framed(
         finally:
             close_kept()
 
+    def one(work: Work) -> Sequence[ShardReport]:
+        return _framed(spark, blocks, halted, _Group(group.task, [work])).reports
+
     try:
         (reports,) = blocks.run([group.task], do)
     except (PySparkException, Py4JError) as error:
-        if not others or halted.is_set():
-            return _Reports([_lost(work, error) for work in group.works])
-        single = [_Group(group.task, [work]) for work in group.works]
-        alone = [_framed(spark, blocks, halted, each) for each in single]
-        return _Reports([report for each in alone for report in each.reports])
+        return _alone(halted, group, error, one)
     return _Reports(reports)
+
+
+def _alone(
+    halted: threading.Event,
+    group: _Group,
+    error: Exception,
+    do: Callable[[Work], Sequence[ShardReport]],
+) -> _Reports:
+    """Call *do* with each shard of a task that died, unless it had no others, or was cancelled."""
+    if len(group.works) == 1 or halted.is_set():
+        return _Reports([_lost(work, error) for work in group.works])
+    return _Reports([report for work in group.works for report in do(work)])
 
 
 def _with_blocks(work: Work, files: SplitFiles) -> Work:
@@ -356,6 +397,12 @@ def _do(work: Work) -> ShardReport:
     report = work()  # In a function, because Spark sends no callable objects.
     keep_modules()
     return report
+
+
+def _do_together(works: Sequence[Work]) -> Sequence[ShardReport]:
+    reports = deliver_together(works)
+    keep_modules()
+    return reports
 
 
 def _said(error: Exception) -> str:

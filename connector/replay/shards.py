@@ -272,11 +272,7 @@ def batches(
 
     """
     # What was framed for the shard has been planned; a plan of many splits takes a while.
-    planned = [Split(shard.split)] if shard.framed else source.plan()
-    split = next((s for s in planned if s.split_id == shard.split), None)
-    if split is None:
-        hint = "the configuration of the source has changed since the plan: plan again"
-        raise bad_option("split", f"the source has no split {shard.split!r}", hint)
+    split = split_of(shard, [Split(shard.split)] if shard.framed else source.plan())
     demand = Demand(
         records_max=records_max,
         bytes_max=BATCH_BYTES_MAX,
@@ -286,10 +282,30 @@ def batches(
     yield from _read(source, split, shard, demand)
 
 
+def split_of(shard: Shard, planned: Sequence[Split]) -> Split:
+    """Return the split of *shard* among those *planned*.
+
+    Raises:
+        ConfigError: it is not among them.
+
+    """
+    split = next((s for s in planned if s.split_id == shard.split), None)
+    if split is None:
+        hint = "the configuration of the source has changed since the plan: plan again"
+        raise bad_option("split", f"the source has no split {shard.split!r}", hint)
+    return split
+
+
 def encode_with_retries(encoder: Encoder, batch: Batch) -> EncodedRecords:
     """Encode *batch*; wait, up to a bound, until its schemas have been published."""
     encode = partial(encoder.encode, batch, token=NO_TOKEN)
-    return call_with_retries(encode, Retry(PUBLISH_MS_MAX), SystemClock(), ThreadWake())
+    return call_with_retries(encode, Retry(PUBLISH_MS_MAX), SystemClock(), _unwoken())
+
+
+@cache
+def _unwoken() -> ThreadWake:
+    """Return what waits and is never woken; each takes a pipe."""
+    return ThreadWake()
 
 
 def encoded_changes(encoder: Encoder, batch: Batch) -> EncodedRecords:
@@ -354,9 +370,14 @@ def _read(source: Source, split: Split, shard: Shard, demand: Demand) -> Iterato
                 idle += 1
                 left = came.more
         if left:
-            raise LogShortError("the rest cannot be read", place=f"split {split.split_id}")
+            raise short_of(shard)
     finally:
         reader.close(CloseReason.FINISHED)
+
+
+def short_of(shard: Shard) -> LogShortError:
+    """Return the error of a *shard* of whose logs something cannot be read."""
+    return LogShortError("the rest cannot be read", place=f"split {shard.split}")
 
 
 @contextlib.contextmanager

@@ -63,6 +63,7 @@ if TYPE_CHECKING:  # What is on other machines is loaded when a job has such a n
     from headrace.sources.cassandra.agent.client import RemoteHold, RemoteLog
     from headrace.sources.cassandra.reading.cursor import LogCursor, Spared
 
+BULK_ROOM: Final = 4  # In bulk work a pass may exceed a split's records by such a part.
 STRIDE_SPLITS: Final = 8  # From so many on, a split has too little of a turn of all logs' bytes.
 
 
@@ -660,6 +661,8 @@ def build(parts: Parts) -> Reading:
         elapsed_ms=parts.elapsed_ms,
         spared=parts.spared,
         stride=1 if parts.framed is None else max(1, parts.count // STRIDE_SPLITS),
+        # Of a whole log one split or another is always full.
+        records_room=parts.split_records_max // BULK_ROOM if context.read_only else 0,
     )
     copies = Copies(parts.logs, context.job_key, parts.keys)
     written = WrittenLogs(parts.logs, cursors, parts.inotify)

@@ -35,7 +35,7 @@ from headrace.connector.replay.comparing.reconciling import (
     read_all,
 )
 from headrace.connector.replay.comparing.timed_sides import gathering, performing, reading
-from headrace.connector.replay.delivery import NOTES_MAX, ShardReport, Work
+from headrace.connector.replay.delivery import NOTES_MAX, Halted, ShardReport, Work
 from headrace.connector.replay.engine import Engine
 from headrace.connector.replay.errors import FileBrokenError, ShardFailedError
 from headrace.connector.replay.parquet import files_of
@@ -116,8 +116,9 @@ class Check(Work):
         """Return what it does, for users of the engine."""
         return f"{self.run}: verify shard {self.shard.number}"
 
-    def __call__(self) -> ShardReport:
-        """Do it."""
+    def unless(self, halted: Halted) -> ShardReport:
+        """Do it, to its end."""
+        del halted
         try:
             wanted, found = _summed(self._derived()), _summed(self._delivered())
         except HeadraceError as error:

@@ -21,6 +21,7 @@ from headrace.plugins import HeadraceError, LogFraming, MissingRequirementError,
 PART_BYTES: Final = 32 * 1024 * 1024  # Of a log, for one task.
 _COPY_BYTES: Final = 1024 * 1024
 SHARDS_MIN: Final = 8  # Fewer read the logs themselves for less CPU than blocks take.
+SEVERAL: Final = 2
 Begins = Callable[[Source], Sequence[Position | None]]
 """Returns where shards begin to read the logs of a source."""
 
@@ -106,17 +107,19 @@ def framing_of(
     *,
     sparing: bool = True,
     begins: Begins | None = None,
+    at_least: int = 0,
 ) -> Framing | None:
     """Return how the logs are read once for *shards*; None if each must read them itself.
 
     It lists files and opens no segment. *sparing* leaves out, where the source can, what the shards
     do not select: their tasks may want no more. *begins* returns where the shards begin, if they do
-    not say, or not at one place; the logs are read from the earliest on.
+    not say, or not at one place; the logs are read from the earliest on. Of fewer shards than
+    *at_least* each reads for itself, too.
     """
     alike = [replace(shard, number=0, split="") for shard in shards]
     if begins is not None:
         alike = [replace(shard, resume=None) for shard in alike]
-    if len(shards) < SHARDS_MIN or any(each != alike[0] for each in alike):
+    if len(shards) < (at_least or SHARDS_MIN) or any(each != alike[0] for each in alike):
         return None  # They are few, or each reads another part of the logs.
     resume = shards[0].resume
     parts: Sequence[bytes] = ()

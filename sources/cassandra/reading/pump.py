@@ -104,6 +104,7 @@ class Pump:
         elapsed_ms: int | None = None,
         spared: Mapping[str, Spared],
         stride: int = 1,
+        records_room: int = 0,
     ) -> None:
         """Read nothing yet; the order of *logs* numbers the hosts. *keys* are for all nodes.
 
@@ -112,7 +113,8 @@ class Pump:
         than *bears* stop the reading. While a split has more than *records_max* records, nothing is
         read (line 25). *cursors* holds the cursors in use, *listed* is called after a log was
         listed. Split time advances by *elapsed_ms*, not by the clock. *spared* parts are skipped.
-        Turns and passes cover *stride* times the bytes, of which only some are read.
+        Turns and passes cover *stride* times the bytes, of which only some are read. A pass may
+        exceed *records_max* of a split by *records_room*: else it ends where one split is full.
         """
         self.intake = intake
         self._by_node = cursors
@@ -134,6 +136,7 @@ class Pump:
         self.more = self._is_narrowed = False
         self.stopped_by: LogGapError | None = None
         self.spared, self._stride = spared, stride
+        self._records_room = records_room
         self._records_max, self._elapsed_ms = records_max, elapsed_ms
         self._logs, self._listed = logs, listed
         self._keys, self._tables = keys, tables
@@ -465,12 +468,12 @@ class Pump:
             self.bring_time()
             agreements = (owned.agreement for owned in self._owned.values())
             intake.liveliest = max(map(_LIVE, agreements), default=0)
+        live_max = self._live_max(intake.liveliest)
         while (
             ready
             and budget > 0
             and self.stopped_by is None
-            # A split with too many records must first drop some.
-            and intake.liveliest <= self._records_max
+            and intake.liveliest <= live_max
             and intake.held + self._losses.bytes < demand.bytes_max
             and intake.fullest < demand.records_max
         ):
@@ -508,6 +511,12 @@ class Pump:
         self._check_any_is_read()
         self._count_absences(now_ms)
         self._grow_time(now_ms)
+
+    def _live_max(self, liveliest: int) -> int:
+        """Return how many records a split may have while more is read."""
+        # A split with too many records must first drop some.
+        is_full = liveliest > self._records_max
+        return self._records_max + (0 if is_full else self._records_room)
 
     def _note_framed(self, cursor: LogCursor, since_ms: int) -> None:
         """Note when the records are from that a log's turn has made, if there are any."""

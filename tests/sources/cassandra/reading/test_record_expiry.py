@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from headrace.plugins.records.encoded import EncodedRecords
 from headrace.plugins.testing.doubles import DrivenClock, context
 from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
+from headrace.sources.cassandra.reading import pump
+from headrace.sources.cassandra.reading.pump import Pump
 from headrace.sources.cassandra.source import CassandraSource
 from helpers.logs.forged import insert, mutation, update
 from helpers.logs.node_logs import batches, forged_nodes, open_all, source
@@ -31,6 +34,8 @@ class Job:
         self,
         folders: dict[str, Path],
         resume: Sequence[Position | None] = (None, None),
+        *,
+        is_bulk: bool = False,
         **options: object,
     ) -> None:
         """Open both splits."""
@@ -43,9 +48,8 @@ class Job:
             "dedup_window_seconds": EXPIRY_S,
             **options,
         }
-        self.source = CassandraSource(
-            parse_config(CassandraConfig, given), context(clock=self.clock)
-        )
+        used = replace(context(clock=self.clock), read_only=is_bulk)
+        self.source = CassandraSource(parse_config(CassandraConfig, given), used)
         splits = self.source.plan()
         self.readers = [self.source.open(s, at) for s, at in zip(splits, resume, strict=True)]
         self.positions: dict[int, Position] = {}
@@ -191,3 +195,23 @@ def test_what_all_replicas_have_logged_is_remembered_for_a_while(
     (late,) = batches(readers)
 
     assert pending == late.end.books()["mutations.pending"]
+
+
+@pytest.mark.parametrize("is_bulk", [False, True])
+def test_a_pass_of_bulk_work_has_room(*, is_bulk: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N05: it ends when a split remembers a quarter too many; a worker's when a split is full."""
+    monkeypatch.setattr(pump, "CHUNK_BYTES", 5_000)
+    job = Job(ring(), is_bulk=is_bulk, records_max=1000)
+    passed: list[int] = []
+    run_pass = Pump.run_pass
+
+    def counted(self: Pump, demand: Demand) -> None:
+        run_pass(self, demand)
+        passed.append(self.intake.liveliest)
+
+    monkeypatch.setattr(Pump, "run_pass", counted)
+    job.read()
+
+    of_split = job.source.config.records_max // 2
+    room = of_split // 4 if is_bulk else 0
+    assert of_split + room < max(passed) < 1.05 * of_split + room

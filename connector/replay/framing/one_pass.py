@@ -1,0 +1,187 @@
+"""Delivers several shards in one pass over the logs, as a worker reads its splits. Needs no Spark.
+
+Each byte is read once for all shards of a pass, and the source, the sink and its writer are made
+once. The shards begin together and end together; one that fails does not end the others.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from headrace.connector.replay.delivery import (
+    ShardDelivery,
+    ShardReport,
+    Work,
+    problem_of,
+    sending_of,
+    sink_and_encoder,
+)
+from headrace.connector.replay.framing.framed_shards import (
+    PART_BYTES,
+    SEVERAL,
+    SHARDS_MIN,
+    framing_of,
+)
+from headrace.connector.replay.sending import OUTSTANDING_RECORDS_MAX, Sending
+from headrace.connector.replay.shards import (
+    BATCH_BYTES_MAX,
+    BATCH_RECORDS_MAX,
+    IDLE_READS,
+    LINGER_MS,
+    inside,
+    opened,
+    short_of,
+    split_of,
+)
+from headrace.plugins import Batch, CloseReason, Demand, Done, HeadraceError, Reader, Source
+
+PASS_BYTES: Final = 1024 * 1024 * 1024
+"""Of logs, for one pass: what is delivered again if the process dies."""
+_BATCHES_MAX: Final = 16  # Of `BATCH_BYTES_MAX`, that are read at once for all shards of a pass.
+
+
+def passes_of(works: Sequence[Work], width: int) -> Sequence[Sequence[Work]]:
+    """Divide *works* into passes, of which *width* run at once; none if they are not for passes.
+
+    Each pass reads all logs, so many passes cost more than to frame the logs once for all shards.
+    Works into files are not for them: each has a file open for each of its tables. Nor are works
+    with a rate: a pass that takes long would be delivered again from its beginning.
+    """
+    targets = [work.target for work in works]
+    if len(works) < SEVERAL or any(target.sink is None or target.rate for target in targets):
+        return ()
+    framing = framing_of([work.shard for work in works], at_least=SEVERAL)
+    if framing is None:
+        return ()
+    count = max(width, -(-len(framing.parts) * PART_BYTES // PASS_BYTES))
+    if count >= SHARDS_MIN:
+        return ()
+    return [works[number::count] for number in range(min(count, len(works)))]
+
+
+def deliver_together(works: Sequence[Work]) -> Sequence[ShardReport]:
+    """Deliver the shards of a pass; return their reports, in order, which have errors of headrace.
+
+    Each shard gets an equal part of the CPU seconds.
+    """
+    started, cpu = time.monotonic(), time.process_time()
+    reports = [ShardReport(number=work.shard.number) for work in works]
+    try:
+        with (
+            opened(works[0].shard, sparing=True) as source,
+            _sendings(works) as sendings,
+            contextlib.closing(_Pass(source, works, sendings, reports)) as one,
+        ):
+            one.run()
+    except HeadraceError as error:
+        for report in reports:
+            report.problem = report.problem or problem_of(error)
+    seconds = (time.process_time() - cpu) / len(works)
+    for report in reports:
+        report.cpu_seconds = seconds
+        report.wall_seconds = time.monotonic() - started
+        report.ended_ms = time.time_ns() // 1_000_000
+    return reports
+
+
+@contextlib.contextmanager
+def _sendings(works: Sequence[Work]) -> Iterator[Sequence[Sending]]:
+    """Yield what sends the records of each work, all through one writer."""
+    first = works[0]
+    target, origin = first.target, first.shard.source.origin
+    assert target.sink is not None  # noqa: S101 (see `passes_of`)
+    with (
+        inside(target.directory),
+        sink_and_encoder(target.sink, first.run, origin) as (sink, encoder),
+        contextlib.closing(sink.open()) as writer,
+    ):
+        yield [
+            sending_of(work.shard, target, work.run, work.attempt, sink, encoder, writer)
+            for work in works
+        ]
+
+
+class _Pass:
+    """The shards of a pass that have not failed."""
+
+    def __init__(
+        self,
+        source: Source,
+        works: Sequence[Work],
+        sendings: Sequence[Sending],
+        reports: Sequence[ShardReport],
+    ) -> None:
+        """Open a reader for each of *works*; a shard that cannot be opened fails alone."""
+        self._reading: dict[ShardDelivery, Reader] = {}
+        self._short: set[ShardDelivery] = set()  # In the last round.
+        self._sendings: dict[ShardDelivery, Sending] = {}
+        self._readers = contextlib.ExitStack()
+        splits = source.plan()
+        for work, sending, report in zip(works, sendings, reports, strict=True):
+            shard = work.shard
+            delivery = ShardDelivery(shard, sending, report)
+            with self._alone(delivery):
+                resume = None if shard.resume is None else source.decode_position(shard.resume)
+                reader = source.open(split_of(shard, splits), resume)
+                self._readers.callback(reader.close, CloseReason.FINISHED)
+                self._reading[delivery] = reader
+                self._sendings[delivery] = sending
+
+    def run(self) -> None:
+        """Read to the end and deliver."""
+        size = BATCH_BYTES_MAX * max(1, min(_BATCHES_MAX, len(self._reading)))
+        more = Demand(
+            records_max=BATCH_RECORDS_MAX,
+            bytes_max=size,
+            linger_ms=LINGER_MS,
+            position_due=False,
+            end_may_wait=True,
+        )
+        ends = msgspec.structs.replace(more, end_may_wait=False)
+        idle = 0
+        while idle < IDLE_READS and self._reading:
+            # Ends are due where nothing else comes: one costs as much as a small batch.
+            is_idle = self._round(ends if idle else more)
+            idle = idle + 1 if is_idle else 0
+        for delivery in list(self._sendings):
+            with self._alone(delivery):
+                if delivery in self._short:
+                    raise short_of(delivery.shard)
+                delivery.finish()
+
+    def _round(self, demand: Demand) -> bool:
+        """Read once for each shard, and deliver; return whether nothing came."""
+        is_idle = True
+        self._short.clear()
+        for delivery in list(self._reading):
+            with self._alone(delivery):
+                came = self._reading[delivery].read(demand)
+                if isinstance(came, Batch):
+                    is_idle = False
+                    delivery.take(came)
+                elif isinstance(came, Done):
+                    del self._reading[delivery]
+                elif came.more:
+                    self._short.add(delivery)
+        if sum(each.outstanding for each in self._sendings.values()) > OUTSTANDING_RECORDS_MAX:
+            for delivery, sending in list(self._sendings.items()):
+                with self._alone(delivery):
+                    sending.finish()
+        return is_idle
+
+    @contextlib.contextmanager
+    def _alone(self, delivery: ShardDelivery) -> Iterator[None]:
+        """Let the shard of *delivery* fail alone."""
+        try:
+            yield
+        except HeadraceError as error:
+            delivery.report.problem = problem_of(error)
+            self._reading.pop(delivery, None)
+            self._sendings.pop(delivery, None)
+
+    def close(self) -> None:
+        """Close the readers."""
+        self._readers.close()
