@@ -62,10 +62,7 @@ class Heads:
     def read(self, splits: Collection[str]) -> dict[str, Known]:
         """Return the newest heads of splits that have one. Raises StateLostError."""
         keys = {self._rows.head(split): split for split in splits}
-        return {
-            keys[key]: Known(entry.stamp, self._rows.unpack(Head, key, entry))
-            for key, entry in self._values.read(list(keys)).items()
-        }
+        return {keys[key]: Known(*each) for key, each in self._rows.read(Head, list(keys)).items()}
 
     def head(self, split: str) -> Known:
         """Return a head.

@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.connector.stores import Commit, KeptLoss, Loss, QuarantineFullError
 from headrace.connector.stores.keyed.rows import NUMBERS, JobRows, LossRow, named, pack
-from headrace.plugins.stores.key_values import Entry, Key, Partition
+from headrace.plugins.stores.key_values import Key, Partition
 
 PIECE_BYTES: Final = 256 * 1024  # Of a loss's bytes in one row.
 UNSENT_MAX: Final = 500
@@ -123,7 +123,7 @@ class Losses:
         """Forget them; the others are not read, because many leave one by one."""
         partitions = {self._rows.losses(loss.split): loss.split for loss in losses}
         keys = [Key(self._rows.losses(loss.split), loss.name) for loss in losses]
-        self._remove(self._unpacked(partitions, self._values.read(keys)))
+        self._remove(self._named(partitions, self._rows.read(LossRow, keys)))
 
     def _number(self, commit: Commit) -> int:
         """Return the first of as many numbers as the commit has losses; of one, the same again."""
@@ -147,20 +147,15 @@ class Losses:
 
     def _kept(self, splits: Sequence[str]) -> Sequence[_Kept]:
         partitions = {self._rows.losses(split): split for split in splits}
-        return self._unpacked(partitions, self._values.scan(list(partitions)))
+        return self._named(partitions, self._rows.scan(LossRow, list(partitions)))
 
-    def _unpacked(
-        self, partitions: Mapping[Partition, str], entries: Mapping[Key, Entry]
+    def _named(
+        self, partitions: Mapping[Partition, str], rows: Mapping[Key, tuple[int, LossRow]]
     ) -> Sequence[_Kept]:
-        """Return what *entries* say; *partitions* have the split of each."""
+        """Return *rows* with what their names say; *partitions* have the split of each."""
         return [
-            _Kept(
-                partitions[key.partition],
-                key.name,
-                self._rows.unpack(LossRow, key, entry),
-                *named(key, _parsed, self._values),
-            )
-            for key, entry in entries.items()
+            _Kept(partitions[key.partition], key.name, row, *named(key, _parsed, self._values))
+            for key, (_, row) in rows.items()
         ]
 
     def _loss(self, kept: _Kept) -> KeptLoss | None:

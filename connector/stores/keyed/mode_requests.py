@@ -24,8 +24,8 @@ class ModeRequests:
 
     def all(self) -> Requests:
         """Return all that are kept."""
-        entry = self._rows.values.row(self._key)
-        return () if entry is None else self._rows.unpack(list[ModeRequest], self._key, entry)
+        _, found = self._rows.row(list[ModeRequest], self._key) or (0, ())
+        return found
 
     def update(self, updated: Callable[[Requests], Requests]) -> None:
         """Replace them by what *updated* makes of them; the oldest are dropped."""

@@ -110,7 +110,6 @@ class Publications:
     def __init__(self, rows: JobRows) -> None:
         """Look at nothing yet."""
         self._rows = rows
-        self._values = rows.values
 
     def enqueue(self, publications: Sequence[Publication]) -> None:
         """Queue those that are not known yet, or with another text; what was of that is void."""
@@ -130,11 +129,8 @@ class Publications:
 
     def all(self) -> Sequence[Publication]:
         """Return all, in the order in which they were queued."""
-        found = [
-            self._rows.unpack(PublicationRow, key, entry)
-            for key, entry in self._values.scan([self._rows.publications]).items()
-        ]
-        return [row.publication for row in sorted(found, key=lambda row: row.queued_us)]
+        found = self._rows.scan(PublicationRow, [self._rows.publications]).values()
+        return [row.publication for _, row in sorted(found, key=lambda each: each[1].queued_us)]
 
     def _replace(
         self, each: Publication, row: Callable[[PublicationRow | None], PublicationRow | None]
@@ -155,10 +151,10 @@ def see(rows: JobRows, told: Sequence[Seen], owners: Mapping[str, str | None]) -
     now_ms = time.time_ns() // 1_000_000
     ours = [row for row in told if owners.get(row.split) in {None, row.worker}]
     keys = [Key(rows.seen, _SPLIT + row.split) for row in ours]
-    before = rows.values.read(keys)
+    before = rows.read(Seen, keys)
     found: dict[Key, bytes | None] = {}
     for key, each in zip(keys, ours, strict=True):
-        last = rows.unpack(Seen, key, before[key]) if key in before else None
+        _, last = before.get(key, (0, None))
         since_ms = last.since_ms if last is not None and last.state is each.state else now_ms
         found[key] = pack(replace(each, since_ms=since_ms, seen_ms=now_ms))
     if found:

@@ -164,6 +164,21 @@ class JobRows:
         place = f"{place}, split {split}" if split else place
         return StateLostError(what, place=place, hint=restore_hint(self.values.noun))
 
+    def row(self, kind: type[T], key: Key) -> tuple[int, T] | None:
+        """Return the stamp of a row and its document, if it exists. Raises StateLostError."""
+        return self.read(kind, [key]).get(key)
+
+    def read(self, kind: type[T], keys: Collection[Key]) -> dict[Key, tuple[int, T]]:
+        """Return the stamps and documents of those rows that there are. Raises StateLostError."""
+        return self._unpacked(kind, self.values.read(keys))
+
+    def scan(self, kind: type[T], partitions: Collection[Partition]) -> dict[Key, tuple[int, T]]:
+        """Return the stamps and documents of all rows of *partitions*, by name. Raises likewise."""
+        return self._unpacked(kind, self.values.scan(partitions))
+
+    def _unpacked(self, kind: type[T], entries: Mapping[Key, Entry]) -> dict[Key, tuple[int, T]]:
+        return {k: (entry.stamp, self.unpack(kind, k, entry)) for k, entry in entries.items()}
+
     def unpack(self, kind: type[T], key: Key, entry: Entry) -> T:
         """Return the document in a row. Raises StateLostError."""
         return unpack(kind, key, entry, self.values)
@@ -181,11 +196,11 @@ class JobRows:
 
         """
         for _ in range(TRIES_MAX):
-            entry = self.values.row(key)
-            made = changed(None if entry is None else self.unpack(kind, key, entry))
+            stamp, document = self.row(kind, key) or (None, None)
+            made = changed(document)
             if made is None:
                 return None
-            change = _replacing(key, None if entry is None else entry.stamp, made)
+            change = _replacing(key, stamp, made)
             if self.values.change([change])[0]:
                 return made
         raise StoreUnavailableError(f"others replace {what} all the time", place=self.name)

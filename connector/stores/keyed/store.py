@@ -51,7 +51,6 @@ from headrace.connector.stores.keyed.rows import (
     counts_of,
     named,
     pack,
-    unpack,
 )
 from headrace.connector.stores.stored import FORKED, JOB_KEY_BYTES, PLAN
 from headrace.connector.stores.target_state import FORK_MARK
@@ -142,7 +141,7 @@ class Store:
         for _ in range(TRIES_MAX):
             if found := self._found_job():
                 self._check_key(found[1])
-                return found[0].stamp, found[1]
+                return found
             if (there := self._traces()) and not self._found_job():
                 raise self._rows.lost(f"the job's row is missing, but it has {there}")
             made = JobRow(key=secrets.token_bytes(JOB_KEY_BYTES), plan=PLAN, splits=[])
@@ -152,10 +151,9 @@ class Store:
 
     def take_key(self, key: bytes) -> None:
         """Have the secret key of another job, by which its states name mutations."""
-        stamp, row = None, JobRow(key=key, plan=PLAN, splits=[])
-        if found := self._found_job():  # A process looked at the job, or noted why it cannot run.
-            stamp, row = found[0].stamp, msgspec.structs.replace(found[1], key=key)
-        self._change_job(stamp, {JOB: pack(row)})
+        # It may have a row: a process looked at the job, or noted why it cannot run.
+        stamp, row = self._found_job() or (None, JobRow(key=key, plan=PLAN, splits=[]))
+        self._change_job(stamp, {JOB: pack(msgspec.structs.replace(row, key=key))})
 
     def _traces(self) -> str:
         """Say what is there of a job that has no row; nothing, of a new one."""
@@ -251,7 +249,7 @@ class Store:
         if found and found[1].plan == after:
             change = Change(
                 partition=self._rows.job,
-                expected={JOB: found[0].stamp, name: None},
+                expected={JOB: found[0], name: None},
                 rows={name: pack(PlanRow(splits=list(splits)))},
             )
             if self._values.change([change])[0] is None:
@@ -283,7 +281,7 @@ class Store:
         plans = self.plans()
         before, plan = plans.in_force, plans.announced
         known = self._heads.read((plan and plan.splits) or ())
-        entry, row = self._job_row()
+        stamp, row = self._job_row()
         if plan is None or row.plan != before.number or set(row.splits) != set(tokens):
             raise self._another_plan()
         self._put_plan(plan, successor, known, states)
@@ -294,7 +292,7 @@ class Store:
         )
         now = msgspec.structs.replace(row, plan=plan.number, splits=list(plan.splits))
         crash.reached("plan_made")
-        if not self._change_job(entry.stamp, {JOB: pack(now), str(row.plan): pack(ended)}):
+        if not self._change_job(stamp, {JOB: pack(now), str(row.plan): pack(ended)}):
             raise self._another_plan()
         crash.reached("plan_changed")
         self._splits = frozenset(plan.splits)
@@ -387,17 +385,15 @@ class Store:
         plans = self.plans()
         return sorted({s for plan in (plans.in_force, *plans.ended) for s in plan.splits})
 
-    def _job_row(self) -> tuple[Entry, JobRow]:
+    def _job_row(self) -> tuple[int, JobRow]:
         found = self._found_job()
         if found is None:
             raise self._rows.lost("the job's row is missing")
         return found
 
-    def _found_job(self) -> tuple[Entry, JobRow] | None:
-        """Return the job's row; None if the job does not exist."""
-        key = Key(self._rows.job, JOB)
-        entry = self._values.row(key)
-        return None if entry is None else (entry, self._rows.unpack(JobRow, key, entry))
+    def _found_job(self) -> tuple[int, JobRow] | None:
+        """Return the stamp of the job's row, and the row; None if the job does not exist."""
+        return self._rows.row(JobRow, Key(self._rows.job, JOB))
 
     def _change_job(self, stamp: int | None, rows: Mapping[str, bytes | None]) -> int:
         """Replace rows of the job; return the new stamp, or 0 if its row is another by now."""
@@ -425,8 +421,7 @@ class Store:
         """Return all workers of the job. A worker notices here that its store is gone."""
         self._values.check()
         now_ms, found = _now_ms(), []
-        for key, entry in self._values.scan([self._rows.workers]).items():
-            worker = self._rows.unpack(Worker, key, entry)
+        for _, worker in self._rows.scan(Worker, [self._rows.workers]).values():
             silent_ms = max(0, now_ms - worker.beat_ms)
             if silent_ms < WORKER_MS:
                 found.append(replace(worker.row, silent_ms=silent_ms))
@@ -456,11 +451,8 @@ class Store:
 
         """
         for _ in range(TRIES_MAX):
-            rows = self._values.scan(self._rows.buckets)
-            self._leases = {
-                key.name: (entry.stamp, self._rows.unpack(LeaseRow, key, entry))
-                for key, entry in rows.items()
-            }
+            rows = self._rows.scan(LeaseRow, self._rows.buckets)
+            self._leases = {key.name: each for key, each in rows.items()}
             if self._leases.keys() == self._splits:
                 break
             before, self._splits = self._splits, frozenset(self._names_in_force())
@@ -569,11 +561,8 @@ class Store:
 
     def _leases_of(self, splits: Collection[str]) -> dict[str, tuple[int, LeaseRow]]:
         """Return the newest leases of *splits*, with their stamps."""
-        entries = self._values.read([self._rows.lease(split) for split in splits])
-        return {
-            key.name: (entry.stamp, self._rows.unpack(LeaseRow, key, entry))
-            for key, entry in entries.items()
-        }
+        rows = self._rows.read(LeaseRow, [self._rows.lease(split) for split in splits])
+        return {key.name: each for key, each in rows.items()}
 
     def _apply_leases(
         self, changes: Mapping[str, tuple[Change, LeaseRow]], beat: Mapping[Key, bytes]
@@ -771,14 +760,12 @@ class Store:
 
     def schema(self, schema_id: bytes) -> RecordSchema | None:
         """Return a schema, or None when the id is unknown."""
-        key = Key(SCHEMAS, schema_id.hex())
-        entry = self._values.row(key)
-        return None if entry is None else unpack(RecordSchema, key, entry, self._values)
+        found = self._rows.row(RecordSchema, Key(SCHEMAS, schema_id.hex()))
+        return found and found[1]
 
     def schemas(self) -> Sequence[RecordSchema]:
         """Return all schemas, of whichever job."""
-        found = self._values.scan([SCHEMAS]).items()
-        return [unpack(RecordSchema, key, entry, self._values) for key, entry in found]
+        return [schema for _, schema in self._rows.scan(RecordSchema, [SCHEMAS]).values()]
 
     def publications(self) -> Publications:
         """Return the queue of the job's schemas, over the same connection."""
@@ -828,9 +815,8 @@ class Store:
 
     def problem(self) -> str:
         """Return what was reported last."""
-        key = Key(self._rows.seen, PROBLEM)
-        entry = self._values.row(key)
-        return "" if entry is None else self._rows.unpack(str, key, entry)
+        found = self._rows.row(str, Key(self._rows.seen, PROBLEM))
+        return found[1] if found else ""
 
 
 @cache

@@ -94,8 +94,8 @@ def forks_with_a_key_of_its_own(patch: Patch) -> None:
 
     def become_copy(self: sqlite.SqliteStore, of: str, *, busy: Collection[str]) -> bool:
         is_done = real(self, of, busy=busy)
-        entry, row = self._job_row()
-        assert self._change_job(entry.stamp, {JOB: pack(replace_key(row, key=bytes(16)))})
+        stamp, row = self._job_row()
+        assert self._change_job(stamp, {JOB: pack(replace_key(row, key=bytes(16)))})
         return is_done
 
     patch.setattr(sqlite.SqliteStore, "become_copy", become_copy)
