@@ -113,8 +113,8 @@ class Pump:
         than *bears* stop the reading. While a split has more than *records_max* records, nothing is
         read (line 25). *cursors* holds the cursors in use, *listed* is called after a log was
         listed. Split time advances by *elapsed_ms*, not by the clock. *spared* parts are skipped.
-        Turns and passes cover *stride* times the bytes, of which only some are read. A pass may
-        exceed *records_max* of a split by *records_room*: else it ends where one split is full.
+        Turns and passes cover *stride* times the bytes, of which only some are read. A pass goes
+        *records_room* beyond *records_max*.
         """
         self.intake = intake
         self._by_node = cursors
@@ -135,9 +135,8 @@ class Pump:
         self.framing_times = FramingTimes()
         self.more = self._is_narrowed = False
         self.stopped_by: LogGapError | None = None
-        self.spared, self._stride = spared, stride
-        self._records_room = records_room
-        self._records_max, self._elapsed_ms = records_max, elapsed_ms
+        self.spared, self._stride, self._elapsed_ms = spared, stride, elapsed_ms
+        self._records_max, self._records_room = records_max, records_room
         self._logs, self._listed = logs, listed
         self._keys, self._tables = keys, tables
         self._gap_policy = gaps

@@ -36,7 +36,7 @@ def test_headers_of_a_run() -> None:
 
 
 def test_a_shared_writer_stays_open() -> None:
-    """The sendings of a pass have one writer, which whoever opened it closes."""
+    """The sendings of a pass have one writer, which stays open when they are closed."""
     sink = ChaosSink(ChaosConfig(script=deque()), context())
     writer = sink.open()
     for _ in range(2):
