@@ -127,8 +127,8 @@ class Pump:
         self._awake: set[int] = set()  # Splits that were not asked since they had something new.
         self._due_ms: dict[int, int] = {}  # When time alone may bring a split something.
         self._dues: list[tuple[int, int]] = []  # The same as a heap, with former ones.
-        self._grown_ms = 0  # By how much split time has grown.
-        self._shared_ms = 0  # The same, of that which each split gets before it needs it.
+        # By how much split time has grown, and of that what each split gets before it needs it.
+        self._grown_ms = self._shared_ms = 0
         self._standing: object = None  # What `_note_changes` compared last, as below.
         self._places: object = None
         self.read_ms = 0  # Of reading, with framing, digests and agreement.
@@ -139,9 +139,8 @@ class Pump:
         self._records_max, self._records_room = records_max, records_room
         self._logs, self._listed = logs, listed
         self._keys, self._tables = keys, tables
-        self._gap_policy = gaps
+        self._gap_policy, self._bears = gaps, bears
         self._unavailable_policy = unavailable_policy
-        self._bears = bears
         self._now_ms, self._wall_ms = now_ms, wall_ms
         self._segments_max = segments_per_batch_max
         self._owned: dict[int, OwnedSplit] = {}
