@@ -10,7 +10,7 @@ next commit folds anything: so images of a row follow each other without a step 
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -25,7 +25,8 @@ from headrace.connector.history.store.contract import (
     HistoryPart,
     Name,
 )
-from headrace.connector.rows.byte_folding import ByteFold
+from headrace.connector.history.store.singles import damaged
+from headrace.connector.rows.byte_folding import ByteFold, is_single
 from headrace.connector.rows.folding import State, TableView, columns_of, shown_columns
 from headrace.connector.rows.message_pack import BadStateError
 from headrace.connector.serde.image_fields import PRE
@@ -85,7 +86,7 @@ def state_of(content: bytes | None) -> State | None:
     try:
         return None if content is None else _UNPACK.decode(content)
     except ValueError as error:
-        raise _damaged(f"the state of a row is damaged: {error}") from error
+        raise damaged(f"the state of a row is damaged: {error}") from error
 
 
 @contextlib.contextmanager
@@ -94,12 +95,7 @@ def repairable() -> Iterator[None]:
     try:
         yield
     except BadStateError as error:
-        raise _damaged(error.message, error.place) from error
-
-
-def _damaged(message: str, place: str = "") -> BadStateError:
-    hint = "exclude the images and include them again: ALTER CDC … INCLUDE (CHANGE)"
-    return BadStateError(message, place=place, hint=hint)
+        raise damaged(error.message, error.place) from error
 
 
 class States:
@@ -116,6 +112,7 @@ class States:
         self._numbers.default_factory = self._numbers.__len__
         self._found: list[bytes | None] = []  # By number, as the file has them,
         self._states: list[bytes | None] = []  # and as they are now.
+        self._alone: Callable[[bytes], bytes]  # Folds singles, since there may be some.
 
     def numbers(self, keys: Iterable[bytes], rows: Iterable[bytes]) -> list[int]:
         """Return the numbers of rows, each by its key and its name, which `look_up` is to find."""
@@ -135,21 +132,25 @@ class States:
         rows: list[int],
         partitions: list[int] | None,
         changes: list[bytes],
+        operations: list[int],
         begin: int,
         end: int,
-        columns: Columns,
+        befores: list[bytes] | None,
         *,
-        keeps: bool,
+        single: bytes,
     ) -> int:
         """Fold changes from *begin* on, and perhaps not all before *end*; return where it stopped.
 
-        `columns` get what they do and when, and if it *keeps* that what they found. It stops
-        behind each deletion of many rows.
+        *befores* gets what they found. It stops behind each deletion of many rows. *single* has the
+        first changes of rows folded when they are read, unless it is empty; then all calls have the
+        same *fold*.
         """
-        befores = columns.befores if keeps else None
-        given = self._states, columns.operations, columns.written_us, befores
+        if self._settled_s is not None:  # When they expire is needed now.
+            single = b""
+        self._alone = fold.alone
+        given = rows, partitions, changes, operations, begin, end, self._states, befores, single
         with repairable():
-            stop = fold.fold_many(rows, partitions, changes, begin, end, *given)
+            stop = fold.fold_many(*given)
         last = rows[stop - 1]
         state = self._states[last]
         if fold.ranges > RANGES_MAX and state is not None:
@@ -158,14 +159,15 @@ class States:
 
     def partition(self, key: bytes) -> bytes | None:
         """Return the state of a partition."""
-        return self._states[self._numbers[key, PARTITION]]
+        state = self._states[self._numbers[key, PARTITION]]
+        return None if state is None else self._folded(state)
 
     def rows(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the rows of a partition that have a state, and these, by name."""
         mine = {row: state for (of, row), state in self._changed().items() if of == key}
         for row, state in sorted((dict(self._file.states_of(key)) | mine).items()):
             if row != PARTITION:
-                yield row, state
+                yield row, self._folded(state)
 
     def save(self) -> None:
         """Write what was changed."""
@@ -174,6 +176,9 @@ class States:
         if self._settled_s is not None:
             expiries = {n: next_expiry(s, self._settled_s) for n, s in changed.items()}
         self._file.keep_states(changed, expiries)
+
+    def _folded(self, state: bytes) -> bytes:
+        return self._alone(state) if is_single(state) else state
 
     def _changed(self) -> dict[Name, bytes]:
         return {

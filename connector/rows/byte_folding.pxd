@@ -10,7 +10,12 @@ from headrace.connector.serde.transcode.walk cimport Piece
 
 cdef int64_t _NEVER
 cdef bytes _EMPTY, _NOTHING, _DELETED, _COLUMNS, _RANGES, _LIVE, _CELLS
-cdef int _MEMBERS_MAX, _COLUMNS_MAX, _NUMBER_BYTES, _NIL, _FALSE, _TRUE
+cdef int _MEMBERS_MAX, _COLUMNS_MAX, _NUMBER_BYTES, _SINGLE_BYTES, _NIL, _SINGLE, _FALSE, _TRUE
+
+cpdef bytes single_of(bytes schema_id)
+cpdef bint is_single(bytes state)
+cpdef bytes schema_id_of(bytes single)
+
 
 
 @cython.final
@@ -40,7 +45,7 @@ cdef class ByteFold(Packer):
     @cython.locals(plan=Plan, i=Py_ssize_t, piece=Piece, end=Py_ssize_t)
     cdef int _read_pieces(self, bytes change, Py_ssize_t count) except -1
     @cython.locals(made=list, i=Py_ssize_t)
-    cpdef list rows(self, list changes, Py_ssize_t begin, Py_ssize_t end)
+    cpdef list rows(self, list changes, Py_ssize_t begin, Py_ssize_t end, list operations, list written_us)
     @cython.locals(plan=Plan, count=Py_ssize_t, i=Py_ssize_t)
     cpdef bytes document(self, bytes change)
     @cython.locals(plan=Plan, count=Py_ssize_t, wide=bint, i=Py_ssize_t, column=Py_ssize_t)
@@ -55,8 +60,9 @@ cdef class ByteFold(Packer):
     @cython.locals(length=int64_t, start=Py_ssize_t, names=list, column=Py_ssize_t)
     cdef Py_ssize_t _column(self, Py_ssize_t guess) except -1
 
-    @cython.locals(i=Py_ssize_t, row=Py_ssize_t, around=bytes)
-    cpdef Py_ssize_t fold_many(self, list rows, list partitions, list changes, Py_ssize_t begin, Py_ssize_t end, list states, list operations, list written_us, list befores) except -1
+    @cython.locals(i=Py_ssize_t, row=Py_ssize_t, around=bytes, state=bytes)
+    cpdef Py_ssize_t fold_many(self, list rows, list partitions, list changes, list operations, Py_ssize_t begin, Py_ssize_t end, list states, list befores, bytes single) except -1
+    cpdef bytes alone(self, bytes state)
     cdef bytes _before(self, bytes around)
     @cython.locals(members=int64_t, seen=int)
     cpdef bytes fold(self, state)

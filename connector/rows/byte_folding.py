@@ -2,6 +2,9 @@
 
 A state has the form that `folding` describes, in MessagePack; so has what is made here. A `Plan` is
 a schema that `fold_plans` prepared for it. For one thread.
+
+A *single* is the state of a row that had one change: that change, which was not folded yet. A
+byte that MessagePack never has, and the id of the change's schema, are before it.
 """
 
 from array import array
@@ -22,10 +25,27 @@ _LIVE = b"live"
 _CELLS = b"cells"
 _MEMBERS_MAX = 15
 _COLUMNS_MAX = 0xFFFF
+_SINGLE_BYTES = 17  # Of the head of a single.
 _NUMBER_BYTES = 10  # The most bytes of a number, and one more.
 _NIL = 0xC0
+_SINGLE = 0xC1  # What MessagePack never has.
 _FALSE = 0xC2
 _TRUE = 0xC3
+
+
+def single_of(schema_id: bytes) -> bytes:
+    """Return the head of singles of a schema."""
+    return bytes((_SINGLE,)) + schema_id
+
+
+def is_single(state: bytes) -> bool:
+    """Say whether a state is a single."""
+    return len(state) > 0 and state[0] == _SINGLE
+
+
+def schema_id_of(single: bytes) -> bytes:
+    """Return the id of the schema of the change that a single has."""
+    return single[1:_SINGLE_BYTES]
 
 
 class Plan:
@@ -126,7 +146,7 @@ class ByteFold(Packer):
                 if end < 0:
                     self._bad()
                 self.at = end
-            elif i == plan.updated:
+            elif i == plan.updated and count > plan.row_pieces:
                 self._read_columns()
             elif i == plan.notes:
                 self._read_notes()
@@ -138,14 +158,25 @@ class ByteFold(Packer):
             self._bad()
         self.is_static = self.buf[self.starts[plan.static]]
 
-    def rows(self, changes: list[bytes], begin: int, end: int) -> list[bytes]:
+    def rows(
+        self,
+        changes: list[bytes],
+        begin: int,
+        end: int,
+        operations: list[int],
+        written_us: list[int],
+    ) -> list[bytes]:
         """Return the row's name of each change from *begin* on, before *end*.
+
+        Append of each what it does, and when it was written.
 
         Raises BadAvroError: the names do not fit the schema; `read` looks at the rest.
         """
         made = []
         for i in range(begin, end):
             self._read_pieces(changes[i], self.plan.row_pieces)
+            operations.append(self.operation)
+            written_us.append(self._long_from(self.starts[self.plan.timestamp]))
             made.append(self.row())
         return made
 
@@ -247,18 +278,19 @@ class ByteFold(Packer):
         rows: list[int],
         partitions: list[int] | None,
         changes: list[bytes],
+        operations: list[int],
         begin: int,
         end: int,
         states: list[bytes | None],
-        operations: list[int],
-        written_us: list[int],
         befores: list[bytes] | None,
+        single: bytes,
     ) -> int:
         """Fold changes from *begin* on into *states*, by the numbers of their rows.
 
-        Append of each its operation, when it was written and, where they are wanted, the states
-        of its row and its partition as it found them: an array of two. Without *partitions* none
-        has a state. Stop before *end*, behind a change of many rows, or of a partition with ranges;
+        *operations* are what each of them does. Append, where they are wanted, the states of its
+        row and its partition as each found them: an array of two. Without *partitions* none has a
+        state. A state that begins is *single* and the change, for `alone`; without *single*, it is
+        folded. Stop before *end*, behind a change of many rows, or of a partition with ranges;
         return where.
 
         Raises:
@@ -268,18 +300,36 @@ class ByteFold(Packer):
         """
         for i in range(begin, end):
             row = rows[i]
-            self.read(changes[i])
-            states[row] = self.fold(states[row])
-            operations.append(self.operation)
-            written_us.append(self.written_us)
+            around = None
+            if partitions is not None and partitions[i] != row:
+                around = states[partitions[i]]
+                if around is not None and is_single(around):
+                    around = states[partitions[i]] = self.alone(around)
+            state = states[row]
+            if state is None and single:
+                states[row] = single + changes[i]
+                self.found = None
+                self.ranges = 0
+            else:
+                if state is not None and is_single(state):
+                    state = self.alone(state)
+                self.read(changes[i])
+                states[row] = self.fold(state)
             if befores is not None:
-                around = None
-                if partitions is not None and partitions[i] != row:
-                    around = states[partitions[i]]
                 befores.append(self._before(around))
-            if self.ranges or self.operation >= kinds.DELETE_RANGE:
+            if self.ranges or operations[i] >= kinds.DELETE_RANGE:
                 return i + 1
         return end
+
+    def alone(self, state: bytes) -> bytes:
+        """Return the state that one change makes, which *state* has behind the head of a single.
+
+        Raises:
+            BadAvroError: the change does not fit the schema.
+
+        """
+        self.read(state[_SINGLE_BYTES:])
+        return self.fold(None)
 
     def _before(self, around: bytes | None) -> bytes:
         if self.found is None and around is None:

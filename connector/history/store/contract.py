@@ -259,7 +259,12 @@ class HistoryStore(ABC):
 
     @abstractmethod
     def states(self, names: Sequence[Name]) -> Iterator[tuple[bytes, bytes, bytes]]:
-        """Yield the key, row and state of each row of *names* that has a state."""
+        """Yield the key, row and state of each row of *names* that has a state.
+
+        Raises:
+            BadStateError: a state is damaged.
+
+        """
 
     @abstractmethod
     def schemas(self) -> dict[int, RecordSchema]:
@@ -337,12 +342,13 @@ class HistoryPart(HistoryStore):
 
     @abstractmethod
     def states_of(self, key: bytes) -> list[tuple[bytes, bytes]]:
-        """Return the names and the states of all rows of a partition."""
+        """Return the names and the states of all rows of a partition. Raises as `states`."""
 
     @abstractmethod
     def keep_states(self, states: dict[Name, bytes], expiries: dict[Name, int]) -> None:
         """Replace the states of rows, within `writing` in which `states` has looked for them.
 
+        Some may be singles (`rows.byte_folding`), unless they expire; what is read is folded.
         *expiries* are seconds at which `due` returns them; those that it does not name are never.
         """
 

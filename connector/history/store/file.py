@@ -35,12 +35,13 @@ from headrace.connector.history.store.contract import (
 )
 from headrace.connector.history.store.key_runs import KeyRuns, entries_of
 from headrace.connector.history.store.ordering import by_hash
+from headrace.connector.history.store.singles import Singles
 from headrace.connector.history.store.state_rows import new_rows
 from headrace.connector.stores.sqlite.place import remote_file_system
 from headrace.plugins import HeadraceError, Origin, RecordSchema
 
 APPLICATION_ID: Final = 0x68646869  # "hdhi"
-VERSION: Final = 5
+VERSION: Final = 7
 BUSY_TIMEOUT_MS: Final = 5_000
 SETTLE_TIMEOUT_MS: Final = 250
 LOOK_UP_MAX: Final = 500  # States that one statement reads,
@@ -107,6 +108,7 @@ class HistoryFile(HistoryPart):
         self.run_many = connection.executemany
         self._connection = connection
         self._keys = KeyRuns(self)
+        self._singles = Singles(self.schemas)
         self._numbers: dict[Name, int] = {}  # Of states that the transaction has read,
         self._hashes: dict[Name, int] = {}  # and of names that it looked for, since it kept some.
         self.table, self.buckets = self.run("SELECT table_name, buckets FROM about").fetchone()
@@ -384,7 +386,7 @@ class HistoryFile(HistoryPart):
             marks = ", ".join("?" * len(part))
             text = f"SELECT number, {_STATE} FROM states WHERE hash IN ({marks})"  # noqa: S608 (marks)
             for number, key_bytes, row_bytes, content in self.run(text, part):
-                key, row, state = _parts(key_bytes, row_bytes, content)
+                key, row, state = self._parts(key_bytes, row_bytes, content)
                 if (key, row) in mine:
                     self._numbers[key, row] = number
                     yield key, row, state
@@ -394,7 +396,7 @@ class HistoryFile(HistoryPart):
         first = crc32(key) << _ROW_BITS
         text = f"SELECT {_STATE} FROM states WHERE hash >= ? AND hash < ?"  # noqa: S608 (ours)
         found = self.run(text, (first, first + (1 << _ROW_BITS))).fetchall()
-        return [(row, state) for of, row, state in starmap(_parts, found) if of == key]
+        return [(row, state) for of, row, state in starmap(self._parts, found) if of == key]
 
     def keep_states(self, states: dict[Name, bytes], expiries: dict[Name, int]) -> None:
         """See `HistoryPart.keep_states`."""
@@ -418,7 +420,7 @@ class HistoryFile(HistoryPart):
             "AND expires <= ? ORDER BY expires, number LIMIT ?",
             (until_s, count_max),
         )
-        made = [(number, (*_parts(*parts), at_s)) for number, at_s, *parts in found]
+        made = [(number, (*self._parts(*parts), at_s)) for number, at_s, *parts in found]
         self._numbers |= {each[:2]: number for number, each in made}
         return [each for _, each in made]
 
@@ -426,6 +428,11 @@ class HistoryFile(HistoryPart):
         """See `HistoryPart.set_expiries`."""
         found = ((at_s, self._numbers[name]) for name, at_s in expiries.items())
         self.run_many("UPDATE states SET expires = ? WHERE number = ?", found)
+
+    def _parts(self, key_bytes: int, row_bytes: int, content: bytes) -> tuple[bytes, bytes, bytes]:
+        """Return the key, the row and the state of a row of the table `states`."""
+        at = key_bytes + row_bytes
+        return content[:key_bytes], content[key_bytes:at], self._singles.folded(content[at:])
 
     def schemas(self) -> dict[int, RecordSchema]:
         """See `HistoryStore.schemas`."""
@@ -475,12 +482,6 @@ def _hashes_of(names: Sequence[Name]) -> dict[Name, int]:
     Rows of one partition are in any order.
     """
     return by_hash(list(names), crc32)
-
-
-def _parts(key_bytes: int, row_bytes: int, content: bytes) -> tuple[bytes, bytes, bytes]:
-    """Return the key, the row and the state of a row of the table `states`."""
-    state = key_bytes + row_bytes
-    return content[:key_bytes], content[key_bytes:state], content[state:]
 
 
 def make(

@@ -33,7 +33,7 @@ from headrace.connector.history.store.contract import (
 from headrace.connector.history.store.file import HistoryFile, make, named_errors
 from headrace.plugins import Origin, RecordSchema
 
-VERSION: Final = 6
+VERSION: Final = 8
 _USER_VERSION: Final = slice(60, 64)  # Of SQLite's header.
 _FILES: Final = (
     "CREATE TABLE files (one INTEGER PRIMARY KEY CHECK (one = 1), history TEXT NOT NULL, "

@@ -55,6 +55,7 @@ from headrace.connector.history.store.rows import (
     Part,
     State,
 )
+from headrace.connector.history.store.singles import Singles
 from headrace.connector.stores import StoreUnavailableError
 from headrace.connector.stores.cassandra.session import CassandraSession
 from headrace.connector.stores.cassandra.values import CassandraValues
@@ -97,6 +98,7 @@ class HistoryTables(HistoryPart):
         self._values = CassandraValues(session)
         self._rows = HistoryRows(session)
         self._journal = Journal(self._values)
+        self._singles = Singles(self.schemas)
         self._deciding = Deciding(self._values, name, clock)
         self._clock = clock
         self._close = close
@@ -518,7 +520,7 @@ class HistoryTables(HistoryPart):
     def states(self, names: Sequence[Name]) -> Iterator[tuple[bytes, bytes, bytes]]:
         """See `HistoryStore.states`."""
         for name, found in self._states(names):
-            yield *name, found.state
+            yield *name, self._singles.folded(found.state)
 
     def _states(self, names: Sequence[Name]) -> Iterator[tuple[Name, State]]:
         head = self._now().head
@@ -548,7 +550,7 @@ class HistoryTables(HistoryPart):
         newer = {row: state for (of, row), state in self._newer(head).items() if of == key}
         with self._errors():
             found = dict(self._rows.states_of(head.states, key)) | newer
-        return [(row, state.state) for row, state in found.items()]
+        return [(row, self._singles.folded(state.state)) for row, state in found.items()]
 
     def keep_states(self, states: dict[Name, bytes], expiries: dict[Name, int]) -> None:
         """See `HistoryPart.keep_states`."""
@@ -582,7 +584,7 @@ class HistoryTables(HistoryPart):
                 for name, at_s in part:
                     state = states.get(name)
                     if state is not None and state.expires == at_s:
-                        found.append((*name, state.state, at_s))
+                        found.append((*name, self._singles.folded(state.state), at_s))
                     elif self._work is not None:
                         self._work.gone.add((name, at_s))
                     if len(found) == count_max:

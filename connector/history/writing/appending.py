@@ -19,7 +19,7 @@ from headrace.connector.history.images import (
     state_of,
 )
 from headrace.connector.history.store.contract import PARTITION, Columns, HistoryPart
-from headrace.connector.rows.byte_folding import ByteFold
+from headrace.connector.rows.byte_folding import ByteFold, single_of
 from headrace.connector.rows.folding import TableView, row_of
 from headrace.connector.serde.codecs.records import reader_of
 from headrace.connector.serde.image_fields import PRE
@@ -46,17 +46,22 @@ class _Shape:
     fold: ByteFold
     view: TableView
     operations: Sequence[int]
+    single: bytes  # What a state begins with that is a change of the schema.
 
 
 @dataclass(slots=True)
 class _Named:
-    """The rows of changes: keys and names, and their numbers among the states of a part.
+    """The rows of changes, what they do and when they were written.
 
-    `partitions` are the numbers of their partitions, or None where no partition has a state.
+    Rows have keys, names, and numbers among the states of a part. `partitions` are the numbers of
+    their partitions, or None where no partition has a state.
     """
 
+    shapes: list[tuple[_Shape, int, int]]
     keys: list[bytes]
     rows: list[bytes]
+    operations: list[int]
+    written_us: list[int]
     numbers: list[int]
     partitions: list[int] | None = None
 
@@ -162,18 +167,25 @@ class Appender:
             for each in named:
                 each.partitions = states.numbers(each.keys, repeat(PARTITION))
         states.look_up()
+        # The first change of a row is folded when there is a second: many rows have none.
+        is_one = len({shape.number for each in named for shape, _, _ in each.shapes}) == 1
         for encoded, each in zip(part, named, strict=True):
-            self._with_states(log, encoded, each, states)
+            self._with_states(log, encoded, each, states, is_one=is_one)
         states.save()
         log.write()
 
     def _named(self, encoded: plugins.EncodedRecords, states: States) -> "_Named":
         """Look which rows changes are about."""
-        changes, rows = list(encoded.values), []
-        for shape, begin, end in self._stretches(encoded):
-            rows += shape.fold.rows(changes, begin, end)
+        shapes = list(self._stretches(encoded))
+        changes = list(encoded.values)
+        rows: list[bytes] = []
+        operations: list[int] = []
+        written_us: list[int] = []
+        for shape, begin, end in shapes:
+            rows += shape.fold.rows(changes, begin, end, operations, written_us)
         keys = _keys(encoded)
-        return _Named(keys, rows, states.numbers(keys, rows))
+        numbers = states.numbers(keys, rows)
+        return _Named(shapes, keys, rows, operations, written_us, numbers)
 
     def _append_plain(self, log: "_Log", encoded: plugins.EncodedRecords) -> None:
         """Append changes without images. Hot: no Python for each."""
@@ -192,15 +204,24 @@ class Appender:
         encoded: plugins.EncodedRecords,
         of: "_Named",
         states: States,
+        *,
+        is_one: bool,
     ) -> None:
-        """Append changes with the states that they find, which they change. Hot."""
+        """Append changes with the states that they find, which they change. Hot.
+
+        *is_one* says that all that these states are given have one schema.
+        """
         columns, changes = log.columns, list(encoded.values)
-        for shape, begin, end in self._stretches(encoded):
+        befores = columns.befores if self._keeps_before else None
+        for shape, begin, end in of.shapes:
+            single = shape.single if is_one else b""
             at = begin
             while at < end:
-                given = of.numbers, of.partitions, changes, at, end, columns
-                stop = states.fold(shape.fold, *given, keeps=self._keeps_before)
+                given = of.numbers, of.partitions, changes, of.operations, at, end, befores
+                stop = states.fold(shape.fold, *given, single=single)
                 columns.schemas += [shape.number] * (stop - at)
+                columns.operations += of.operations[at:stop]
+                columns.written_us += of.written_us[at:stop]
                 columns.keys += of.keys[at:stop]
                 columns.rows += of.rows[at:stop]
                 columns.changes += changes[at:stop]
@@ -249,7 +270,14 @@ class Appender:
             number = self.file.schema_number(schema)
             view = TableView(schema)
             operations = [_DELETE if n == _PARTITION and not view.clustering else n for n in _ALL]
-            known = _Shape(number, reader_of(schema.value), view.fold, view, operations)
+            known = _Shape(
+                number,
+                reader_of(schema.value),
+                view.fold,
+                view,
+                operations,
+                single_of(schema.schema_id),
+            )
             self._shapes[headers] = known
         return known
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.connector.rows.byte_folding import ByteFold
+from headrace.connector.rows.byte_folding import ByteFold, is_single, schema_id_of, single_of
 from headrace.connector.rows.fold_plans import plan_of
 from headrace.connector.rows.folding import State, TableView, row_key
 from headrace.connector.rows.message_pack import BadStateError
@@ -114,15 +114,22 @@ def test_states_are_those_of_the_decoded_changes(name: str) -> None:
             assert same(states[key], packed[key])
 
 
+@pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("name", RECORDINGS)
-def test_many_changes_are_folded_as_one_by_one(name: str) -> None:
-    """States, and what each change found, are the same; it stops behind changes of many rows."""
-    wide = 0
+def test_many_changes_are_folded_as_one_by_one(name: str, lazy: bool) -> None:  # noqa: FBT001
+    """States, and what each change found, are the same; it stops behind changes of many rows.
+
+    Also where the first change of a row is folded only when there is a second.
+    """
+    wide = left = 0
     for schema, same_schema in groupby(recorded(name), key=itemgetter(0)):
         changes = [content for _, content in same_schema]
         keys = [(b"", b"a", b"b")[number % 3] for number in range(len(changes))]
         fold, alone = (ByteFold(plan_of(schema)) for _ in range(2))
-        names = list(zip(keys, fold.rows(changes, 0, len(changes)), strict=True))
+        operations: list[int] = []
+        written_us: list[int] = []
+        rows_of = fold.rows(changes, 0, len(changes), operations, written_us)
+        names = list(zip(keys, rows_of, strict=True))
         around_names = [(key, b"") for key in keys]
         numbers = {name: number for number, name in enumerate({*names, *around_names})}
         states: list[bytes | None] = [None] * len(numbers)
@@ -134,20 +141,23 @@ def test_many_changes_are_folded_as_one_by_one(name: str) -> None:
             around = expected.get((of[0], b"")) if of[1] else None
             found.append((alone.operation, alone.written_us, PACK.encode((expected[of], around))))
             expected[of] = alone.fold(expected[of])
-        operations: list[int] = []
-        written_us: list[int] = []
         befores: list[bytes] = []
         at = 0
         rows, partitions = [[numbers[n] for n in each] for each in (names, around_names)]
+        single = single_of(schema.schema_id) if lazy else b""
         while at < len(changes):
-            given = states, operations, written_us, befores
-            at = fold.fold_many(rows, partitions, changes, at, len(changes), *given)
-            is_wide = OPERATIONS[operations[-1]] in WIDE
+            given = states, befores, single
+            at = fold.fold_many(rows, partitions, changes, operations, at, len(changes), *given)
+            is_wide = OPERATIONS[operations[at - 1]] in WIDE
             wide += is_wide
             assert is_wide or fold.ranges or at == len(changes)
-        assert [*expected.values()] == states
+        singles = [state for state in states if state is not None and is_single(state)]
+        assert {schema.schema_id} >= {*map(schema_id_of, singles)}
+        left += len(singles)
+        assert [*expected.values()] == [fold.alone(s) if s in singles else s for s in states]
         assert found == list(zip(operations, written_us, befores, strict=True))
     assert wide or name.endswith(("schema", "types"))
+    assert lazy == (left > 0)
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
@@ -309,7 +319,7 @@ def test_damage_has_a_name() -> None:
         else:
             state = damaged(state if number % 4 else small, rng)
         try:
-            way.fold.rows([content], 0, 1)
+            way.fold.rows([content], 0, 1, [], [])
             way.fold.read(content)
             way.fold.row()
             way.fold.fold(state)

@@ -66,9 +66,9 @@ def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
     """It is not misread: the error names both versions."""
     kept = made(tmp_path)
     connection = sqlite3.connect(kept.sink.config.place)
-    connection.execute("PRAGMA user_version = 4")
+    connection.execute("PRAGMA user_version = 5")
     connection.close()
-    with pytest.raises(HistoryFileError, match="has version 4, this headrace knows 5"):
+    with pytest.raises(HistoryFileError, match="has version 5, this headrace knows 7"):
         kept.history()
 
 

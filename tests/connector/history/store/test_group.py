@@ -129,7 +129,7 @@ def test_a_file_is_not_a_history(tmp_path: Path) -> None:
     with pytest.raises(HistoryFileError, match="is file 1 of a history in 3 files"):
         opened(str(part_path(path_of(kept), 0)), kept.clock)
     version = sqlite3.connect(path_of(kept)).execute("PRAGMA user_version").fetchone()
-    assert (6,) == version
+    assert (8,) == version
 
 
 @pytest.mark.parametrize("restored", [0, 1, 2, 3])
