@@ -500,6 +500,25 @@ def make(
         _make(path, table, buckets, version, also)
 
 
+def version_of(path: Path) -> int:
+    """Return the version that a file has; 0 where there is none, or it is not SQLite's.
+
+    SQLite reads it: a process that closes a descriptor of its own loses all its locks on the file,
+    so another one could remove the log that this one writes. Raises as `HistoryFile.opened`.
+    """
+    if not path.exists():
+        return 0
+    with named_errors(path):
+        try:
+            with contextlib.closing(_connect(path)) as connection:
+                (version,) = connection.execute("PRAGMA user_version").fetchone()
+                return int(version)
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
+                raise
+            return 0
+
+
 def _make(path: Path, table: str, buckets: int, version: int, also: Sequence[str]) -> None:
     """Make a new file. It has its name when it has its tables: no process sees one without."""
     made = path.with_name(f".{path.name}.{secrets.token_hex(4)}")

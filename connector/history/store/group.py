@@ -30,11 +30,10 @@ from headrace.connector.history.store.contract import (
     Range,
     Seed,
 )
-from headrace.connector.history.store.file import HistoryFile, make, named_errors
+from headrace.connector.history.store.file import HistoryFile, make, named_errors, version_of
 from headrace.plugins import Origin, RecordSchema
 
 VERSION: Final = 8
-_USER_VERSION: Final = slice(60, 64)  # Of SQLite's header.
 _FILES: Final = (
     "CREATE TABLE files (one INTEGER PRIMARY KEY CHECK (one = 1), history TEXT NOT NULL, "
     "number INTEGER NOT NULL, count INTEGER NOT NULL, is_whole INTEGER NOT NULL) STRICT"
@@ -119,10 +118,8 @@ class PartFile(HistoryFile):
 
 
 def is_group(path: Path) -> bool:
-    """Say whether a file is one of the several files of a history."""
-    with named_errors(path), contextlib.suppress(FileNotFoundError), path.open("rb") as file:
-        return int.from_bytes(file.read(_USER_VERSION.stop)[_USER_VERSION]) == VERSION
-    return False
+    """Say whether a file is one of the several files of a history. Raises as `version_of`."""
+    return version_of(path) == VERSION
 
 
 def part_path(path: Path, number: int) -> Path:
