@@ -398,7 +398,7 @@ def _many(read: "_Reading") -> Sequence[Figure]:
             ],
             {f"{logs} logs, ms": median(read.numbers(f"rings.{logs}", _ms)) for logs in (3, 64)},
             goal=300,
-            alarm=700,
+            alarm=550,
         ),
     ]
 

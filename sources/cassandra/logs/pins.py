@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -138,6 +138,26 @@ def write(folder: Path, name: str, content: bytes) -> None:
         raise
 
 
+def write_new(folder: Path, names: Sequence[str], content: bytes) -> None:
+    """Leave a note with the same *content* under each of *names* where there is none, atomically.
+
+    They are links of one file: to make one costs a fifth of a file, and a job has one for each
+    split and log.
+    """
+    shared = f".{names[0]}"
+    write(folder, shared, content)
+    try:
+        for name in names:
+            try:
+                os.link(f"{folder}/{shared}", f"{folder}/{name}")
+            except FileExistsError:  # Its split has said just now what it needs.
+                continue
+            except OSError:  # Not every file system has links, or so many.
+                write(folder, name, content)
+    finally:
+        os.unlink(f"{folder}/{shared}")  # noqa: PTH108 (as above)
+
+
 def read_all(folder: Path) -> Sequence[Need]:
     """Return the needs that are noted in *folder*.
 
@@ -163,11 +183,10 @@ def name_of(job: str, split: str, store: str) -> str:
     return f"{quote(job, safe='')}.{quote(split, safe='')}.{store}"
 
 
-@lru_cache(maxsize=NAMES_MAX)  # As the name.
-def everything(job: str, split: str) -> tuple[object, bytes]:
-    """Return what the note of a split says that needs all of a log, and its content."""
-    need = Need.of(job, split, Marker(0, 0), {})
-    return need.says(), msgspec.json.encode(need)
+@lru_cache(maxsize=1)  # It is the same beside each log.
+def everything(job: str) -> bytes:
+    """Return the content of the note of a split of *job* that needs all of a log."""
+    return msgspec.json.encode(Need.of(job, "", Marker(0, 0), {}))
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -184,7 +203,11 @@ def notes_in(folder: Path) -> Sequence[Note]:
     for path in _notes(folder):
         with contextlib.suppress(FileNotFoundError):  # It was withdrawn just now.
             written_ms = path.stat().st_mtime * 1000
-            found.append(Note(path.name.rpartition(".")[2], written_ms, _need_in(path)))
+            store, need = path.name.rpartition(".")[2], _need_in(path)
+            if not need.split:  # It is one of many with the same content.
+                split = path.name[len(name_of(need.job, "", "")) - 1 : -len(store) - 1]
+                need = msgspec.structs.replace(need, split=unquote(split))
+            found.append(Note(store, written_ms, need))
     return found
 
 

@@ -5,7 +5,7 @@ different stores, cannot rob each other (I5). Blocking file I/O.
 """
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -15,6 +15,7 @@ import msgspec
 
 from headrace.plugins import option
 from headrace.sources.cassandra.commitlog.manifest import Stored
+from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.logs import pins
 from headrace.sources.cassandra.logs.pins import HoldError, Need, Pending
 from headrace.sources.cassandra.retention.disposal import Disposal, SegmentRetention
@@ -43,10 +44,13 @@ class Hold:
         """Let every split of the job that left no note yet need everything."""
         self._splits = list(splits)
         there = pins.names_in(self._folder)
-        for split in self._splits:
-            if self._name(split) not in there:
+        missing = [split for split in self._splits if self._name(split) not in there]
+        if missing:
+            for split in missing:  # What it says next is noted, also if it is as before.
                 self._noted.pop(split, None)
-                self._write(split, *pins.everything(self._job, split))
+            with self._telling():
+                names = [self._name(split) for split in missing]
+                pins.write_new(self._folder, names, pins.everything(self._job))
 
     def register(self, split: str, marker: Marker, pending: Pending, listed: Stored = ()) -> None:
         """Note what *split* needs from now on: all after *marker*, and the *pending* copies.
@@ -57,15 +61,24 @@ class Hold:
             HoldError: the folder cannot be written though segments may be disposed of.
 
         """
+        # Mostly nothing is pending; a job has a note for each split and log.
+        said: object = (marker.segment_id, marker.offset == END_OFFSET)
+        if not pending and self._noted.get(split) == said:
+            return
         need = Need.of(self._job, split, marker, pending, listed)
-        said = need.says()
-        if self._noted.get(split) != said:
-            self._write(split, said, msgspec.json.encode(need))
-
-    def _write(self, split: str, said: object, content: bytes) -> None:
-        try:
-            pins.write(self._folder, self._name(split), content)
+        if pending:
+            said = need.says()
+            if self._noted.get(split) == said:
+                return
+        with self._telling():
+            pins.write(self._folder, self._name(split), msgspec.json.encode(need))
             self._noted[split] = said
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Raise HoldError if the folder cannot be written though segments may be disposed of."""
+        try:
+            yield
         except OSError as error:
             if self._retention.keeps_all:  # A directory we may only read: other jobs' care.
                 return

@@ -1,5 +1,7 @@
 """Segments go only when no one needs them any more (I5)."""
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -8,7 +10,15 @@ import pytest
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.forge.segments import write_segment
 from headrace.sources.cassandra.logs.directory import LogDirectory
-from headrace.sources.cassandra.logs.pins import FOLDER, HoldDeniedError, HoldError, Pending
+from headrace.sources.cassandra.logs.pins import (
+    FOLDER,
+    HoldDeniedError,
+    HoldError,
+    Pending,
+    name_of,
+    noted_in,
+    write_new,
+)
 from headrace.sources.cassandra.retention.disposal import Disposal
 from headrace.sources.cassandra.retention.hold import Hold, store_mark
 from headrace.sources.cassandra.state.cdc_state import Marker
@@ -110,6 +120,55 @@ def test_notes_that_went_with_the_directory_are_left_again(folder: Path) -> None
     assert 1 == mine.dispose()
 
 
+def test_notes_that_are_left_together_belong_to_their_splits(folder: Path) -> None:
+    """Each is known by its split, and is replaced without the others."""
+    splits = ["1-of-2", "a/b.c", "é"]
+    mine = Hold(retention_of(LogDirectory(folder), DELETE), "or.ders", store="5a")
+    mine.register("1-of-2", past(2), NOTHING)
+
+    mine.register_all(splits)
+    mine.register("é", past(3), NOTHING)
+
+    noted = noted_in(folder / FOLDER, "or.ders")
+    found = {(each.split, each.segment, each.store) for each in noted}
+    assert {("1-of-2", 2, "5a"), ("a/b.c", 0, "5a"), ("é", 3, "5a")} == found
+    assert 3 == len(list((folder / FOLDER).iterdir()))
+
+
+@pytest.mark.parametrize("refused", [errno.EPERM, errno.EMLINK])
+def test_notes_are_left_where_files_cannot_be_linked(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, refused: int
+) -> None:
+    """Not every file system can, or takes so many."""
+
+    def link(source: str, target: str) -> None:
+        raise OSError(refused, os.strerror(refused), source, None, target)
+
+    monkeypatch.setattr(os, "link", link)
+    mine = hold(folder)
+    mine.register_all(["0", "1"])
+    mine.register("0", past(3), NOTHING)
+
+    assert ["0", "1"] == sorted(each.split for each in noted_in(folder / FOLDER, "orders"))
+    assert 0 == mine.dispose()
+
+
+def test_a_note_that_was_just_left_is_not_replaced(folder: Path) -> None:
+    """Another process has listed the notes before."""
+    hold(folder).register("1", past(3), NOTHING)
+
+    names = [name_of("orders", split, "") for split in ("0", "1")]
+    write_new(folder / FOLDER, names, b"{}")
+
+    assert {names[0]: b"{}"}.items() <= contents(folder).items()
+    assert b"{}" != contents(folder)[names[1]]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the notes by name."""
+    return {path.name: path.read_bytes() for path in (folder / FOLDER).iterdir()}
+
+
 def test_keep_never_deletes(folder: Path) -> None:
     """However far everybody is."""
     mine = hold(folder, disposal=Disposal())
@@ -181,13 +240,17 @@ def test_a_note_is_written_when_it_says_something_new(folder: Path) -> None:
         (Marker(2, 99), {1: ()}),
         (past(2), {1: ()}),
         (Marker(3, 5), {1: ()}),
+        (Marker(3, 5), NOTHING),
+        (past(3), NOTHING),
+        (past(3), NOTHING),
+        (Marker(4, 1), NOTHING),
     ):
         mine.register("0", marker, pending)
         (note,) = (folder / FOLDER).iterdir()
         written.append(note.read_bytes())
         note.write_bytes(b"")  # So that only a new note is found.
 
-    assert [True, False, True, True, True] == [bool(content) for content in written]
+    assert [True, False, True, True, True, True, True, False, True] == list(map(bool, written))
 
 
 def test_jobs_of_one_name_in_two_stores_are_two_jobs(folder: Path) -> None:
