@@ -21,7 +21,7 @@ from headrace.connector.control.jobs import read_job
 from headrace.connector.foundation.processes import parent_gone
 from headrace.connector.foundation.states import Desired
 from headrace.connector.hosting.host import Engine, Host, Running
-from headrace.connector.runtime.books.equations import SplitBooks, books_differences
+from headrace.connector.runtime.books.equations import books_differences
 from headrace.connector.runtime.books.figures import figures_of, figures_text, open_gaps
 from headrace.connector.runtime.books.summary import (
     OPEN_STATUS,
@@ -95,8 +95,9 @@ def _run_host(host: Host, given: argparse.Namespace) -> int:
     if summary_path:
         summary = msgspec.json.format(msgspec.json.encode(summary_of(name, report)), indent=1)
         _write(summary_path, summary.decode() + "\n")
+    wrong = books_differences(report.books)
     if given.until_idle:
-        sys.stdout.write(figures_text(figures_of(report.books), called(given)))
+        sys.stdout.write(figures_text(figures_of(report.books, wrong), called(given)))
         sys.stdout.write(books_text(report.books) if given.books else "")
         noun = "change" if report.changes == 1 else "changes"
         sys.stdout.write(
@@ -107,7 +108,7 @@ def _run_host(host: Host, given: argparse.Namespace) -> int:
     sys.stderr.write(dead_letters_text(report.dead_lettered, look))
     if report.failures:
         raise report.failures[0]
-    balance(report.books)
+    _balance(wrong)
     if not given.until_idle:
         return 0
     sys.stderr.write(_forked_text(given.job_file, name))
@@ -218,8 +219,7 @@ def _write(path: Path, text: str) -> None:
         ) from error
 
 
-def balance(books: Sequence[SplitBooks]) -> None:
-    """Raise BooksDifferError if an equation of *books* does not hold."""
-    wrong = books_differences(books)
+def _balance(wrong: Sequence[str]) -> None:
+    """Raise BooksDifferError if there are equations that do not hold."""
     if wrong:
         raise BooksDifferError("; ".join(wrong), hint="`headrace verify --books` prints them")

@@ -37,15 +37,16 @@ class SplitBooks:
 
 def total(splits: Iterable[SplitBooks]) -> SplitBooks:
     """Add up all splits, which are of one source."""
-    books: Counter[str] = Counter()
+    books: dict[str, int] = {}
     counters: dict[str, TableCounts] = {}
     keeping = NO_COUNTERS
     for split in splits:
         keeping = split.keeping
-        books.update(split.books)
+        for name, count in split.books.items():
+            books[name] = books.get(name, 0) + count
         for table, counts in split.counters.items():
             counters[table] = counters[table] + counts if table in counters else counts
-    return SplitBooks("", dict(books), counters, keeping)
+    return SplitBooks("", books, counters, keeping)
 
 
 def closed(split: SplitBooks) -> SplitBooks:
@@ -60,7 +61,7 @@ def differences(split: SplitBooks) -> Sequence[str]:
     """Return the equations that do not hold, in words; none when the books balance."""
     lines = []
     for group in split.keeping.groups:
-        if not group.left:
+        if not group.left or not _differs(split.books, group):
             continue
         for part, counts in by_part(split.books, group).items():
             if part or not counts.keys().isdisjoint(group.left):
@@ -118,6 +119,18 @@ def by_part(books: Books, group: CounterGroup) -> Mapping[str, Books]:
 def title(group: CounterGroup, part: str) -> str:
     """Return what a line about a part begins with."""
     return group.title.replace("{part}", part)
+
+
+def _differs(books: Books, group: CounterGroup) -> bool:
+    """Return whether the equation of any part does not hold: most do, and most counters are 0."""
+    prefix, has_parts = f"{group.name}.", bool(group.part and group.label)
+    rest = len(prefix)
+    found: Counter[str] = Counter()
+    for name, count in books.items():
+        if count and name.startswith(prefix):
+            part, _, last = name[rest:].rpartition(".") if has_parts else ("", "", name[rest:])
+            found[part] += count * ((last in group.left) - (last in group.right))
+    return any(found.values())
 
 
 def _counters(books: Books, group: CounterGroup) -> Iterator[tuple[str, str, int]]:

@@ -39,13 +39,14 @@ def summary_of(job: str, report: Report) -> Json:
     `run` is about this process and this run alone.
     """
     seconds = report.wall_seconds
+    differences = books_differences(report.books)
     return {
         "job": job,
         "splits": {split.split: _json(split) for split in report.books},
         "total": _json(total(report.books)),
-        "differences": list(books_differences(report.books)),
+        "differences": list(differences),
         "gaps": _gaps_json(report.books),
-        "figures": asdict(figures_of(report.books)),
+        "figures": asdict(figures_of(report.books, differences)),
         "failures": [{"code": error.code, "message": str(error)} for error in report.failures],
         "run": {
             "changes": report.changes,
@@ -160,15 +161,16 @@ def books_summary(
 
     *sources* are the errors of data sources that were stopped alone.
     """
+    differences = books_differences(books)
     return {
         "job": job,
         "failed": dict(failed),
         "failed_sources": [str(error) for error in sources],
         "splits": {split.split: {"span": list(split.span), **_json(split)} for split in books},
         "total": _json(total(books)),
-        "differences": list(books_differences(books)),
+        "differences": list(differences),
         "gaps": _gaps_json(books),
-        "figures": asdict(figures_of(books)),
+        "figures": asdict(figures_of(books, differences)),
     }
 
 
