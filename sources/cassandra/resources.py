@@ -216,13 +216,14 @@ class Parts:
     def _made_logs(self) -> "dict[str, LogDirectory | RemoteLog]":
         owners: dict[object, str] = {}
         logs: dict[str, LogDirectory | RemoteLog] = {}
-        access, exchange = self.config.agent_access, None
+        exchange = None
         for name, given in self.config.nodes.items():
             node = given if isinstance(given, Mapping) else {"path": given}
             if "url" in node:
                 place: object = str(node["url"]).rstrip("/")
                 exchange = exchange or _remote().Exchange()
-                agent = _remote().Agent(str(node["url"]), access, self.context.clock.monotonic_ms)
+                access, now_ms = self.config.agent_access, self.context.clock.monotonic_ms
+                agent = _remote().Agent(str(node["url"]), access, now_ms)
                 logs[name] = _remote().RemoteLog(agent, exchange)
             else:
                 place = _identity(str(node["path"]))

@@ -28,8 +28,6 @@ from headrace.connector.stores.sqlite.shape import RESTORE
 from headrace.plugins import option
 from headrace.plugins.stores.key_values import Change, Entry, Key, KeyValues, Partition
 
-__all__ = ["SqliteStore", "SqliteValues", "connect", "transaction"]
-
 _STAMP: Final = "SELECT stamp FROM rows WHERE partition = ? AND name = ?"
 _ROW: Final = "SELECT stamp, value FROM rows WHERE partition = ? AND name = ?"
 _ROWS: Final = "SELECT name, stamp, value FROM rows WHERE partition = ? ORDER BY name"

@@ -55,7 +55,9 @@ class IndexFiles:
         asked where a segment ends, before an offset that is new is believed.
         """
         self._files = {number: self._files.get(number, _File()) for number in found}
-        said = {n: None if each is None else self._look(n, *each, end) for n, each in found.items()}
+        said = {
+            n: None if each is None else self.look_again(n, *each, end) for n, each in found.items()
+        }
         self.flaws = [file.flaw for file in self._files.values() if file.flaw is not None]
         return said
 
@@ -66,11 +68,6 @@ class IndexFiles:
 
         Others are as they were then; so are the flaws.
         """
-        return self._look(number, place, content, end)
-
-    def _look(
-        self, number: int, place: str, content: bytes, end: Callable[[int], int]
-    ) -> Index | None:
         file = self._files[number]
         if content == file.content and file.index is not None and not file.looks:
             return file.index

@@ -193,7 +193,7 @@ class _Parser:
             cursor.fail("this type exists already", at=token)
 
     def _field(self, keyspace: str) -> tuple[str, CqlType]:
-        return self._cursor.name("a field"), self._type(keyspace)
+        return self._cursor.name("a field"), self._types.read(keyspace)
 
     def _alter_type(self) -> None:
         cursor = self._cursor
@@ -262,7 +262,7 @@ class _Parser:
     def _column_rest(self, keyspace: str) -> ColumnDraft:
         """Read a column's type and STATIC; a mask or a check changes no bytes and is dropped."""
         cursor = self._cursor
-        cql_type = self._type(keyspace)
+        cql_type = self._types.read(keyspace)
         kind = ColumnKind.STATIC if cursor.accept("static") else ColumnKind.REGULAR
         if cursor.token.keyword in ("masked", "check"):
             depth = 0
@@ -434,9 +434,6 @@ class _Parser:
         if not keyspace and not self._used_keyspace:
             self._cursor.fail(f"expected {what} with its keyspace", at=token)
         return keyspace or self._used_keyspace, name
-
-    def _type(self, keyspace: str) -> CqlType:
-        return self._types.read(keyspace)
 
     def _renames(self) -> list[tuple[str, str]]:
         cursor = self._cursor

@@ -10,7 +10,8 @@ from typing import Final
 import pytest
 
 from headrace.connector.stores import Commit, StoreUnavailableError
-from headrace.connector.stores.sqlite.store import SqliteStore, SqliteValues, connect
+from headrace.connector.stores.sqlite.file import connect
+from headrace.connector.stores.sqlite.store import SqliteStore, SqliteValues
 from headrace.plugins import CloseReason, ConfigError, EncodedPosition, Position
 from headrace.sources.cassandra.agreement.rules import Agreement
 from headrace.sources.cassandra.errors import StateError
