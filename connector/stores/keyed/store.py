@@ -189,9 +189,11 @@ class Store:
             self._check_registered(row, leases)
             self._clean(leases.difference(row.splits))
             new = [split for split in splits if split not in row.splits]
-            self._make(new, row.plan)
             whole = msgspec.structs.replace(row, splits=[*row.splits, *new])
-            if not new or self._change_job(stamp, {JOB: pack(whole)}):
+            with self._values.grouped():  # A start waits for each write to a disk.
+                self._make(new, row.plan)
+                is_made = not new or self._change_job(stamp, {JOB: pack(whole)})
+            if is_made:
                 self._splits = frozenset(whole.splits)
                 return row.plan
         raise StoreUnavailableError("others register splits all the time", place=self._job)
@@ -494,8 +496,9 @@ class Store:
                 problem="",
             )
             changes[row.split] = self._rows.lease_change(row.split, stamp, taken), taken
-        mine = self._apply_leases(changes, beat)
-        fenced = self._heads.claim(owner, {split: tokens[split] for split in mine}, heads)
+        with self._values.grouped():  # One write to a disk; elsewhere the leases come first.
+            mine = self._apply_leases(changes, beat)
+            fenced = self._heads.claim(owner, {split: tokens[split] for split in mine}, heads)
         return {split: tokens[split] for split in mine if split in fenced}
 
     def renew(
