@@ -25,6 +25,7 @@ VNODES: Final = 4
 COPIES: Final = 3
 LOOK_MS: Final = 10_000
 Tokens = Mapping[str, Sequence[int]]
+Ring = Sequence[tuple[int, str]]
 
 
 def tokens_of(count: int, seed: int = 1) -> dict[str, list[int]]:
@@ -36,9 +37,13 @@ def tokens_of(count: int, seed: int = 1) -> dict[str, list[int]]:
     }
 
 
-def replicas(tokens: Tokens, key: bytes) -> list[str]:
+def ring_of(tokens: Tokens) -> Ring:
+    """Return the tokens in their order, each with its node."""
+    return sorted((token, node) for node, owned in tokens.items() for token in owned)
+
+
+def replicas(ring: Ring, key: bytes) -> list[str]:
     """Return the replicas of *key*: the next nodes on the ring."""
-    ring = sorted((token, node) for node, owned in tokens.items() for token in owned)
     at = bisect_left(ring, (murmur3(key), ""))
     found: list[str] = []
     while len(found) < COPIES:
@@ -104,8 +109,9 @@ class LargeRing:
     def log(self, keys: Iterable[bytes], copies: slice = slice(None)) -> None:
         """Let the replicas of *keys* log them, or some of the replicas, in a new segment."""
         logged: dict[str, list[bytes]] = {}
+        ring = ring_of(self.tokens)
         for key in keys:
-            for node in replicas(self.tokens, key)[copies]:
+            for node in replicas(ring, key)[copies]:
                 logged.setdefault(node, []).append(insert(key))
         self._segment_id += 1
         for node, raws in logged.items():

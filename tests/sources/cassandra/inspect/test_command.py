@@ -419,7 +419,7 @@ def test_a_recorded_segment_that_ends_at_a_marker_has_lost_the_rest(
     shutil.copy(index, tmp_path)
     markers = [*chain(content)]
     assert 10 < len(markers)
-    for at in markers[:: len(markers) // 9]:
+    for at in markers[:: len(markers) // 3]:
         (tmp_path / log.name).write_bytes(ENDED[ended](content, at))
         options = ["--schema", str(recording(name) / "schema.cql"), "--count"]
         assert 1 == main([str(tmp_path), *options])

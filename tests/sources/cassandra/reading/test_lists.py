@@ -278,11 +278,12 @@ def test_what_was_read_last_wins(table: Table, monkeypatch: pytest.MonkeyPatch) 
 def folded(batch: Batch, *all_made: EncodedRecords) -> list[object]:
     """Return the lists of the rows that a consumer has in the end."""
     schemas = {record.schema.schema_id: record.schema for record in batch.records()}
+    readers = {i: reader_of(schema.value) for i, schema in schemas.items()}
     latest = LatestRows({})
     for made in all_made:
         for value, headers in zip(made.values, made.headers, strict=True):
-            schema = schemas[dict(headers)["schemaId"]]
-            latest.take(reader_of(schema.value)(value), schema)
+            schema_id = dict(headers)["schemaId"]
+            latest.take(readers[schema_id](value), schemas[schema_id])
     tables = sorted({schema.table for schema in schemas.values()})
     rows = [row for name in tables for row in latest.rows(name, now_s=1_700_000_000)]
     return sorted([row["li"] for row in rows if row.get("li") is not None], key=str)

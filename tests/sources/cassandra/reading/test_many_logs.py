@@ -12,7 +12,7 @@ from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write
 from headrace.sources.cassandra.reading import pump
 from helpers.jobs.children import JobFolder
 from helpers.logs.forged import SCHEMA, insert
-from helpers.logs.large_ring import keys, replicas, tokens_of
+from helpers.logs.large_ring import keys, replicas, ring_of, tokens_of
 from helpers.logs.node_logs import forged_nodes, open_all, source
 
 LOGS = 40
@@ -139,7 +139,8 @@ def test_a_run_until_idle_reads_all_logs_of_a_large_ring(
         "splits": 128,
     }
     last = last_read(options)
-    mine = [key for key in keys("k", 1_500) if last in replicas(tokens, key)]
+    ring = ring_of(tokens)
+    mine = [key for key in keys("k", 1_500) if last in replicas(ring, key)]
     made = segment([[insert(key) for key in mine]])
     write_segment(tmp_path / last, made.content, index=WHOLE)
     job = {
