@@ -139,8 +139,8 @@ def test_a_run_until_idle_reads_all_logs_of_a_large_ring(
         "splits": 128,
     }
     last = last_read(options)
-    ring = ring_of(tokens)
-    mine = [key for key in keys("k", 1_500) if last in replicas(ring, key)]
+    owners = ring_of(tokens)
+    mine = [key for key in keys("k", 1_500) if last in replicas(owners, key)]
     made = segment([[insert(key) for key in mine]])
     write_segment(tmp_path / last, made.content, index=WHOLE)
     job = {
