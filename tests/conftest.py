@@ -23,12 +23,17 @@ from helpers.settings.scratch import prefer_memory
 
 GARBAGE_OBJECTS: Final = 100_000  # Instead of 700: tests that forge and judge logs make many.
 
+GATE_EXAMPLES: Final = 50  # Of a property that names no number itself.
+
 prefer_memory()
 obey_native()
 obey_ignored()
 
 # A shared machine is slow at random; a property that is slow is found by timing, not here.
-settings.register_profile("gate", deadline=None, derandomize=True, database=None)
+# `make fuzz`, which `.ci/run` calls, has twice the examples, and other ones.
+settings.register_profile(
+    "gate", deadline=None, derandomize=True, database=None, max_examples=GATE_EXAMPLES
+)
 # `make fuzz` gives a seed; without one, every run has the same examples.
 settings.register_profile("fuzz", deadline=None, derandomize=False, database=None)
 settings.load_profile("fuzz" if "HEADRACE_FUZZ_SEED" in os.environ else "gate")

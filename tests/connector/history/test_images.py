@@ -30,12 +30,13 @@ from helpers.histories.kept import FOREVER_MS, Kept, beside, of_table, settled
 from helpers.histories.oracle import Oracle, changes
 from helpers.histories.rows import TABLE, change, delivery
 from helpers.recordings.batches import recorded_batches
+from helpers.settings.seeds import soaked
 
 pytestmark = pytest.mark.usefixtures("each_store")
 
 NOW_US = 1_700_000_000_000_000
 NOW_S = NOW_US // 1_000_000 + 1  # As the driven clock begins.
-RECORDINGS = ("4.1-ops", "5.0-random", "6.0-v9-random")
+RECORDINGS = ("4.1-ops", "6.0-v9-random", *soaked("5.0-random"))
 PER_COMMIT = 3
 WIDE = (Operation.DELETE_RANGE, Operation.DELETE_PARTITION)
 ALL = Query(from_ms=0, limit=1_000)
@@ -99,6 +100,7 @@ def test_a_value_that_expires_is_an_update(tmp_path: Path) -> None:
     assert "ttl_update" == last.json_document()["event_type"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("name", "each_store"), [(name, "file") for name in RECORDINGS], indirect=["each_store"]
 )

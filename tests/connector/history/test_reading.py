@@ -24,8 +24,9 @@ from helpers.histories.kept import Kept, beside, fill, of_table
 from helpers.histories.oracle import Oracle, changes
 from helpers.recordings.batches import recorded_batches
 from helpers.settings.filled import filled
+from helpers.settings.seeds import soaked
 
-RECORDINGS = ("4.1-ops", "5.0-random", "5.0-types", "6.0-v9-random")
+RECORDINGS = ("4.1-ops", "5.0-types", "6.0-v9-random", *soaked("5.0-random"))
 PER_COMMIT = 50
 EMPTY = {"seed": "empty", "retention": "9d"}
 STEPS = {"per_commit": 50, "step_ms": 7}
@@ -48,6 +49,7 @@ def everything(history: History, query: Query | None = None) -> list[Event]:
     return [event for page in history.pages(wanted) for event in page.events]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("name", "each_store"),
     [*((name, "file") for name in RECORDINGS), ("4.1-ops", "tables")],

@@ -22,10 +22,11 @@ from helpers.histories.kept import FOREVER_MS, Kept, beside, of_table, settled
 from helpers.histories.oracle import Oracle, changes
 from helpers.histories.snapshots import delivery, selected
 from helpers.recordings.batches import recorded_batches
+from helpers.settings.seeds import soaked
 
 pytestmark = pytest.mark.usefixtures("each_store")
 
-RECORDINGS = ("4.1-ops", "5.0-random", "5.0-types", "6.0-v9-random")
+RECORDINGS = ("4.1-ops", "5.0-types", "6.0-v9-random", *soaked("5.0-random"))
 RUN = "seed-1"
 PER_COMMIT = 10
 WIDE = (Operation.DELETE_RANGE, Operation.DELETE_PARTITION)
@@ -128,12 +129,13 @@ def parts_of(seeded: Seeded, dice: random.Random) -> tuple[list[Event], list[Eve
     return seeded.events("pre", "post"), seeded.events("latest")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("name", "timed", "each_store"),
     [
         *((name, True, "file") for name in RECORDINGS),
         ("4.1-ops", False, "file"),
-        ("5.0-random", False, "file"),
+        *soaked(("5.0-random", False, "file")),
         ("4.1-ops", True, "tables"),
     ],
     indirect=["each_store"],

@@ -24,11 +24,15 @@ from helpers.histories.plain_fold import add
 from helpers.histories.whole_changes import schema_of, whole
 from helpers.recordings.batches import recorded_batches
 from helpers.settings.native_modules import long
+from helpers.settings.seeds import soaked
 
 pytestmark = pytest.mark.hot
 
 WIDE = (Operation.DELETE_RANGE, Operation.DELETE_PARTITION)
-RECORDINGS = ("4.1-schema", "5.0-types", *map(long, ("4.1-ops", "5.0-random", "6.0-v9-random")))
+RECORDINGS = (
+    *("4.1-schema", "5.0-types", *map(long, ("4.1-ops", "6.0-v9-random"))),
+    *soaked("5.0-random"),
+)
 PACK = msgspec.msgpack.Encoder()
 UNPACK = msgspec.msgpack.Decoder()
 DDL = """
@@ -93,6 +97,7 @@ def recorded(name: str) -> tuple[tuple[RecordSchema, bytes], ...]:
     return tuple(found)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_states_are_those_of_the_decoded_changes(name: str) -> None:
     """Of each change of a recording, in any order, also twice."""
@@ -114,6 +119,7 @@ def test_states_are_those_of_the_decoded_changes(name: str) -> None:
             assert same(states[key], packed[key])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_many_changes_are_folded_as_one_by_one(name: str, lazy: bool) -> None:  # noqa: FBT001
@@ -160,6 +166,7 @@ def test_many_changes_are_folded_as_one_by_one(name: str, lazy: bool) -> None:  
     assert lazy == (left > 0)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_a_document_is_what_avro_has(name: str) -> None:
     """Up to its range: each change of a recording is what fastavro decodes."""
@@ -250,7 +257,7 @@ class Chance:
         }
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(6), *map(long, range(6, 20))])
 def test_ties_are_decided_alike(seed: int) -> None:
     """By a tombstone, by what expires, and when, and by the larger value; whatever the order."""
     way, chance = Both(SCHEMA), Chance(seed)

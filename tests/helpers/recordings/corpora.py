@@ -12,29 +12,25 @@ from functools import lru_cache
 from pathlib import Path
 
 from headrace.connector.demo.recording import SHIPPED
+from helpers.settings.seeds import soaked
 
 CORPORA = Path(__file__).parents[2] / "corpora"
 # Those of single nodes that are encoded in every form.
 RECORDINGS = (
     "4.0-ops",
-    "4.0-random",
-    "4.0-types",
-    "4.1-ops",
     "4.1-random",
     "5.0-compact",
     "5.0-ops",
-    "5.0-random",
     "5.0-types",
-    "5.0-v8-ops",
     "5.0-v8-random",
-    "6.0-v9-ops",
     "6.0-v9-random",
     "6.0-v9-types",
+    *soaked("4.0-random", "4.0-types", "4.1-ops", "5.0-random", "5.0-v8-ops", "6.0-v9-ops"),
 )
 # Their mutations are large: fastavro alone takes long.
-LARGE = ("5.0-sizes", "5.0-v8-sizes")
-# What the interpreter encodes: each kind of workload, each major version.
-FEW = ("4.0-ops", "4.1-random", "5.0-types", "6.0-v9-types")
+LARGE = ("5.0-v8-sizes", *soaked("5.0-sizes"))
+# What the interpreter encodes: all types, and rows that are written in every way.
+FEW = ("4.1-random", "6.0-v9-types")
 
 
 def recording(name: str) -> Path:

@@ -1,9 +1,13 @@
-"""The seeds of tests of rings: a few, or those of HEADRACE_SEEDS (`20..60`)."""
+"""What tests do a few times, and `make soak` more often: seeds, recordings, forms.
+
+HEADRACE_SEEDS (`20..60`) asks for it.
+"""
 
 import os
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar
 
+_Value = TypeVar("_Value")
 _GIVEN: Final = os.environ.get("HEADRACE_SEEDS", "")
 
 
@@ -11,6 +15,11 @@ def seeds(*usual: int) -> Sequence[int]:
     """Return the requested seeds; by default those that are *usual*, or the first ones."""
     first, _, last = _GIVEN.partition("..")
     return range(int(first), int(last or first) + 1) if first else usual or (0,)
+
+
+def soaked(*values: _Value) -> tuple[_Value, ...]:
+    """Return parameters that `make soak` adds; `make test` shows the same with the others."""
+    return values if is_soak() else ()
 
 
 def is_soak() -> bool:

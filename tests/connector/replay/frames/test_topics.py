@@ -31,9 +31,10 @@ from helpers.logs.node_logs import batches, forged_nodes, open_all, source
 from helpers.recordings.arrow_words import in_words
 from helpers.recordings.corpora import recording
 from helpers.settings.native_modules import ROOT
+from helpers.settings.seeds import soaked
 
 LONG = pytest.mark.long
-RECORDINGS = ("4.0-types", "5.0-types", "6.0-v9-types", "5.0-compact", "4.1-random")
+RECORDINGS = ("6.0-v9-types", "5.0-compact", "4.1-random", *soaked("4.0-types", "5.0-types"))
 LOST = {"part": "p", "offset": 7, "key": b"k", "value": b"v", "schema_id": b"?"}
 COLUMNS = StructType(
     [
@@ -102,6 +103,7 @@ def test_unknown_options(job: str) -> None:
         SinkWriter(given)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["5.0-ops", *(pytest.param(n, marks=LONG) for n in RECORDINGS)])
 def test_typed_columns_are_those_of_segments(name: str) -> None:
     """Typed columns of a table are the same from its messages as from its logs.

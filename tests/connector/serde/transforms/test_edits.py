@@ -20,7 +20,9 @@ from headrace.sources.cassandra.encode.origin import ORIGIN
 from helpers.logs.node_logs import everything
 from helpers.recordings.corpora import recording
 from helpers.settings.native_modules import long
+from helpers.settings.pairs import pairs
 
+LONG = pytest.mark.long
 RECORDINGS = ("4.0-ops", "5.0-types", "6.0-v9-random")
 # The names of an envelope's fields that are a column's: without a column, one that no record has.
 COLUMNS = {"flat": "{}", "cep44": "payload.{}", "debezium": "after.{}.value"}
@@ -113,9 +115,10 @@ def every(name: str, envelope: str, step: int = 1) -> str:
     return ",".join(COLUMNS[envelope].format(column) for column in columns(name)[::step])
 
 
-@pytest.mark.parametrize("codec", ["avro", "json"])
-@pytest.mark.parametrize("envelope", sorted(COLUMNS))
-@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("name", "envelope", "codec"), pairs(RECORDINGS, sorted(COLUMNS), ("avro", "json"))
+)
 def test_masks(name: str, envelope: str, codec: str) -> None:
     """Of every column, whatever its type; null stays null."""
     mask = {"type": "MaskField", "fields": every(name, envelope)}
@@ -128,9 +131,10 @@ def test_masks(name: str, envelope: str, codec: str) -> None:
     check(name, wanted, [{**mask, "replacement": "0b0e7c1e-3b1e-11ef-9d2b-0f1e2d3c4b5a"}])
 
 
-@pytest.mark.parametrize("envelope", sorted(COLUMNS))
-@pytest.mark.parametrize("name", RECORDINGS)
-@pytest.mark.parametrize("option", ["include", "exclude"])
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("name", "envelope", "option"), pairs(RECORDINGS, sorted(COLUMNS), ("include", "exclude"))
+)
 def test_fields_are_left_out(name: str, envelope: str, option: str) -> None:
     """Each second column, or all others."""
     wanted = Encoding(codec="avro", envelope=envelope)
@@ -165,13 +169,20 @@ def test_casts(envelope: str, target: str) -> None:
         pytest.param(
             [{"type": "InsertField", "static.field": "s", "static.value": "é", "topic.field": "t"}],
             id="constants",
+            marks=LONG,
         ),
         pytest.param([{"type": "InsertField", "timestamp.field": "written"}], id="the time"),
-        pytest.param([{"type": "InsertField$Key", "static.field": "s"}], id="null, in the key"),
-        pytest.param([{"type": "ReplaceField", "renames": "__op:op,__mutation:id"}], id="names"),
-        pytest.param([{"type": "MaskField", "fields": "__mutation,__op,__cells,no"}], id="facts"),
+        pytest.param(
+            [{"type": "InsertField$Key", "static.field": "s"}], id="null, in the key", marks=LONG
+        ),
+        pytest.param(
+            [{"type": "ReplaceField", "renames": "__op:op,__mutation:id"}], id="names", marks=LONG
+        ),
+        pytest.param(
+            [{"type": "MaskField", "fields": "__mutation,__op,__cells,no"}], id="facts", marks=LONG
+        ),
         pytest.param([{"type": "Filter", "tables": ".*[aeiou]"}], id="some tables"),
-        pytest.param([{"type": "Filter"}], id="all tables"),
+        pytest.param([{"type": "Filter"}], id="all tables", marks=LONG),
         pytest.param(
             [
                 {"type": "RegexRouter", "regex": "(.)(.*)", "replacement": "$2.$1"},

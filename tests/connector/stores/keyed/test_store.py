@@ -126,7 +126,7 @@ class CountedValues(MemoryValues):
 
 
 def test_how_often_the_backend_is_asked() -> None:
-    """Registering reads the job, leases and heads; a claim after a look heads; a renewal nothing."""
+    """Registering reads job, leases and heads; a claim after a look heads; a renewal nothing."""
     values = CountedValues(Memory())
     asked = []
     with closing(store_over(CountedValues)(values, "job")) as store:

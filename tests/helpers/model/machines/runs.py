@@ -10,7 +10,7 @@ from typing import Final
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-EXAMPLES: Final = int(os.environ.get("HEADRACE_MODEL_EXAMPLES", "6"))
+EXAMPLES: Final = int(os.environ.get("HEADRACE_MODEL_EXAMPLES", "4"))
 STEPS: Final = int(os.environ.get("HEADRACE_MODEL_STEPS", "40"))
 
 

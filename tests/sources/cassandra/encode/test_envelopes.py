@@ -19,9 +19,11 @@ from headrace.sources.cassandra.encode.origin import ORIGIN
 from helpers.model.envelopes import is_buried, key_of, value_of
 from helpers.recordings.batches import recorded_batches
 from helpers.settings.filled import filled
+from helpers.settings.pairs import pairs
 
 RECORDINGS = ("4.1-ops", "5.0-types")
 ENVELOPES = ("cep44", "debezium", "flat")
+FORMS = (*(f"{each} lossless" for each in ENVELOPES), "cep44 cep44", "flat cep44")
 FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 ENTRY_POINTS = "[headrace.codecs]\nmsgpack = test_envelopes_codec:PackCodec\n"
 MODULE = '''
@@ -158,19 +160,18 @@ def rounded(value: Json) -> Json:
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
-@pytest.mark.parametrize("key", ["partition", "primary"])
+@pytest.mark.soak
 @pytest.mark.parametrize(
-    ("envelope", "types"),
-    [*((envelope, "lossless") for envelope in ENVELOPES), ("cep44", "cep44"), ("flat", "cep44")],
+    ("form", "key", "name"), pairs(FORMS, ("partition", "primary"), RECORDINGS)
 )
 def test_what_is_made_of_bytes_is_what_is_made_of_dictionaries(
-    name: str, key: str, envelope: str, types: str
+    form: str, key: str, name: str
 ) -> None:
     """Keys, values and tombstones are those of the model, encoded by fastavro, byte for byte."""
-    form: dict[str, Any] = {"envelope": envelope, "types": types, "key": key}
-    wanted = Encoding(codec="avro", tombstones=True, **form)
-    avro, records = encoded(name, codec="avro", tombstones=True, **form)
+    envelope, types = form.split()
+    given: dict[str, Any] = {"envelope": envelope, "types": types, "key": key, "tombstones": True}
+    wanted = Encoding(codec="avro", **given)
+    avro, records = encoded(name, codec="avro", **given)
     shaper = Shaper(wanted, ORIGIN)
     parsed: dict[int, tuple[Json, Json]] = {}  # By the id of a schema that `records` keeps.
 

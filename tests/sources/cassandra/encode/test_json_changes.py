@@ -70,6 +70,7 @@ def single(batch: Batch) -> Iterator[Batch]:
         yield one
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", RECORDINGS + LARGE if COMPILED else FEW)
 def test_recorded_changes_are_written_as_their_documents_are(name: str) -> None:
     """Every change in a node's log, of all types and operations; none of them needs documents."""
@@ -97,13 +98,13 @@ def test_an_agreed_ring_is_written_as_its_documents_are() -> None:
 
     made = 0
     for batch in everything(options):
-        if made < 1_000 or COMPILED:
+        if made < 300 or COMPILED:
             fast = written_directly(batch)
             assert fast is not None
             assert_same(from_documents(batch), fast)
             made += len(fast)
 
-    assert made >= 1_000
+    assert made >= 300
 
 
 def test_changes_of_several_tables_are_counted(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ def test_facts_take_32_bytes_for_a_change_and_48_for_a_mutation(tmp_path: Path) 
     assert 300 * (32 + 48) == sum(kept.values()) + len(facts.ids)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", RECORDINGS + LARGE if COMPILED else FEW)
 def test_recorded_mutations_are_encoded_as_their_records_are(name: str) -> None:
     """Keys, values, headers and tables of every change in a node's log are the same."""
@@ -107,12 +108,12 @@ def test_an_agreed_ring_is_encoded_as_its_records_are() -> None:
 
     made = 0
     for batch in everything(options):
-        if made < 1_000 or COMPILED:
+        if made < 300 or COMPILED:
             fast = batch.encode("avro")
             assert_same(codec().encode(batch), fast)
             made += len(fast)
 
-    assert made >= 1_000
+    assert made >= 300
 
 
 def test_write_times_of_every_length_are_encoded(tmp_path: Path) -> None:
@@ -218,7 +219,7 @@ def test_what_is_no_neighbour_is_no_reason_to_deliver(tmp_path: Path) -> None:
 def test_damage_to_mutations_is_judged_alike(tmp_path: Path, whole: bytes, version: int) -> None:
     """Truncated and flipped mutations are encoded the same, or quarantined the same, both ways."""
     damaged = [whole] + [whole[:length] for length in range(FIRST_KEY_END, len(whole))]
-    for bit in range(8 * FIRST_KEY_END, 8 * len(whole), 1 if COMPILED else 13):
+    for bit in range(8 * FIRST_KEY_END, 8 * len(whole), 1 if COMPILED else 31):
         flipped = bytearray(whole)
         flipped[bit // 8] ^= 1 << bit % 8
         damaged.append(bytes(flipped))

@@ -22,9 +22,9 @@ from headrace.plugins.config.realtime_options import LOG, REALTIME
 from headrace.plugins.stores.kept_modes import KeptModes, ModeOutcome
 from helpers.logs.live_log import KEYS
 from helpers.logs.realtime_rig import BUFFER_BYTES, RETURN_SECONDS, RealtimeRig
-from helpers.model.machines.runs import run
+from helpers.model.machines.runs import EXAMPLES, run
 
-EXAMPLES, STEPS = 20, 25
+SCHEDULES, STEPS = 2 * EXAMPLES, 25
 SCRATCH = Path("/dev/shm")  # noqa: S108 (memory: each commit would wait for a disk)
 
 
@@ -179,9 +179,10 @@ class RealtimeMachine(RuleBasedStateMachine):
             self.folder.cleanup()
 
 
+@pytest.mark.soak
 def test_any_order_of_events() -> None:
     """Nothing is lost, nothing committed is published again, and the buffer is bounded."""
-    assert EXAMPLES <= run(RealtimeMachine, EXAMPLES, STEPS)
+    assert SCHEDULES <= run(RealtimeMachine, SCHEDULES, STEPS)
 
 
 def test_a_stale_start_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

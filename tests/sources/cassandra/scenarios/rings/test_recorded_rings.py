@@ -19,19 +19,18 @@ from helpers.recordings.corpora import recording
 from helpers.recordings.interleaved import GrowingLog, Job
 from helpers.recordings.justified import KILLED, NEEDED, NODES, Logs, log_of, logs_of, union
 from helpers.settings.native_modules import is_compiled
-from helpers.settings.seeds import is_soak, seeds
+from helpers.settings.seeds import is_soak, seeds, soaked
 
 pytestmark = pytest.mark.soak
 
 COMPILED: Final = is_compiled("headrace.sources.cassandra.agreement.intake")
-LEVELS: Final = ("ONE", "QUORUM", "ALL")
 LARGE_LEVELS: Final = ("QUORUM",)  # For larger rings; the smallest ring is read at all levels.
 # In one data centre each counts as one of the others does: `make soak` reads at them, too.
 OTHER_LEVELS: Final = (
     ("TWO", "THREE", "LOCAL_ONE", "LOCAL_QUORUM", "EACH_QUORUM") if is_soak() else ()
 )
 # The interpreter needs minutes for all of them.
-RINGS: Final = ("4.1-ring", "5.0-ring", "6.0-v9-ring") if COMPILED else ("5.0-ring",)
+RINGS: Final = (*soaked("4.1-ring"), "5.0-ring", "6.0-v9-ring") if COMPILED else ("5.0-ring",)
 SMALLEST: Final = "6.0-v9-ring"
 CRASHES: Final = (
     "4.0-crash",
@@ -41,7 +40,7 @@ CRASHES: Final = (
     "5.0-v8-direct-crash",
 )
 # With a single copy all levels are the same; TWO and THREE are more copies than there are.
-ONE_COPY: Final = ("QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "LOCAL_ONE", "ALL")
+ONE_COPY: Final = ("EACH_QUORUM", "ALL", *soaked("QUORUM", "LOCAL_QUORUM", "LOCAL_ONE"))
 REPAIR: Final = "5.0-repair"
 SPLITS: Final = (1, 2, 3, 5)
 CANONICAL_S: Final = 60  # Twice what line 19 waits before it compares.
@@ -188,7 +187,7 @@ def test_a_node_is_killed_and_comes_back(tmp_path: Path, name: str, level: str, 
 
 
 @pytest.mark.parametrize("seed", seeds())
-@pytest.mark.parametrize("level", [*LEVELS, *OTHER_LEVELS])
+@pytest.mark.parametrize("level", ["QUORUM", "ALL", *soaked("ONE"), *OTHER_LEVELS])
 def test_repair_publishes_each_change_once(tmp_path: Path, level: str, seed: int) -> None:
     """What nodetool repair streams in other bytes is not new, and does not wait for copies.
 
