@@ -203,11 +203,7 @@ def notes_in(folder: Path) -> Sequence[Note]:
     for path in _notes(folder):
         with contextlib.suppress(FileNotFoundError):  # It was withdrawn just now.
             written_ms = path.stat().st_mtime * 1000
-            store, need = path.name.rpartition(".")[2], _need_in(path)
-            if not need.split:  # It is one of many with the same content.
-                split = path.name[len(name_of(need.job, "", "")) - 1 : -len(store) - 1]
-                need = msgspec.structs.replace(need, split=unquote(split))
-            found.append(Note(store, written_ms, need))
+            found.append(Note(path.name.rpartition(".")[2], written_ms, _need_in(path)))
     return found
 
 
@@ -252,7 +248,12 @@ def _notes(folder: Path) -> Iterable[Path]:
 
 def _need_in(path: Path) -> Need:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Need)
+        need = msgspec.json.decode(path.read_bytes(), type=Need)
+        if need.split:
+            return need
+        # It is one of several with the same content: `write_new`.
+        quoted = path.name.removeprefix(f"{quote(need.job, safe='')}.").rpartition(".")[0]
+        return msgspec.structs.replace(need, split=unquote(quoted))
     except (OSError, msgspec.MsgspecError) as error:
         raise HoldError(
             f"expected the needs of a job, found {error}",
