@@ -15,8 +15,9 @@ SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 endif
 FUZZ := HEADRACE_FUZZ_SECONDS=$(SECONDS) HEADRACE_FUZZ_SEED=$(SEED)
 CORES := $(shell nproc 2>/dev/null || echo 1)
-# Tests wait for processes and for one another: one worker more than there are cores keeps all busy.
-SHARED_OUT := -n $(shell expr $(CORES) + 1) --dist worksteal
+# Tests wait for processes and for one another nearly half of their time: four workers keep two cores
+# busy. More would cost more, because each collects all tests, which takes seconds.
+SHARED_OUT := -n $(shell expr $(CORES) \* 3 / 2 + 1) --dist worksteal
 HOT := $(wildcard $(foreach room,connector/history/store connector/rows connector/serde/transcode sources/cassandra/*,$(room)/*.py $(room)/*.pxd) sources/cassandra/native/c/*.h sinks/kafka/clients/*.pyx)
 
 .PHONY: help demo test test-real real-node real-ring test-newest test-older-spark ring fuzz fuzz-compiled fuzz-interpreted soak effects check alerts constraints docs bench bench-debezium bench-history bench-kafka bench-live bench-once bench-verify simulate coverage wheel newcomer clean
@@ -32,8 +33,9 @@ demo: .venv/core  ## Set up the core, run a recorded three-node cluster into an 
 	@test -e .venv/native || echo 'headrace: compiling, which takes some minutes; what is installed works meanwhile'
 	@$(MAKE) -s .venv/native || echo 'headrace: not compiled: it stays interpreted, slower, with the same results'
 
+# Tests of what is interpreted wait for nothing: a worker for each core is enough.
 test: .venv/ready .venv/native  ## Set up everything and run the unit tests, those of compiled modules also interpreted; needs no Java.
-	HEADRACE_NATIVE=off $(BIN)/pytest $(SHARED_OUT) -m "hot and not long" tests/connector/history/store tests/connector/rows tests/connector/serde tests/sources/cassandra
+	HEADRACE_NATIVE=off $(BIN)/pytest -n $(CORES) --dist worksteal -m "hot and not long" tests/connector/history/store tests/connector/rows tests/connector/serde tests/sources/cassandra
 	HEADRACE_NATIVE=require $(BIN)/pytest $(SHARED_OUT)
 
 test-real: .venv/ready .venv/native  ## Test against a real Cassandra and a real Kafka; needs Java and Maven.
