@@ -1,13 +1,25 @@
-"""Tests of the parameters that tests of independent axes have."""
+"""What tests begin with does what it says: `filled` and `pairs` of `helpers.settings`."""
 
 from itertools import combinations, product
 
 import pytest
 
 from helpers.settings import pairs as module
+from helpers.settings.filled import filled
 from helpers.settings.pairs import pairs
 
 AXES = (("a", "b", "c"), (1, 2, 3), ("x", "y"), (None, True))
+
+
+def test_all_come() -> None:
+    """What there is comes, in its order."""
+    assert [1, 2] == list(filled(iter([1, 2])))
+
+
+def test_nothing_fails() -> None:
+    """An empty loop would pass, so it fails."""
+    with pytest.raises(AssertionError, match="nothing to look at"):
+        list(filled([]))
 
 
 def test_any_two_values_meet() -> None:
