@@ -58,7 +58,8 @@ def check_kills(job: JobFolder, server: KillServer, seed: int, splits: int, smal
         left = uncommitted(job)
         assert left <= window, f"{left} changes came out after the last commit ({die})"
         repeats_max += left
-        repeated = job.changes().total() - len(job.changes())
+        written = job.changes()
+        repeated = written.total() - len(written)
         assert repeated <= repeats_max, f"{repeated} changes came again ({die})"
         if isinstance(job, GrowingJob):
             job.grow(runs)

@@ -1,7 +1,6 @@
 """Jobs in child processes that a test may kill, and their output."""
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import AnyStr
 
+import msgspec
 import yaml
 
 from headrace.sources.cassandra.forge.segments import segment, write_segment
@@ -126,7 +126,7 @@ class JobFolder:
         path = self.path / "out.jsonl"
         content = path.read_bytes() if path.exists() else b""
         lines = content[: content.rfind(b"\n") + 1].splitlines()
-        return Counter(self.identity(json.loads(line)) for line in lines)
+        return Counter(self.identity(msgspec.json.decode(line)) for line in lines)
 
     def leases(self) -> dict[str, tuple[str | None, int]]:
         """Return owner and token of each split; nothing without a state."""
