@@ -6,7 +6,9 @@ plugin is made or opened. `headrace --debug` logs all messages.
 
 import contextlib
 import dataclasses
+import sys
 import sysconfig
+import threading
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
@@ -45,6 +47,16 @@ def place_of(error: BaseException) -> str:
         return ""
     strangers = [each for each in frames if is_foreign(each.filename)]
     found = (strangers or frames)[-1]
+    return f"{found.filename}:{found.lineno} in {found.name}"
+
+
+def place_in(thread: threading.Thread) -> str:
+    """Return the file, line and function that *thread* is in now: a plugin's, if it called one."""
+    current = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 (Python's own way)
+    if current is None:
+        return ""
+    frames = list(traceback.extract_stack(current))
+    found = next((each for each in frames if is_foreign(each.filename)), frames[-1])
     return f"{found.filename}:{found.lineno} in {found.name}"
 
 

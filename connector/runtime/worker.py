@@ -21,6 +21,7 @@ from headrace.connector.foundation import crash
 from headrace.connector.foundation.clock import SystemClock, ThreadWake
 from headrace.connector.foundation.processes import this_process
 from headrace.connector.foundation.states import Desired
+from headrace.connector.obs.blame import place_in
 from headrace.connector.obs.logging import set_threshold
 from headrace.connector.runtime.books.committed import closing_books
 from headrace.connector.runtime.books.equations import SplitBooks
@@ -352,9 +353,11 @@ class Worker:
         )
         assert self._refusals is not None  # noqa: S101 (made before the job is run)
         refusals = self._refusals
-        hands = _Hands(store, board, lease_holder, pipeline, watch, finishing, refusals, now_ms, me)
         thread = threading.Thread(
             target=self._run_pipeline, args=(pipeline,), name="data", daemon=True
+        )
+        hands = _Hands(
+            store, board, lease_holder, pipeline, watch, finishing, refusals, now_ms, me, thread
         )
         try:
             self._step(hands, course)
@@ -409,14 +412,15 @@ class Worker:
         bound_ms = max(in_ms(runtime.call_seconds_max), 2 * runtime.tick_min_ms)
         now_ms = self._clock.monotonic_ms()
         if pipeline.pass_ms is None:
-            hands.watch.silent(now_ms - hands.since_ms, "the sink is being opened")
-            return
-        silent_ms = now_ms - pipeline.pass_ms
-        hands.watch.silent(silent_ms, f"split {pipeline.split_last}")
+            silent_ms, where = now_ms - hands.since_ms, "opening the sink"
+        else:
+            silent_ms, where = now_ms - pipeline.pass_ms, f"split {pipeline.split_last}"
+        hands.watch.silent(silent_ms, where)
         if silent_ms > bound_ms:
+            place = place_in(hands.thread)
             raise PluginHungError(
-                f"a call has not returned for {silent_ms / 1000:g} s",
-                place=f"split {pipeline.split_last}",
+                f"a call has not returned for {silent_ms / 1000:g} s{place and f', at {place}'}",
+                place=where,
                 hint="runtime.call_seconds_max says how long a source or sink may take",
             )
 
@@ -556,6 +560,8 @@ class _Hands:
     refusals: Refusals
     since_ms: int
     me: str
+    thread: threading.Thread
+    """That of the data."""
 
 
 def _command(hands: _Hands, course: Course, commands: Iterable[Command]) -> None:

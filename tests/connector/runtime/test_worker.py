@@ -67,6 +67,15 @@ class HangingSink(JsonlessSink):
         return HangingWriter(self)
 
 
+class StuckSink(HangingSink):
+    """It is never opened."""
+
+    def open(self) -> HangingWriter:
+        """Wait for it to be over."""
+        HangingWriter.over.wait(SECONDS_MAX)
+        return super().open()
+
+
 class ClosedSink(JsonlessSink):
     """Cannot be opened."""
 
@@ -166,13 +175,21 @@ def test_sink_that_cannot_be_opened(tmp_path: Path) -> None:
     store.close()
 
 
-def test_hanging_plugin_ends_the_process(tmp_path: Path) -> None:
-    """A call that does not return is named with its split, and nothing waits for it (R8)."""
-    job = job_of(tmp_path, HangingSink)
+@pytest.mark.parametrize(
+    ("sink", "where", "method"),
+    [(HangingSink, "split a", "submit"), (StuckSink, "opening the sink", "open")],
+)
+def test_hanging_plugin_ends_the_process(
+    tmp_path: Path, sink: type[ChaosSink], where: str, method: str
+) -> None:
+    """A call that does not return is named with its line, and nothing waits for it (R8)."""
+    HangingWriter.over.clear()
+    job = job_of(tmp_path, sink)
     job = replace(job, runtime=replace(RUNTIME, call_seconds_max=0.5))
     late = threading.Timer(LATE_S, HangingWriter.over.set)
     late.start()
-    with pytest.raises(PluginHungError, match="split a: a call has not returned"):
+    said = rf"^{where}: a call has not returned for \S+ s, at .*test_worker.py:\d+ in {method}\n"
+    with pytest.raises(PluginHungError, match=said):
         worker_of(job).run_alone(until_idle=True)
 
     late.cancel()
