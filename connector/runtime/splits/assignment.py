@@ -260,13 +260,19 @@ class Rates:
     def observe(self, totals: Mapping[str, int], now_ms: int) -> None:
         """Note how many bytes of each split were read since it started."""
         for split, total in totals.items():
-            seen = self._seen.setdefault(split, _Seen(total, now_ms, 0))
+            seen = self._seen.get(split)
+            if seen is None:
+                self._seen[split] = _Seen(total, now_ms, 0)
+                continue
             passed_ms = now_ms - seen.at_ms
-            if passed_ms > 0:
+            if passed_ms <= 0:
+                continue
+            if total != seen.total or seen.rate:  # Else it stays 0, as that of most splits.
                 fresh = max(0, total - seen.total) * 1000 / passed_ms
                 kept = exp(-passed_ms / FADE_MS)
-                rate = kept * seen.rate + (1 - kept) * fresh
-                self._seen[split] = _Seen(total, now_ms, rate)
+                seen.rate = kept * seen.rate + (1 - kept) * fresh
+                seen.total = total
+            seen.at_ms = now_ms
 
     def end(self, split: str) -> None:
         """Forget a split that is not run any more."""

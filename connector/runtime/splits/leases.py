@@ -36,7 +36,8 @@ class LeaseHolder:
 
     The rows of workers are read in each step, those of leases when there may be something to
     claim: when workers joined, left or fell silent, when one hands over to this one, or a split has
-    no owner; else at every renewal.
+    no owner; else at every renewal, unless this worker is alone and holds all splits of its source:
+    then a renewal shows as much.
     """
 
     def __init__(  # noqa: PLR0913 (its surroundings; tests replace the last two)
@@ -210,6 +211,8 @@ class LeaseHolder:
             return False
         if any(self._owner.worker in row.handover_targets for row in live.values()):
             return False
+        if len(live) == 1 and self._splits is not None and len(self._held) == len(self._splits):
+            return True
         return now_ms - self._looked_ms < self._lease_ms // 3
 
     def _look(

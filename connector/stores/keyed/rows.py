@@ -114,12 +114,17 @@ class JobRows:
         self.seen = plain("seen", job)
         self.workers = plain("workers", job)
         self.buckets = [decided("leases", job, str(n)) for n in range(BUCKETS)]
+        self._leases: dict[str, Key] = {}
         self._heads: dict[str, Key] = {}
         self._chunks: dict[str, Partition] = {}
 
     def lease(self, split: str) -> Key:
         """Return the key of a split's lease."""
-        return Key(self.buckets[zlib.crc32(split.encode()) % BUCKETS], split)
+        found = self._leases.get(split)
+        if found is None:
+            bucket = self.buckets[zlib.crc32(split.encode()) % BUCKETS]
+            found = self._leases[split] = Key(bucket, split)
+        return found
 
     def head(self, split: str) -> Key:
         """Return the key of a split's head."""

@@ -232,6 +232,40 @@ def test_leases_are_read_when_they_may_have_changed(
     assert len(looks) < 10
 
 
+def test_a_worker_alone_with_all_splits_reads_no_leases(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It renews them; it reads them again when one is gone, or when another worker comes."""
+    first = machine.worker("w1", SPLITS)
+    first.step()
+    first.step()
+    looks = counted(machine, monkeypatch)
+    for _ in range(18):
+        machine.clock.advance(STEP_MS)
+        assert not first.step().lost
+    assert not looks
+    assert all(lease.allows(machine.clock.monotonic_ms()) for lease in first.held.values())
+
+    first.closed("s3", first.held["s3"].token, failed=False)
+    machine.store.release("w1", "s3", 1)
+    for _ in range(4):
+        machine.clock.advance(STEP_MS)
+        first.step()
+    assert "s3" in first.held
+
+    second = machine.worker("w2", SPLITS)
+    second.step()
+    machine.clock.advance(STEP_MS)
+    assert 4 == len(first.step().hand_over)
+
+    looks.clear()
+    for _ in range(18):  # They are still here, but no longer those of a worker alone.
+        machine.clock.advance(STEP_MS)
+        machine.store.renew("w2", {})
+        first.step()
+    assert looks
+
+
 def test_a_process_that_was_paused_submits_nothing_when_it_wakes(machine: Machine) -> None:
     """Its deadline has passed on the clock that counts sleep, before it sees the new owners."""
     first = machine.worker("w1")

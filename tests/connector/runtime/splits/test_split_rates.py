@@ -16,6 +16,17 @@ def test_a_steady_stream_has_its_rate() -> None:
     assert 5_000 * 0.36 < rates.all()["a"] < 5_000 * 0.38
 
 
+def test_an_idle_time_counts_for_nothing() -> None:
+    """What comes after it is compared with the last look, as without it."""
+    rates = Rates()
+    rates.observe({"a": 0}, 0)
+    for second in range(1, 600):
+        rates.observe({"a": 0}, 1_000 * second)
+    rates.observe({"a": FADE_MS * 10}, 600_000)
+
+    assert FADE_MS * 10 * 0.015 < rates.all()["a"] < FADE_MS * 10 * 0.018
+
+
 def test_a_new_owner_goes_on_from_what_the_last_one_told() -> None:
     """A split that came from elsewhere weighs at once what it weighed there."""
     rates = Rates()
