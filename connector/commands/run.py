@@ -111,7 +111,8 @@ def _run_host(host: Host, given: argparse.Namespace) -> int:
     _balance(wrong)
     if not given.until_idle:
         return 0
-    sys.stderr.write(_forked_text(given.job_file, name))
+    if host.state is not None:
+        sys.stderr.write(_forked_text(given.job_file, host.state, name))
     return OPEN_STATUS if open_gaps(report.books) else 0
 
 
@@ -121,9 +122,9 @@ def called(given: argparse.Namespace) -> str:
     return f"{given.job_file}{named}"
 
 
-def _forked_text(path: Path, name: str) -> str:
+def _forked_text(path: Path, state: Path, name: str) -> str:
     """Return which sources are to run, though not in this run: they have jobs of their own."""
-    with contextlib.closing(open_notes(state_of(path, name)[0])) as connection:
+    with contextlib.closing(open_notes(state)) as connection:
         forks = forks_of(Board(connection), name)
     return "".join(
         f"{fork.source} has a job of its own: headrace run {path} --job {shlex.quote(fork.job)}\n"

@@ -102,6 +102,8 @@ class Host:
         self._signalling: Signalling | None = None
         self._configured = ConfiguredSplits()
         self._next_catch_up = 0.0
+        self.state: Path | None = None
+        """What keeps the notes: see `state_of`. Known once the job file was read by `run`."""
 
     def stop(self) -> None:
         """Ask for a clean stop. Any thread, and a signal handler, may call it at any time."""
@@ -142,6 +144,7 @@ class Host:
 
     def _run_all(self, *, until_idle: bool) -> tuple[str, Report | None]:
         with contextlib.closing(OpenedJob(self._path, self._name)) as opened:
+            self.state = opened.state
             whole = self._run_while_wanted(opened, until_idle=until_idle)
             if not until_idle or opened.is_over():
                 return opened.name, whole
