@@ -190,13 +190,16 @@ class Store:
             self._clean(leases.difference(row.splits))
             new = [split for split in splits if split not in row.splits]
             whole = msgspec.structs.replace(row, splits=[*row.splits, *new])
-            with self._values.grouped():  # A start waits for each write to a disk.
-                self._make(new, row.plan)
-                is_made = not new or self._change_job(stamp, {JOB: pack(whole)})
-            if is_made:
+            if not new or self._add_splits(stamp, whole, new):
                 self._splits = frozenset(whole.splits)
                 return row.plan
         raise StoreUnavailableError("others register splits all the time", place=self._job)
+
+    def _add_splits(self, stamp: int, whole: JobRow, new: Sequence[str]) -> int:
+        """Make *new* splits, then put them in force; return the job's new stamp, 0 as it does."""
+        with self._values.grouped():  # A start waits for each write to a disk.
+            self._make(new, whole.plan)
+            return self._change_job(stamp, {JOB: pack(whole)})
 
     def _with_leases(self) -> set[str]:
         """Return the splits that have a lease, of all plans."""
@@ -814,7 +817,10 @@ class Store:
 
     def report(self, problem: str) -> None:
         """Keep why the job as a whole cannot run; an empty text says that it can."""
-        self._values.put({Key(self._rows.seen, PROBLEM): pack(problem)})
+        key, said = Key(self._rows.seen, PROBLEM), pack(problem)
+        entry = self._values.row(key)
+        if said != (entry.value if entry else pack("")):  # Each run says twice that it can.
+            self._values.put({key: said})
 
     def problem(self) -> str:
         """Return what was reported last."""

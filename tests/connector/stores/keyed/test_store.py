@@ -145,6 +145,39 @@ def test_how_often_the_backend_is_asked() -> None:
     assert [3, 1, 0] == asked
 
 
+class WrittenValues(MemoryValues):
+    """Counts what is written: each is a wait for a disk."""
+
+    written = 0
+
+    def put(self, rows: Mapping[Key, bytes | None]) -> None:
+        """See `KeyValues.put`."""
+        self.written += 1
+        super().put(rows)
+
+    def change(
+        self, changes: Sequence[Change], before: Mapping[Key, bytes] | None = None
+    ) -> Sequence[bool | None]:
+        """See `KeyValues.change`."""
+        self.written += 1
+        return super().change(changes, before)
+
+
+def test_what_is_known_is_not_written_again() -> None:
+    """A job that registers the same splits, and fares as before, writes nothing."""
+    values = WrittenValues(Memory())
+    with closing(store_over(WrittenValues)(values, "job")) as store:
+        store.register(["a"])
+        store.report("kafka_unreachable: h:1")
+        before = values.written
+        assert 1 == store.register(["a"])
+        store.report("kafka_unreachable: h:1")
+        assert before == values.written
+
+        store.report("")
+        assert (before + 1, "") == (values.written, store.problem())
+
+
 class BusyValues(MemoryValues):
     """Another process is always faster."""
 
