@@ -5,7 +5,6 @@ configured schema: for an unknown table id, and where segments are missing. For 
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Final, Protocol
 
 import msgspec
@@ -197,4 +196,4 @@ def _says_the_same(known: TableSchema | None, fresh: TableSchema) -> bool:
 
 def _without_times(table: TableSchema) -> TableSchema:
     columns = tuple(msgspec.structs.replace(column, dropped_us=None) for column in table.columns)
-    return replace(table, columns=columns)
+    return msgspec.structs.replace(table, columns=columns)

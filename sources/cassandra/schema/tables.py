@@ -13,7 +13,6 @@ The canonical text of a table, whose MD5 is its schema id:
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from hashlib import md5
@@ -77,8 +76,7 @@ class ColumnSchema(msgspec.Struct, frozen=True):
         return self.is_complex and not self.type.is_udt and self.type.name == "list"
 
 
-@dataclass(frozen=True)
-class TableSchema:
+class TableSchema(msgspec.Struct, frozen=True, dict=True):
     """One table, as of the end of a schema's history.
 
     `columns` are in this order: partition key and clustering (by position), static, regular (each

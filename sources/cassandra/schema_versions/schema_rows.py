@@ -433,7 +433,7 @@ def _schema(groups: Groups, before: Schema, known: Mapping[tuple[str, str], Tabl
             if table is not None:
                 live[table.table_id] = table
     gone = {
-        table_id: table if table.is_dropped else replace(table, is_dropped=True)
+        table_id: table if table.is_dropped else msgspec.structs.replace(table, is_dropped=True)
         for table_id, table in before.tables.items()
         if table_id not in live
     }

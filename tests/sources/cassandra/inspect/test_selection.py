@@ -1,7 +1,5 @@
 """What `inspect` shows is chosen as Cassandra means tokens and positions."""
 
-import dataclasses
-
 import pytest
 from msgspec.structs import replace
 
@@ -127,7 +125,7 @@ def test_one_selected_table_of_two_is_enough() -> None:
     """A mutation that also writes another table is shown for the sake of the selected one."""
     mutation = sample_mutation("insert")
     (update,) = mutation.updates
-    other = replace(update, table=dataclasses.replace(update.table, name="other"))
+    other = replace(update, table=replace(update.table, name="other"))
     both = replace(mutation, updates=(other, update))
     assert Selection(tables={"shop.users"}).has(both)
 

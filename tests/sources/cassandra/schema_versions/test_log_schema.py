@@ -1,6 +1,5 @@
 """Entries are read with the schema of their place: what the log itself says of its tables."""
 
-import dataclasses
 import io
 import json
 import shutil
@@ -50,9 +49,7 @@ def read(name: str, tables: LogSchema) -> list[Mutation]:
 
 def without_drop_times(table: TableSchema) -> TableSchema:
     """Leave out what DDL does not tell."""
-    return dataclasses.replace(
-        table, columns=tuple(replace(c, dropped_us=None) for c in table.columns)
-    )
+    return replace(table, columns=tuple(replace(c, dropped_us=None) for c in table.columns))
 
 
 @pytest.mark.parametrize("base", ["nothing", "the file"])
