@@ -226,8 +226,7 @@ def test_killed(made: Snapped) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as child:
-        while made.node.slow not in made.node.levels:
-            assert child.poll() is None
+        until(lambda: made.node.slow in made.node.levels, "nothing was asked", child=child)
         child.send_signal(signal.SIGKILL)
     assert ("RUNNING", "1/3", "2") == tuple(made.only()[n] for n in ("state", "ranges", "rows"))
     made.node.slow = "nothing"

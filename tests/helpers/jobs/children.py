@@ -150,8 +150,14 @@ class JobFolder:
         return (self.path / "log").read_text()
 
 
-def until(condition: Callable[[], bool], what: str, *, seconds: float = SECONDS_MAX) -> None:
-    """Wait, within a bound, until another process makes *condition* true.
+def until(
+    condition: Callable[[], bool],
+    what: str,
+    *,
+    child: subprocess.Popen[bytes] | None = None,
+    seconds: float = SECONDS_MAX,
+) -> None:
+    """Wait, within a bound, until another process, such as *child*, makes *condition* true.
 
     A condition that takes long is looked at less often: it shares the processors with what it
     waits for.
@@ -163,6 +169,7 @@ def until(condition: Callable[[], bool], what: str, *, seconds: float = SECONDS_
             return
         ended = time.monotonic()
         assert ended < deadline, what
+        assert child is None or child.poll() is None, f"it ended, and {what}"
         # Another process does not follow a driven clock.
         time.sleep(min(max(POLL_SECONDS, POLL_FACTOR * (ended - begun)), POLL_SECONDS_MAX))
 

@@ -20,6 +20,7 @@ from headrace.connector.replay.runs import ShardState
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import SourceSpec, batches, encoded_changes, opened
 from headrace.plugins import NO_ORIGIN, Origin
+from helpers.jobs.children import until
 from helpers.jobs.filled_tables import (
     EDGES,
     KILLED,
@@ -171,8 +172,7 @@ def test_interrupted(filled: Filled) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     ) as child:
-        while filled.node.slow not in filled.node.levels:
-            assert child.poll() is None
+        until(lambda: filled.node.slow in filled.node.levels, "nothing was asked", child=child)
         child.send_signal(signal.SIGKILL)
     done = [ShardState.PASS, ShardState.STARTED, ShardState.NOT_STARTED]
     assert [done] == filled.states()

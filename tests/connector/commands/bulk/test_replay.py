@@ -15,6 +15,7 @@ import yaml
 
 from headrace.connector.commands.cli import main
 from headrace.connector.replay.runs import RunTable, ShardState
+from helpers.jobs.children import until
 from helpers.jobs.deliveries import NO_BROKER
 from helpers.logs.forged import TABLE, insert
 from helpers.logs.gap_jobs import GapJob
@@ -211,8 +212,7 @@ def test_a_killed_run_continues(job: Path, capsys: pytest.CaptureFixture[str]) -
         f"import sys; from headrace.connector.commands.cli import main; sys.exit(main({command!r}))"
     )
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) as child:  # noqa: S603
-        while states(job, run).count(ShardState.PASS) < 2:
-            assert child.poll() is None
+        until(lambda: states(job, run).count(ShardState.PASS) > 1, "no shard was read", child=child)
         child.send_signal(signal.SIGKILL)
 
     assert ShardState.NOT_STARTED in states(job, run)

@@ -16,6 +16,7 @@ from headrace.connector.history.query import Event
 from headrace.connector.history.store.file import HistoryFile
 from headrace.history import connect
 from helpers.histories.places import FILE, table_places
+from helpers.jobs.children import until
 from helpers.jobs.filled_tables import KILLED, RANGES, ROWS, Filled, T, answering
 
 SHARDS = ("--shards", str(RANGES))
@@ -159,8 +160,7 @@ def test_interrupted(seeded: Seeded) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     ) as child:
-        while seeded.node.slow not in seeded.node.levels:
-            assert child.poll() is None
+        until(lambda: seeded.node.slow in seeded.node.levels, "nothing was asked", child=child)
         child.send_signal(signal.SIGKILL)
     seeded.node.slow = "nothing"
     seeded.asked()
