@@ -23,6 +23,9 @@ class DeltaTables:
         self.place = str(folder)
         self._folder = folder
 
+    def close(self) -> None:
+        """See `Lake.close`; each call opens its table."""
+
     def schema(self, table: str) -> pa.Schema | None:
         """See `Lake.schema`."""
         found = self._table(table)

@@ -36,6 +36,10 @@ class IcebergTables:
             said = f"{type(error).__name__}: {error}"
             raise LakeUnreachableError(said, place=f"catalog {catalog}", hint=hint) from error
 
+    def close(self) -> None:
+        """See `Lake.close`; a catalog in a database keeps connections."""
+        self._catalog.close()
+
     def schema(self, table: str) -> pa.Schema | None:
         """See `Lake.schema`."""
         found = self._table(table)

@@ -30,7 +30,7 @@ class LakeSink(plugins.Sink):
         """Say whether the library is there and the tables can be reached; make nothing."""
         try:
             check_lake(self.kind)
-            self.lake()
+            self.lake().close()
         except plugins.HeadraceError as error:
             return [plugins.Finding(self.kind, plugins.CheckResult.FAILED, str(error))]
         said = f"{self.kind} tables can be reached"

@@ -57,6 +57,9 @@ class Lake(Protocol):
     ) -> None:
         """Replace or add *rows* and remove *gone*, by the columns *keys*, as one commit."""
 
+    def close(self) -> None:
+        """Close the connections. May be called twice."""
+
 
 class LakeTransactions(plugins.TransactionalWriter):
     """See `TransactionalWriter`. What was submitted is in memory until it is committed."""
@@ -67,7 +70,7 @@ class LakeTransactions(plugins.TransactionalWriter):
     def __init__(
         self, lake: Lake, file: CommitsFile, split: str, mode: str, context: plugins.Context
     ) -> None:
-        """Write to *lake*; the writer closes *file*."""
+        """Write to *lake*; the writer closes it, and *file*."""
         self.place = str(file.path)
         self._lake = lake
         self._file = file
@@ -153,8 +156,9 @@ class LakeTransactions(plugins.TransactionalWriter):
         return True
 
     def close(self) -> None:
-        """Close the file; what is uncommitted is gone."""
+        """Close the tables and the file; what is uncommitted is gone."""
         self._changes = []
+        self._lake.close()
         self._file.close()
 
     def forget(self) -> None:
@@ -247,7 +251,7 @@ class LakeWriter(plugins.Writer):
     """
 
     def __init__(self, lake: Lake, file: CommitsFile, mode: str, context: plugins.Context) -> None:
-        """Write to *lake*; the writer closes *file*."""
+        """Write to *lake*; the writer closes it, and *file*."""
         self._own = LakeTransactions(lake, file, str(uuid4()), mode, context)
         self._waiting: list[tuple[plugins.Delivery, plugins.Settle]] = []
         self._taken = 0  # So many of these are in the commit that is under way.
