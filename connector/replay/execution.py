@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TextIO, TypeVar
 
@@ -193,8 +194,8 @@ def _joined(work: Work) -> str:
 
     target = work.target
     try:
-        lake = lake_of(target.lake, target.folder, target.catalog)
-        adopt(lake, target.folder, work.run, work.shard.number, work.attempt)
+        with closing(lake_of(target.lake, target.folder, target.catalog)) as lake:
+            adopt(lake, target.folder, work.run, work.shard.number, work.attempt)
     except HeadraceError as error:
         return f"{error.code}: {error}"
     return ""

@@ -41,6 +41,9 @@ class Lake(Protocol):
     def replace(self, table: str, old: Sequence[Path], new: Sequence[Path]) -> None:
         """Replace *old* files of the table with *new* ones, in one commit."""
 
+    def close(self) -> None:
+        """Close the connections to its catalog, if it has one."""
+
 
 def _schema_of(files: Sequence[Path]) -> pa.Schema:
     """Return the columns of the files of one run."""
@@ -91,6 +94,9 @@ class DeltaLake:
         ]
         found.create_write_transaction([*removed, *added], mode="append", schema=schema)
 
+    def close(self) -> None:
+        """See `Lake.close`."""
+
 
 class IcebergLake:
     """Iceberg tables of a catalog that pyiceberg is configured with, or of one in the folder."""
@@ -134,6 +140,10 @@ class IcebergLake:
             if new:
                 transaction.add_files([file.as_uri() for file in new])
 
+    def close(self) -> None:
+        """See `Lake.close`."""
+        self._catalog.close()
+
     def _data_files(self, table: str) -> "Mapping[Path, DataFile]":
         identifier = _identifier(table)
         if not self._catalog.table_exists(identifier):
@@ -149,7 +159,7 @@ LAKES: Final[Mapping[str, Callable[[Path, str], Lake]]] = {
 
 
 def lake_of(kind: str, folder: Path, catalog: str) -> Lake:
-    """Open a lake of this kind. Raises LakeMissingError."""
+    """Open a lake of this kind, which the caller closes. Raises LakeMissingError."""
     check_lake(kind)
     return LAKES[kind](folder.absolute(), catalog)
 

@@ -7,6 +7,7 @@ duplicates, because delivery is at least once.
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -150,8 +151,8 @@ class Check(Work):
         else:
             from headrace.connector.replay.lakehouse_tables import lake_of, shard_files  # noqa: PLC0415 (an extra)
 
-            lake = lake_of(target.lake, target.folder, target.catalog)
-            files = shard_files(lake, self.run, number)
+            with closing(lake_of(target.lake, target.folder, target.catalog)) as lake:
+                files = list(shard_files(lake, self.run, number))
         for path in files:
             yield from _rows(path)
 

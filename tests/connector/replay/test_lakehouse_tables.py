@@ -1,5 +1,6 @@
 """Runs into tables of Delta Lake and Iceberg, read back by their own libraries."""
 
+import gc
 import json
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from pyiceberg.catalog import load_catalog
 from headrace.connector.commands.cli import main
 from headrace.connector.replay import options
 from headrace.connector.replay.errors import LakeMissingError
-from headrace.connector.replay.lakehouse_tables import adopt, lake_of
+from headrace.connector.replay.lakehouse_tables import CATALOG_FILE, adopt, lake_of
 from headrace.connector.replay.options import check_lake
 from headrace.connector.replay.runs import RunTable, ShardState
 
@@ -114,6 +115,21 @@ def test_to_commit_again_changes_nothing(
     adopt(lake, folder, run, 1, 1)
 
     assert before == [lake.files(table) for table in lake.tables()]
+
+
+def test_the_catalog_is_closed(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither a run nor its verification leaves a connection to the catalog open."""
+    gc.collect()
+    gc.disable()  # It would close what nothing refers to.
+    try:
+        run = planned(job, capsys, "iceberg")
+        assert [0, 0] == [execute(job, run, verb) for verb in ("run", "verify")]
+        files = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+        names = [link.readlink().name for link in files]
+    finally:
+        gc.enable()
+    assert (job.parent / "out" / CATALOG_FILE).exists()
+    assert CATALOG_FILE not in names
 
 
 def test_what_cannot_be_committed_fails_its_shard(
