@@ -66,15 +66,18 @@ class Planned:
         return [f for f in self.findings if f.result is CheckResult.FAILED]
 
 
-def planned(
+def planned(  # noqa: PLR0913 (what is read, and how it is divided)
     spec: SourceSpec,
     selection: Selection,
     *,
     bounds: Bounds | None = None,
     shards: int = 0,
+    least_bytes: int = 0,
     by_place: bool = False,
 ) -> Planned:
     """Divide the work into *shards*, by default as many as its size needs.
+
+    With *least_bytes* of all logs for each they are fewer, but not fewer than `SHARDS_MIN`.
 
     Each shard reads all logs for a part of the ring. With *by_place*, if the source supports it,
     each reads a part of the log for the whole ring.
@@ -88,6 +91,8 @@ def planned(
     with inside(spec.directory):
         size, files, logs, until = _size_and_end(spec, at, selection)
         count = shards or _count(size, logs, STRETCHES_MAX if by_place else SHARDS_MAX)
+        if least_bytes:
+            count = min(count, max(SHARDS_MIN, size // least_bytes))
         parts = _stretches(spec, at, until, size // count + 1) if by_place else []
         count = 1 if parts else count
         source = spec.open(splits=count)

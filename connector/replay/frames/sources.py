@@ -37,9 +37,9 @@ from headrace.connector.replay.selection import (
     time_us,
     token_range,
 )
-from headrace.connector.replay.shards import SourceSpec, inside
+from headrace.connector.replay.shards import SourceSpec, inside, plugin_of
 from headrace.connector.replay.stream.streaming import AS_SINK, SegmentStream
-from headrace.plugins import HeadraceError, LogArchive, TypedColumns
+from headrace.plugins import HeadraceError, LogArchive, LogFraming, TypedColumns
 from headrace.plugins.discovery import load, names
 from headrace.plugins.errors import meant
 from headrace.plugins.records.columns import TableType
@@ -61,10 +61,13 @@ OPTIONS: Final = (
     "until",
     "token_range",
     "shards",
+    "shard_bytes",
     "format",
     "cache",
 )
 CACHE: Final = ".headrace"  # In the folder of an archive; nothing is written to a node's folder.
+SHARD_BYTES_MIN: Final = 32 * 1024 * 1024
+"""Of all logs, for a task: with less, Spark's own work for it takes longer than the task."""
 FORMATS: Final = (AVRO, "json", NO_MESSAGES, MUTATIONS)
 _NODE_BY_NODE: Final = "none"
 _KEY_BYTES: Final = 16
@@ -76,6 +79,7 @@ class Asked:
 
     format: str
     shards: int
+    shard_bytes: int
     agreed: bool
     bounds: Bounds
     selection: Selection
@@ -92,6 +96,7 @@ class Asked:
         return cls(
             format=format_of(options),
             shards=shards_of(options),
+            shard_bytes=shard_bytes_of(options),
             agreed=is_agreed(options),
             bounds=Bounds(after=options.get("after", ""), until=options.get("until", "")),
             selection=Selection(
@@ -127,6 +132,7 @@ class SegmentReader(DataSourceReader):
         """Return a partition for each shard. Spark calls it once, on the driver."""
         asked = self._asked
         specs = [self._spec] if asked.agreed else by_log(self._spec)
+        has_logs = issubclass(plugin_of(self._spec.given), LogFraming)
         shards = [
             shard
             for spec in specs
@@ -135,6 +141,7 @@ class SegmentReader(DataSourceReader):
                 self.selection,
                 bounds=asked.bounds,
                 shards=asked.shards,
+                least_bytes=asked.shard_bytes if asked.agreed and has_logs else 0,
                 by_place=not asked.agreed,
             ).shards
         ]
@@ -255,6 +262,20 @@ def shards_of(options: Mapping[str, str]) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= SHARDS_BOUND:
         hint = "leave it out for as many as the size needs"
         raise bad_option("shards", f"expected 1 to {SHARDS_BOUND}, found {text[:48]!r}", hint)
+    return int(text)
+
+
+def shard_bytes_of(options: Mapping[str, str]) -> int:
+    """Return the option `shard_bytes`.
+
+    Raises:
+        ConfigError: it is not a number, or 0.
+
+    """
+    text = options.get("shard_bytes", str(SHARD_BYTES_MIN))
+    if not text.isdecimal() or not int(text):
+        hint = "1 for as many tasks as `shards` says"
+        raise bad_option("shard_bytes", f"expected at least 1, found {text[:48]!r}", hint)
     return int(text)
 
 

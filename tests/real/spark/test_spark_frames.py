@@ -72,7 +72,7 @@ def largest_table() -> str:
 
 def segments(spark: SparkSession, **options: str) -> DataFrame:
     """Return a new frame of the ring's logs."""
-    reader = spark.read.format("headrace.segments").options(**options)
+    reader = spark.read.format("headrace.segments").options(shard_bytes="1", **options)
     return reader.load(str(recording(RING) / "segments"))
 
 

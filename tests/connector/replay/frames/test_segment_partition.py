@@ -14,6 +14,8 @@ from headrace.connector.replay import shards
 from headrace.connector.replay.frames.segment_partition import SegmentPartition
 from headrace.connector.replay.frames.sources import SegmentSource
 from headrace.connector.replay.framing import framed_shards, shared_blocks
+from headrace.connector.replay.planning import planned
+from headrace.connector.replay.selection import Selection
 from headrace.plugins import MissingRequirementError
 from helpers.recordings.corpora import recording
 
@@ -35,7 +37,8 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def tasks(tmp_path: Path, **options: str) -> Sequence[SegmentPartition]:
     """Return the tasks of a frame of a ring's logs, as they travel."""
     place = str(recording("5.0-ring") / "segments")
-    given = {"path": place, "shards": str(TASKS), "cache": str(tmp_path / "cache"), **options}
+    cache = str(tmp_path / "cache")
+    given = {"path": place, "shards": str(TASKS), "shard_bytes": "1", "cache": cache, **options}
     made = SegmentSource(given).reader(StructType()).partitions()
     found: Sequence[SegmentPartition] = pickle.loads(pickle.dumps(made))  # noqa: S301 (our own)
     return found
@@ -106,3 +109,21 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert right == rows(tasks(tmp_path))
 
     assert {("logs_not_framed", "it is full")} == {(e["event"], e["error"]) for e in told}
+
+
+def test_small_logs_have_few_tasks(tmp_path: Path) -> None:
+    """With less than `shard_bytes` of logs for each, tasks are fewer than `shards`, at least 4."""
+    size = planned(tasks(tmp_path)[0].shard.source, Selection()).size_bytes
+    few, some, alone, two = (
+        tasks(tmp_path, shards=count, shard_bytes=str(least), **options)
+        for count, least, options in (
+            ("64", size, {}),
+            ("64", size // 10, {}),
+            ("64", size, {"agreement": "none"}),
+            ("2", size, {}),
+        )
+    )
+
+    assert (4, 10, 2) == (len(few), len(some), len(two))
+    assert len(alone) > 10
+    assert rows(few) == rows(some)

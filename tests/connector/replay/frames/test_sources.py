@@ -82,6 +82,7 @@ def test_no_reader_takes_filters() -> None:
         ({"path": "/", "tables": " ,"}, "tables: expected names, found ' ,'"),
         ({"path": "/", "shards": "x"}, "shards: expected 1 to 100000, found 'x'"),
         ({"path": "/", "shards": "-1"}, "shards: expected 1 to 100000, found '-1'"),
+        ({"path": "/", "shard_bytes": "0"}, "shard_bytes: expected at least 1, found '0'"),
         ({"path": "/", "agreement": "no"}, "agreement: expected none, found 'no'"),
     ],
 )
