@@ -1,11 +1,13 @@
 """What a change costs on its way into a history, and what queries of it cost: `make bench-history`.
 
 Three copies of each mutation of 13 columns, from directories: a whole worker in a process of its
-own, less the same on empty logs, beside the same worker with a null sink. Then queries of the file
-that was made, and of one in which a single row has many versions.
+own, less the same on empty logs, beside the same worker with a null sink. Then the sink alone in
+two processes, which write into one file, or into several. Then queries of the file that was made,
+and of one in which a single row has many versions.
 """
 
 import argparse
+import shutil
 import sys
 import tempfile
 import time
@@ -28,6 +30,8 @@ RUNS: Final = 3
 TIMES: Final = 2
 VERSIONS: Final = 10_000
 PAGE: Final = 100
+FILES: Final = 4  # Of the history that several workers write.
+WORKERS: Final = 2  # Which write at once.
 IN_TABLES: Final = 20_000  # Mutations of each pass, where a node keeps the history.
 _NS_PER_US: Final = 1_000
 _MS_PER_SECOND: Final = 1_000
@@ -63,6 +67,41 @@ def measured(
                 if not name.endswith("start") and sample["changes"] != recording.mutations:
                     raise ProbeFailedError(f"{way}: {sample['changes']} of {recording.mutations}")
             yield way, found, file
+
+
+def together(
+    folder: Path, recording: Recording, *, runs: int, files: int
+) -> Mapping[int, Sequence[Sample]]:
+    """Measure workers that append all images at once, into one file and into *files*, in turns."""
+    (of_table,) = parse_schema(recording.schema.read_text()).tables.values()
+    folder.mkdir()
+    jobs = Jobs(folder)
+    found: dict[int, list[Sample]] = {1: [], files: []}
+    for run in range(runs):
+        for count, samples in found.items():
+            sink = {"plugin": "history", "table": of_table.qualified, "seed": "empty"}
+            place = folder.parent / f"in-{count}-{run}"
+            sink |= {"include": ",".join(SCOPES), "path": str(place / "history.db")}
+            job = jobs.write(recording, recording.nodes, sink | {"files": str(count)})
+            samples.append(jobs.probe("together", job=job, workers=WORKERS))
+            shutil.rmtree(place)
+            if samples[-1]["changes"] != recording.mutations:
+                what = f"{count} files: {samples[-1]['changes']} of {recording.mutations}"
+                raise ProbeFailedError(what)
+    return found
+
+
+def together_figures(found: Mapping[int, Sequence[Sample]]) -> list[Figure]:
+    """Return the CPU of a change in each number of files, beside changes a second."""
+    return [
+        Figure(
+            f"{WORKERS} processes -> a history in {count} file{'s' * (count > 1)}, all images",
+            "µs",
+            [s["cpu_ns"] / s["changes"] / _NS_PER_US for s in samples],
+            {"changes/s": max(s["changes"] / s["wall_s"] for s in samples)},
+        )
+        for count, samples in found.items()
+    ]
 
 
 def _images_read(jobs: Jobs, file: Path, recording: Recording) -> Mapping[str, dict[str, Any]]:
@@ -173,6 +212,9 @@ def main() -> int:
     parser.add_argument(
         "--store", choices=("file", "cassandra"), default="file", help="of histories"
     )
+    parser.add_argument(
+        "--files", type=int, default=FILES, help="of the history that workers write together"
+    )
     parser.add_argument("--goals", action="store_true", help="fail for goals that are missed")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where raw JSON is kept")
     given = parser.parse_args()
@@ -191,13 +233,19 @@ def main() -> int:
             return _beside_tables(folder, recording, given)
         for way, found, file in measured(folder / "jobs", recording, runs=given.runs):
             samples[way].append((found, file.stat().st_size))
+        shared = together(folder / "together", recording, runs=given.runs, files=given.files)
         queries = queries_of(file, one_row(folder), runs=given.runs)
         bare = [probe("bare", log=str(recording.log)) for _ in range(given.runs)]
     md5 = min(md5_ns(each) for each in bare)
     machine = Figure("this machine: MD5 of 323 bytes", "ns", [md5], {"goals were set at": MD5_NS})
-    figures = [machine, *figures_of(samples), *queries]
+    figures = [machine, *figures_of(samples), *together_figures(shared), *queries]
     sys.stdout.write(table(figures) + "\n")
-    raw = {"machine": machine_facts(), "samples": samples, "queries": [q.runs for q in queries]}
+    raw = {
+        "machine": machine_facts(),
+        "samples": samples,
+        "together": shared,
+        "queries": [q.runs for q in queries],
+    }
     keep(given.results, "history", raw)
     return status_of(figures, goals=given.goals)
 

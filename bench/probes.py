@@ -5,21 +5,25 @@ all threads, in nanoseconds.
 """
 
 import contextlib
+import gc
 import importlib
 import io
 import itertools
 import json
+import multiprocessing
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from msgspec.structs import replace
 
 from bench.agreed import look_up_ns, per_entry_ns
+from bench.errors import ProbeFailedError
 from bench.logs import bare, frame, identify, intake
 from bench.machine import memory_bytes_max
 from bench.many import rings, splits, still, tables
@@ -44,6 +48,8 @@ from headrace.plugins import (
     NumberPosition,
     Reader,
     RecordBatch,
+    RecordSchema,
+    Sink,
 )
 from headrace.sources.cassandra.mutation.changes import MutationDecoder
 from headrace.sources.cassandra.mutation.folding import Fold
@@ -51,10 +57,15 @@ from headrace.sources.cassandra.schema.ddl import parse_schema
 from headrace.sources.cassandra.schema.layout import Catalogue
 from headrace.sources.cassandra.source import CassandraSource
 
+if TYPE_CHECKING:
+    from multiprocessing.queues import SimpleQueue  # Generic for type checkers only.
+
 Measured = Mapping[str, object]
 _KEY: Final = bytes(range(16))
 _POLL_EVERY: Final = 5_000  # Records: a batch of the worker's.
 _FLUSH_SECONDS: Final = 60
+_APPEND_SECONDS: Final = 60
+_COMMITTED: Final = 5  # Batches of a split in a commit: some thousand changes.
 _DICTIONARIES: Final = 2_000  # Records that fastavro encodes.
 _FOLDED_CELLS: Final = 100_000
 _IDLE_ROUNDS: Final = 2  # As the worker ends: one split's read may bring another one something.
@@ -258,6 +269,73 @@ def deliver(job: str) -> Measured:
     return {"changes": counts[0], "cpu_ns": cpu_ns}
 
 
+def together(job: str, workers: int) -> Measured:
+    """Have so many processes append what a job reads to its history at once.
+
+    All is encoded beforehand. Each process has some of the splits; `wall_s` is from the first
+    commit to the last.
+    """
+    configure("warning")
+    given = read_job(Path(job))
+    with _opened(given) as opened:
+        encoder = _encoder(given)
+        splits: dict[str, list[Delivery]] = {}
+        schemas: dict[bytes, RecordSchema] = {}  # A batch has those that are new.
+        for batch in _batches(given, opened):
+            schemas |= {each.schema_id: each for each in batch.schemas()}
+            made = Delivery(batch, encoder.encode(batch, token=1), schemas)
+            splits.setdefault(batch.split, []).append(made)
+    sink = given.sink(given.sink_config, _context(given))
+    sink.open().close()
+    context = multiprocessing.get_context("fork")
+    barrier, found = context.Barrier(workers), context.SimpleQueue()
+    mine = [list(splits.items())[number::workers] for number in range(workers)]
+    children = [context.Process(target=_append, args=(sink, of, barrier, found)) for of in mine]
+    gc.freeze()  # Or each child would copy what it only looks through.
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(_APPEND_SECONDS)
+        if child.exitcode:
+            raise ProbeFailedError(f"a process that appends ended with {child.exitcode}")
+    ends = [found.get() for _ in children]
+    return {
+        "changes": sum(changes for changes, *_ in ends),
+        "cpu_ns": sum(cpu_ns for _, cpu_ns, *_ in ends),
+        "wall_s": max(end for *_, end in ends) - min(begin for *_, begin, _ in ends),
+    }
+
+
+def _append(
+    sink: Sink,
+    splits: Sequence[tuple[str, Sequence[Delivery]]],
+    barrier: Barrier,
+    found: "SimpleQueue[tuple[int, int, float, float]]",
+) -> None:
+    """Append deliveries, split by split as they came, in commits of some thousand changes."""
+    changes = 0
+
+    def settle(delivered: Collection[int], failures: Sequence[Failure] = ()) -> None:
+        nonlocal changes
+        assert not failures  # noqa: S101 (else something else was measured)
+        changes += len(delivered)
+
+    writers = [sink.open_split(split) for split, _ in splits]
+    until_ms = SystemClock().monotonic_ms() + _APPEND_SECONDS * 1_000
+    for writer in writers:
+        while writer.begin(until_ms) is None:
+            pass  # Another process begins; it waits itself.
+    barrier.wait(_APPEND_SECONDS)
+    begin, begin_ns = time.monotonic(), time.process_time_ns()
+    for at in range(0, max(len(each) for _, each in splits), _COMMITTED):
+        for writer, (_, deliveries) in zip(writers, splits, strict=True):
+            for delivery in deliveries[at : at + _COMMITTED]:
+                writer.submit(delivery, settle)
+            while not writer.commit({}, until_ms):
+                pass
+    found.put((changes, time.process_time_ns() - begin_ns, begin, time.monotonic()))
+
+
 def encode(job: str) -> Measured:
     """Encode what a job reads: in each form, and by fastavro from dictionaries made before."""
     configure("warning")
@@ -396,7 +474,7 @@ PROBES: Final[Mapping[str, Callable[..., Measured]]] = {
             run,
             imports,
         ),
-        *(rows, produce, deliver, arrow, shards, tail),
+        *(rows, produce, deliver, together, arrow, shards, tail),
         *(splits, tables, rings, still),
     )
 }
