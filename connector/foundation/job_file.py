@@ -1,10 +1,12 @@
 """Reads a job file and checks its parts."""
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 from headrace.connector.foundation.confinement import ROOTS_KEY
 from headrace.plugins import ConfigError, Problem, option, parse_config
@@ -17,7 +19,7 @@ STATE_VARIABLE: Final = "HEADRACE_STATE"
 FILE_SUFFIXES: Final = (".yaml", ".yml")
 _MIB: Final = 1024 * 1024
 JOB_FILE_BYTES_MAX: Final = _MIB
-_SQLITE: Final = b"SQLite format 3\0"
+_PRIMARY: Final = 0xFF  # Of an extended error code of SQLite.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,14 +189,23 @@ def read_job_file(path: Path) -> JobFile:
 
 
 def is_state(path: Path) -> bool:
-    """Say whether *path* is a state file, and not one that names it."""
-    if path.suffix in FILE_SUFFIXES:
+    """Say whether *path* is a state file, and not one that names it.
+
+    SQLite reads it: a process that closes a descriptor of its own loses all its locks on the file,
+    so another one could remove the log that this one writes.
+    """
+    if path.suffix in FILE_SUFFIXES or not path.is_file() or not path.stat().st_size:
         return False
+    import sqlite3  # noqa: PLC0415 (a job in a file that is run needs none)
+
+    place = f"file:{quote(str(path.absolute()))}?mode=rw"  # Which makes no file.
     try:
-        with path.open("rb") as file:
-            return file.read(len(_SQLITE)) == _SQLITE
-    except OSError:
-        return False
+        with contextlib.closing(sqlite3.connect(place, uri=True)) as connection:
+            connection.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.DatabaseError as error:
+        code = error.sqlite_errorcode & _PRIMARY
+        return code not in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN}
+    return True
 
 
 def document_of(path: Path) -> Mapping[str, Any]:
