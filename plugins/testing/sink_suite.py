@@ -1,4 +1,4 @@
-"""What every sink must do. Version 2: not complete; a later version only adds tests."""
+"""What every sink must do. Version 3: not complete; a later version only adds tests."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -25,6 +25,7 @@ from headrace.plugins.testing.doubles import (
     context,
     sample_records,
 )
+from headrace.plugins.testing.leftovers import leftovers
 
 DRAIN_MS: Final = 30_000
 Pair = tuple[bytes | None, bytes]
@@ -80,7 +81,7 @@ class Results:
 class SinkSuite:
     """Subclass it, and give it a fixture `driver` that returns a `SinkDriver`."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     @pytest.fixture
     def driver(self) -> SinkDriver:
@@ -165,6 +166,19 @@ class SinkSuite:
         _submit(driver, writer, sample_records(1))
         writer.close()
         writer.close()
+
+    def test_leaves_nothing_open(self, driver: SinkDriver) -> None:
+        """A closed writer has ended its threads and closed its files: jobs are opened again."""
+
+        def use() -> Writer:
+            writer = driver.sink().open()
+            _submit(driver, writer, sample_records(1))
+            assert writer.drain(DRAIN_MS)
+            writer.close()
+            return writer
+
+        left = leftovers(use)
+        assert not left, f"close() of the writer leaves {left}"
 
     def test_tolerates_a_duplicate(self, driver: SinkDriver) -> None:
         """A batch that is delivered again, as after a crash, is settled like any other."""

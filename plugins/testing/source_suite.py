@@ -1,4 +1,4 @@
-"""What every source must do. Version 2: not complete; a later version only adds tests."""
+"""What every source must do. Version 4: not complete; a later version only adds tests."""
 
 import hashlib
 import json
@@ -14,6 +14,7 @@ from headrace.plugins.origin import CHANGE_FIELDS
 from headrace.plugins.records.batches import Batch
 from headrace.plugins.records.encoded import EncodedRecords
 from headrace.plugins.records.record import Record, RecordSchema
+from headrace.plugins.testing.leftovers import leftovers
 
 if TYPE_CHECKING:
     from headrace.plugins.positions import Position
@@ -77,7 +78,7 @@ class CapabilitySuite:
 class SourceSuite:
     """Subclass it, and give it a fixture `driver` that returns a `SourceDriver`."""
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     @pytest.fixture
     def driver(self) -> SourceDriver:
@@ -243,6 +244,22 @@ class SourceSuite:
             reader.close(reason)
         source.close()
         source.close()
+
+    def test_leaves_nothing_open(self, driver: SourceDriver) -> None:
+        """Closed readers and a closed source have ended their threads and closed their files."""
+
+        def use() -> list[Reader]:
+            source = driver.source()
+            readers = [source.open(split, None) for split in source.plan()]
+            for reader in readers:
+                reader.read(FEW)  # In the middle: its files are open.
+            for reader in readers:
+                reader.close(CloseReason.FINISHED)
+            source.close()
+            return readers
+
+        left = leftovers(use)
+        assert not left, f"close() of the readers and the source leaves {left}"
 
     def test_fast_encoding_is_the_frameworks(self, driver: SourceDriver) -> None:
         """A batch that encodes itself makes the bytes that the framework makes (capability)."""

@@ -1,7 +1,10 @@
 """The suites pass what obeys the contract and fail what breaks it, rule by rule."""
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -24,6 +27,7 @@ from headrace.plugins.testing import (
     SourceSuite,
     TransactionalDriver,
     TransactionalSuite,
+    leftovers,
 )
 from headrace.plugins.testing.doubles import (
     ChaosConfig,
@@ -37,6 +41,8 @@ from headrace.plugins.testing.doubles import (
     sample_records,
 )
 from helpers.jobs.transactions import MemoryTransactions, TransactionalSink
+
+SECONDS_MAX = 60
 
 
 class MemoryDriver(SourceDriver):
@@ -266,6 +272,41 @@ def test_sink_suite_finds(
     """A writer that breaks a rule fails the test of that rule."""
     with pytest.raises(AssertionError):
         test(SinkSuite(), driver)
+
+
+@pytest.mark.parametrize("leak", ["thread 'poller'", "file "])
+def test_suites_find_what_is_left_open(
+    leak: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A thread that a closed plugin did not end fails, and so does a file that is still open."""
+    monkeypatch.setattr(leftovers, "SETTLE_SECONDS_MAX", 0.1)
+    over, files = threading.Event(), list[BinaryIO]()
+
+    def leave() -> None:
+        if leak == "file ":
+            files.append((tmp_path / "left").open("wb"))
+        else:
+            threading.Thread(target=over.wait, args=[SECONDS_MAX], name="poller").start()
+
+    class Reader(MemoryReader):
+        def close(self, reason: CloseReason) -> None:
+            leave()
+            super().close(reason)
+
+    class Driver(ChaosDriver):
+        def sink(self) -> Sink:
+            leave()
+            return super().sink()
+
+    try:
+        with pytest.raises(AssertionError, match=leak):
+            SourceSuite().test_leaves_nothing_open(_driver_of(Reader))
+        with pytest.raises(AssertionError, match=leak):
+            SinkSuite().test_leaves_nothing_open(Driver())
+    finally:
+        over.set()
+        for file in files:
+            file.close()
 
 
 def _driver_of(kind: type[MemoryReader]) -> MemoryDriver:
