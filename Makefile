@@ -60,7 +60,7 @@ test-newest: .venv/core  ## Run those unit tests that a version of Python may de
 
 test-older-spark: .venv/ready .venv/native .venv/spark42  ## Run those tests of Spark that a version decides with Spark 4.2; test-real has the newest. Needs Java and Maven.
 	@.ci/machine $(PYTHON) java
-	PYTHONPATH=$(CURDIR)/.venv/spark42 HEADRACE_SPARK=4.2.1 HEADRACE_NATIVE=require $(BIN)/pytest -v --timeout 1200 -m "real and spark" tests/real/spark
+	PYTHONPATH=$(CURDIR)/.venv/spark42 HEADRACE_SPARK=4.2.1 HEADRACE_NATIVE=require $(BIN)/pytest -v --timeout 1200 -m "real and spark" tests/real/spark tests/real/kafka/test_spark_once.py
 
 ring: .venv/ready .venv/native  ## Run three Cassandra nodes, agents, Kafka and two workers until Ctrl-C; needs Java and Maven.
 	@.ci/machine $(PYTHON) java

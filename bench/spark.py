@@ -1,15 +1,15 @@
 """What a replay costs for a change, in 2 to 128 shards: `python -m bench.spark`.
 
-Each of three logs has all changes. A replay into the null sink frames them once and reads them by
-split, in this process (`--master none`) and on Spark; beside it, a worker reads the same bytes. On
-Spark all that the machine does counts, since Spark ends its processes at any time; so measure on a
-quiet machine. A figure is the least of several runs.
+Each of three logs has all changes. A replay into the null sink reads them for all shards, in this
+process (`--master none`) and on Spark; beside it, a worker reads the same bytes. Then come frames
+of the logs, and a stream of a job: see `bench.spark_roads`. On Spark all that the machine does
+counts, since Spark ends its processes at any time; so measure on a quiet machine. A figure is the
+least of several runs.
 """
 
 import argparse
 import contextlib
 import io
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +24,7 @@ from bench.figures import Figure
 from bench.measure import Jobs, repeated
 from bench.recordings import Recording
 from bench.reporting import RESULTS, keep, status_of, table
+from bench.spark_roads import Roads, busy_seconds, figures_of_roads
 from headrace.connector.commands.cli import main as headrace
 from headrace.connector.control.jobs import job_text
 from headrace.connector.obs.logging import configure
@@ -40,7 +41,6 @@ TIMES: Final = 3  # The recording: 330,000 changes, so that what a shard costs b
 REPEATS: Final = 3
 GROWTH_GOAL: Final = 1.2  # From the fewest shards to the most.
 _US: Final = 1_000_000
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 _NULL: Final = {"plugin": "null"}
 Found = Mapping[str, Mapping[str, Sequence[float]]]
 
@@ -57,10 +57,16 @@ def main() -> int:
     with repeated(given.mutations, TIMES) as (wide, jobs):
         replays = Replays(wide, jobs)
         with contextlib.nullcontext() if given.no_spark else session("local[2]") as spark:
+            roads = None if spark is None else Roads(spark, wide, jobs)
+            if roads is not None:
+                roads.first_frame()
             found = measured(replays, spark)
-    figures = figures_of(found)
+            along = {} if roads is None else roads.measured()
+    figures = [*figures_of(found)]
+    if along:
+        figures += figures_of_roads(along, min(found["worker"]["all"]))
     sys.stdout.write(table(figures))
-    keep(given.keep, "spark", {"changes": wide.mutations, "us": found})
+    keep(given.keep, "spark", {"changes": wide.mutations, "us": found, "roads": along})
     return 0 if given.no_alarm else status_of(figures, goals=True)
 
 
@@ -107,7 +113,7 @@ def measured(replays: Replays, spark: SparkSession | None) -> Found:
             "none": (here.perform, time.process_time)
         }
         if spark is not None:
-            engines["spark"] = (partial(perform, spark), _busy_seconds)
+            engines["spark"] = (partial(perform, spark), busy_seconds)
             replays.replay(*engines["spark"], SHARDS[0])  # Now all is imported.
         for _ in range(REPEATS):
             found["worker"]["all"].append(replays.worker())
@@ -135,13 +141,6 @@ def figures_of(found: Found) -> Sequence[Figure]:
         said = f"{title}: {SHARDS[-1]} shards for {SHARDS[0]}"
         figures.append(Figure(said, "x", growth, {}, goal=GROWTH_GOAL))
     return figures
-
-
-def _busy_seconds() -> float:
-    """Return the CPU seconds of all processes of this machine, also of those that ended."""
-    fields = Path("/proc/stat").read_text().partition("\n")[0].split()[1:8]
-    user, nice, system, _, _, interrupts, soft = map(int, fields)
-    return (user + nice + system + interrupts + soft) / _TICKS
 
 
 if __name__ == "__main__":
