@@ -104,7 +104,7 @@ def _start(master: str | None, settings: Mapping[str, str]) -> SparkSession:
                 builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
         spark = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
-        hint = "what Java printed before says why; Spark needs Java 17 or newer, in PATH or JAVA_HOME"
+        hint = "Java printed the reason above; Spark needs Java 17 or newer, in PATH or JAVA_HOME"
         raise SparkMissingError(f"Spark does not start: {_said(error)}", hint=hint) from error
     spark.sparkContext.setLogLevel("ERROR")
     return spark
