@@ -27,7 +27,6 @@ from headrace.connector.history.images import WIDE
 from headrace.connector.history.query import Event, Query
 from headrace.connector.history.reading import History
 from headrace.connector.history.store.contract import Range
-from headrace.connector.history.store.file import HistoryFile
 from headrace.connector.history.store.places import opened
 from headrace.connector.serde.codecs.records import reader_of
 from headrace.plugins import HeadraceError
@@ -48,6 +47,7 @@ NAME: Final = "5.0-none"
 STEPS: Final = ("history_rows:5", "history_decided:3", "history_rows:3")  # Of changes.
 SECONDS_MAX: Final = 120
 KILLED_AT: Final = (1, 8, 30)  # Changes in the history when its worker is killed; in turn.
+FILES: Final = (1, 4)  # That a history has; in turn.
 RUNTIME: Final = {"commit_max_seconds": 0.02, "batch_records_max": 3, "tick_min_ms": 5}
 Row = Mapping[str, Any]
 
@@ -64,8 +64,8 @@ class Then(SystemClock):
         return self._now_ms
 
 
-def job_of(folder: Path, cdc_raw: Path, table: str) -> tuple[Path, Path]:
-    """Write a job that keeps the history of a table; return it, and the history's file."""
+def job_of(folder: Path, cdc_raw: Path, table: str, *, files: int = 1) -> tuple[Path, Path]:
+    """Write a job that keeps the history of a table; return it, and the path of the history."""
     file = folder / f"{table}.db"
     given = {
         "job": table,
@@ -84,6 +84,7 @@ def job_of(folder: Path, cdc_raw: Path, table: str) -> tuple[Path, Path]:
             "table": f"{KEYSPACE}.{table}",
             "include": ",".join(SCOPES),
             "seed": "empty",
+            "files": files,
         },
         "runtime": RUNTIME,
     }
@@ -95,7 +96,7 @@ def job_of(folder: Path, cdc_raw: Path, table: str) -> tuple[Path, Path]:
 def kept(file: Path) -> int:
     """Return how many changes a history has."""
     try:
-        found = HistoryFile.opened(file)
+        found = opened(str(file), SystemClock())
     except HistoryMissingError:
         return 0
     try:
@@ -321,9 +322,9 @@ def test_the_newest_images_are_what_select_shows(
         in_cluster = events_of(place, now_s), identities(place)
         check_rest(place)
     killed = changes = 0
-    counts = itertools.cycle(KILLED_AT)
+    counts, files = itertools.cycle(KILLED_AT), itertools.cycle(FILES)
     for table in filter(lambda table: table.cdc, workload.tables):
-        job, file = job_of(tmp_path, node.cdc_raw, table.name)
+        job, file = job_of(tmp_path, node.cdc_raw, table.name, files=next(files))
         killed += not run(job, killed_at=next(counts), file=file)
         assert run(job, killed_at=0, file=file)
         events = events_of(file, now_s)

@@ -1,4 +1,4 @@
-"""Times to live that end on a real node: an event for each, in a file and in tables."""
+"""Times to live that end on a real node: an event for each, in a file, in several, in tables."""
 
 import json
 import os
@@ -49,7 +49,7 @@ Row = Mapping[str, Any]  # Any: columns, as JSON has them.
 
 
 def prepared(folder: Path, node: Cassandra, session: Session) -> Mapping[str, Path]:
-    """Make the table; return a job for a history in a file, and for one in tables."""
+    """Make the table; return a job for a history in a file, in several, and in tables."""
     session.execute(
         "CREATE KEYSPACE ending WITH replication = "
         "{'class': 'SimpleStrategy', 'replication_factor': 1}"
@@ -70,6 +70,7 @@ def prepared(folder: Path, node: Cassandra, session: Session) -> Mapping[str, Pa
     jobs = {}
     for name, path, more in (
         ("file", str(folder / "file.db"), {}),
+        ("files", str(folder / "files.db"), {}),
         ("tables", "job.yaml#ending", {"store": store}),
     ):
         given = {
@@ -90,6 +91,7 @@ def prepared(folder: Path, node: Cassandra, session: Session) -> Mapping[str, Pa
                 "include": ",".join(SCOPES),
                 "seed": "empty",
                 "ttl_events": False,
+                "files": 4 if name == "files" else 1,
             },
             "runtime": {"commit_max_seconds": 0.02, "tick_min_ms": 5},
             **more,
@@ -102,7 +104,7 @@ def prepared(folder: Path, node: Cassandra, session: Session) -> Mapping[str, Pa
 
 def place_of(name: str, job: Path) -> str:
     """Return the place of the history of a job."""
-    return str(job.parents[1] / "file.db") if name == "file" else f"{job}#ending"
+    return f"{job}#ending" if name == "tables" else str(job.parents[1] / f"{name}.db")
 
 
 def killed_in_a_commit(job: Path) -> bool:
