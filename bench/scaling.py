@@ -51,8 +51,8 @@ def main() -> int:
         one, two = (measured(workers, wide, jobs) for workers in (1, 2))
     faster = one["wall_seconds"] / two["wall_seconds"]
     growth = max(two["memory_bytes"] / two["memory_bytes_before"] - 1, 0)
-    for told in (one, two):
-        sys.stdout.write(f"{json.dumps(told)}\n")
+    for result in (one, two):
+        sys.stdout.write(f"{json.dumps(result)}\n")
     sys.stdout.write(
         f"two workers: {faster:.2f} x one (goal {GOAL})\n"
         f"driver's memory after {_TENTH} x the rows: + {growth:.1%} (at most {GROWTH_MAX:.0%})\n"

@@ -137,7 +137,7 @@ def of_the_job(measures: Iterable[Measure]) -> Iterator[Measure]:
 
 def exposition(measures: Iterable[Measure], **labels: str) -> bytes:
     """Return *measures* in Prometheus's text format, each sample with these *labels* besides."""
-    return told(families(measures, **labels))[0]
+    return encoded(families(measures, **labels))[0]
 
 
 def families(measures: Iterable[Measure], **labels: str) -> "list[Metric]":
@@ -161,7 +161,7 @@ def families(measures: Iterable[Measure], **labels: str) -> "list[Metric]":
     return list(found.values())
 
 
-def told(given: "Families", accept: str = "") -> tuple[bytes, str]:
+def encoded(given: "Families", accept: str = "") -> tuple[bytes, str]:
     """Return *given* as text, and its media type; *accept* is the header of the request.
 
     It is OpenMetrics where that is asked for, else Prometheus's text format.

@@ -81,8 +81,8 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_of_table(self, value: Mapping[str, object]) -> bool:
         """Say whether a change with this *value* was read from a table."""
-        told = self.of_table.items()
-        return bool(told) and all(value.get(name) == each for name, each in told)
+        constants = self.of_table.items()
+        return bool(constants) and all(value.get(name) == each for name, each in constants)
 
 
 NO_ORIGIN: Final = Origin()

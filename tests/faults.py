@@ -245,15 +245,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=600, help="for the tests of one fault")
     given = parser.parse_args()
     print(f"seed {given.seed}")  # noqa: T201 (its output)
-    told: Counter[str] = Counter()
+    reported: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         tree = Tree(Path(folder), given.seconds)
         for module, fault in chosen(given.under, given.count, Random(given.seed)):  # noqa: S311 (a test's dice)
             noticed = tree.notice(module, fault)
-            told["unknown" if noticed[:1] == "?" else "noticed" if noticed else "survived"] += 1
+            reported["unknown" if noticed[:1] == "?" else "noticed" if noticed else "survived"] += 1
             print(f"{module}:{fault.line}: {fault}: {noticed or 'SURVIVED'}", flush=True)  # noqa: T201 (its output)
-    share = told["noticed"] / max(1, told["noticed"] + told["survived"])
-    print(f"seed {given.seed}: {dict(told)}, noticed: {share:.0%}")  # noqa: T201 (its output)
+    share = reported["noticed"] / max(1, reported["noticed"] + reported["survived"])
+    print(f"seed {given.seed}: {dict(reported)}, noticed: {share:.0%}")  # noqa: T201 (its output)
 
 
 if __name__ == "__main__":

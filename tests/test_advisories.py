@@ -87,7 +87,9 @@ def audit(folder: Path, url: str, packages: dict[str, str]) -> tuple[int, str]:
         ),
     ],
 )
-def test_what_is_known_is_told(tmp_path: Path, names: list[str], status: int, said: str) -> None:
+def test_what_is_known_is_reported(
+    tmp_path: Path, names: list[str], status: int, said: str
+) -> None:
     """A vulnerability ends the check with its name and the version that has it no more."""
     with advisories() as url:
         found = audit(tmp_path, url, {name: PACKAGES[name] for name in names})

@@ -144,14 +144,14 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MillJob:
 def test_its_books_balance(job: MillJob) -> None:
     """`verify` adds up the counters that the source declares, and names what waits and repeats."""
     assert 0 == job.run()
-    status, told = job.call("verify", "--books")
+    status, reported = job.call("verify", "--books")
 
     assert 0 == status
-    assert "sacks at north: brought 3, ground 2, spilt 1\n" in told
-    assert "sacks at south: brought 2, ground 1, stored 1\n" in told
-    assert "loaves: baked 3, ordered 4, rising 1\n" in told
-    assert "changes of bakery.flour: cut 3, delivered 3\n" in told
-    assert "at most 1 loaves may be in the sink twice (echo): the baker stutters\n" in told
+    assert "sacks at north: brought 3, ground 2, spilt 1\n" in reported
+    assert "sacks at south: brought 2, ground 1, stored 1\n" in reported
+    assert "loaves: baked 3, ordered 4, rising 1\n" in reported
+    assert "changes of bakery.flour: cut 3, delivered 3\n" in reported
+    assert "at most 1 loaves may be in the sink twice (echo): the baker stutters\n" in reported
     assert [] == json.loads(job.call("verify", "--json")[1])["differences"]
 
 
@@ -163,20 +163,22 @@ def test_books_that_do_not_balance_are_found(
 
     assert 0 != job.run()
     assert "sacks at north: brought 3 is not ground 1 + spilt 1 = 2" in capsys.readouterr().err
-    status, told = job.call("verify", "--json")
+    status, reported = job.call("verify", "--json")
     assert 0 != status
     assert [
         "split north: sacks at north: brought 3 is not ground 1 + spilt 1 = 2",
         "sacks at north: brought 3 is not ground 1 + spilt 1 = 2",
-    ] == json.loads(told)["differences"]
+    ] == json.loads(reported)["differences"]
 
 
-def test_what_waits_is_told(job: MillJob) -> None:
+def test_what_waits_is_reported(job: MillJob) -> None:
     """`run` counts it in the source's words; `waiting` lists it."""
-    _, told = job.call("run", "--until-idle")
+    _, reported = job.call("run", "--until-idle")
 
-    assert told.startswith("3 changes, of which at most 1 came twice; 0 lost; 1 loaf is rising\n")
-    assert re.search(r"^  waiting  +1  headrace waiting ", told, re.MULTILINE)
+    assert reported.startswith(
+        "3 changes, of which at most 1 came twice; 0 lost; 1 loaf is rising\n"
+    )
+    assert re.search(r"^  waiting  +1  headrace waiting ", reported, re.MULTILINE)
     assert "1 loaves" in job.call("waiting")[1]
 
 
@@ -466,7 +468,7 @@ def options_of_the_cassandra_sources() -> set[str]:
 def literals(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the strings in a module's code, each with its line; no docstrings."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    told = {
+    reported = {
         id(node.value)
         for each in ast.walk(tree)
         if isinstance(each, ast.Module | ast.ClassDef | ast.FunctionDef)
@@ -474,7 +476,11 @@ def literals(path: Path) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Expr)
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in reported
+        ):
             yield node.lineno, node.value
 
 

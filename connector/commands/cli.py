@@ -12,7 +12,7 @@ from typing import Final
 
 from headrace import __version__
 from headrace.connector.obs import structlog
-from headrace.connector.obs.blame import HINT, PluginBrokenError, is_foreign, place_of, told
+from headrace.connector.obs.blame import HINT, PluginBrokenError, described, is_foreign, place_of
 from headrace.connector.obs.logging import LEVELS, configure
 from headrace.plugins import CommandMain, ConfigError, FatalError, HeadraceError, Problem
 from headrace.plugins.config.arguments import CommandParser
@@ -132,7 +132,7 @@ def _unnamed(error: Exception, command: str) -> HeadraceError:
     """Return a named error for an unexpected one: of ours, or of a plugin."""
     place = place_of(error)
     if is_foreign(place.rpartition(":")[0]):
-        return PluginBrokenError(f"{told(error)}, in {command}", hint=HINT)
+        return PluginBrokenError(f"{described(error)}, in {command}", hint=HINT)
     return BugError(
         f"{type(error).__name__} in {command}",
         place=place,

@@ -38,11 +38,11 @@ def expected_changes(recording: Recording) -> "Counter[bytes]":
 
 def canonical(table: str, key: object, change: Mapping[str, object]) -> bytes:
     """Return the same bytes for the same change, whichever job published it: without provenance."""
-    told = {name: value for name, value in change.items() if name not in PROVENANCE}
+    shown = {name: value for name, value in change.items() if name not in PROVENANCE}
     payload = change["payload"]
     assert isinstance(payload, Mapping)  # noqa: S101 (every change has one)
-    told["payload"] = {name: value for name, value in payload.items() if value is not None}
-    return msgspec.json.encode([table, key, told], order="deterministic")
+    shown["payload"] = {name: value for name, value in payload.items() if value is not None}
+    return msgspec.json.encode([table, key, shown], order="deterministic")
 
 
 def agreed_mutations(recording: Recording) -> Iterator[Json]:

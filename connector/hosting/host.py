@@ -244,7 +244,7 @@ class Host:
 
     def _wait_until_wanted(self, opened: OpenedJob, *, until_idle: bool) -> Wanted | None:
         """Wait while the job is to stop, or others still run what must be separated first."""
-        told = False
+        reported = False
         while not self._stopped.is_set():
             wanted = self._separated(opened, until_idle=until_idle)
             if self._has_run and wanted is not None and opened.is_over():
@@ -253,8 +253,8 @@ class Host:
                 return wanted
             if wanted is not None and until_idle:
                 return None
-            if not told:
-                told = True
+            if not reported:
+                reported = True
                 state = wanted.state if wanted else ""
                 self._log.info("waiting", job=opened.name, wanted=state)
             opened.forget_file()

@@ -13,7 +13,7 @@ import msgspec
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.states import Desired
 from headrace.connector.hosting.run_plans import Asked
-from headrace.connector.obs.blame import HINT, PluginBrokenError, place_of, told
+from headrace.connector.obs.blame import HINT, PluginBrokenError, described, place_of
 from headrace.connector.replay import execution
 from headrace.connector.replay.delivery import Work
 from headrace.connector.replay.engine import Engine, Gatherer, Once, engine, once_here, perform_here
@@ -76,7 +76,7 @@ class Taking:
         self._before = _Before()
         self._next_look_s = 0.0
         self._measures: RunMeasures | None = None
-        self._told: Measures | None = None  # Of what it does now.
+        self._reported: Measures | None = None  # Of what it does now.
 
     def take(self) -> None:
         """Do what is left of it.
@@ -104,7 +104,7 @@ class Taking:
 
     def measures(self) -> Iterable[Measure]:
         """Return the metrics of the run. Any thread may ask."""
-        return () if self._told is None else self._told.measures()
+        return () if self._reported is None else self._reported.measures()
 
     def _execute_named(self, runs: RunTable) -> None:
         """Raise any exception as a named error: a mistake in a plugin ends this run alone."""
@@ -113,7 +113,7 @@ class Taking:
         except HeadraceError:
             raise
         except Exception as error:
-            raise PluginBrokenError(told(error), place=place_of(error), hint=HINT) from error
+            raise PluginBrokenError(described(error), place=place_of(error), hint=HINT) from error
 
     def _execute(self, runs: RunTable) -> None:
         runs.keep_asked(lambda: {each.name for each, _ in AskedRuns(self._notes).all()})
@@ -192,7 +192,7 @@ class Taking:
     @contextlib.contextmanager
     def _telling(self, measures: Measures) -> Iterator[None]:
         """Show *measures*, and send them and their spans, as the job says."""
-        self._told = measures
+        self._reported = measures
         with contextlib.ExitStack() as stack:
             runtime, name = self._job.runtime, self._job.name
             sender = sender_of(runtime, name, stack, measures=measures.measures)

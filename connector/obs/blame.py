@@ -65,7 +65,7 @@ def is_foreign(path: str) -> bool:
     return not path.startswith((_PYTHON, "<")) and not str(Path(path).resolve()).startswith(_OURS)
 
 
-def told(error: Exception) -> str:
+def described(error: Exception) -> str:
     """Return what may be said of *error*: an unnamed one's own text may repeat a row's values."""
     if isinstance(error, HeadraceError):
         return str(error)
@@ -77,7 +77,7 @@ def told(error: Exception) -> str:
 
 
 def blame(error: Exception, plugin: object) -> None:
-    """Note that *plugin* raised *error*, for `told`; only once, and not on errors of ours."""
+    """Note that *plugin* raised *error*, for `described`; only once, and not on errors of ours."""
     if not isinstance(error, HeadraceError) and not hasattr(error, "__notes__"):
         error.add_note(f"{_BY}{name_of(plugin)}")
 

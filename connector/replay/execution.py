@@ -97,7 +97,7 @@ class Progress:
     done: int = 0
     failed: int = 0
     changes: int = 0
-    _told_seconds: float = 0
+    _reported_seconds: float = 0
 
     def step(self, report: ShardReport) -> None:
         """Count a shard that ended."""
@@ -115,8 +115,11 @@ class Progress:
             filled = _BAR_CHARS * self.done // max(1, self.total)
             self.stream.write(f"\r[{'#' * filled:<{_BAR_CHARS}}] {text}")
             self.stream.write("\n" if self.done == self.total else "")
-        elif self.done == self.total or time.monotonic() - self._told_seconds > LINE_EVERY_SECONDS:
-            self._told_seconds = time.monotonic()
+        elif (
+            self.done == self.total
+            or time.monotonic() - self._reported_seconds > LINE_EVERY_SECONDS
+        ):
+            self._reported_seconds = time.monotonic()
             self.stream.write(f"{text}\n")
         self.stream.flush()
 

@@ -83,10 +83,10 @@ class DeltaLake:
         added = []
         for file in new:
             stat = file.stat()
-            told = f'{{"numRecords": {pq.read_metadata(file).num_rows}}}'
+            row_count = f'{{"numRecords": {pq.read_metadata(file).num_rows}}}'
             time_ms = stat.st_mtime_ns // _NS_PER_MS
             added.append(
-                AddAction(file.name, stat.st_size, {}, time_ms, data_change=True, stats=told)
+                AddAction(file.name, stat.st_size, {}, time_ms, data_change=True, stats=row_count)
             )
         now_ms = time.time_ns() // _NS_PER_MS
         removed = [

@@ -241,14 +241,14 @@ def _size_and_end(
         else:
             until = None
         spare(source, selection)
-        backlog = all_told(source.backlog(split, position))
+        backlog = all_in_all(source.backlog(split, position))
     finally:
         source.close()
     size = sum(part.size_bytes for part in backlog)
     return size, sum(part.files for part in backlog), len(backlog), until
 
 
-def all_told(backlog: Sequence[Backlog]) -> Sequence[Backlog]:
+def all_in_all(backlog: Sequence[Backlog]) -> Sequence[Backlog]:
     """Return *backlog*: bulk work needs all of it.
 
     Raises:

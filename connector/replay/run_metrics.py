@@ -184,8 +184,8 @@ def _driver_memory(labels: Mapping[str, str]) -> Measure:
 
 
 @contextlib.contextmanager
-def telling(given: Metered, text: JobText, told: Measures) -> Iterator[None]:
-    """Serve and write the metrics of *told*, as *given* says, and send them, as the job says.
+def telling(given: Metered, text: JobText, of_run: Measures) -> Iterator[None]:
+    """Serve and write the metrics of *of_run*, as *given* says, and send them, as the job says.
 
     The file keeps the last values.
 
@@ -198,17 +198,17 @@ def telling(given: Metered, text: JobText, told: Measures) -> Iterator[None]:
     job = text.name
     with contextlib.ExitStack() as stack:
         runtime = parse_config(RuntimeConfig, text.runtime, place="runtime", name="runtime")
-        sender = sender_of(runtime, job, stack, measures=told.measures)
+        sender = sender_of(runtime, job, stack, measures=of_run.measures)
         if sender is not None:
-            told.trace = sender.add
+            of_run.trace = sender.add
         if given.metrics:
             address = metrics_address(given.metrics, key="--metrics")
-            stack.enter_context(contextlib.closing(Metrics(address, told.measures, job)))
+            stack.enter_context(contextlib.closing(Metrics(address, of_run.measures, job)))
         if given.metrics_file:
             path = Path(given.metrics_file).absolute()
-            told.note = lambda: _write(path, exposition(told.measures(), job=job))
-            told.note()
-            stack.callback(told.note)
+            of_run.note = lambda: _write(path, exposition(of_run.measures(), job=job))
+            of_run.note()
+            stack.callback(of_run.note)
         yield
 
 

@@ -201,8 +201,8 @@ class Sending:
             if not miscount and len(refused) == len(failures):
                 tables = sent.delivery.encoded.tables
                 self.refused.update(tables[failure.index] for failure in refused)
-                told = [f"{f.code}: {f.message}" for f in refused]
-                self.notes += told[: max(0, NOTES_MAX - len(self.notes))]
+                reasons = [f"{f.code}: {f.message}" for f in refused]
+                self.notes += reasons[: max(0, NOTES_MAX - len(self.notes))]
                 for failure in refused:
                     self._lose(dead_letter(sent.delivery.encoded, failure, f"delivery {number}"))
             else:
@@ -212,8 +212,8 @@ class Sending:
 
     def _to_repeat(self, sent: _Sent, failures: Sequence[Failure], miscount: str) -> _Sent:
         fatal = [f for f in failures if f.disposition is Disposition.FATAL]
-        told = [f"{why.code}: {why.message}" for why in (*fatal, *failures)]
-        said = next(iter(told), miscount)
+        reasons = [f"{why.code}: {why.message}" for why in (*fatal, *failures)]
+        said = next(iter(reasons), miscount)
         if self._into is not None and not fatal:
             aborted = AbortedError(said, place=self._into.place)
             aborted.at_once = any(failure.at_once for failure in failures)

@@ -94,8 +94,8 @@ def _operation(operation: Operation) -> dict[str, Any]:
         {"name": name, "in": "query", "schema": dict(schema)}
         for name, schema in operation.query.items()
     ]
-    told = operation.summary or (inspect.getdoc(operation.handler) or "").partition("\n")[0]
-    answer: dict[str, Any] = {"description": told}
+    sentence = operation.summary or (inspect.getdoc(operation.handler) or "").partition("\n")[0]
+    answer: dict[str, Any] = {"description": sentence}
     if operation.answer is not None:
         answer["content"] = {operation.media: {"schema": operation.answer}}
     responses = {str(operation.status): answer}
@@ -105,7 +105,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
             "description": doc,
             "content": {"application/json": {"schema": schema}},
         }
-    made: dict[str, Any] = {"summary": told, "responses": responses}
+    made: dict[str, Any] = {"summary": sentence, "responses": responses}
     if parameters:
         made["parameters"] = parameters
     if operation.body is not None:

@@ -32,7 +32,7 @@ from headrace.connector.rest.exchange import (
 )
 from headrace.connector.rest.probes import PUBLIC, ProbeDoor
 from headrace.connector.rest.services import ServiceDoor
-from headrace.plugins.metrics import families, told
+from headrace.plugins.metrics import encoded, families
 from headrace.plugins.serving import LOOPBACK, Hosts, listen, runner_of
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class MetricsDoor:
         loop = asyncio.get_running_loop()
         async with self._asking:
             body, media_type = await loop.run_in_executor(
-                None, lambda: told([*self._metrics(), *more], accept)
+                None, lambda: encoded([*self._metrics(), *more], accept)
             )
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: media_type})
 

@@ -15,7 +15,7 @@ import msgspec
 
 from headrace.connector.foundation import crash
 from headrace.connector.foundation.clock import Wake
-from headrace.connector.obs.blame import told
+from headrace.connector.obs.blame import described
 from headrace.connector.runtime.failures.dead_letters import DeadLetters
 from headrace.connector.runtime.failures.retry import RetriesExhaustedError, Retry, kind_of, named
 from headrace.connector.runtime.limits import Limits
@@ -129,7 +129,7 @@ class Pipeline:
         self._commit_begun = False  # Of some splits, in this pass: the others follow at its end.
         self._store_retry = Retry(limits.retry_ms_max)
         self._store_not_before_ms = 0
-        self._told_ms = 0
+        self._reported_ms = 0
         self._around: Surroundings
         self._dead_letters: DeadLetters
         self.stats = Tally()
@@ -199,7 +199,7 @@ class Pipeline:
             clock=around.clock,
             log=around.log,
         )
-        self._committed_ms = self._told_ms = self._around.clock.monotonic_ms()
+        self._committed_ms = self._reported_ms = self._around.clock.monotonic_ms()
         source = around.source
         if source.stages:
             self.stats.stages = Stages((WRITTEN, *source.stages, ACKNOWLEDGED))
@@ -455,7 +455,7 @@ class Pipeline:
             self._pause(run, error)
 
     def _pause(self, run: SplitRun, error: Exception) -> None:
-        run.trouble = told(error).partition("\n")[0]
+        run.trouble = described(error).partition("\n")[0]
         try:
             run.not_before_ms = run.retry.failed(self._around.clock.monotonic_ms(), error)
         except RetriesExhaustedError as exhausted:
@@ -862,12 +862,12 @@ class Pipeline:
             # Where the source was not asked what is new, all splits are in it.
             looked_ms = self._looked_ms if self._looked_ms > self._pulse_ms else None
             self._pulse_ms = now_ms
-            told = self._runs if looked_ms is None else self._awake
-            moved_ms = {run.split: self.moved_ms(run) for run in told.values()}
+            reported = self._runs if looked_ms is None else self._awake
+            moved_ms = {run.split: self.moved_ms(run) for run in reported.values()}
             reasons = {run.split: run.held_up(now_ms) for run in self._awake.values()}
             self._pulse(Pulse(moved_ms, reasons, self._paused, looked_ms))
-        if now_ms - self._told_ms >= PROGRESS_EVERY_MS:
-            self._told_ms = now_ms
+        if now_ms - self._reported_ms >= PROGRESS_EVERY_MS:
+            self._reported_ms = now_ms
             self._around.log.info(
                 "progress",
                 splits=len(self._runs),
@@ -877,4 +877,4 @@ class Pipeline:
             )
 
     def _log(self, run: SplitRun, event: str, error: Exception) -> None:
-        self._around.log.warning(event, split=run.split, error=told(error))
+        self._around.log.warning(event, split=run.split, error=described(error))

@@ -168,12 +168,12 @@ class Replanning:
         store.enroll(owner)
         lease_ms, _ = lease_times(self._job)
         lease_holder = LeaseHolder(store, owner, SystemClock(), lease_ms=lease_ms)
-        told = ""
+        reported = ""
         try:
             while store.plans().in_force.number == before:
                 reason = self._try(store, lease_holder, owner.worker, plan)
-                if reason and reason != told:
-                    told = reason
+                if reason and reason != reported:
+                    reported = reason
                     self._log.info("plan_waits", plan=plan.number, reason=reason)
                 if reason and self._stopped(WAIT_SECONDS):
                     return False

@@ -151,8 +151,10 @@ def note_sink(job: Job) -> None:
 
 def _mark_of(job: Job) -> str:
     """Return a mark of the place that *job* writes to; it does not reveal the place."""
-    told = json.dumps([str(job.directory), job.sink.__qualname__, _strings_of(job)], sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()
+    identity = json.dumps(
+        [str(job.directory), job.sink.__qualname__, _strings_of(job)], sort_keys=True
+    )
+    return hashlib.sha256(identity.encode()).hexdigest()
 
 
 def _strings_of(job: Job) -> Mapping[str, str]:
@@ -160,8 +162,8 @@ def _strings_of(job: Job) -> Mapping[str, str]:
     shared = {field.name for field in fields(SinkOptions)}
     found = {
         key: getattr(job.sink_config, field.name)
-        for key, (field, told) in declared_options(type(job.sink_config)).items()
-        if field.name not in shared and not told.secret
+        for key, (field, identity) in declared_options(type(job.sink_config)).items()
+        if field.name not in shared and not identity.secret
     }
     return {key: value for key, value in found.items() if isinstance(value, str)}
 

@@ -38,20 +38,20 @@ class Unread:
         """Have nothing reported yet."""
         self._source = source
         self._rows = PartRows(PART_MARK, generation, worker)
-        self._told: Mapping[str, str] = {}
-        self._told_ms = -REFRESH_MS
+        self._reported: Mapping[str, str] = {}
+        self._reported_ms = -REFRESH_MS
 
     def look(self, store: Store, now_ms: int) -> None:
         """Report what changed, and periodically what did not."""
         source = self._source
         problems = source.unreadable() if isinstance(source, PartialReading) else {}
         now = {part: f"{why.message}; {why.hint}" for part, why in problems.items()}
-        if not (now or self._told):
+        if not (now or self._reported):
             return
-        if now == self._told and now_ms - self._told_ms < REFRESH_MS:
+        if now == self._reported and now_ms - self._reported_ms < REFRESH_MS:
             return
-        store.see(self._rows.of(now, Observed.STALLED, before=self._told))
-        self._told, self._told_ms = now, now_ms
+        store.see(self._rows.of(now, Observed.STALLED, before=self._reported))
+        self._reported, self._reported_ms = now, now_ms
 
 
 def unread_errors(source: Source) -> Sequence[HeadraceError]:
@@ -78,7 +78,7 @@ class MissingTables:
         self._source = source
         self._rows = PartRows(TABLE_MARK, generation, worker)
         self._log = log
-        self._told: Mapping[str, Problem] | None = None
+        self._reported: Mapping[str, Problem] | None = None
 
     @staticmethod
     def errors(source: Source) -> Sequence[HeadraceError]:
@@ -88,18 +88,18 @@ class MissingTables:
     def look(self, store: Store) -> None:
         """Report what changed: each table once, also one that an earlier run reported."""
         now = _missing_tables(self._source)
-        if now == self._told:
+        if now == self._reported:
             return
-        told = self._told or {}
+        reported = self._reported or {}
         shown = missing_tables_in(store.seen())  # Perhaps by a run before this one.
         reasons = {table: _reason(why) for table, why in now.items()}
         store.see(self._rows.of(reasons, Observed.FAILED, before=shown))
-        for table in sorted(now.keys() - told):
+        for table in sorted(now.keys() - reported):
             why = now[table]
             self._log.warning("table_missing", table=table, error=why.message, hint=why.hint)
-        for table in sorted(told.keys() - now):
+        for table in sorted(reported.keys() - now):
             self._log.info("table_found", table=table)
-        self._told = now
+        self._reported = now
 
 
 def missing_tables_in(rows: Mapping[str, Seen]) -> Mapping[str, str]:

@@ -174,14 +174,14 @@ class ChangeNames:
 
     def _is_of_table(self, content: bytes) -> bool:
         """Say whether a change in JSON was read from a table; other bytes were not."""
-        told = self._of_table
+        expected = self._of_table
         try:
-            document: object = msgspec.json.decode(content) if told else None
+            document: object = msgspec.json.decode(content) if expected else None
         except msgspec.DecodeError:
             return False
         if not isinstance(document, dict):
             return False
-        return all(document.get(name) == each for name, each in told.items())
+        return all(document.get(name) == each for name, each in expected.items())
 
     def _of_json(self, content: bytes, stored: Stored, table: str) -> ChangeName:
         assert self._json is not None  # noqa: S101 (asked for JSON only)

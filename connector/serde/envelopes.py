@@ -196,9 +196,9 @@ class Debezium(Envelope):
     def __init__(self, schema: RecordSchema, types: str, origin: Origin) -> None:
         """Prepare for changes of *schema*; its types are Debezium's, whatever *types* says."""
         del types
-        self._told = origin.debezium
-        named = SourceField(name="name", of=self._told.name, as_text=True)
-        taken = [_taken(schema, field) for field in (named, *self._told.fields)]
+        self._database = origin.debezium
+        named = SourceField(name="name", of=self._database.name, as_text=True)
+        taken = [_taken(schema, field) for field in (named, *self._database.fields)]
         self._taken = [(place, digits) for place, digits, _ in taken]
         kinds = [kind for _, _, kind in taken[1:]]
         self._columns = columns = Columns(schema)
@@ -212,7 +212,7 @@ class Debezium(Envelope):
         fields = [
             {"name": "ts_ms", "type": "long"},
             {"name": "op", "type": "string"},
-            {"name": "source", "type": _source_record(self._told, kinds)},
+            {"name": "source", "type": _source_record(self._database, kinds)},
         ]
         value: AvroType = {"type": "record", "name": "Value", "fields": after}
         self._images = dict(columns.places)
@@ -230,17 +230,18 @@ class Debezium(Envelope):
     def plan(self, operations: Sequence[Operation]) -> dict[str, Any]:  # Any: as a Shape has them.
         """Return the columns that are always written, and the constants of all messages."""
         names = self._columns.names
-        told = self._told
+        database = self._database
         return super().plan(operations) | {
             "names": names,
             "key_columns": [names.index(name) for name in self._columns.key],
             # The last of the second: that `sequence` is not null.
             "constants": [
-                _strings(__version__, told.connector),
-                _strings("true" if told.snapshot else "false", told.db) + octets.long_bytes(1),
+                _strings(__version__, database.connector),
+                _strings("true" if database.snapshot else "false", database.db)
+                + octets.long_bytes(1),
             ],
             "marks": [
-                _strings(_OF_SNAPSHOT if told.snapshot else _OPS[operation])
+                _strings(_OF_SNAPSHOT if database.snapshot else _OPS[operation])
                 for operation in operations
             ],
             "range_of": self._range.bounds,
@@ -377,7 +378,7 @@ _SOURCE: Final[Mapping[str, AvroType]] = {
 }
 
 
-def _source_record(told: DebeziumSource, kinds: Sequence[str]) -> Document:
-    own = {field.name: kind for field, kind in zip(told.fields, kinds, strict=True)}
+def _source_record(database: DebeziumSource, kinds: Sequence[str]) -> Document:
+    own = {field.name: kind for field, kind in zip(database.fields, kinds, strict=True)}
     fields = {**_SOURCE, **own}
-    return _record("Source", fields, namespace=f"io.debezium.connector.{told.connector}")
+    return _record("Source", fields, namespace=f"io.debezium.connector.{database.connector}")

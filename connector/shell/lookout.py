@@ -78,13 +78,13 @@ class Lookout(msgspec.Struct):
             (rows,) = self._rows(Show(subject=Subject.LAG))
         except HeadraceError:
             return ""
-        told = [row for row in rows if row["behind_bytes"]]
-        untold = dict.fromkeys(r["partition"] for r in rows if r["problem"] and r["partition"])
-        unread = f"cannot be read: {'; '.join(untold)}" if untold else ""
-        if not told:
+        lagging = [row for row in rows if row["behind_bytes"]]
+        unreported = dict.fromkeys(r["partition"] for r in rows if r["problem"] and r["partition"])
+        unread = f"cannot be read: {'; '.join(unreported)}" if unreported else ""
+        if not lagging:
             return unread
         worst = max(
-            told, key=lambda row: (float(row["age_seconds"] or 0), int(row["behind_bytes"]))
+            lagging, key=lambda row: (float(row["age_seconds"] or 0), int(row["behind_bytes"]))
         )
         age = f"{float(worst['age_seconds']):.0f} s, " if worst["age_seconds"] else ""
         lag = f"lag {age}{worst['behind_bytes']} bytes ({worst['name']})"

@@ -93,5 +93,5 @@ def _help(field: Field[Any], declared: Option) -> str:
     if declared.secret:
         text += ", as a reference: '${env:NAME}', '${file:PATH:KEY}'"
     default = default_of(field)
-    is_told = default in (None, "", "0", "0.0", "false") or "default:" in text
-    return text if is_told else f"{text} (default: {default})"
+    is_reported = default in (None, "", "0", "0.0", "false") or "default:" in text
+    return text if is_reported else f"{text} (default: {default})"

@@ -104,7 +104,7 @@ def check_options(
         CheckedOption(
             key,
             given_openly.get(key, known[key].default if key in known else None),
-            list(dict.fromkeys(_told(p, given_openly.get(key)) for p in found if p.key == key)),
+            list(dict.fromkeys(_reported(p, given_openly.get(key)) for p in found if p.key == key)),
             known.get(key),
         )
         for key in dict.fromkeys(keys)
@@ -176,7 +176,7 @@ def _property(
     return made
 
 
-def _told(problem: Problem, value: str | None) -> str:
+def _reported(problem: Problem, value: str | None) -> str:
     """Say what is wrong in the words that users of Kafka Connect know."""
     hint = f" ({problem.hint})" if problem.hint else ""
     if problem.message == "is required":

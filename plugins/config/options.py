@@ -223,8 +223,8 @@ def _convert(
             raw = _in_unit(key, raw, declared)
         return _CONVERTERS.get(typing.get_origin(hint) or hint, _mapping)(raw, declared)
     except _UnfitError as unfit:
-        told = "a secret" if declared.secret else shown(raw)
-        problems.append(Problem(key, f"{unfit.expected}, found {told}", unfit.hint))
+        text = "a secret" if declared.secret else shown(raw)
+        problems.append(Problem(key, f"{unfit.expected}, found {text}", unfit.hint))
         return None
 
 

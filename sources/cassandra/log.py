@@ -105,15 +105,15 @@ class LogEntries:
         place: str = "stream",
         segment_id: int | None = None,
         limit: int = -1,
-        told: int = 0,
+        indexed: int = 0,
         span: Span = WHOLE,
         keys: Keys | None = None,
     ) -> None:
         """Read the header, of segment *segment_id* if given; *place* names the stream in errors.
 
         *limit* is a logical position (that of an index file) to stop at; -1 reads to the end of
-        what is valid. A segment whose sections end before the position *told* is damaged. Entries
-        that end outside *span* are skipped. *keys* open encrypted segments. A compressed or
+        what is valid. A segment whose sections end before the position *indexed* is damaged.
+        Entries that end outside *span* are skipped. *keys* open encrypted segments. A compressed or
         encrypted segment needs memory for one section at a time.
 
         Raises:
@@ -132,7 +132,7 @@ class LogEntries:
             resume=span.after,
             segment_id=segment_id,
         )
-        self._framer.allow(limit, told=told)
+        self._framer.allow(limit, indexed=indexed)
 
     @property
     def position(self) -> int:
@@ -198,7 +198,7 @@ def read_log(  # noqa: PLR0913 (what to read, and how far)
     place: str = "stream",
     segment_id: int | None = None,
     limit: int = -1,
-    told: int = 0,
+    indexed: int = 0,
     span: Span = WHOLE,
     keys: Keys | None = None,
 ) -> None:
@@ -219,7 +219,7 @@ def read_log(  # noqa: PLR0913 (what to read, and how far)
         place=place,
         segment_id=segment_id,
         limit=limit,
-        told=told,
+        indexed=indexed,
         span=Span(0, span.until),
         keys=keys,
     )

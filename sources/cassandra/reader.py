@@ -188,17 +188,17 @@ class CassandraReader(Reader):
         settled = settled or self._agreement.reencoded > reencoded
         moved = agreed.count > 0 or pump.markers(self._number) != self._markers
         absences = pump.absences(self._number)
-        told = lost or notices or aged or settled or (absences and self._has_waited(absences))
+        reported = lost or notices or aged or settled or (absences and self._has_waited(absences))
         self._changes, self._ring = changes, ring
         if not moved:
             self._moves = moves
-        may_wait = demand.end_may_wait and not told
-        if not (moved or told or self._owes_end) or (may_wait and not agreed.count):
+        may_wait = demand.end_may_wait and not reported
+        if not (moved or reported or self._owes_end) or (may_wait and not agreed.count):
             pump.intake.give_back(agreed)
             return self._idle()
         self._split_time_ms, self._absences = self._agreement.split_time_ms, absences
         # Making a state costs a third of what reading costs.
-        is_owed = moved and (pump.more or may_wait) and not (demand.position_due or told)
+        is_owed = moved and (pump.more or may_wait) and not (demand.position_due or reported)
         end = None if is_owed else self._state(self._noted_markers())
         batch = self._batch(agreed, end, lost, notices, nodes)
         self._owes_end = is_owed

@@ -36,7 +36,7 @@ from headrace.sources.cassandra.framed.log import FramedLog
 from headrace.sources.cassandra.keystore.keys import Keys
 from headrace.sources.cassandra.logs.directory import LogDirectory, LogReader
 from headrace.sources.cassandra.logs.folder_watch import FolderWatch, Inotify
-from headrace.sources.cassandra.logs.index_files import FlawsTold
+from headrace.sources.cassandra.logs.index_files import ReportedFlaws
 from headrace.sources.cassandra.logs.pins import HoldDeniedError
 from headrace.sources.cassandra.logs.reread import Copies
 from headrace.sources.cassandra.logs.seek import acquaint
@@ -89,17 +89,17 @@ class Parts:
         self._ring: Nodes | None = None
         self.cdc_bytes_max: int | None = None
         """The maximum size of each node's `cdc_raw`, if a node reported it."""
-        self._told_changes = 0
+        self._reported_changes = 0
         self._reported: set[bytes | str] = set()
         self._unreachable: set[str] = set()
-        self._told_silent: set[str] = set()
+        self._reported_silent: set[str] = set()
         self._absent: frozenset[str] = frozenset()
         self._reported_ring: Topology | None = None
         self._looked_ring: Topology | None = None
-        self._told_ring: frozenset[str] = frozenset()
-        self._told_coverage: tuple[Topology | None, Mapping[str, Coverage | None]] = (None, {})
-        self._told_flaws: dict[str, Sequence[HeadraceError]] = dict.fromkeys(config.nodes, ())
-        self._flaws_told: dict[str, FlawsTold] = defaultdict(FlawsTold)
+        self._reported_names: frozenset[str] = frozenset()
+        self._reported_coverage: tuple[Topology | None, Mapping[str, Coverage | None]] = (None, {})
+        self._reported_flaws: dict[str, Sequence[HeadraceError]] = dict.fromkeys(config.nodes, ())
+        self._flaws_reported: dict[str, ReportedFlaws] = defaultdict(ReportedFlaws)
         self._missing_tables: Mapping[str, Problem] = {}
         self._generations: dict[str, int] = {}
         self.holds: dict[str, Hold | RemoteHold] = {}  # Those that were opened.
@@ -193,10 +193,10 @@ class Parts:
         This includes named tables whose writes are not logged now.
         """
         schemas = self.reading.deliveries.schemas if self.reading is not None else ()
-        told = {schema.table for schema in schemas}
+        reported = {schema.table for schema in schemas}
         skipped = dict(self.announcer.skipped)  # Reading a log may add to it.
         missing_tables = {
-            name: why for name, why in self._missing_tables.items() if name not in told
+            name: why for name, why in self._missing_tables.items() if name not in reported
         }
         named = {name: skipped[name] for name in self.config.tables if name in skipped}
         return {**missing_tables, **{name: why.problem(name) for name, why in named.items()}}
@@ -456,8 +456,8 @@ class Parts:
         """Warn once about each damaged place, and about each table id that is not in the schema."""
         reading = self.built()
         pump = reading.pump
-        if self._told_changes != pump.changes:
-            self._told_changes = pump.changes
+        if self._reported_changes != pump.changes:
+            self._reported_changes = pump.changes
             self._report_unreachable(pump.unreachable)
             self._report_absent(pump.absent())
         if self.replicas.current is not self._reported_ring:
@@ -519,8 +519,8 @@ class Parts:
                 hint="segments with lower ids than before: the node was set up again, or its "
                 "clock set back; they are read from their start",
             )
-        if log.is_told is False and node not in self._told_silent:
-            self._told_silent.add(node)
+        if log.is_reported is False and node not in self._reported_silent:
+            self._reported_silent.add(node)
             self.context.log.info(
                 "agent_cannot_tell",
                 node=node,
@@ -528,29 +528,29 @@ class Parts:
                 "each tick in mode realtime, too, until the agent is updated",
             )
         # An agent warns about its own flaws.
-        if isinstance(log, LogDirectory) and log.flaws is not self._told_flaws[node]:
-            self._told_flaws[node] = log.flaws
-            self._flaws_told[node].tell(log.flaws, self.context.log, node=node)
+        if isinstance(log, LogDirectory) and log.flaws is not self._reported_flaws[node]:
+            self._reported_flaws[node] = log.flaws
+            self._flaws_reported[node].tell(log.flaws, self.context.log, node=node)
 
     def _report_ring(self) -> None:
         ring, read = self.replicas.current.names(), frozenset(self.config.nodes)
-        if ring not in {read, self._told_ring}:
+        if ring not in {read, self._reported_names}:
             self.context.log.warning(
                 "ring_differs",
                 not_in_ring=sorted(read - ring),
                 not_read=sorted(ring - read),
                 hint="names that differ, or a node that left or is yet to come",
             )
-        self._told_ring = ring
+        self._reported_names = ring
 
     def _report_unread(self) -> None:
         """Warn about keyspaces that have copies in logs that are not read."""
         ring, read = self.replicas.current, tuple(self.config.nodes)
-        if ring is self._told_coverage[0] or self.context.read_only:
+        if ring is self._reported_coverage[0] or self.context.read_only:
             return
         found = {name: coverage(ring, name, read) for name in self.replicas.keyspaces}
         for name, each in found.items():
-            if each is None or each == self._told_coverage[1].get(name):
+            if each is None or each == self._reported_coverage[1].get(name):
                 continue
             self.context.log.warning(
                 "replicas_unread",
@@ -562,7 +562,7 @@ class Parts:
                 not_read=list(each.unread),
                 hint=self._unread_hint(each),
             )
-        self._told_coverage = ring, found
+        self._reported_coverage = ring, found
 
     def unread_copies(self) -> Iterator[tuple[str, tuple[Coverage, str]]]:
         """Yield each keyspace that has copies in logs that are not read, and what this means."""

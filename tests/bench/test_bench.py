@@ -59,7 +59,7 @@ print(*complaints(figures, goals=False), "and", *complaints(figures, goals=True)
 
 def test_goals_are_complaints_when_asked_for() -> None:
     """As alarms always are; a figure that met its goal in one run, or has none, is not one."""
-    told = subprocess.run(  # noqa: S603 (our own interpreter; the tests cannot import `bench`)
+    reported = subprocess.run(  # noqa: S603 (our own interpreter; the tests cannot import `bench`)
         [sys.executable, "-c", COMPLAINTS],
         cwd=ROOT,
         check=True,
@@ -75,4 +75,4 @@ def test_goals_are_complaints_when_asked_for() -> None:
         alarm,
         "goal: slow: 101 ns at the least, at most 100 is the goal",
         "goal: alarming: 111 µs at the least, at most 100 is the goal",
-    ] == told
+    ] == reported

@@ -80,7 +80,7 @@ def test_a_worker_that_slept_through_a_change_is_silent(ring: JobFolder) -> None
         until(lambda: ring.pause(first), "it never ceased to write")
         ring.cut_into(4)
         with ring.running() as second:
-            until(lambda: ring.is_shared(owners=1, splits=4), "nobody cut anew")
+            until(lambda: ring.is_shared(owners=1, splits=4), "nobody made new splits")
             taken_before = ring.log().count(TAKEN_OVER)
             write_ring(ring.path, SEGMENT_ID + 1, range(ROWS, 2 * ROWS))
             first.send_signal(signal.SIGCONT)

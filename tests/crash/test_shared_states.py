@@ -25,16 +25,16 @@ def test_states_of_a_job_that_two_processes_share(tmp_path: Path) -> None:
         with job.running() as second:
             until(lambda: job.is_shared(owners=2, splits=SPLITS), "the splits were never shared")
             with closing(SqliteStore.open(tmp_path / "state.db", "crash")) as store:
-                until(lambda: {Observed.RUNNING} == shown(store), "one never told of its splits")
+                until(lambda: {Observed.RUNNING} == shown(store), "one never reported its splits")
                 since_ms = max(row.seen_ms for row in store.seen().values())
                 looks: list[set[Observed]] = []
 
-                def told_again() -> bool:
+                def reported_again() -> bool:
                     looks.append(shown(store))
                     seen = store.seen().values()
                     return all(row.seen_ms > since_ms + REFRESH_MS for row in seen)
 
-                until(told_again, "one of them did not tell again")
+                until(reported_again, "one of them did not tell again")
                 assert [{Observed.RUNNING}] * len(looks) == looks
                 assert {row.owner for row in store.leases()} == {
                     row.worker for row in store.seen().values()

@@ -92,7 +92,7 @@ def test_an_agent_that_is_killed_is_seen_everywhere(tmp_path: Path) -> None:
         until(lambda: bool(rows(service, "SHOW OFFSETS")), "it never committed")
         assert not status()["reason"]
         agents["node2"].kill()
-        until(lambda: bool(status()["reason"]), "nobody told of the killed agent")
+        until(lambda: bool(status()["reason"]), "nobody reported of the killed agent")
 
         found = status()
         assert ("RUNNING", "2/2") == (found["state"], found["splits"])
@@ -120,7 +120,7 @@ def test_an_agent_that_is_killed_is_seen_everywhere(tmp_path: Path) -> None:
         assert {"RUNNING"} == {task["state"] for task in shown["tasks"]}
 
         stack.enter_context(agent("node2"))
-        until(lambda: not status()["reason"], "it is not told that the agent is back")
+        until(lambda: not status()["reason"], "it is not reported that the agent is back")
         assert [] == rows(service, "SHOW ERRORS")
         assert "cannot be read" not in lookout_on(state).lag()
         assert 0 == stop(child)

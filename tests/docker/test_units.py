@@ -80,7 +80,7 @@ def test_services_start_known_commands(name: str, capsys: pytest.CaptureFixture[
     assert "root" != service.get("user")
 
 
-def test_the_workers_of_the_compose_file_are_told_enough() -> None:
+def test_the_workers_of_the_compose_file_have_what_they_need() -> None:
     """Their file is one that a worker takes, and its source one that can be planned."""
     path = ROOT / "docker" / "ring" / "worker.yaml"
     document = yaml.safe_load(path.read_text())

@@ -178,8 +178,8 @@ def _status(given: StatusOptions, table: RunTable) -> int:
         sys.stdout.write(json.dumps(whole, indent=1) + "\n")
         return 0
     for row in rows:
-        told = row.report.get("problem") or f"{row.report.get('delivered', 0)} changes"
-        sys.stdout.write(f"{row.shard.number:>5}  {row.state:<11}  {row.shard.split}  {told}\n")
+        outcome = row.report.get("problem") or f"{row.report.get('delivered', 0)} changes"
+        sys.stdout.write(f"{row.shard.number:>5}  {row.state:<11}  {row.shard.split}  {outcome}\n")
     sys.stdout.write(summary(run, rows))
     return 0
 

@@ -95,11 +95,11 @@ def failure_of(said: str) -> HeadraceError:
     for module, name, message, hint in reversed(_OURS.findall(said)):
         kind = getattr(import_module(module), name, None)
         if isinstance(kind, type) and issubclass(kind, HeadraceError):
-            told = f"{kind.code}: {message}"
+            text = f"{kind.code}: {message}"
             if issubclass(kind, ConfigError):
-                return ConfigError([Problem("", told, hint)])
+                return ConfigError([Problem("", text, hint)])
             if issubclass(kind, MissingRequirementError):
-                return MissingRequirementError(told, hint=hint)
-            return StreamFailedError(told, hint=hint or _HINT)
+                return MissingRequirementError(text, hint=hint)
+            return StreamFailedError(text, hint=hint or _HINT)
     lines = [line for line in said.splitlines() if line.strip()]
     return StreamFailedError(" ".join(lines[:3])[:_SAID_CHARS_MAX], hint=_HINT)

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from headrace.connector.control.health.requirements import library_findings
-from headrace.connector.obs.blame import HINT, name_of, told
+from headrace.connector.obs.blame import HINT, described, name_of
 from headrace.connector.runtime.making import made_sink, made_source, read_only_context
 from headrace.connector.runtime.schemas import examined_store
 from headrace.connector.stores.job import Job
@@ -107,7 +107,7 @@ def _start(each: Asked) -> "SimpleQueue[Sequence[Finding]]":
             place = f"{error.place}: " if error.place else ""
             found.append(Finding(each.check.name, _FAILED, f"{place}{error.message}", error.hint))
         except Exception as error:  # noqa: BLE001 (a stranger's plugin)
-            said = f"{_by(each)}raised {told(error)}"
+            said = f"{_by(each)}raised {described(error)}"
             found.append(Finding(each.check.name, _FAILED, said, HINT))
         answer.put(found)
 
@@ -136,7 +136,7 @@ def _made(make: Callable[[], T], found: list[Diagnosed], plugin: object) -> T | 
     try:
         return make()
     except Exception as error:  # noqa: BLE001 (a stranger's plugin)
-        said = f"{name_of(plugin)}: {told(error).splitlines()[0]}"
+        said = f"{name_of(plugin)}: {described(error).splitlines()[0]}"
         hint = error.hint if isinstance(error, HeadraceError) else HINT
         found.append(Diagnosed(JOB, Finding("plugin", _FAILED, said, hint)))
         return None
@@ -205,7 +205,7 @@ def _offered(plugin: object, about: Examined, config: object, group: str) -> Ite
     try:
         yield from [Asked(check, plugin, config) for check in plugin.checks(about)]
     except Exception as error:  # noqa: BLE001 (a stranger's plugin)
-        said = f"{name_of(plugin)}: raised {told(error)}"
+        said = f"{name_of(plugin)}: raised {described(error)}"
         problem = Finding("checks", _FAILED, said, HINT)
         yield Asked(Check(group, "checks", lambda: [problem]), plugin, config)
 

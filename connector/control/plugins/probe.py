@@ -24,7 +24,7 @@ from headrace.connector.foundation.configured import configured
 from headrace.connector.foundation.offered import located
 from headrace.connector.foundation.references import resolved
 from headrace.connector.foundation.sink_stores import confined_paths
-from headrace.connector.obs.blame import HINT, PluginBrokenError, making, told
+from headrace.connector.obs.blame import HINT, PluginBrokenError, described, making
 from headrace.connector.obs.logging import configure
 from headrace.connector.runtime.making import read_only_context
 from headrace.connector.serde import Encoder
@@ -102,7 +102,7 @@ def _answered(look: Callable[[], Json]) -> Mapping[str, Json]:
         place = f"{error.place}: " if error.place else ""
         return {"error": [error.code, "", f"{place}{error.message}", error.hint]}
     except Exception as error:  # noqa: BLE001 (a stranger's plugin)
-        return {"error": [PluginBrokenError.code, "", told(error), HINT]}
+        return {"error": [PluginBrokenError.code, "", described(error), HINT]}
 
 
 def validate(question: Question) -> Json:

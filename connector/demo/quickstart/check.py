@@ -24,13 +24,13 @@ class Checked(msgspec.Struct, frozen=True):
 
     def text(self, figures: Figures) -> str:
         """Return it in a line."""
-        told = [f"{self.written:,} writes, {self.received:,} received"]
+        parts = [f"{self.written:,} writes, {self.received:,} received"]
         if self.repeated:
             named = f"{self.repeated:,} came again, of at most {figures.repeated:,} that are named"
-            told.append(f"{named} as possibly repeated")
+            parts.append(f"{named} as possibly repeated")
         elif not self.problems:
-            told.append("each once")
-        return f"check: {'; '.join(told)}: {'FAILED' if self.problems else 'passed'}"
+            parts.append("each once")
+        return f"check: {'; '.join(parts)}: {'FAILED' if self.problems else 'passed'}"
 
 
 def written_of(line: bytes) -> bytes:

@@ -28,7 +28,7 @@ from headrace.connector.replay.engine import Engine
 from headrace.connector.replay.errors import ShardFailedError, SplitBusyError
 from headrace.connector.replay.framing.framed_shards import SHARDS_MIN
 from headrace.connector.replay.options import CHUNK_BYTES, LAG_BYTES
-from headrace.connector.replay.planning import all_told
+from headrace.connector.replay.planning import all_in_all
 from headrace.connector.replay.run_metrics import CatchUpMeasures
 from headrace.connector.replay.shards import Shard, SourceSpec
 from headrace.connector.replay.stream.microbatches import ALL_BYTES, Part, offset_of, position_at
@@ -192,7 +192,7 @@ class Driver:
         found = {}
         for state in self._store.states():
             position = self._position(state)
-            backlog = all_told(self._source.backlog(Split(state.split), position))
+            backlog = all_in_all(self._source.backlog(Split(state.split), position))
             size_bytes = sum(part.size_bytes for part in backlog)
             asked = state.split in self._orders.splits
             if asked or (not self._orders.splits and size_bytes > self._orders.lag_bytes):

@@ -143,12 +143,12 @@ def _run(source: Source, job: Job, context: Context, state: _State) -> None:
             post=post,
         )
 
-    def told(message: Closed | Idled) -> None:
+    def reported(message: Closed | Idled) -> None:
         if isinstance(message, Closed) and message.error is not None:
             ended.append(message.error)
         pipeline.command(Stop())
 
-    pipeline = Pipeline(around, limits_of(job), ThreadWake(), told, until_idle=True)
+    pipeline = Pipeline(around, limits_of(job), ThreadWake(), reported, until_idle=True)
     pipeline.command(Gain(state.lease))
     pipeline.run()
     for error in ended:

@@ -114,7 +114,7 @@ class TopicReader(DataSourceReader):
         with self._sink() as (sink, _):
             if target is None:
                 for records in whole_messages(sink.read_back(part)):
-                    yield _told(part, [(each, _row(each, decoder)) for each in records], origin)
+                    yield _reported(part, [(each, _row(each, decoder)) for each in records], origin)
                 return
             with inside(self._spec.directory), closing(self._spec.open()) as source:
                 texts = {name: schema.text for name, schema in self._schemas.items()}
@@ -175,7 +175,7 @@ class TypedMessages:
         rows = typed_batch(made, self._target, encoded, self._source.origin)
         places = [pa.repeat(part, len(found)), pa.array([s.place for s in found], pa.int64())]
         known = pa.RecordBatch.from_arrays([*places, *rows.columns], schema=self._schema)
-        other = _told(part, [(each, None) for each in unreadable], self._source.origin)
+        other = _reported(part, [(each, None) for each in unreadable], self._source.origin)
         arrays = [
             other.column(each.name)
             if each.name in other.schema.names
@@ -201,7 +201,7 @@ def _check_envelope(sink: Sink) -> None:
         raise bad_option("table", said, hint)
 
 
-def _told(
+def _reported(
     part: str, messages: Sequence[tuple[Stored, ChangeRow | None]], origin: Origin
 ) -> pa.RecordBatch:
     """Return messages as rows, with the decoded columns of those that could be read."""
@@ -225,7 +225,7 @@ def _row(stored: Stored, reader: MessageReader) -> ChangeRow | None:
 
 
 def _columns(part: str, stored: Stored, row: ChangeRow | None, origin: Origin) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "part": part,
         "offset": stored.place,
         "key": stored.key,
@@ -233,7 +233,7 @@ def _columns(part: str, stored: Stored, row: ChangeRow | None, origin: Origin) -
         "schema_id": dict(stored.headers).get(SCHEMA_ID_HEADER),
     }
     if row is not None:
-        told |= {
+        values |= {
             "table": row.table,
             "operation": row.operation,
             "write_time": row.time_us,
@@ -241,7 +241,7 @@ def _columns(part: str, stored: Stored, row: ChangeRow | None, origin: Origin) -
             "index": int.from_bytes(row.name[-_INDEX_BYTES:], "big") if row.name else None,
             **dict(zip(origin.fields, row.origin, strict=True)),
         }
-    return told
+    return values
 
 
 class TopicSource(DataSource):

@@ -107,18 +107,20 @@ def open_gaps(books: Sequence[SplitBooks]) -> Sequence[Gap]:
 def headline(figures: Figures) -> str:
     """Return the figures in one line: `6,451 changes, each once; 0 lost`."""
     changes = "1 change" if figures.published == 1 else f"{figures.published:,} changes"
-    told = [f"{changes}, each once" if figures.published else changes]
+    phrases = [f"{changes}, each once" if figures.published else changes]
     if figures.repeated:
-        told = [f"{changes}, of which at most {figures.repeated:,} came twice"]
+        phrases = [f"{changes}, of which at most {figures.repeated:,} came twice"]
     if figures.lost:
-        told.append("1 part of a log lost" if figures.lost == 1 else f"{figures.lost:,} parts lost")
+        phrases.append(
+            "1 part of a log lost" if figures.lost == 1 else f"{figures.lost:,} parts lost"
+        )
     else:
-        told.append("the books differ" if figures.differences else "0 lost")
+        phrases.append("the books differ" if figures.differences else "0 lost")
     if figures.waiting:
-        told.append(f"{figures.waiting:,} {figures.waits}")
+        phrases.append(f"{figures.waiting:,} {figures.waits}")
     if figures.dead_lettered:
-        told.append(f"{figures.dead_lettered:,} dead-lettered")
-    return "; ".join(told)
+        phrases.append(f"{figures.dead_lettered:,} dead-lettered")
+    return "; ".join(phrases)
 
 
 def figures_text(figures: Figures, job: str) -> str:
@@ -157,14 +159,14 @@ def figure_rows(figures: Figures, job: str) -> Sequence[Row]:
 
 def _lost(figures: Figures, job: str) -> str:
     opened, lost = figures.gaps_open, figures.gaps_lost
-    told = []
+    phrases = []
     if opened:
         many = "1 gap is open" if opened == 1 else f"{opened:,} gaps are open"
-        told.append(many + _bytes(figures.open_bytes))
+        phrases.append(many + _bytes(figures.open_bytes))
     if lost:
         many = "1 part of a log is lost" if lost == 1 else f"{lost:,} parts of logs are lost"
-        told.append(many + _bytes(figures.lost_bytes))
-    look = [f"{'; '.join(told)}: headrace gaps {job}"] if told else []
+        phrases.append(many + _bytes(figures.lost_bytes))
+    look = [f"{'; '.join(phrases)}: headrace gaps {job}"] if phrases else []
     if figures.differences:
         look.append(f"the books differ: headrace verify --books {job}")
     return "; ".join(look)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from headrace.connector.foundation.clock import Wake
-from headrace.connector.obs.blame import HINT, PluginBrokenError, told
+from headrace.connector.obs.blame import HINT, PluginBrokenError, described
 from headrace.plugins import Clock, FatalError, HeadraceError, LeaseLostError, RetriableError
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Retry:
         hopeless = not named and self._failures >= UNNAMED_FAILURES_MAX
         if hopeless or (spent_ms >= self._budget_ms and self._failures):
             raise RetriesExhaustedError(
-                f"failed {self._failures + 1} times in {spent_ms / 1000:g} s: {told(error)}",
+                f"failed {self._failures + 1} times in {spent_ms / 1000:g} s: {described(error)}",
                 hint=_HINT if named else HINT,
             ) from error
         pause_ms = min(PAUSE_FIRST_MS << min(self._failures, _DOUBLINGS_MAX), self._pause_ms_max)
@@ -95,4 +95,4 @@ def named(error: Exception) -> HeadraceError:
     """Return an error with a name, for one that may have none."""
     if isinstance(error, HeadraceError):
         return error
-    return PluginBrokenError(told(error), hint=HINT)
+    return PluginBrokenError(described(error), hint=HINT)

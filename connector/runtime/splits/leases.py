@@ -80,8 +80,8 @@ class LeaseHolder:
         self._wanted: Mapping[str, str] = {}  # Splits that one of these is to have, and which.
         self._ownerless = False
         self._free_ms: dict[str, int] = {}  # Since when a split is seen to be free.
-        self._told: Sequence[str] = ()  # The handover targets that were announced.
-        self._untold: set[str] = set()  # Lost in a round that the store did not let end.
+        self._reported: Sequence[str] = ()  # The handover targets that were announced.
+        self._unreported: set[str] = set()  # Lost in a round that the store did not let end.
         self._rates = Rates()
         self.others_live = False
 
@@ -110,7 +110,7 @@ class LeaseHolder:
         try:
             return self._balance(lost, late)
         except StoreUnavailableError:
-            self._untold.update(lost)
+            self._unreported.update(lost)
             raise
 
     def _balance(self, lost: Sequence[str], late: Sequence[str]) -> Changes:
@@ -284,10 +284,10 @@ class LeaseHolder:
 
     def _offer_targets(self) -> None:
         handover_targets = sorted({target for target in self._leaving.values() if target})
-        if handover_targets != list(self._told):
+        if handover_targets != list(self._reported):
             with suppress(StoreUnavailableError):  # They notice by themselves, later.
                 self._store.offer(self._owner.worker, handover_targets)
-                self._told = handover_targets
+                self._reported = handover_targets
 
     def renew_only(self) -> Changes:
         """Renew when it is time, and claim nothing: the worker is stopping."""
@@ -325,7 +325,7 @@ class LeaseHolder:
         """Renew when it is time; return what was lost, and what was renewed late."""
         sent_ms = self._clock.monotonic_ms()  # Before the request: the answer may take its time.
         if sent_ms - self._renewed_ms < self._lease_ms // 3:
-            return self._take_untold(), ()
+            return self._take_unreported(), ()
         tokens = {split: lease.token for split, lease in self._held.items()}
         lost = self._store.renew(self._owner.worker, tokens, self._rates.all())
         late = [
@@ -340,11 +340,11 @@ class LeaseHolder:
             self.closed(split, tokens[split], failed=False)
         self._renewed_ms = sent_ms
         self._offer_targets()
-        return sorted({*lost, *self._take_untold()}), sorted(late)
+        return sorted({*lost, *self._take_unreported()}), sorted(late)
 
-    def _take_untold(self) -> Sequence[str]:
-        untold, self._untold = sorted(self._untold), set()
-        return untold
+    def _take_unreported(self) -> Sequence[str]:
+        unreported, self._unreported = sorted(self._unreported), set()
+        return unreported
 
     def _live_workers(self, rows: Mapping[str, WorkerRow], now_ms: int) -> Mapping[str, WorkerRow]:
         self._enrolled = rows

@@ -106,8 +106,8 @@ class SplitWatch:
         self._restarts = Restarts(policy)
         self._rows: dict[str, Seen] = {}
         self._odd: set[str] = set()  # The splits that do not run, or are stalled.
-        self._untold: dict[str, None] = {}  # Those whose rows changed, in their order.
-        self._told_ms: dict[str, int] = {}  # When the others were returned, by that time.
+        self._unreported: dict[str, None] = {}  # Those whose rows changed, in their order.
+        self._reported_ms: dict[str, int] = {}  # When the others were returned, by that time.
 
     @property
     def waiting(self) -> Sequence[str]:
@@ -174,17 +174,17 @@ class SplitWatch:
         The row of a split that was given away is returned once: its next owner reports what
         follows.
         """
-        old = takewhile(lambda s: now_ms - self._told_ms[s] >= REFRESH_MS, self._told_ms)
-        splits = [*self._untold, *islice(old, REFRESHED_MAX)]
+        old = takewhile(lambda s: now_ms - self._reported_ms[s] >= REFRESH_MS, self._reported_ms)
+        splits = [*self._unreported, *islice(old, REFRESHED_MAX)]
         rows = [self._rows[split] for split in splits]
-        self._untold.clear()
+        self._unreported.clear()
         for row in rows:
-            self._told_ms.pop(row.split, None)
+            self._reported_ms.pop(row.split, None)
             if row.state is Observed.UNASSIGNED:
                 del self._rows[row.split]
                 self._odd.discard(row.split)
             else:
-                self._told_ms[row.split] = now_ms
+                self._reported_ms[row.split] = now_ms
         return rows
 
     def _happens(
@@ -207,8 +207,8 @@ class SplitWatch:
         self._rows[split] = replace(
             before, state=state, reason=reason, attempt=attempt, next_attempt_ms=next_ms
         )
-        self._untold[split] = None
-        self._told_ms.pop(split, None)
+        self._unreported[split] = None
+        self._reported_ms.pop(split, None)
         if state is Observed.RUNNING:
             self._odd.discard(split)
         else:

@@ -136,7 +136,7 @@ class Publisher:
         if FORK_MARK in job:  # It continues the publications of the job that it was forked from.
             base = job.partition(FORK_MARK)[0]
             self._queues.append(self._notes.store(base).publications())
-        self._told: SimpleQueue[Publication] = SimpleQueue()
+        self._reported: SimpleQueue[Publication] = SimpleQueue()
         self._known: dict[tuple[bytes, str], dict[str, Publication]] = {}
         self._wanted: dict[tuple[bytes, str], Mapping[str, str]] = {}  # Schemas, by subject.
         self._asked_again: set[tuple[bytes, str]] = set()
@@ -234,7 +234,7 @@ class Publisher:
     def _hear(self) -> None:
         while True:
             try:
-                self._note(self._told.get_nowait())
+                self._note(self._reported.get_nowait())
             except Empty:
                 return
 
@@ -293,7 +293,7 @@ class Publisher:
         for each in waiting:
             outcome = self._publish(queue, each)
             queue.settle(outcome)
-            self._told.put(outcome)
+            self._reported.put(outcome)
 
     def _publish(self, queue: Publications, queued: Publication) -> Publication:
         schema = RecordSchema("", "", queued.schema_id, {}, {})

@@ -77,7 +77,7 @@ class _Link(msgspec.Struct):
 
     def failed(self, error: Exception, table: str) -> BadRecordError:
         """Return the error of a record or a schema of *table*."""
-        named = error if isinstance(error, BadRecordError) else BadRecordError(_told(error))
+        named = error if isinstance(error, BadRecordError) else BadRecordError(_reported(error))
         named.place = ", ".join(filter(None, (table, f"transforms.{self.name}", named.place)))
         return named
 
@@ -252,7 +252,7 @@ def _transformed(link: _Link, run: Sequence[Record], lost: list[Quarantined]) ->
     return [made for record in run for made in _transformed(link, [record], lost)]
 
 
-def _told(error: Exception) -> str:
+def _reported(error: Exception) -> str:
     return f"failed with {type(error).__name__}"  # Its message may contain values.
 
 

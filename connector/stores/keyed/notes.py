@@ -146,10 +146,10 @@ def _queued(each: Publication, now_us: int, row: PublicationRow | None) -> Publi
     return PublicationRow(each, row.queued_us if row else now_us)
 
 
-def see(rows: JobRows, told: Sequence[Seen], owners: Mapping[str, str | None]) -> None:
+def see(rows: JobRows, noted: Sequence[Seen], owners: Mapping[str, str | None]) -> None:
     """Do what `Store.see` promises; *owners* have the splits that a worker may own."""
     now_ms = time.time_ns() // 1_000_000
-    ours = [row for row in told if owners.get(row.split) in {None, row.worker}]
+    ours = [row for row in noted if owners.get(row.split) in {None, row.worker}]
     keys = [Key(rows.seen, _SPLIT + row.split) for row in ours]
     before = rows.read(Seen, keys)
     found: dict[Key, bytes | None] = {}

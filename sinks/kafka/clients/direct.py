@@ -91,7 +91,7 @@ class DirectClient:
 
     def _take(self) -> None:
         """Pass on what was heard since the last time."""
-        for code, text, is_fatal in self._handle.told():
+        for code, text, is_fatal in self._handle.errors():
             self._on_error(KafkaError(code, text, is_fatal))
         for reports, count, failed in self._handle.reported():
             reports.reported(count, [(number, KafkaError(code)) for number, code in failed])

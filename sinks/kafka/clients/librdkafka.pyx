@@ -141,7 +141,7 @@ cdef struct Report:
     uint64_t opaque
     int err
 
-cdef struct Told:  # What went wrong with a connection.
+cdef struct Fault:  # What went wrong with a connection.
     int err
     char *text
 
@@ -150,9 +150,9 @@ cdef struct Heard:
     Report *reports
     size_t count
     size_t room
-    Told *told
-    size_t told_count
-    size_t told_room
+    Fault *errors
+    size_t error_count
+    size_t error_room
     bint is_lost
 
 
@@ -208,16 +208,16 @@ cdef void _on_report(Client *client, const Message *message, void *opaque) noexc
 cdef void _on_error(Client *client, int err, const char *reason, void *opaque) noexcept nogil:
     cdef Heard *heard = <Heard *>opaque
     cdef void *more
-    if heard.told_count == heard.told_room:
-        more = realloc(heard.told, (2 * heard.told_room + 8) * sizeof(Told))
+    if heard.error_count == heard.error_room:
+        more = realloc(heard.errors, (2 * heard.error_room + 8) * sizeof(Fault))
         if more is NULL:
             heard.is_lost = True
             return
-        heard.told = <Told *>more
-        heard.told_room = 2 * heard.told_room + 8
-    heard.told[heard.told_count].err = err
-    heard.told[heard.told_count].text = strdup(reason)
-    heard.told_count += 1
+        heard.errors = <Fault *>more
+        heard.error_room = 2 * heard.error_room + 8
+    heard.errors[heard.error_count].err = err
+    heard.errors[heard.error_count].text = strdup(reason)
+    heard.error_count += 1
 
 
 cdef class _Call:
@@ -265,10 +265,10 @@ cdef class Handle:
     def __dealloc__(self):
         cdef size_t number
         self.shut()
-        for number in range(self.heard.told_count):
-            free(self.heard.told[number].text)
+        for number in range(self.heard.error_count):
+            free(self.heard.errors[number].text)
         free(self.heard.reports)
-        free(self.heard.told)
+        free(self.heard.errors)
 
     def __len__(self):
         """Return how many messages and reports it has."""
@@ -496,23 +496,23 @@ cdef class Handle:
         if call.left <= 0:
             del self.calls[key]
 
-    def told(self):
+    def errors(self):
         """Take what went wrong with connections: code, text, and whether it is fatal."""
         cdef char text[_TEXT_BYTES]
         cdef char *reason
         cdef int code
         cdef size_t number
         cdef list found = []
-        for number in range(self.heard.told_count):
-            reason = self.heard.told[number].text
-            code = self.heard.told[number].err
+        for number in range(self.heard.error_count):
+            reason = self.heard.errors[number].text
+            code = self.heard.errors[number].err
             if code == _FATAL and self.client is not NULL:
                 code = lib.fatal_error(self.client, text, sizeof(text))
                 found.append((code, text.decode(errors="replace"), True))
             else:
                 found.append((code, reason.decode(errors="replace") if reason is not NULL else "", False))
             free(reason)
-        self.heard.told_count = 0
+        self.heard.error_count = 0
         return found
 
 
@@ -549,7 +549,7 @@ cdef Headers *_headers_of(given) except? NULL:
 cdef _check(Error *error):
     if error is NULL:
         return
-    told = (
+    errors = (
         lib.error_code(error),
         lib.error_string(error).decode(errors="replace"),
         bool(lib.error_is_fatal(error)),
@@ -557,4 +557,4 @@ cdef _check(Error *error):
         bool(lib.error_txn_requires_abort(error)),
     )
     lib.error_destroy(error)
-    raise CallError(*told)
+    raise CallError(*errors)

@@ -96,8 +96,8 @@ class ClusterCheck:
 
     def _why(self) -> KafkaError | None:
         """Return what was heard last; that all are down says less than why each of them is."""
-        told = [e for e in self._heard if e.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
-        return next(reversed(told or self._heard), None)
+        reported = [e for e in self._heard if e.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
+        return next(reversed(reported or self._heard), None)
 
     def _topics(self) -> Sequence[str]:
         config = self._config

@@ -369,10 +369,10 @@ class RemoteLog:
         self.exchange = exchange or Exchange()
         self.exchange.readers += 1
         self.manifest = Manifest()
-        self.told = Listing([])  # What was listed last.
+        self.listing = Listing([])  # What was listed last.
         self.listed: Sequence[SegmentInfo] | None = None
         """The same, with our numbers for the segments."""
-        self.is_told: bool | None = None
+        self.is_reported: bool | None = None
         """Whether the agent can tell when there is more: one that is older cannot."""
         self._following: Following | None = None
         self._numbers: object = None  # Those of the manifest when it was listed.
@@ -414,9 +414,9 @@ class RemoteLog:
         is_new, stored = self._is_relisted(), self.manifest.stored
         if self.listed is not None and not is_new and self._numbers is stored:
             return self.listed
-        told = self.told.segments
-        self._listed = {each.name: each for each in told}
-        numbers = self.manifest.note({each.id for each in told})
+        listing = self.listing.segments
+        self._listed = {each.name: each for each in listing}
+        numbers = self.manifest.note({each.id for each in listing})
         found = [
             SegmentInfo(
                 numbers[e.id],
@@ -424,10 +424,10 @@ class RemoteLog:
                 e.limit,
                 e.missing,
                 e.unwatched,
-                told=e.told,
+                indexed=e.indexed,
                 durable_ms=e.durable_ms,
             )
-            for e in told
+            for e in listing
         ]
         found.sort(key=attrgetter("segment_id"))
         self.listed = found if self._until is None else list(ended(found, *self._until))
@@ -439,15 +439,15 @@ class RemoteLog:
         following = self._following
         if following is not None:
             following.hear()
-            if (told := following.take()) is not None:
-                self.told = told
+            if (listing := following.take()) is not None:
+                self.listing = listing
                 return True
             if following.is_waiting:
                 return False
         answer = self.agent.ask("GET", SEGMENTS_PATH)
-        self.told = self.agent.document(Listing, answer)
+        self.listing = self.agent.document(Listing, answer)
         mark = answer.headers.get(MARK_HEADER, "")
-        self.is_told = bool(mark)
+        self.is_reported = bool(mark)
         if following is not None:
             following.mark = mark
             following.hear()

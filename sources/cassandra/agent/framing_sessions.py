@@ -168,7 +168,7 @@ class FramingSessions:
             data = os.pread(walk.descriptor, until - begin, begin)
             made = Stretch(begin, data)
             walk.begin, walk.data = begin, memoryview(data)
-            walk.framer.allow(info.limit, told=info.told)
+            walk.framer.allow(info.limit, indexed=info.indexed)
             try:
                 made.frame(walk.framer, until)
             except CorruptSegmentError:

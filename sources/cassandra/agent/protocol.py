@@ -54,7 +54,7 @@ class AgentAccess:
 class Listed(msgspec.Struct, frozen=True):
     """A segment of the node; `limit` is its durable offset, -1 when it is final.
 
-    `told` and `durable_ms` are as in `SegmentInfo`, the latter by the node's clock.
+    `indexed` and `durable_ms` are as in `SegmentInfo`, the latter by the node's clock.
     """
 
     id: int
@@ -64,7 +64,7 @@ class Listed(msgspec.Struct, frozen=True):
     bytes: int
     modified_ms: float
     unwatched: bool = False
-    told: int = 0
+    indexed: int = 0
     durable_ms: int = 0
 
 

@@ -20,7 +20,7 @@ import structlog
 from aiohttp import hdrs, web
 
 from headrace.plugins import HeadraceError, MissingRequirementError
-from headrace.plugins.metrics import Measure, families, told
+from headrace.plugins.metrics import Measure, encoded, families
 from headrace.plugins.serving import Hosts, arrived
 from headrace.sources.cassandra.agent.changes import Changes
 from headrace.sources.cassandra.agent.framing_sessions import FramingSessions, Wanted
@@ -61,7 +61,7 @@ from headrace.sources.cassandra.errors import NotAFileError, SegmentError, Segme
 from headrace.sources.cassandra.keystore.keys import KeyOptions, Keys
 from headrace.sources.cassandra.logs.directory import NO_LIMIT, LogDirectory, SegmentInfo
 from headrace.sources.cassandra.logs.folder_watch import Inotify
-from headrace.sources.cassandra.logs.index_files import FlawsTold
+from headrace.sources.cassandra.logs.index_files import ReportedFlaws
 from headrace.sources.cassandra.logs.pins import noted_in
 from headrace.sources.cassandra.logs.regular import open_regular
 from headrace.sources.cassandra.logs.repair_streams import FILE, Stream, streams_in
@@ -150,7 +150,7 @@ class AgentServer:
         self._hosts = Hosts(hosts)
         self._pace = Pace(rate_bytes)
         self._events = events
-        self._flaws = FlawsTold()
+        self._flaws = ReportedFlaws()
         self._files: OrderedDict[str, _File] = OrderedDict()
         self._one_by_one = ThreadPoolExecutor(1, "log")  # Listing and holding are for one thread.
         self._under_way = 0
@@ -289,7 +289,7 @@ class AgentServer:
 
     def _listed(self, info: SegmentInfo) -> Listed:
         size, modified_ms = self._log.size_of(info), self._log.modified_ms(info)
-        said = info.name, info.limit, info.missing, size, modified_ms, info.unwatched, info.told
+        said = info.name, info.limit, info.missing, size, modified_ms, info.unwatched, info.indexed
         return Listed(file_of(info.segment_id), *said, info.durable_ms)
 
     async def _range(self, request: web.Request) -> web.StreamResponse:
@@ -373,7 +373,7 @@ class AgentServer:
         accept = request.headers.get(hdrs.ACCEPT, "")
 
         def text() -> tuple[bytes, str]:
-            return told(families(self._measures()), accept)
+            return encoded(families(self._measures()), accept)
 
         body, media_type = await self._alone(text)
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: media_type})

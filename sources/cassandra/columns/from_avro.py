@@ -261,8 +261,8 @@ def _items(read: _Reader, given: Sequence[Given]) -> list[Given]:
     return [read(each) for each in given]
 
 
-def _cell(*told: Given, removed: bool = False) -> Mapping[str, Given]:
-    return dict(zip(_CELL_FIELDS, (*told, removed), strict=True))
+def _cell(*fields: Given, removed: bool = False) -> Mapping[str, Given]:
+    return dict(zip(_CELL_FIELDS, (*fields, removed), strict=True))
 
 
 def _elements(column: ColumnSchema, given: Document) -> Iterable[tuple[Given, Document]]:

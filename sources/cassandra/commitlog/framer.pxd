@@ -38,7 +38,7 @@ cdef class Framer:
     @cython.locals(first=int, extra=int, value=int64_t, i=int)
     cdef inline int64_t vint(self, Py_ssize_t at) noexcept
     cdef inline Py_ssize_t after_vint(self, Py_ssize_t at) noexcept
-    cpdef allow(self, int64_t limit, int64_t until=*, int64_t told=*)
+    cpdef allow(self, int64_t limit, int64_t until=*, int64_t indexed=*)
     cpdef go_on(self, error)
     cpdef int next_entry(self) except -1
     @cython.locals(found=int, size=int64_t, begin=int64_t, length=int64_t, offset=Py_ssize_t)

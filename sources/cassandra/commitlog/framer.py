@@ -110,15 +110,15 @@ class Framer:
         self.durable = 0
         self.at_until = False
 
-    def allow(self, limit: int, until: int = _NO_LIMIT, told: int = 0) -> None:
+    def allow(self, limit: int, until: int = _NO_LIMIT, indexed: int = 0) -> None:
         """Let sections be read that end at or before *limit*; -1 allows all (I6).
 
         Of them, only entries that end at or before *until*; `at_until` says that all were. A chain
-        of sections that ends before *told* is damaged.
+        of sections that ends before *indexed* is damaged.
         """
         self.limit = limit
         self.until = until
-        self.durable = max(self.durable, limit, told)
+        self.durable = max(self.durable, limit, indexed)
 
     def go_on(self, error: CorruptSegmentError) -> None:
         """Leave what *error* says is unusable; the next entry is the first one after it."""

@@ -61,7 +61,7 @@ class Index(msgspec.Struct, frozen=True):
     offset: int
     completed: bool
 
-    def told(self, size_bytes: int) -> int:
+    def indexed(self, size_bytes: int) -> int:
         """Return the logical offset up to which a final segment must have sections.
 
         It is 0 when the index cannot tell: a replay writes the length of the file, which is

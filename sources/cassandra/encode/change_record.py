@@ -57,7 +57,7 @@ def _origin(provenance: Provenance) -> dict[str, str | int]:
 
 
 def _document(change: Change, provenance: Provenance) -> Mapping[str, object]:
-    told = {name: content.decode() for name, content in _own_headers(provenance)}
+    origin = {name: content.decode() for name, content in _own_headers(provenance)}
     return {
         **change_document(change),
         **provenance_document(
@@ -69,5 +69,5 @@ def _document(change: Change, provenance: Provenance) -> Mapping[str, object]:
             copies=provenance.copies,
             node=provenance.node,
         ),
-        **told,
+        **origin,
     }

@@ -144,7 +144,7 @@ class Ring:
         document = self._statements.document([statement])
         mutation = encode_mutation(document, self._schema, MESSAGING[_VERSION])
         # Listed before any log has it: what can be received is in the list.
-        self._list.write(json.dumps(told(statement)) + "\n")
+        self._list.write(json.dumps(reported(statement)) + "\n")
         self._list.flush()
         for node in self.nodes.values():
             node.write(mutation)
@@ -182,7 +182,7 @@ class Ring:
         self._list.close()
 
 
-def told(statement: Json) -> Json:
+def reported(statement: Json) -> Json:
     """Return a write as a consumer would receive it."""
     verb = next(verb for verb in ("insert", "update", "delete") if verb in statement)
     key = statement.get("key", {})

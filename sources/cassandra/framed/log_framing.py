@@ -137,4 +137,4 @@ class LogFramer:
             workspace=self._workspace,
         )
         self._header_bytes = described.header_bytes
-        self._framer.allow(segment.limit, until, segment.told)
+        self._framer.allow(segment.limit, until, segment.indexed)

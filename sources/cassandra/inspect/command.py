@@ -305,9 +305,9 @@ class Inspector(LogHandler):
         if is_cut and span is not NOTHING:
             span = span._replace(until=min(span.until, index.offset if index else 0))
         with open(descriptor, "rb") as stream:  # noqa: PTH123 (a descriptor)
-            told = index.told(os.fstat(descriptor).st_size) if index else 0
+            indexed = index.indexed(os.fstat(descriptor).st_size) if index else 0
             self._node = file.node
-            self._read_guarded(stream, str(file.path), file, span, told)
+            self._read_guarded(stream, str(file.path), file, span, indexed)
 
     def _index(self, file: SegmentFile) -> Index | None:
         try:
@@ -326,7 +326,7 @@ class Inspector(LogHandler):
         where: str,
         file: SegmentFile | None,
         span: Span,
-        told: int = 0,
+        indexed: int = 0,
     ) -> None:
         self._place = where
         self._counts["segments"] += span is not NOTHING
@@ -339,7 +339,7 @@ class Inspector(LogHandler):
                 self,
                 place=where,
                 segment_id=file.segment_id or None if file else None,
-                told=told,
+                indexed=indexed,
                 span=span,
                 keys=self._keys,
             )

@@ -58,7 +58,7 @@ class SegmentInfo:
     `limit` is the logical offset up to which it is durable, NO_LIMIT when it is final. `missing`:
     there is only its index, and so it held CDC data that cannot be read any more. `unwatched`: what
     came right before it may have gone unseen. Nothing of it that ends behind `until` is wanted.
-    `told`: of a final one, the logical offset up to which its index vouches for sections; else 0.
+    `indexed`: of a final one, the logical offset up to which its index names sections; else 0.
     `durable_ms` is when its index said last that more is durable, in ms since 1970; 0 is unknown.
     """
 
@@ -68,7 +68,7 @@ class SegmentInfo:
     missing: bool = False
     unwatched: bool = False
     until: int = END_OFFSET
-    told: int = 0
+    indexed: int = 0
     durable_ms: int = field(default=0, compare=False)
 
     @property
@@ -125,7 +125,7 @@ class NodeLog(LogReader, Protocol):
     manifest: Manifest
     listed: Sequence[SegmentInfo] | None
     """What was listed last, if that is known."""
-    is_told: bool | None
+    is_reported: bool | None
     """Whether something tells when it is written to; None as long as that is unknown."""
 
     def follow(self, descriptors: Descriptors | None) -> None:
@@ -218,7 +218,7 @@ class LogDirectory:
         self._commitlog = commitlog
         self._indexes = IndexFiles()  # Of segments that may be written to.
         self._is_plain: dict[int, bool] = {}  # Of the same ones.
-        self._told: dict[int, int] = {}  # Of the others; see `SegmentInfo`.
+        self._reported: dict[int, int] = {}  # Of the others; see `SegmentInfo`.
         # What the index of each segment said last, and since when.
         self._said: dict[int, tuple[Index | None, int]] = {}
         self._others: Sequence[NotAFileError] = ()  # With a segment's name, but not a file.
@@ -231,7 +231,7 @@ class LogDirectory:
         self._watched = dict.fromkeys(self.folders, CONTENT)
         if commitlog is not None:
             self._watched[commitlog] = NAMES
-        self.is_told: bool | None = True
+        self.is_reported: bool | None = True
         # What was listed last, and the manifest's numbers then.
         self.listed: Sequence[SegmentInfo] | None = None
         self._numbers: object = None
@@ -346,7 +346,9 @@ class LogDirectory:
         newest, looked = max(there, default=0), self._looked(there)
         written = self._written(there, looked)
         breaks = () if self.hold is None else last_seen.load(self.hold).breaks
-        told = self._told_of({n: name for n, name in there.items() if n not in written}, looked)
+        ends = self._indexed_ends(
+            {n: name for n, name in there.items() if n not in written}, looked
+        )
         said = self._said = {n: self._said[n] for n in there if n in self._said}
         # An index of the newest may come before its log, where something copies both.
         found = [
@@ -356,7 +358,7 @@ class LogDirectory:
                 written.get(number, NO_LIMIT),
                 missing=number not in there,
                 unwatched=file_id in breaks,
-                told=told.get(number, 0),
+                indexed=ends.get(number, 0),
                 durable_ms=said[number][1] if number in said else 0,
             )
             for number, file_id in listed
@@ -409,14 +411,14 @@ class LogDirectory:
         self._is_plain = {n: plain for n, plain in self._is_plain.items() if n in found}
         return found
 
-    def _told_of(
+    def _indexed_ends(
         self, final: Mapping[int, str], looked: Mapping[int, Index | None]
     ) -> Mapping[int, int]:
         """Return up to where the indexes of *final* segments vouch for sections.
 
         Each is asked once: a replay may write less into it later.
         """
-        found = {number: self._told[number] for number in final if number in self._told}
+        found = {number: self._reported[number] for number in final if number in self._reported}
         for number in final.keys() - found.keys():
             if number in looked:
                 index = looked[number]
@@ -427,8 +429,8 @@ class LogDirectory:
                     self._said[number] = index, content[2]
             if index is not None:
                 with contextlib.suppress(FileNotFoundError):  # Its reader reports it.
-                    found[number] = index.told(self.find(final[number]).stat().st_size)
-        self._told = found
+                    found[number] = index.indexed(self.find(final[number]).stat().st_size)
+        self._reported = found
         return found
 
     def _let_go(self, number: int, name: str) -> bool:

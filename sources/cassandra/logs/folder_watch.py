@@ -90,11 +90,11 @@ class Inotify:
             found[named] = found.get(named, 0) | mask
         for (known_by, name), mask in found.items():
             if known_by < 0:  # So many came that some are lost.
-                told = [each for watching in self._watched.values() for each in watching]
+                reported = [each for watching in self._watched.values() for each in watching]
             else:
-                told = self._watched.get(known_by, [])
+                reported = self._watched.get(known_by, [])
             text = os.fsdecode(name.rstrip(b"\0")) if name else ""
-            for each in [watch for ref in told if (watch := ref()) is not None]:
+            for each in [watch for ref in reported if (watch := ref()) is not None]:
                 if text:
                     each.tell_written(known_by, text)
                 else:
@@ -138,17 +138,17 @@ class FolderWatch:
         self._now_ms = now_ms
         self._folders: dict[Path, int] = {}
         self._first: int | None = None  # What the first of them is known by.
-        self._is_told = True  # That something may have changed.
+        self._is_reported = True  # That something may have changed.
         self._written: set[str] = set()  # Files of the first folder that were written to.
         self.is_whole = False
         """Whether all that changes causes events."""
-        self._was_told = True  # The same before the listing.
+        self._was_reported = True  # The same before the listing.
         self._misses = 0
         self._check_ms = 0
 
     def tell(self, ended: int | None) -> None:
         """Note an event; *ended* is a folder that is not watched any more."""
-        self._is_told = True
+        self._is_reported = True
         if ended is not None:
             self._folders = {path: by for path, by in self._folders.items() if by != ended}
 
@@ -157,7 +157,7 @@ class FolderWatch:
         if folder == self._first:
             self._written.add(name)
         else:
-            self._is_told = True
+            self._is_reported = True
 
     def is_still(self) -> bool:
         """Return whether a listing would be as the last one was."""
@@ -178,7 +178,7 @@ class FolderWatch:
             return False
         if not self._inotify.is_held:
             self._inotify.drain()
-        return not self._is_told and self._now_ms() < self._check_ms
+        return not self._is_reported and self._now_ms() < self._check_ms
 
     def begin(self, folders: Mapping[Path, int]) -> None:
         """Watch the names or the content of *folders*, which are listed next."""
@@ -190,7 +190,7 @@ class FolderWatch:
                 if known_by is not None:
                     self._folders[path] = known_by
         self._inotify.drain()
-        self._was_told, self._is_told = self._is_told or bool(self._written), False
+        self._was_reported, self._is_reported = self._is_reported or bool(self._written), False
         self._written.clear()
         self._first = self._folders.get(next(iter(folders)))
         self.is_whole = len(self._folders) == len(folders)
@@ -200,7 +200,7 @@ class FolderWatch:
         if not self.is_whole:
             return
         self._check_ms = self._now_ms() + CHECKED_MS
-        if not is_same and not self._was_told:
+        if not is_same and not self._was_reported:
             self._inotify.drain()
-            self._misses += not (self._is_told or self._written)
+            self._misses += not (self._is_reported or self._written)
             self.is_whole = self._misses <= MISSES_MAX

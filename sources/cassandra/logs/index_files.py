@@ -77,8 +77,8 @@ class IndexFiles:
             file.index, file.looks, file.flaw = said, 0, None
         else:
             file.looks = file.looks + 1 if content == file.content else 1
-            told = file.looks >= LOOKS
-            file.flaw = bad_index(content, expected, place=place) if told else None
+            reported = file.looks >= LOOKS
+            file.flaw = bad_index(content, expected, place=place) if reported else None
         file.content = content
         return file.index
 
@@ -107,18 +107,18 @@ class Log(Protocol):
         """Log an event."""
 
 
-class FlawsTold:
+class ReportedFlaws:
     """The flaws that were reported, so that each change is reported once."""
 
     def __init__(self) -> None:
         """Nothing is reported yet."""
-        self._told: Collection[str] = ()
+        self._reported: Collection[str] = ()
 
     def new(self, flaws: Iterable[RetriableError]) -> Sequence[RetriableError]:
         """Return those that are new since the last call."""
         found = {str(flaw): flaw for flaw in flaws}
-        told, self._told = self._told, found.keys()
-        return [found[name] for name in sorted(found.keys() - told)]
+        reported, self._reported = self._reported, found.keys()
+        return [found[name] for name in sorted(found.keys() - reported)]
 
     def tell(self, flaws: Iterable[RetriableError], log: Log, **about: str) -> None:
         """Warn in *log* of those that are new since the last call.

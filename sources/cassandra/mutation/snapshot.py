@@ -171,8 +171,8 @@ def _times(
     column: ColumnSchema, times: bytes | None, ttls: bytes | None
 ) -> tuple[tuple[int, ...] | None, tuple[int | None, ...]]:
     if not column.is_complex:
-        told = None if times is None else (int.from_bytes(times, "big", signed=True),)
-        return told, (None if ttls is None else int.from_bytes(ttls, "big"),)
+        reported = None if times is None else (int.from_bytes(times, "big", signed=True),)
+        return reported, (None if ttls is None else int.from_bytes(ttls, "big"),)
     if times is None:
         return None, ()
     numbers = tuple(int.from_bytes(each or b"", "big", signed=True) for each in _elements(times, 1))

@@ -168,7 +168,7 @@ class LogCursor:
 
     def _allow(self, segment: SegmentInfo) -> None:
         """Let the open segment be read as far as it is durable and within the limit."""
-        self._framer.allow(segment.limit, segment.until, segment.told)
+        self._framer.allow(segment.limit, segment.until, segment.indexed)
         self.durable_ms = segment.durable_ms
 
     def _follow(self, current: SegmentInfo) -> None:
@@ -375,7 +375,7 @@ class LogCursor:
                 raw = worse.raw
         if raw:
             content = _bytes_of(self._bytes.read_into, *raw)
-        behind = self._current.told if error.end == END_OFFSET else error.end
+        behind = self._current.indexed if error.end == END_OFFSET else error.end
         size = max(behind - error.begin, len(content))
         lost = self._damage(error.begin, error.end, size)
         self._hand_over(lost, error, self._kept(error, content, **origin))

@@ -594,7 +594,7 @@ class Pump:
 
     def _meet(self, cursor: LogCursor, error: LogGapError) -> None:
         """Report a gap to the splits; continue after it, or stop reading (line 21)."""
-        told = False
+        reported = False
         for owned in self._reading(cursor.node):
             if owned.marker(cursor) >= error.gap.end:
                 continue
@@ -603,14 +603,14 @@ class Pump:
                 if owned.stops_before(error.gap):
                     gap = msgspec.structs.replace(error.gap, state=OPEN)
                     owned.gaps.append(owned.met(gap, cursor, self.intake.splits))
-                    told = True
+                    reported = True
                 continue
             if owned.number in cursor.unread_by:  # Deleted before it needed the log: no loss.
                 owned.resumed[cursor.node] = error.gap.end
                 continue
             owned.gaps.append(owned.met(error.gap, cursor, self.intake.splits))
-            told = True
-        if told and self._gap_policy == FAIL:
+            reported = True
+        if reported and self._gap_policy == FAIL:
             self.stopped_by = error
         else:
             cursor.pass_over(error.gap)

@@ -325,7 +325,7 @@ class Searcher:
                 place=f"node {node}: {segment.name}",
                 segment_id=segment.segment_id,
             )
-            self._framer.allow(segment.limit, until, segment.told)
+            self._framer.allow(segment.limit, until, segment.indexed)
             yield True
         except CorruptSegmentError:  # Its reader quarantines it.
             return

@@ -44,15 +44,15 @@ def follower(
 
 def _streams_of(node: str, log: Log, cursors: Mapping[str, LogCursor], context: Context) -> Streams:
     if isinstance(log, LogDirectory):
-        told = partial(streams_in, log.path / FOLDER / FILE)
+        streams = partial(streams_in, log.path / FOLDER / FILE)
     else:
-        told = partial(_told_by, log)
+        streams = partial(_listed_streams, log)
 
     def table_of(table_id: UUID) -> TableSchema | None:
         return cursors[node].tables.epoch.schema.tables.get(table_id)
 
-    return Streams(told, node, context, table_of)
+    return Streams(streams, node, context, table_of)
 
 
-def _told_by(log: "RemoteLog") -> Sequence[Stream]:
-    return log.told.streams
+def _listed_streams(log: "RemoteLog") -> Sequence[Stream]:
+    return log.listing.streams

@@ -36,19 +36,19 @@ class WrittenLogs:
 
     def names(self) -> Sequence[str]:
         """Return the nodes whose logs tell when they are written to."""
-        return [node for node in self._cursors if self._is_told(self._logs[node])]
+        return [node for node in self._cursors if self._is_reported(self._logs[node])]
 
     def others(self) -> Sequence[str]:
         """Return the nodes whose logs do not: their agents are older."""
-        return [node for node in self._cursors if not self._is_told(self._logs[node])]
+        return [node for node in self._cursors if not self._is_reported(self._logs[node])]
 
     @staticmethod
-    def _is_told(log: "NodeLog") -> bool:
+    def _is_reported(log: "NodeLog") -> bool:
         """Say whether a log tells; of an agent that never answered that is assumed."""
-        if log.is_told is None:
+        if log.is_reported is None:
             with contextlib.suppress(HeadraceError):
                 log.segments()
-        return log.is_told is not False
+        return log.is_reported is not False
 
     def follow(self, nodes: Collection[str]) -> None:
         """Have the agents of *nodes* tell, and no others."""

@@ -44,15 +44,15 @@ def holders(
     racks = {c: [at.rack for at in places.values() if at.centre == c] for c in copies}
     walk = [name for _, name in ring] * 2
     for start, (token, _) in enumerate(ring):
-        lacks = {centre: _Lack(count, racks[centre]) for centre, count in copies.items()}
+        wanted = {centre: _Lack(count, racks[centre]) for centre, count in copies.items()}
         found: set[str] = set()
-        missing = sum(lack.nodes for lack in lacks.values())
+        missing = sum(lack.nodes for lack in wanted.values())
         for at in range(start, start + len(ring)):
             if missing == 0:
                 break
             name = walk[at]
             centre, rack = places[name]
-            if name not in found and centre in lacks and lacks[centre].takes(rack):
+            if name not in found and centre in wanted and wanted[centre].takes(rack):
                 found.add(name)
                 missing -= 1
         yield token, frozenset(found)

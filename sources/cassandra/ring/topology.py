@@ -222,10 +222,10 @@ def can_meet(
         return False
     copies = _copies(KeyspaceSchema(keyspace, dict(options)))
     totals = [sum(copies.get(c, 0) for c in centres) for centres, _ in _counted(version, copies)]
-    is_told = all(node.tokens for node in version.nodes)
+    is_reported = all(node.tokens for node in version.nodes)
     for _, (cell,) in _cells([version], keyspace, part):
         unread = [
-            (len(replicas) if is_told else total) - len(replicas & read)
+            (len(replicas) if is_reported else total) - len(replicas & read)
             for (replicas, _), total in zip(cell.terms, totals, strict=True)
         ]
         if all(
@@ -338,12 +338,12 @@ def coverage(version: Topology, keyspace: str, hosts: Sequence[str]) -> Coverage
         return None
     read, copies = frozenset(hosts), _copies(KeyspaceSchema(keyspace, dict(options)))
     totals = [sum(copies.get(c, 0) for c in centres) for centres, _ in _counted(version, copies)]
-    is_told = all(node.tokens for node in version.nodes)
+    is_reported = all(node.tokens for node in version.nodes)
     found: list[Coverage] = []
     for each in version.ring(keyspace):
         for (replicas, needed), total in zip(each.terms, totals, strict=True):
             here = len(replicas & read)
-            known = len(replicas) if is_told else total
+            known = len(replicas) if is_reported else total
             if here < known:
                 unread = tuple(sorted(replicas - read))
                 found.append(Coverage(keyspace, known, here, needed, unread))
@@ -400,8 +400,8 @@ def _ring(version: Topology, name: str, replication: Mapping[str, str]) -> Seque
         if not node.joining
     ]
     centres = {node.name: node.datacenter for node in nodes}
-    is_told = all(node.tokens for node in nodes)
-    everyone = [] if is_told else [(_LOWEST, _all_nodes(keyspace, copies, centres))]
+    is_reported = all(node.tokens for node in nodes)
+    everyone = [] if is_reported else [(_LOWEST, _all_nodes(keyspace, copies, centres))]
     held = everyone or _held(nodes, copies)
     return [
         _Range(token, tuple(_terms(version, copies, centres, replicas)), replicas)

@@ -277,6 +277,6 @@ class RawProtocol(_ProtocolHandler):  # type: ignore[misc]  # The driver has no 
 
 def tells_times(session: Session) -> bool:
     """Say whether every node tells write times and TTLs of the elements of collections."""
-    told = [row.release_version for each in _RELEASES for row in session.execute(each)]
-    releases = [int(str(each).partition(".")[0]) for each in told if each]  # Not of who joins.
+    reported = [row.release_version for each in _RELEASES for row in session.execute(each)]
+    releases = [int(str(each).partition(".")[0]) for each in reported if each]  # Not of who joins.
     return min(releases) >= _FIRST_WITH_TIMES

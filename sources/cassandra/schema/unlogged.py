@@ -96,7 +96,7 @@ class Announcer:
         """
         self._warn = warn
         self._given = given
-        self._told: set[tuple[str, Unlogged]] = set()
+        self._reported: set[tuple[str, Unlogged]] = set()
         self.skipped: dict[str, Unlogged] = {}
 
     def tell(self, table: TableSchema, keyspace: KeyspaceSchema | None) -> None:
@@ -108,7 +108,7 @@ class Announcer:
             self.skipped.pop(table.qualified, None)
         else:
             self.skipped[table.qualified] = found
-        if found is None or (table.qualified, found) in self._told:
+        if found is None or (table.qualified, found) in self._reported:
             return
-        self._told.add((table.qualified, found))
+        self._reported.add((table.qualified, found))
         self._warn(found.event, table=table.qualified, reason=found.reason, hint=found.hint)

@@ -182,23 +182,23 @@ class GapBook:
         *markers* are the split's markers.
         """
         again = {(gap.node, gap.begin): gap for gap in found if gap.state != COVERED}
-        told: list[StoredGap] = []
+        reported: list[StoredGap] = []
         for gap in self.gaps:
             if gap.state == ACCEPTED:
-                told.append(self._replace(gap, state=PASSED))
+                reported.append(self._replace(gap, state=PASSED))
             elif gap.state == OPEN and (other := again.pop((gap.node, gap.begin), None)):
-                told += self._meet_again(gap, other)
+                reported += self._meet_again(gap, other)
             elif gap.state == OPEN and markers[gap.node] > gap.begin:
-                told.append(self._replace(gap, state=MENDED))
+                reported.append(self._replace(gap, state=MENDED))
         covered = [gap for gap in found if gap.state == COVERED]
         for gap in (*covered, *again.values()):
-            told += self._add(
+            reported += self._add(
                 msgspec.structs.replace(gap, split_time_ms=split_time_ms, noticed_ms=wall_ms)
             )
         if self._is_open:
             stopping = (gap for gap in found if gap.state not in (COVERED, PASSED))
             self.stopped_by = next(map(error_of, stopping), None)
-        return told
+        return reported
 
     def _meet_again(self, gap: StoredGap, other: StoredGap) -> Sequence[StoredGap]:
         """Take an open gap as it is met now; another policy lets it pass."""

@@ -101,7 +101,11 @@ def together(given: Collection[tuple[Mapping[str, Absence], int]]) -> dict[str, 
     """
     found: dict[str, Absence] = {}
     for node in sorted({node for absences, _ in given for node in absences}):
-        told = [(absences[node], shift) for absences, shift in given if node in absences]
-        waited_ms = min(each.unread_ms for each, _ in told) if len(told) == len(given) else 0
-        found[node] = Absence(waited_ms, min(each.split_time_ms + shift for each, shift in told))
+        reported = [(absences[node], shift) for absences, shift in given if node in absences]
+        waited_ms = (
+            min(each.unread_ms for each, _ in reported) if len(reported) == len(given) else 0
+        )
+        found[node] = Absence(
+            waited_ms, min(each.split_time_ms + shift for each, shift in reported)
+        )
     return found

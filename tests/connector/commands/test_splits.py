@@ -15,7 +15,7 @@ from headrace.connector.stores.sqlite.store import SqliteStore
 from helpers.logs.gap_jobs import GapJob
 
 
-def test_splits_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_splits_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each split has its token range, its last token, its commits and its lag."""
     made = GapJob(tmp_path)
     made.log(1, range(5))

@@ -140,15 +140,15 @@ def test_a_part_that_cannot_be_read(connection: NoteCopy, shown: ControlService)
     row = Seen(split="~unread node2", state=Observed.STALLED, generation=1, worker="w", reason=why)
     store.see([row, replace(row, split="~unread node3", worker="dead")])
     since = time_text(store.seen()["~unread node2"].since_ms)
-    told = f"since {since} the log of node2 cannot be read; QUORUM can be met without it"
-    unread = ("j", "", "unread", "", "node2", "agent_unavailable", told, "")
+    reported = f"since {since} the log of node2 cannot be read; QUORUM can be met without it"
+    unread = ("j", "", "unread", "", "node2", "agent_unavailable", reported, "")
 
     assert unread == run(shown, "SHOW ERRORS FOR DATA_SOURCE flow ON TABLE s.t").rows[1]
     assert [unread] == [row for row in run(shown, "SHOW ERRORS").rows if row[2] == "unread"]
     store.release("w", "a", 1)
     store.claim("w", store.leases(), 1_000)
     (found,) = run(shown, "SHOW STATUS FOR DATA_SOURCE flow ON TABLE s.t").rows
-    assert ("RUNNING", f"agent_unavailable: {told}") == (found[4], found[-1])
+    assert ("RUNNING", f"agent_unavailable: {reported}") == (found[4], found[-1])
     store.dismiss("w")
     (found,) = run(shown, "SHOW STATUS FOR DATA_SOURCE flow ON TABLE s.t").rows
     assert ("UNASSIGNED", "not_started") == (found[4], found[-1].partition(":")[0])

@@ -109,7 +109,7 @@ def test_what_frames_need(
     assert 1 == len(list(selection))
 
 
-def test_a_tail_begins_where_it_is_told(opened: history.Client) -> None:
+def test_a_tail_begins_where_it_is_asked_to(opened: history.Client) -> None:
     """With tokens to continue behind each change."""
     tail = opened.tail("2023-01-01")
     first = [next(tail) for _ in range(1_500)]

@@ -161,7 +161,7 @@ def test_stop_and_resume(stream: Stream) -> None:
         until(lambda: stream.state() is Observed.STOPPED, "it never stopped")
         stream.commands.reset_offsets("x")
         both(stream.commands.resume)
-        until(lambda: len(stream.read("a.jsonl")) >= 20, "it never began anew")
+        until(lambda: len(stream.read("a.jsonl")) >= 20, "it never began again")
 
     assert [*range(10), *range(10)] == stream.read("a.jsonl")
 
@@ -253,7 +253,7 @@ def test_a_table_that_lacks_stops_no_other(stream: Stream) -> None:
         (stream.folder / "s.late").touch()
         config = {"connector.class": "BrookBrookSource", "keyspace": "s", "table": "late"}
         stream.commands.create_source({"name": "z", "sink": "k"} | config)
-        until(lambda: stream.state("z") is Observed.FAILED, "nothing was told")
+        until(lambda: stream.state("z") is Observed.FAILED, "nothing was reported")
         assert stream.commands.status("z").reason == "config: s.late is not there; make it"
         assert Observed.FAILED is stream.commands.sink_status("k").state
         assert Observed.RUNNING is stream.state("x")

@@ -269,8 +269,8 @@ def test_no_contact_points(made: Snapped, capsys: pytest.CaptureFixture[str]) ->
     made.job.change(contact_points=None)
 
     assert 2 == made.job.run()
-    told = capsys.readouterr().err
-    assert "source.contact_points" in told
+    reported = capsys.readouterr().err
+    assert "source.contact_points" in reported
     assert "give the job's source contact_points" in made.only()["problem"]
 
 

@@ -409,11 +409,11 @@ def test_a_comparison_is_traced(made: Statements, monkeypatch: pytest.MonkeyPatc
     with collecting() as collector:
         made.job.trace(collector.url)
         assert 0 == made.job.run()
-        told = [attributes(s.attributes) for s in collector.spans() if s.name == "compare"]
+        reported = [attributes(s.attributes) for s in collector.spans() if s.name == "compare"]
 
-    assert {name} == {each["headrace.run"] for each in told}
+    assert {name} == {each["headrace.run"] for each in reported}
     for side in ("logs", "topic"):
-        found = [each["headrace.records"] for each in told if each["headrace.side"] == side]
+        found = [each["headrace.records"] for each in reported if each["headrace.side"] == side]
         assert ROWS == sum(int(str(each)) for each in found)
 
 

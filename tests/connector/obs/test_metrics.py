@@ -21,10 +21,10 @@ from headrace.plugins.metrics import (
     Measure,
     Timing,
     counter,
+    encoded,
     exposition,
     gauge,
     of_the_job,
-    told,
 )
 from headrace.plugins.stores.contract import TableCounts
 from headrace.sources.cassandra.agent.metrics import agent_measures
@@ -89,7 +89,7 @@ def test_o07_metrics_come_with_a_run_and_go_with_it(job: Path) -> None:
     assert [m.name for m in before] == [m.name for m in REGISTRY.collect()]
 
 
-def test_the_books_are_told(job: Path) -> None:
+def test_the_books_are_reported(job: Path) -> None:
     """The measures are the books: entries are read once for each log, changes are cut once."""
     with running(job) as metrics:
         until(lambda: delivered(metrics.port) > 0, "nothing was delivered")
@@ -245,8 +245,8 @@ def test_one_text_of_many_processes() -> None:
     gone.close()
     ports = {metrics.port: str(pump) for pump, metrics in enumerate((*jobs, gone), start=1)}
     found = merged(ports)
-    text = told(found)[0].decode()
-    openmetrics, media_type = told(found, "application/openmetrics-text; version=1.0.0")
+    text = encoded(found)[0].decode()
+    openmetrics, media_type = encoded(found, "application/openmetrics-text; version=1.0.0")
     for each in jobs:
         each.close()
 
@@ -273,13 +273,13 @@ def test_timings_are_histograms() -> None:
 
 
 @pytest.mark.parametrize("given", ["9404", "127.0.0.1:x", "127.0.0.1:70000", "0.0.0.0:9404", ":1"])
-def test_only_this_machine_is_told(given: str) -> None:
+def test_only_this_machine_is_reported(given: str) -> None:
     """Without TLS and users no one else is served; and an address has a port."""
     with pytest.raises(ConfigError, match="--metrics: "):
         metrics_address(given, key="--metrics")
 
 
-def test_no_version_of_python_is_told() -> None:
+def test_no_version_of_python_is_reported() -> None:
     """The answer names headrace as the server, and nothing that runs it."""
     metrics = Metrics(("127.0.0.1", 0), list, "a")
     try:

@@ -84,7 +84,7 @@ def test_recorded_requests_have_the_recorded_answers(address: str) -> None:
     assert len(recorded) - len(differences) > SAME_MIN
 
 
-def test_the_command_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
+def test_the_command_serves_until_it_is_stopped(tmp_path: Path) -> None:
     """It prints its address, keeps what it was given, and ends with SIGTERM."""
     command = [
         *(sys.executable, "-c", "import sys; from headrace.connector.commands.cli import main"),

@@ -12,7 +12,7 @@ from headrace.connector.stores import StateFileError, StateLockedError
 from helpers.settings.leftovers import open_files
 
 
-def test_a_locked_file_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_file_is_reported_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is whole, and of no one else's: another process keeps it for itself."""
     monkeypatch.setattr(store, "_BUSY_SECONDS", 0.05)
     path = tmp_path / "registry.db"

@@ -88,8 +88,8 @@ def test_positions_by_place(
     assert 0 == exec_main([*place, f"SHOW LAG FOR {source}; STOP {source}"])
     assert "behind_bytes" in capsys.readouterr().out
     until(lambda: "STOPPED" == client("GET", path).json["state"], "it never stopped")
-    anew = {"offsets": [{"partition": {}, "offset": {"at": "earliest"}}]}
-    dry = client("PATCH", f"{path}/offsets?dry_run=true", anew).json
+    earliest = {"offsets": [{"partition": {}, "offset": {"at": "earliest"}}]}
+    dry = client("PATCH", f"{path}/offsets?dry_run=true", earliest).json
     assert (False, [14]) == (dry["applied"], [p["offset"]["offset"] for p in dry["before"]])
     assert 0 == exec_main([*place, f"ALTER {source} SET POSITION = 'earliest'"])
     assert "reads again 14 bytes" in capsys.readouterr().out

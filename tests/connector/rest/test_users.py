@@ -108,7 +108,7 @@ def test_any_content(tmp_path_factory: pytest.TempPathFactory, content: bytes | 
     path = tmp_path_factory.getbasetemp() / "any-users.yaml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     try:
-        is_told = any(read_users(path))
+        is_reported = any(read_users(path))
     except ConfigError as error:
-        is_told = error.place.startswith(str(path)) and bool(error.problems)
-    assert is_told
+        is_reported = error.place.startswith(str(path)) and bool(error.problems)
+    assert is_reported

@@ -156,5 +156,5 @@ def test_times_of_elements_may_be_hidden() -> None:
     listed = row(l=cells(OLD, element(OLD)))
     # The snapshot may have this element, too, by another id.
     assert not shown(add(listed, change(meanwhile, l=cells(meanwhile, element(meanwhile)))))
-    told = row(n=1, tags=cells(OLD + 2, "a"))
-    assert shown(add(told, change(OLD + 3, tags=cells(OLD + 3, "a"))))
+    reported = row(n=1, tags=cells(OLD + 2, "a"))
+    assert shown(add(reported, change(OLD + 3, tags=cells(OLD + 3, "a"))))

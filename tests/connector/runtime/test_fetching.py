@@ -53,7 +53,7 @@ def test_a_run_until_idle_waits_for_it(rig: Rig) -> None:
     answers["a"] = iter([False] * 20)
     rig.open({"a": 5}, until_idle=True)
     rig.gain()
-    rig.until(lambda: any(isinstance(told, Idled) for told in rig.told))
+    rig.until(lambda: any(isinstance(reported, Idled) for reported in rig.reported))
 
     assert expected(5) == rig.written()
     assert 5 == rig.committed("a")

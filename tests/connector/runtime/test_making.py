@@ -137,7 +137,7 @@ def test_a_mistake_at_the_opening_ends_at_once(
     assert "bug of headrace" not in said
 
 
-def test_the_text_of_what_may_pass_is_told(author: Author) -> None:
+def test_the_text_of_what_may_pass_is_reported(author: Author) -> None:
     """A server that does not answer at the opening: its class, text and place, but no secret."""
     status, said = author.run(open="raise OSError('no route to ' + self._config.url)")
 

@@ -462,11 +462,11 @@ def test_until_idle_ends_when_all_is_committed(path: Path) -> None:
     rig.script.extend([Fate.HOLD])
     rig.gain()
     rig.passes(10)
-    assert [] == rig.told
+    assert [] == rig.reported
     rig.sink.let_go()
-    rig.until(lambda: bool(rig.told))
+    rig.until(lambda: bool(rig.reported))
 
-    assert [Idled(2, for_ever=False)] == rig.told
+    assert [Idled(2, for_ever=False)] == rig.reported
     assert 25 == rig.committed("a")
     rig.splits["b"].append(sample_records(1))
     rig.until(lambda: 1 == rig.committed("b"))
@@ -488,7 +488,7 @@ def test_is_idle_only_after_a_second_look(path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(MemoryReader, "read", read)
     rig.gain()
-    rig.until(lambda: bool(rig.told))
+    rig.until(lambda: bool(rig.reported))
 
     assert 1 == rig.committed("a")
     rig.store.close()
@@ -565,7 +565,9 @@ def test_only_splits_with_news_are_asked(rig: Rig, watched: WatchedSource) -> No
     """A tick costs one look; the others are asked once before a commit, for their positions."""
     rig.passes(3)
     assert ["look"] * 3 == watched.seen()
-    assert [Idled(2, for_ever=False)] == [told for told in rig.told if isinstance(told, Idled)]
+    assert [Idled(2, for_ever=False)] == [
+        reported for reported in rig.reported if isinstance(reported, Idled)
+    ]
 
     watched.news = ["", "b"]
     rig.splits["b"] += [[record] for record in sample_records(3)]
@@ -705,16 +707,16 @@ def test_a_still_source_that_tells_is_waited_for(
 
     def said() -> bool:
         watched.calls.append("still?")
-        return not told
+        return not reported
 
     def tell(timeout_ms: int, readable: int | None = None) -> None:
         if readable is not None:
             assert DESCRIPTOR == readable
             timeout_ms = TICK_MS + 1
-            told.append(timeout_ms)
+            reported.append(timeout_ms)
         rig.clock.advance(timeout_ms)
 
-    told: list[int] = []
+    reported: list[int] = []
     watched.is_still, watched.readable = said, DESCRIPTOR
     rig.passes(1)
     assert ["look"] + ["still?"] * (REST_MS // TICK_MS - 1) == watched.seen()
@@ -795,7 +797,7 @@ def test_a_command_ends_the_rest_of_a_still_source(rig: Rig, watched: WatchedSou
     assert rig.clock.monotonic_ms() - began_ms <= 2 * TICK_MS
     rig.passes(1)
 
-    assert ["a"] == [told.split for told in rig.closed()]
+    assert ["a"] == [reported.split for reported in rig.closed()]
 
 
 def test_a_command_ends_the_rest(rig: Rig, watched: WatchedSource) -> None:
@@ -804,7 +806,7 @@ def test_a_command_ends_the_rest(rig: Rig, watched: WatchedSource) -> None:
     rig.passes(1)
 
     assert ["look", "read a"] == watched.seen()
-    assert ["a"] == [told.split for told in rig.closed()]
+    assert ["a"] == [reported.split for reported in rig.closed()]
 
 
 def test_idle_splits_count_as_moving(rig: Rig, watched: WatchedSource) -> None:

@@ -35,14 +35,14 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
     made.close()
 
 
-def test_what_is_told(store: SqliteStore) -> None:
+def test_what_is_reported(store: SqliteStore) -> None:
     """A part is reported when it cannot be read, periodically, and when it can be read again."""
     source = Partly(MemoryConfig(splits={}), context())
-    told = Unread(source, "w", 1)
-    told.look(store, 0)
+    unread = Unread(source, "w", 1)
+    unread.look(store, 0)
     assert {} == store.seen()
     source.parts = ("n2", "n3")
-    told.look(store, 1)
+    unread.look(store, 1)
     first = unread_parts(store.seen(), ["w"])
     assert [("n2", "away: n2; others go on"), ("n3", "away: n3; others go on")] == [
         (part.name, part.reason) for part in first
@@ -51,16 +51,16 @@ def test_what_is_told(store: SqliteStore) -> None:
     other = Unread(source, "w2", 1)
     other.look(store, 1)
     assert [] == unread_parts(store.seen(), ["w"])
-    told.look(store, 2)
+    unread.look(store, 2)
     assert [] == unread_parts(store.seen(), ["w"])
-    told.look(store, 1 + REFRESH_MS)
+    unread.look(store, 1 + REFRESH_MS)
     assert first == unread_parts(store.seen(), ["w"])
     source.parts = ("n3",)
-    told.look(store, 2 + REFRESH_MS)
+    unread.look(store, 2 + REFRESH_MS)
     assert ["n3"] == [part.name for part in unread_parts(store.seen(), ["w"])]
 
 
-def test_what_a_dead_worker_told(store: SqliteStore) -> None:
+def test_what_a_dead_worker_reported(store: SqliteStore) -> None:
     """What a dead worker reported does not count."""
     source = Partly(MemoryConfig(splits={}), context())
     source.parts = ("n2",)

@@ -60,7 +60,16 @@ def test_all_that_is_there_is_accepted() -> None:
             encoded(*SUMS), quarantined=[Quarantined("", "", "", b"", checksum=1)]
         ),
     ],
-    ids=["missing", "doubled", "exchanged", "other", "none", "unknown", "untold", "quarantined"],
+    ids=[
+        "missing",
+        "doubled",
+        "exchanged",
+        "other",
+        "none",
+        "unknown",
+        "unreported",
+        "quarantined",
+    ],
 )
 def test_what_differs_is_an_error(found: EncodedRecords) -> None:
     """A change that is missing, doubled or another is named, with the split."""

@@ -378,8 +378,8 @@ class BarnWriter(Writer):
         made = delivery.encoded
         with self._path.open("a", encoding="utf-8") as file:
             for key, value, headers in zip(made.keys, made.values, made.headers, strict=True):
-                told = {name: content.hex() for name, content in headers}
-                row = {"key": key and key.hex(), "value": value.hex(), "headers": told}
+                reported = {name: content.hex() for name, content in headers}
+                row = {"key": key and key.hex(), "value": value.hex(), "headers": reported}
                 file.write(f"{json.dumps(row)}\n")
         settle(range(len(made)))
 

@@ -70,7 +70,7 @@ class Rig:
         self.splits: dict[str, list[Mutation]] = {}
         self.faults: deque[Exception | None] = deque()
         self.script: deque[Fate] = deque()
-        self.told: list[Closed | Idled] = []
+        self.reported: list[Closed | Idled] = []
         self.store = self.open_store()
         self.limits = Limits(
             **{
@@ -107,7 +107,7 @@ class Rig:
         self._reads = source or self.source
         self.store.register(list(counts))
         self.pipeline = Pipeline(
-            self._around, self.limits, self.wake, self.told.append, until_idle=until_idle
+            self._around, self.limits, self.wake, self.reported.append, until_idle=until_idle
         )
         self.pipeline.open()
 
@@ -152,7 +152,7 @@ class Rig:
 
     def closed(self) -> list[Closed]:
         """Return the splits that ended."""
-        return [told for told in self.told if isinstance(told, Closed)]
+        return [reported for reported in self.reported if isinstance(reported, Closed)]
 
     def written(self) -> list[bytes]:
         """Return the values that reached the sink."""

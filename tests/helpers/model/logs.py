@@ -90,7 +90,7 @@ class Stream:
 
     first: int
     began_us: int
-    told_ms: int
+    reported_ms: int
     last: int | None = None
 
     def has(self, copy: Copy) -> bool:
@@ -296,14 +296,14 @@ class NodeLog:
         self._tell_streams()
 
     def _tell_streams(self) -> None:
-        told = [
+        listed = [
             {"keyspace": KEYSPACE, "from": each.first, "began_us": each.began_us}
             | ({} if each.last is None else {"to": each.last})
             for each in self.streams
         ]
         path = self.folder / FOLDER / STREAMS
         path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(told))
+        path.write_text(json.dumps(listed))
 
     def may_be_streamed(self, copy: Copy) -> bool:
         """Return whether a copy is where a stream came in, and was written before."""
@@ -312,5 +312,5 @@ class NodeLog:
     def is_streamed(self, copy: Copy) -> bool:
         """Return whether also no process can have read it before the stream was reported."""
         since_ms = copy.durable_ms
-        told = [each for each in self.streams if each.has(copy)]
-        return since_ms is not None and any(each.told_ms <= since_ms for each in told)
+        listed = [each for each in self.streams if each.has(copy)]
+        return since_ms is not None and any(each.reported_ms <= since_ms for each in listed)

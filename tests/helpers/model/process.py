@@ -310,12 +310,12 @@ class Run:
     def __init__(self, process: "Process", source: WatchedSource, sink: HeldSink) -> None:
         """Start without splits."""
         self.source = source
-        self.told: deque[Closed | Idled] = deque()
+        self.reported: deque[Closed | Idled] = deque()
         self.is_leaving = False
         process.store.enroll(process.owner)
         self.lease_holder = process.lease_holder_of(process.owner)
         self.pipeline = Pipeline(
-            partial(process.around, source, sink), _LIMITS, process.clock, self.told.append
+            partial(process.around, source, sink), _LIMITS, process.clock, self.reported.append
         )
         self.pipeline.open()
 
@@ -418,8 +418,8 @@ class Process:
         run = self._run
         run.keep()
         run.pipeline.run_pass()
-        while run.told:
-            match run.told.popleft():
+        while run.reported:
+            match run.reported.popleft():
                 case Closed(split, token, error):
                     again_ms = self.clock.monotonic_ms() + RESTART_MS
                     run.lease_holder.closed(

@@ -92,8 +92,8 @@ def tells_of_gaps_again(patch: Patch) -> None:
     def meet(
         self: gaps.GapBook, found: Sequence[StoredGap], *args: object, **more: object
     ) -> Sequence[StoredGap]:
-        told = real(self, found, *args, **more)  # type: ignore[arg-type]  # As they were given.
-        return self.gaps if told else told
+        reported = real(self, found, *args, **more)  # type: ignore[arg-type]  # As they were given.
+        return self.gaps if reported else reported
 
     patch.setattr(gaps.GapBook, "meet", meet)
 

@@ -455,7 +455,7 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "sources/cassandra/agent/test_client.py::test_readers_show_the_token": {
         "sources.cassandra.agent.command:AgentConfig": "token",
     },
-    "sources/cassandra/agent/test_client.py::test_the_command_serves_until_it_is_told": {
+    "sources/cassandra/agent/test_client.py::test_the_command_serves_until_it_is_stopped": {
         "sources.cassandra.agent.command:AgentConfig": "listen",
     },
     "sources/cassandra/scenarios/rings/test_replicas.py::test_p05_a_level_is_honoured_exactly": {

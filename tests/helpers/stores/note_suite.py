@@ -64,7 +64,7 @@ class NoteSuite:
             assert Observed.RUNNING is then["a"].state
             assert Observed.FAILED is then["b"].state
 
-    def test_a_problem_is_told(self, driver: StoreDriver) -> None:
+    def test_a_problem_is_reported(self, driver: StoreDriver) -> None:
         """It is there until another one is reported, or that there is none."""
         with closing(registered(driver)) as store, closing(driver.open(driver.job)) as other:
             before = other.problem()

@@ -373,7 +373,7 @@ class StoreSuite(PlanSuite, NoteSuite, ModeSuite):
             store.dismiss("w1")
             assert ([], None) == (list(store.workers()), lease(store).owner)
 
-    def test_losses_are_told_and_forgotten(self, driver: StoreDriver) -> None:
+    def test_losses_are_reported_and_forgotten(self, driver: StoreDriver) -> None:
         """What was dead-lettered is found by its number, is sent once, and can be removed."""
         with closing(registered(driver)) as store:
             token = claim(store)

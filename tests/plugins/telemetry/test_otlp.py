@@ -194,8 +194,8 @@ def test_measures_of_one_name_are_one_metric() -> None:
     """What several runs count under one name goes into one metric, without counters of 0."""
     with collecting() as collector:
         runs = [("a", 1.0), ("b", 0.0), ("c", 2.0)]
-        told = [counter("n_total", "It counts.", [({"run": run}, n)]) for run, n in runs]
-        sender_to(collector.url, lambda: told).close()
+        reported = [counter("n_total", "It counts.", [({"run": run}, n)]) for run, n in runs]
+        sender_to(collector.url, lambda: reported).close()
         points = collector.newest()["n_total"].sum.data_points
 
     found = [(attributes(each.attributes), each.as_double) for each in points]

@@ -5,8 +5,8 @@ from headrace.plugins.telemetry.spans import BatchTrace, Trail
 
 def test_a_batch_that_is_sent_again_has_the_first_start_and_the_last_result() -> None:
     """Sent is of the first attempt, settled of the last; a batch is reported at its commit."""
-    told: list[BatchTrace] = []
-    trail = Trail("s", told.append)
+    reported: list[BatchTrace] = []
+    trail = Trail("s", reported.append)
     trail.read(10, 11)
     trail.added(7, 3, 90, ())
     trail.settled(7, 1, 12, 13)
@@ -14,8 +14,8 @@ def test_a_batch_that_is_sent_again_has_the_first_start_and_the_last_result() ->
     trail.read(20, 21)
     trail.added(8, 0, 5, ())
     trail.added(9, 1, 5, ())
-    before = list(told)
+    before = list(reported)
     trail.committed(8, 30)
 
     assert [] == before
-    assert [BatchTrace("s", 7, 3, 90, 10, 11, (), 12, 15, 30, 2)] == told
+    assert [BatchTrace("s", 7, 3, 90, 10, 11, (), 12, 15, 30, 2)] == reported

@@ -38,7 +38,7 @@ class _Kafka:
         until(lambda: topic not in self._admin.list_topics(timeout=10).topics, "still there")
 
 
-def test_a_topic_that_was_created_again_is_told(bootstrap_servers: str) -> None:
+def test_a_topic_that_was_created_again_is_reported(bootstrap_servers: str) -> None:
     """Records continue into the new one as if nothing had been: its id is another."""
     kafka, topic = _Kafka(bootstrap_servers), f"again-{uuid4().hex}"
     kafka.create(topic)

@@ -157,11 +157,11 @@ def one_round(
 ) -> Round:
     """Measure one way once."""
     with ExitStack() as stack:
-        told = None if options is None else stack.enter_context(reading(node, folder, options))
-        while told is not None and not told.stat().st_size:
+        reported = None if options is None else stack.enter_context(reading(node, folder, options))
+        while reported is not None and not reported.stat().st_size:
             time.sleep(0.1)  # Until it is through once.
         times = sorted(latencies_ms(session, seconds))
-        rates = [float(rate) for rate in told.read_text().split()] if told else [0.0]
+        rates = [float(rate) for rate in reported.read_text().split()] if reported else [0.0]
     return Round(times[len(times) // 2], times[len(times) * 99 // 100], statistics.median(rates))
 
 

@@ -74,7 +74,7 @@ def changes(options: Mapping[str, object], count: int) -> list[ChangeRecord]:
     return found
 
 
-def test_lists_are_told_as_the_table_has_them(node: Cassandra, session: Session) -> None:
+def test_lists_are_reported_as_the_table_has_them(node: Cassandra, session: Session) -> None:
     """C04: every change of a list tells all of it, and a consumer's fold is the table."""
     for statement in (*STATEMENTS, *WRITES):
         session.execute(statement)
@@ -91,10 +91,12 @@ def test_lists_are_told_as_the_table_has_them(node: Cassandra, session: Session)
     records = changes(options, len(WRITES))
 
     assert len(WRITES) == len(records)
-    told = [(d["key"]["k"], d["clustering"], d.get("columns", {})) for d in map(document, records)]
+    reported = [
+        (d["key"]["k"], d["clustering"], d.get("columns", {})) for d in map(document, records)
+    ]
     lists = [
         (k, clustering and clustering["c"], columns[name]["value"])
-        for k, clustering, columns in told
+        for k, clustering, columns in reported
         for name in ("l", "s")
         if name in columns
     ]

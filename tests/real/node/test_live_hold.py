@@ -108,7 +108,7 @@ def test_without_room_the_nodes_own_limit_holds(small: Cassandra, tmp_path: Path
     assert "hold_full" in said(tmp_path, small)
 
 
-def test_what_was_dropped_is_told_of(small: Cassandra, tmp_path: Path) -> None:
+def test_what_was_dropped_is_reported(small: Cassandra, tmp_path: Path) -> None:
     """G08, G09: `cdc_block_writes: false` loses nothing that an agent holds; else there are gaps.
 
     Of what went unseen while the agent was away, and of what the hold dropped to make room (I10).

@@ -168,8 +168,8 @@ def test_what_is_amiss_is_found_and_repaired(
     world.run("rec-whole")
     past = names_of(world, world.messages("rec-whole")) - names_of(world, before)
     assert 4 == status, report
-    told = {r["difference"]: r for r in found if r["between"] == "logs and topic"}
-    assert told.keys() <= {"missing", "stale", "expired"}
+    reported = {r["difference"]: r for r in found if r["between"] == "logs and topic"}
+    assert reported.keys() <= {"missing", "stale", "expired"}
     assert names_of(world, lost) | past == {
         (r["mutation"], r["index"]) for r in found if r["between"] == "logs and topic"
     }

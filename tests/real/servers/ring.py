@@ -107,10 +107,10 @@ class Ring:
         if node.takes_its_own_place:
             self.nodes[0].tell_always(node.host)
         node.start()
-        wanted = self._told(node, node)
+        wanted = self._reported(node, node)
         deadline = time.monotonic() + _SECONDS_MAX
         for other in self.nodes:
-            while self._told(other, node) != wanted:
+            while self._reported(other, node) != wanted:
                 if time.monotonic() > deadline:
                     raise ServerError(f"{other.host} does not know {node.host}")
                 time.sleep(_POLL_SECONDS)
@@ -129,7 +129,7 @@ class Ring:
         """Give *node* the range before *token* instead of its own one."""
         node.nodetool("move", "--", str(token - _TOKENS // 2))
 
-    def _told(self, node: Cassandra, of: Cassandra) -> tuple[int, str] | None:
+    def _reported(self, node: Cassandra, of: Cassandra) -> tuple[int, str] | None:
         with self.connected([node]) as cluster:
             for address, generation, status in cluster.connect().execute(_GOSSIP):
                 if str(address) == of.host:

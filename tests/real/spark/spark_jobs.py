@@ -146,9 +146,9 @@ def late_python(folder: Path, module: str) -> Path:
 @contextmanager
 def living(command: list[str], log: Path) -> Iterator[Callable[[Callable[[], bool]], None]]:
     """Run a command during the block, which gets what waits for a condition; then end it."""
-    with log.open("w") as told_here:
+    with log.open("w") as reported_here:
         child = subprocess.Popen(  # noqa: S603 (our own interpreter)
-            headrace(command), stdout=told_here, stderr=told_here, start_new_session=True
+            headrace(command), stdout=reported_here, stderr=reported_here, start_new_session=True
         )
 
         def wait(condition: Callable[[], bool]) -> None:
@@ -177,12 +177,12 @@ def spark_process(
     *python* is the interpreter of Spark's processes.
     """
     environment = {**os.environ, "PYSPARK_PYTHON": str(python or sys.executable)}
-    with log.open("w") as told_here:
+    with log.open("w") as reported_here:
         child = subprocess.Popen(  # noqa: S603 (our own interpreter)
             headrace(command),
             env=environment,
-            stdout=told_here,
-            stderr=told_here,
+            stdout=reported_here,
+            stderr=reported_here,
             start_new_session=True,
         )
         try:

@@ -291,11 +291,11 @@ def test_reconcile_on_spark(
 
     plain, by_spark = (reconciled(holes, master) for master in ("none", None))
     monkeypatch.setattr(planning, "SHARD_BYTES", SHARD_BYTES_FEW)
-    with structlog.testing.capture_logs() as told:
+    with structlog.testing.capture_logs() as reported:
         by_many = reconciled(holes, None)
 
     assert plain == by_spark == by_many
-    assert [] == [each for each in told if each["event"] == "logs_not_framed"]
+    assert [] == [each for each in reported if each["event"] == "logs_not_framed"]
     lost = len(range(0, len(messages), LOST_EVERY))
     differences = plain["differences"]
     assert (lost, 0) == (differences["missing"] + differences["stale"], differences["extra"])
@@ -310,6 +310,6 @@ def reconciled(job: Path, master: str | None) -> dict[str, Any]:
     folder = job.with_name(f"report-{master}")
     command = ["reconcile", str(job), "--repair", "--grace", "0", "--report", str(folder)]
     assert 4 == main([*command, *(["--master", master] if master else [])])
-    told: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    reported: dict[str, Any] = json.loads((folder / "report.json").read_text())
     rows = pq.read_table(folder / "differences.parquet").to_pylist()
-    return told | {"rows": sorted(map(str, rows))}
+    return reported | {"rows": sorted(map(str, rows))}

@@ -51,8 +51,8 @@ def justified() -> Counter[tuple[str, str]]:
     """Return how many changes the recorded logs justify, by table and operation."""
     found: Counter[tuple[str, str]] = Counter()
     for change, count in expected_changes(Recording(recording(RING))).items():
-        table, _, told = msgspec.json.decode(change)
-        found[table, told["operationType"]] += count
+        table, _, reported = msgspec.json.decode(change)
+        found[table, reported["operationType"]] += count
     return found
 
 

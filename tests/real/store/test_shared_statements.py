@@ -140,8 +140,8 @@ def test_statements_of_two_machines(machines: Sequence[Machine]) -> None:
 
         def read_through() -> list[str]:
             rows = there.run("splits", str(there.file), "--job", "k", "--json").splitlines()
-            told = map(json.loads, rows)
-            return [row["split"] for row in told if row["lag"] == 0 and row["since"]]
+            reported = map(json.loads, rows)
+            return [row["split"] for row in reported if row["lag"] == 0 and row["since"]]
 
         until(lambda: 4 == len(read_through()), "not all of its logs are read")
         assert 4 == len(there.execute("SHOW SPLITS"))

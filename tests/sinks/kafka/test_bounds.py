@@ -76,7 +76,7 @@ def test_the_least_size_that_was_refused_is_remembered_for_a_while() -> None:
     assert {"t": 6_000} == found.refused(["t"])
 
 
-def test_a_size_that_cannot_be_told_is_not_remembered() -> None:
+def test_a_size_that_cannot_be_read_is_not_remembered() -> None:
     """Every record would have that size, or a larger one."""
     found = bounds()
 

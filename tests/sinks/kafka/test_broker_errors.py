@@ -78,7 +78,7 @@ def submitted(writer: KafkaWriter) -> tuple[Collection[int], Sequence[Failure]]:
         KafkaError.LEADER_NOT_AVAILABLE,
     ],
 )
-def test_what_the_client_repeats_itself_is_not_told(
+def test_what_the_client_repeats_itself_is_not_reported(
     cluster: MockCluster, writer: KafkaWriter, error: int
 ) -> None:
     """O12: a passing error ends in delivery, once and in order."""

@@ -115,9 +115,9 @@ def test_a_sink_without_topics_takes_no_topic_for_dead_letters(tmp_path: Path) -
     assert 2 == headrace("run", "--until-idle", str(tmp_path / "job.yaml"))
 
 
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("reported", [True, False])
 def test_what_happened_stands_in_headers(
-    tmp_path: Path, broker: EmbeddedBroker, topic: str, *, told: bool
+    tmp_path: Path, broker: EmbeddedBroker, topic: str, *, reported: bool
 ) -> None:
     """A dead letter comes to the topic for dead letters, by default with the cause."""
     (tmp_path / "in.jsonl").write_text("no JSON\n")
@@ -126,14 +126,14 @@ def test_what_happened_stands_in_headers(
     dead = f"{topic}-dead"
     made["sink"] |= {
         "errors.deadletterqueue.topic.name": dead,
-        "errors.deadletterqueue.context.headers.enable": told,
+        "errors.deadletterqueue.context.headers.enable": reported,
     }
     (tmp_path / "job.yaml").write_text(json.dumps(made))
 
     assert 0 == headrace("run", "--until-idle", str(tmp_path / "job.yaml"))
 
     (message,) = consume(broker.bootstrap_servers, dead)
-    assert told is ("__connect.errors.stage" in dict(message.headers() or []))
+    assert reported is ("__connect.errors.stage" in dict(message.headers() or []))
 
 
 def test_the_topic_has_what_is_too_large(
@@ -153,14 +153,14 @@ def test_the_topic_has_what_is_too_large(
         (message.value() or b"", dict(message.headers() or []))
         for message in consume(broker.bootstrap_servers, dead)
     ]
-    (whole, known), (bare, told) = sorted(found, key=lambda pair: not pair[0])
+    (whole, known), (bare, reported) = sorted(found, key=lambda pair: not pair[0])
     assert (True, b"") == (BIG.encode() in whole, bare)
     left_out = {
         "__headrace.errors.topic": topic.encode(),
         "__headrace.errors.value.refused": b"kafka_msg_size_too_large",
     }
-    assert left_out.items() <= told.items()
-    assert 2 * len(BIG) < int(told["__headrace.errors.value.bytes"] or 0)
+    assert left_out.items() <= reported.items()
+    assert 2 * len(BIG) < int(reported["__headrace.errors.value.bytes"] or 0)
     assert not left_out.keys() & known.keys()
 
 

@@ -13,7 +13,7 @@ from helpers.jobs.children import until
 from helpers.servers.kafka_node import KafkaNode, Ordered
 
 
-def test_a_topic_that_is_deleted_is_told_once() -> None:
+def test_a_topic_that_is_deleted_is_reported_once() -> None:
     """Each time it vanishes, with the command that creates it; not again at every look."""
     clock, capture = DrivenClock(), LogCapture()
     log = wrap_logger(None, processors=[capture])

@@ -88,7 +88,7 @@ def table(name: str, number: int, more: str = "") -> str:
 
 
 @pytest.mark.parametrize(("mode", "migrates_from", "event"), MODES)
-def test_tables_that_accord_writes_are_told_of(
+def test_tables_that_accord_writes_are_reported(
     tmp_path: Path, mode: str, migrates_from: str | None, event: str
 ) -> None:
     """What goes through Accord is in no commit log; a table by name is refused if that is all."""
@@ -102,8 +102,8 @@ def test_tables_that_accord_writes_are_told_of(
     found = parts(log, "QUORUM", schema=str(path)).tables
 
     assert ("s.a" in [each.qualified for each in found]) == (event != "table_skipped")
-    told = [(said["event"], said["table"], said["reason"]) for said in capture.entries]
-    assert told == ([(event, "s.a", "accord")] if event else [])
+    reported = [(said["event"], said["table"], said["reason"]) for said in capture.entries]
+    assert reported == ([(event, "s.a", "accord")] if event else [])
     if event == "table_skipped":
         with pytest.raises(ConfigError, match=r"s\.a is transactional: its writes are in no"):
             _ = parts(log, "QUORUM", schema=str(path), tables=["s.a"]).tables
@@ -136,7 +136,7 @@ def test_a_named_table_lacks_as_long_as_nothing_of_it_is_logged(tmp_path: Path) 
         ("replication_type = 'tracked'", "replication_type = 'untracked'", "tracked"),
     ],
 )
-def test_keyspaces_whose_writes_are_in_no_commit_log_are_told_of(
+def test_keyspaces_whose_writes_are_in_no_commit_log_are_reported(
     tmp_path: Path, options: str, altered: str, reason: str
 ) -> None:
     """Their tables take CDC, and Cassandra logs nothing of them."""
@@ -271,16 +271,16 @@ def test_a_key_has_a_password_of_its_own() -> None:
         ("ONE", "drop", "may never be seen"),
     ],
 )
-def test_a_replica_that_nobody_reads_is_told_once(level: str, expired: str, fate: str) -> None:
+def test_a_replica_that_nobody_reads_is_reported_once(level: str, expired: str, fate: str) -> None:
     """The start says how many copies of which keyspace are read, and what follows for the level."""
     log, capture = captured()
     made = parts(log, level, expired=expired, nodes=nodes_of("node1", "node3"))
     made.check()
     made.report()
-    told = [entry for entry in capture.entries if entry["event"] == "replicas_unread"]
+    reported = [entry for entry in capture.entries if entry["event"] == "replicas_unread"]
 
-    assert 1 == len(told), capture.entries
-    (warning,) = told
+    assert 1 == len(reported), capture.entries
+    (warning,) = reported
     assert ("warning", 3, 2, []) == (
         *(warning["log_level"], warning["copies"], warning["read"], warning["not_read"]),
     )

@@ -107,7 +107,7 @@ MISTAKES: dict[str, tuple[Callable[[Path, Options], None], type[HeadraceError], 
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_told_before_anything_is_read(tmp_path: Path, mistake: str) -> None:
+def test_a_mistake_is_reported_before_anything_is_read(tmp_path: Path, mistake: str) -> None:
     """Making the source or planning its splits names it; nothing of that kind is repeated."""
     change, error, status, expected = MISTAKES[mistake]
     options = forged_nodes(tmp_path, LOGS) | {"consistency": "ALL"}

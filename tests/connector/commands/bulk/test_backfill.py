@@ -113,8 +113,10 @@ def test_two_tables(filled: Filled, capsys: pytest.CaptureFixture[str]) -> None:
     assert sorted(keys(T) + keys(OTHER)) == filled.sent()
     assert {"table"} == {each["node"] for each in filled.job.documents()}
     assert [[ShardState.PASS] * RANGES] * 2 == filled.states()
-    told = [line for line in capsys.readouterr().out.splitlines() if "PASS" in line]
-    assert [f"{RANGES} PASS; {ROWS} changes"] * 2 == [t.split(": ")[1].split(",")[0] for t in told]
+    reported = [line for line in capsys.readouterr().out.splitlines() if "PASS" in line]
+    assert [f"{RANGES} PASS; {ROWS} changes"] * 2 == [
+        t.split(": ")[1].split(",")[0] for t in reported
+    ]
 
 
 def test_a_range_that_is_refused(filled: Filled, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,8 +126,8 @@ def test_a_range_that_is_refused(filled: Filled, capsys: pytest.CaptureFixture[s
 
     assert 1 == filled.backfill(T, OTHER)
 
-    told = capsys.readouterr().err
-    assert f"table_query: table {T}, tokens {TOKENS[1][0]}:{TOKENS[1][1]}" in told
+    reported = capsys.readouterr().err
+    assert f"table_query: table {T}, tokens {TOKENS[1][0]}:{TOKENS[1][1]}" in reported
     first, second = filled.states()
     assert (ShardState.FAIL, [ShardState.PASS] * 2) == (first.pop(1), first)
     assert [ShardState.PASS] * RANGES == second

@@ -107,10 +107,12 @@ def test_a_plan_says_how_it_is_executed(job: Path, capsys: pytest.CaptureFixture
 def test_a_plan_refuses_what_a_run_refuses(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Side topics are refused by the plan if the sink has no topics; options are suggested."""
     assert 2 == main(["replay", "plan", str(job)])
-    told = capsys.readouterr().err
+    reported = capsys.readouterr().err
 
-    assert "error [config]: --suffix: the job's sink has no topics, so none with .replay" in told
-    assert "hint: give --to-folder, or --into-live\n" in told
+    assert (
+        "error [config]: --suffix: the job's sink has no topics, so none with .replay" in reported
+    )
+    assert "hint: give --to-folder, or --into-live\n" in reported
     run = planned(job, capsys, "--into-live")
     assert 0 == execute(job, run)
     assert FILES * LINES == len((job.parent / "out.jsonl").read_text().splitlines())
@@ -163,10 +165,10 @@ def test_run_and_status(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = planned(job, capsys, "--to-folder", "out")
 
     assert 0 == execute(job, run)
-    told = capsys.readouterr().out.splitlines()
-    assert f"{FILES} PASS; {FILES * LINES} changes" in told[0]
-    assert f"  into   {job.parent / 'out'}" == told[1]
-    nexts = [line.removeprefix("  next").split()[1:] for line in told[2:]]
+    reported = capsys.readouterr().out.splitlines()
+    assert f"{FILES} PASS; {FILES * LINES} changes" in reported[0]
+    assert f"  into   {job.parent / 'out'}" == reported[1]
+    nexts = [line.removeprefix("  next").split()[1:] for line in reported[2:]]
     assert [["replay", "verify"], ["replay", "status"]] == [each[:2] for each in nexts]
     assert 0 == main([*nexts[0], "--master", "none"])
     capsys.readouterr()
@@ -290,9 +292,9 @@ def test_verify_names_a_broken_file(
     verify = ["replay", "verify", str(job), run, "--master", "none"]
 
     assert 1 == main(verify)
-    told = capsys.readouterr().err
-    assert "shards 2: 1 of 5 shards could not be compared; the first: file_broken: " in told
-    assert f"{victim.name}: {said}" in told
+    reported = capsys.readouterr().err
+    assert "shards 2: 1 of 5 shards could not be compared; the first: file_broken: " in reported
+    assert f"{victim.name}: {said}" in reported
     assert 0 == execute(job, run)
     assert 0 == main(verify)
 

@@ -47,7 +47,7 @@ def test_a_job_that_is_well(made: GapJob, capsys: pytest.CaptureFixture[str]) ->
     assert not made.path.with_name("state.db").exists()
 
 
-def test_what_is_wrong_is_all_told(made: GapJob, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wrong_is_all_reported(made: GapJob, capsys: pytest.CaptureFixture[str]) -> None:
     """A log and a sink that cannot be used are two failures, each with its fix."""
     made.lose("n1", 1)
     (made.folder / "n1").rename(made.folder / "moved")

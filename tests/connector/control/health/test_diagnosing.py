@@ -42,7 +42,7 @@ def broken() -> Iterable[Finding]:
     raise ZeroDivisionError("secret")
 
 
-def test_each_check_is_told() -> None:
+def test_each_check_is_reported() -> None:
     """One that hangs and those that fail are findings beside those of the others, in order."""
     runs: list[Callable[[], Iterable[Finding]]] = [hang, refuse, mistake, broken]
     asked = [Asked(Check("g", run.__name__, run), toys.BusSink) for run in runs]

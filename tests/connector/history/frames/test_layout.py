@@ -213,7 +213,7 @@ def test_a_layout_travels() -> None:
     assert layout == pickle.loads(pickle.dumps(layout))  # noqa: S301 (our own)
 
 
-def test_what_is_unknown_is_told_from_null(tmp_path: Path) -> None:
+def test_what_is_unknown_is_distinguished_from_null(tmp_path: Path) -> None:
     """Of partial images `known` names the columns; no row is null, and an empty one is not."""
     made = Kept(DrivenClock(), **beside(tmp_path, table=TABLE))
     sent = delivery(

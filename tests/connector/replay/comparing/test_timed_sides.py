@@ -40,8 +40,8 @@ def _direct(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read(spans: Sequence[Span], side: str) -> list[int]:
     """Return how many records were read of each part of a side."""
-    told = [attributes(span.attributes) for span in spans]
-    return [int(str(t["headrace.records"])) for t in told if t["headrace.side"] == side]
+    reported = [attributes(span.attributes) for span in spans]
+    return [int(str(t["headrace.records"])) for t in reported if t["headrace.side"] == side]
 
 
 def counted(collector: Collector, name: str) -> dict[object, float]:

@@ -105,10 +105,10 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     right = rows(tasks(tmp_path))
     monkeypatch.setattr(shared_blocks, "write_piece", full)
-    with structlog.testing.capture_logs() as told:
+    with structlog.testing.capture_logs() as reported:
         assert right == rows(tasks(tmp_path))
 
-    assert {("logs_not_framed", "it is full")} == {(e["event"], e["error"]) for e in told}
+    assert {("logs_not_framed", "it is full")} == {(e["event"], e["error"]) for e in reported}
 
 
 def test_small_logs_have_few_tasks(tmp_path: Path) -> None:

@@ -304,10 +304,10 @@ def test_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(tempfile, "TemporaryDirectory", nowhere)
     shards = planned(ring("5.0-ring"), Selection(), shards=2).shards
-    with structlog.testing.capture_logs() as told, framed(shards) as once:
+    with structlog.testing.capture_logs() as reported, framed(shards) as once:
         assert shards == once
 
-    assert ["logs_not_framed"] == [each["event"] for each in told]
+    assert ["logs_not_framed"] == [each["event"] for each in reported]
 
 
 def test_few_shards_read_the_logs_themselves(monkeypatch: pytest.MonkeyPatch) -> None:

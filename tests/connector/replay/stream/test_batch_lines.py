@@ -43,8 +43,8 @@ def test_elsewhere() -> None:
         lines.tell(3, 12_345, 4_100, 7)
         lines.tell(4, 1, 1_000, None)
 
-    told = {"event": "micro_batch", "log_level": "info"}
+    reported = {"event": "micro_batch", "log_level": "info"}
     first = {"batch": 3, "records": 12_345, "seconds": 4.1, "records_per_second": 3_011}
     second = {"batch": 4, "records": 1, "seconds": 1.0, "records_per_second": 1}
-    assert [told | first | {"left_bytes": 7}, told | second] == logged
+    assert [reported | first | {"left_bytes": 7}, reported | second] == logged
     assert not stream.getvalue()

@@ -129,16 +129,16 @@ def test_it_is_traced(driven: Driven, monkeypatch: pytest.MonkeyPatch) -> None:
         spans = collector.spans()
         metrics = collector.newest()
 
-    told = [attributes(span.attributes) for span in spans]
-    assert 6 == sum(int(str(each["headrace.records"])) for each in told)
+    reported = [attributes(span.attributes) for span in spans]
+    assert 6 == sum(int(str(each["headrace.records"])) for each in reported)
     assert {("micro_batch", "orders")} == {
-        (span.name, each["headrace.job"]) for span, each in zip(spans, told, strict=True)
+        (span.name, each["headrace.job"]) for span, each in zip(spans, reported, strict=True)
     }
-    assert len(told) == len({each["headrace.batch"] for each in told}) >= 2
+    assert len(reported) == len({each["headrace.batch"] for each in reported}) >= 2
     times = {(span.start_time_unix_nano, span.end_time_unix_nano) for span in spans}
     assert {(1_795_944_495_129_000_000, 1_795_944_495_130_000_000)} == times
     (batches,) = metrics["headrace_micro_batches_total"].sum.data_points
-    assert len(told) == batches.as_int
+    assert len(reported) == batches.as_int
     changes = metrics["headrace_changes_total"].sum.data_points
     delivered = [p for p in changes if attributes(p.attributes)["fate"] == "delivered"]
     assert 6 == sum(p.as_int or p.as_double for p in delivered)

@@ -147,8 +147,8 @@ def test_the_text_has_the_words_of_the_source() -> None:
 
 def test_the_measures_have_the_names_of_the_source() -> None:
     """Each group is a metric with the labels declared; what waits is a gauge; the rest is kept."""
-    told = exposition(book_measures([SplitBooks("a", BOOKS, {}, KEEPING)], KEEPING)).decode()
-    counted = [line for line in told.splitlines() if not line.startswith("#")]
+    reported = exposition(book_measures([SplitBooks("a", BOOKS, {}, KEEPING)], KEEPING)).decode()
+    counted = [line for line in reported.splitlines() if not line.startswith("#")]
     others = ("window", "zombie", "resend")  # The framework's own causes.
 
     assert [

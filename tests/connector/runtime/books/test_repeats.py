@@ -134,5 +134,5 @@ def test_they_can_be_seen(path: Path) -> None:
     (found,) = (
         each for each in book_measures(books, BOOKKEEPING) if each.name == "headrace_repeats_total"
     )
-    told = {str(labels["cause"]): n for labels, n in found.samples if isinstance(labels, dict)}
-    assert {"window": 8, "zombie": 0, "resend": 0, "late": 2} == told
+    reported = {str(labels["cause"]): n for labels, n in found.samples if isinstance(labels, dict)}
+    assert {"window": 8, "zombie": 0, "resend": 0, "late": 2} == reported

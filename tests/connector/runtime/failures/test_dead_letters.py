@@ -126,10 +126,10 @@ def test_what_the_topic_refuses_for_good_is_not_sent_again(rig: Rig) -> None:
     assert expected(1)[0] not in rig.written()
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_what_the_topic_refuses_is_told_of_without_its_value(rig: Rig, *, told: bool) -> None:
+@pytest.mark.parametrize("reported", [True, False])
+def test_what_the_topic_refuses_is_reported_without_its_value(rig: Rig, *, reported: bool) -> None:
     """Where it was to go, its size and the reason, also where no headers were asked for."""
-    rig.errors = replace(rig.errors, context=told)
+    rig.errors = replace(rig.errors, context=reported)
     rig.open({"a": 10})
     rig.script.extend([Fate.REJECT_FIRST, Fate.REJECT_FIRST])
     listener = Listener(rig)

@@ -267,13 +267,13 @@ def test_a_restart_with_a_small_backlog(make: Callable[..., RealtimeRig]) -> Non
     rig.write(7)
     rig.start()
     with pytest.MonkeyPatch.context() as patched:
-        told: list[int] = []
-        patched.setattr(rig.modes, "caught_up", told.append)
+        reported: list[int] = []
+        patched.setattr(rig.modes, "caught_up", reported.append)
         rig.passes(1)
         assert {"node"} == rig.modes.realtime
         rig.passes(3)
 
-    assert 7 == told[0]
+    assert 7 == reported[0]
 
 
 def test_a_restart_with_a_large_backlog(make: Callable[..., RealtimeRig]) -> None:

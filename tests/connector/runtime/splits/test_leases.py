@@ -474,7 +474,7 @@ def test_a_split_that_is_free_is_not_in_good_hands(
     assert not mine.is_covered()
 
 
-def test_a_split_that_was_lost_is_told_although_the_store_went_away(
+def test_a_split_that_was_lost_is_reported_although_the_store_went_away(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The round that saw the loss did not end: the next one reports it."""

@@ -27,7 +27,7 @@ def test_an_idle_time_counts_for_nothing() -> None:
     assert FADE_MS * 10 * 0.015 < rates.all()["a"] < FADE_MS * 10 * 0.018
 
 
-def test_a_new_owner_goes_on_from_what_the_last_one_told() -> None:
+def test_a_new_owner_goes_on_from_what_the_last_one_reported() -> None:
     """A split that came from elsewhere weighs at once what it weighed there."""
     rates = Rates()
     rates.begin("a", 7_000, 10_000)

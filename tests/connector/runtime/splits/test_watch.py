@@ -59,7 +59,7 @@ def test_failing_twice_under_one_claim() -> None:
         assert expected is shown(made)["a"][0]
 
 
-def test_only_changes_are_told() -> None:
+def test_only_changes_are_reported() -> None:
     """Rows are reported once, and again after a time."""
     made = watch()
 
@@ -72,7 +72,7 @@ def test_only_changes_are_told() -> None:
     assert 2 == len(shown(made, 2 + REFRESH_MS))
 
 
-def test_many_rows_are_told_again_in_turns() -> None:
+def test_many_rows_are_reported_again_in_turns() -> None:
     """Of rows that did not change those come first that were reported longest ago."""
     made, splits = watch(), [f"s{number:03}" for number in range(2 * REFRESHED_MAX)]
     made.released("a")
@@ -100,7 +100,7 @@ def test_what_has_nothing_is_not_in_a_pulse(*, paused: bool) -> None:
     assert (dict.fromkeys("ab", (Observed.PAUSED, "")) if paused else still) == shown(made)
 
 
-def test_what_was_given_away_is_told_once() -> None:
+def test_what_was_given_away_is_reported_once() -> None:
     """What becomes of a split that was given away is for its new owner to tell."""
     made = watch()
     shown(made)

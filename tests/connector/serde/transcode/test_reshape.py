@@ -378,7 +378,7 @@ def test_a_source_says_what_debezium_has_of_it(record: Record, size: int) -> Non
     """Debezium's `source` fields are copied, also twice, or written as digits, or are empty."""
     record = record.changed(value={**record.value, "node": "n" * size})
     again = [SourceField(name=f"again{number}", of="node") for number in range(9)]
-    told = DebeziumSource(
+    reported = DebeziumSource(
         connector="toy",
         db="d",
         name="segment",
@@ -390,7 +390,7 @@ def test_a_source_says_what_debezium_has_of_it(record: Record, size: int) -> Non
         ),
     )
     wanted = Encoding(codec="avro", envelope="debezium")
-    origin = Origin(debezium=told)
+    origin = Origin(debezium=reported)
     encoder, shaper = Encoder(wanted, origin), Shaper(wanted, origin)
     (made,) = encoder.encode(batch_of(record), token=1).values
     schema: Any = fastavro.parse_schema(dict(shaper.schema(SCHEMA).value), {})
@@ -409,8 +409,8 @@ def test_a_source_says_what_debezium_has_of_it(record: Record, size: int) -> Non
 
 def test_a_field_that_changes_do_not_have_is_refused() -> None:
     """If Debezium's `source` needs a field that changes do not have, the plugin is refused."""
-    told = DebeziumSource(fields=(SourceField(name="pos", of="place"),))
-    shaper = Shaper(Encoding(codec="avro", envelope="debezium"), Origin(debezium=told))
+    reported = DebeziumSource(fields=(SourceField(name="pos", of="place"),))
+    shaper = Shaper(Encoding(codec="avro", envelope="debezium"), Origin(debezium=reported))
 
     with pytest.raises(ConfigError, match="wants 'place' in 'pos'"):
         shaper.schema(SCHEMA)

@@ -264,7 +264,7 @@ def test_a_file_that_loses_its_name_is_lost(tmp_path: Path, how: str) -> None:
     connection.close()
 
 
-def test_a_locked_file_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_file_is_reported_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is whole; what is to be looked for is a process that writes and does not end."""
     monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_MS", 50)
     path = tmp_path / "state.db"
@@ -293,7 +293,7 @@ def test_a_locked_file_can_be_looked_at(tmp_path: Path, monkeypatch: pytest.Monk
             assert ([], key) == (list(store.leases()), store.job_key())
 
 
-def test_a_file_that_is_to_be_read_exclusively_is_told_as_locked(
+def test_a_file_that_is_to_be_read_exclusively_is_reported_as_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither is one damaged that another process keeps for itself while it is opened."""

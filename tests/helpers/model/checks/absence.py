@@ -59,12 +59,14 @@ class AbsenceChecks(RecordChecks):
     def _check_return(self, line: Line, parent: Line, node: str) -> None:
         """Line 8: a log that returns too late has a gap up to what it logged meanwhile."""
         since, begin = parent.unread[node][1], parent.markers.get(node, NOWHERE)
-        told = [g for g in line.gaps if g.node == node and g.kind == RETURNED and g.end > begin]
+        reported = [g for g in line.gaps if g.node == node and g.kind == RETURNED and g.end > begin]
         if line.markers.get(node, NOWHERE) > begin and parent.split_time_ms - since > _MEMORY_MS:
-            known = told or self._publishes_returned
+            known = reported or self._publishes_returned
             self.check(known, f"line 8: {node} was read on after {parent.split_time_ms - since} ms")
         in_time = line.split_time_ms - since <= _MEMORY_MS
-        self.check(not (told and in_time), f"line 8: {node} was unreadable for no longer than M")
+        self.check(
+            not (reported and in_time), f"line 8: {node} was unreadable for no longer than M"
+        )
 
 
 def _waited_ms(line: Line, node: str) -> int:

@@ -211,7 +211,7 @@ class JobChecks(AbsenceChecks):
             line.said = self._said(flight.rows())
             if not line.gave_way and not line.forgot_early:
                 self._check_repeats(line)
-            self._check_told(line, flight)
+            self._check_reported(line, flight)
             self.check_streamed(line)
         line.flights.append(flight)
         self._check_window(line)
@@ -250,11 +250,11 @@ class JobChecks(AbsenceChecks):
             before |= mutation.content
             remembered |= mutation.content
 
-    def _check_told(self, line: Line, flight: Flight) -> None:
+    def _check_reported(self, line: Line, flight: Flight) -> None:
         """I10: what became of a gap is reported once."""
-        line.told = {(c.place, c.until, c.state) for c in flight.changes if c.row < 0}
-        before = {each for other in list(line.back())[1:] for each in other.told}
-        self.check(not line.told & before, f"I10: {line.told & before} was told before")
+        line.reported = {(c.place, c.until, c.state) for c in flight.changes if c.row < 0}
+        before = {each for other in list(line.back())[1:] for each in other.reported}
+        self.check(not line.reported & before, f"I10: {line.reported & before} was reported before")
 
     def _check_window(self, line: Line) -> None:
         """I7: at most a window is in flight."""
@@ -326,8 +326,8 @@ class JobChecks(AbsenceChecks):
         self.check(not line.has_changes or line.flights, "line 28: committed, but never sent")
         known = {gap.name for gap in line.parent.gaps} if line.parent else set()
         for gap in line.gaps:
-            told = gap.name in known or any(c.place == gap.name for c in changes)
-            self.check(told, f"I10: nobody was told of {gap}")
+            reported = gap.name in known or any(c.place == gap.name for c in changes)
+            self.check(reported, f"I10: nobody reported {gap}")
 
     def _check_tables(self, line: Line, commit: Commit) -> None:
         """I3, the third equation."""
@@ -347,11 +347,11 @@ class JobChecks(AbsenceChecks):
         books = line.books
         for node in self.ring.nodes:
             read = line.read[node]
-            told = {fate: books[f"entries.{node}.{fate}"] for fate in _FATES}
-            balanced = read == books[f"entries.{node}.read"] == sum(told.values())
+            reported = {fate: books[f"entries.{node}.{fate}"] for fate in _FATES}
+            balanced = read == books[f"entries.{node}.read"] == sum(reported.values())
             self.check(
-                balanced and line.damaged[node] == told["damaged"],
-                f"I3: {read} entries of {node}, the books say {told}",
+                balanced and line.damaged[node] == reported["damaged"],
+                f"I3: {read} entries of {node}, the books say {reported}",
             )
         outcomes = {name: books[f"mutations.{name}"] for name in _OUTCOMES}
         opening, first = books["mutations.opening"], books["mutations.first"]

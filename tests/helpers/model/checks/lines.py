@@ -96,8 +96,9 @@ class Line:
     `superseded` is the split time, at least and at most, since when others are not current. Of the
     parts in `ahead` more was read than `markers` say. `unread` has, for logs that could not be
     read, for how long, in ms, and when they were last read, in τ; `rings` are all that the state
-    says count. `told` are the gaps it reports, `set_aside` the contents that were dropped for room
-    (line 25). `assumed` are the nodes that count for what lost parts of their logs may have had.
+    says count. `reported` are the gaps it reports, `set_aside` the contents that were dropped for
+    room (line 25). `assumed` are the nodes that count for what lost parts of their logs may have
+    had.
     """
 
     course: Course
@@ -122,7 +123,7 @@ class Line:
     damaged: Counter[str] = field(default_factory=Counter)
     lost: list[tuple[str, Copy]] = field(default_factory=list)
     said: list[Mutation] = field(default_factory=list)
-    told: set[tuple[Place, At, str]] = field(default_factory=set)
+    reported: set[tuple[Place, At, str]] = field(default_factory=set)
     set_aside: set[frozenset[int]] = field(default_factory=set)
     said_before: frozenset[int] = frozenset()  # Rows, by the plans before.
     flights: list["Flight"] = field(default_factory=list)
@@ -248,15 +249,15 @@ class Flight:
 
 def change_of(value: bytes) -> Change:
     """Return the change of a value that the sink was given."""
-    told = json.loads(value)
-    if "control" in told:
+    reported = json.loads(value)
+    if "control" in reported:
         begin, until = (
             (number_in(end.get(GENERATION, 0), end["segment_id"]), end["position"])
-            for end in (told["from"], told["to"])
+            for end in (reported["from"], reported["to"])
         )
-        return Change(-1, (told["node"], *begin), 0, -1, state=told["state"], until=until)
-    place = told["node"], told["segment"], told["position"]
-    return Change(told["clustering"]["c"], place, told["copies"], told["key"]["k"])
+        return Change(-1, (reported["node"], *begin), 0, -1, state=reported["state"], until=until)
+    place = reported["node"], reported["segment"], reported["position"]
+    return Change(reported["clustering"]["c"], place, reported["copies"], reported["key"]["k"])
 
 
 def head_of(position: EncodedPosition | None) -> bytes | None:

@@ -83,10 +83,10 @@ class TablesChecks:
                 self._excused[table, row] += 1
 
     def published(
-        self, tables: Collection[str], told: Sequence[Mapping[str, Any]], *, again: bool
+        self, tables: Collection[str], reported: Sequence[Mapping[str, Any]], *, again: bool
     ) -> None:
         """Add what a job of *tables* published; *again* is whether it may be published again."""
-        for change in told:
+        for change in reported:
             row = change["table"], change["clustering"]["c"]
             place = change["node"], change["segment"], change["position"]
             self.check(row[0] in tables, f"line 33: {row} is of another job's table")
@@ -154,8 +154,8 @@ class TablesChecks:
         fits = waiting <= pending <= waiting + unsure
         self.check(fits, f"I1: {name} has {pending} that wait, not {waiting} and {unsure} at most")
         self.check(pending == state.books().get("mutations.pending", 0), f"I3: pending of {name}")
-        told = differences(SplitBooks(split, state.books(), {}, BOOKKEEPING))
-        self.check(not told, f"I3: {name}: {told}")
+        reported = differences(SplitBooks(split, state.books(), {}, BOOKKEEPING))
+        self.check(not reported, f"I3: {name}: {reported}")
 
     def gone(self) -> Sequence[tuple[str, int]]:
         """Return the segments that vanished since the last call."""

@@ -100,8 +100,8 @@ class Side:
             counters={},
         )
         if fate != "publish":
-            told = [record.document() for record in found.records()]
-            self.world.checks.published(self.tables, told, again=fate == "commit")
+            reported = [record.document() for record in found.records()]
+            self.world.checks.published(self.tables, reported, again=fate == "commit")
         if fate in {"publish", "commit"}:
             self.late = commit
             self.crash()
@@ -347,10 +347,10 @@ class Tables(RuleBasedStateMachine):
             self.pair.clock.advance(STEP_MS)
             side.read_all()
 
-    @rule(anew=st.booleans())
-    def fork_or_come_back(self, anew: bool) -> None:  # noqa: FBT001 (drawn)
+    @rule(is_fork=st.booleans())
+    def fork_or_come_back(self, is_fork: bool) -> None:  # noqa: FBT001 (drawn)
         """Fork the other table, restart it beside the first one, or return it to the first job."""
-        if anew:
+        if is_fork:
             self.pair.begin_apart()
         elif FORK in self.pair.sides:
             self.pair.come_back()

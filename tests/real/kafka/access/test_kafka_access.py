@@ -144,7 +144,7 @@ def test_who_may_not_ask_how_large_records_may_be(kafka: Kafka, tmp_path: Path) 
     assert 3 == job.log().count("split_started")
 
 
-def test_who_may_not_see_the_topic_is_told(kafka: Kafka, tmp_path: Path) -> None:
+def test_who_may_not_see_the_topic_is_reported(kafka: Kafka, tmp_path: Path) -> None:
     """The job ends at once, and its status has the broker's words."""
     topic = topic_of(kafka)
     job = job_of(kafka, tmp_path, topic)
@@ -156,7 +156,7 @@ def test_who_may_not_see_the_topic_is_told(kafka: Kafka, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
-def test_who_may_not_write_is_told(kafka: Kafka, tmp_path: Path, *, exactly_once: bool) -> None:
+def test_who_may_not_write_is_reported(kafka: Kafka, tmp_path: Path, *, exactly_once: bool) -> None:
     """The split stops, with the broker's words; nothing is repeated and nothing is lost."""
     topic = topic_of(kafka, AclOperation.DESCRIBE)
     options: dict[str, Any] = {}  # Any: options of a sink.
@@ -175,7 +175,7 @@ def test_who_may_not_write_is_told(kafka: Kafka, tmp_path: Path, *, exactly_once
     assert written(kafka, topic) == EVERYTHING
 
 
-def test_who_may_not_use_transactions_is_told(kafka: Kafka, tmp_path: Path) -> None:
+def test_who_may_not_use_transactions_is_reported(kafka: Kafka, tmp_path: Path) -> None:
     """The transactional id is named, by which the right can be given."""
     topic = topic_of(kafka, AclOperation.ALL)
     options: dict[str, Any] = {  # Any: options of a sink.
@@ -191,7 +191,7 @@ def test_who_may_not_use_transactions_is_told(kafka: Kafka, tmp_path: Path) -> N
     assert f"transactional id headrace-{topic}-" in problem
 
 
-def test_a_wrong_password_is_told(kafka: Kafka, tmp_path: Path) -> None:
+def test_a_wrong_password_is_reported(kafka: Kafka, tmp_path: Path) -> None:
     """A permanent error is not waited for."""
     topic = topic_of(kafka, AclOperation.ALL)
     job = job_of(kafka, tmp_path, topic, PASSWORD[::-1], **{"connect.timeout.ms": 5_000})

@@ -159,9 +159,9 @@ public final class PrintMutations implements CommitLogReadHandler
         LivenessInfo liveness = row.primaryKeyLivenessInfo();
         if (!liveness.isEmpty())
         {
-            ObjectNode told = node.putObject("liveness").put("ts", liveness.timestamp());
+            ObjectNode reported = node.putObject("liveness").put("ts", liveness.timestamp());
             if (liveness.isExpiring())
-                told.put("ttl", liveness.ttl()).put("ldt", liveness.localExpirationTime());
+                reported.put("ttl", liveness.ttl()).put("ldt", liveness.localExpirationTime());
         }
         deletion(node, "deletion", row.deletion().time());
         ObjectNode columns = node.putObject("columns");

@@ -196,7 +196,7 @@ def test_readers_show_the_token(folder: Path, token: str | None) -> None:
     assert ("agent_refused", 3) == (caught.value.code, caught.value.exit_status)
 
 
-def test_who_is_no_agent_is_told_so(folder: Path) -> None:
+def test_who_is_no_agent_is_reported_so(folder: Path) -> None:
     """An address that serves something else is a mistake of the configuration."""
     with serving(folder) as served, pytest.raises(AgentRefusedError, match="none of an agent's"):
         served.agent().ask_for(dict, "GET", "/nothing")
@@ -267,9 +267,9 @@ def test_an_agent_tells_of_its_node(folder: Path) -> None:
         with urllib.request.urlopen(request, timeout=180) as answer:  # noqa: S310 (likewise)
             lines = answer.read().decode().splitlines()
 
-    told = dict(line.split() for line in lines if not line.startswith("#"))
-    assert float(told["headrace_cdc_raw_bytes"]) >= 6_001_000
-    assert "0.0" == told["headrace_hold_full"] == told["headrace_hold_bytes"]
+    reported = dict(line.split() for line in lines if not line.startswith("#"))
+    assert float(reported["headrace_cdc_raw_bytes"]) >= 6_001_000
+    assert "0.0" == reported["headrace_hold_full"] == reported["headrace_hold_bytes"]
 
 
 def test_one_mutation_is_fetched_by_its_place(tmp_path: Path) -> None:
@@ -424,7 +424,7 @@ def test_a_live_segment_continues_where_it_ended(plain: Path) -> None:
     assert PLAIN.content[at : at + came] == bytes(room[:came])
 
 
-def test_a_segment_that_went_between_requests_is_told(plain: Path) -> None:
+def test_a_segment_that_went_between_requests_is_reported(plain: Path) -> None:
     """The agent started again, and the node has removed it: its mutations are lost."""
     with serving(plain) as served:
         port, log = served.port, two_logs(served.url)
@@ -449,7 +449,7 @@ def test_a_segment_that_went_between_requests_is_told(plain: Path) -> None:
         ("mutations", b"too little", "10 bytes of mutations came, expected"),
     ],
 )
-def test_what_an_agent_may_not_send_is_told(
+def test_what_an_agent_may_not_send_is_reported(
     plain: Path, method: str, made: bytes, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its place is named, nothing of it is used, and another try may be right."""
@@ -632,7 +632,7 @@ def test_an_agent_sends_no_faster_than_it_may(folder: Path) -> None:
         assert 0.3 <= time.monotonic() - begun
 
 
-def test_the_command_serves_until_it_is_told(folder: Path, tmp_path: Path) -> None:
+def test_the_command_serves_until_it_is_stopped(folder: Path, tmp_path: Path) -> None:
     """`headrace agent` says where it listens, and SIGTERM ends it with status 0."""
     (tmp_path / "token").write_text(TOKEN)
     child = subprocess.Popen(  # noqa: S603 (headrace itself)

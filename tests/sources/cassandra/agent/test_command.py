@@ -39,12 +39,12 @@ other.join()
 def test_the_node_goes_first() -> None:
     """All its threads are nice, and have the disk when no one else wants it."""
     number = str(IOPRIO_GET[platform.machine()])
-    told = subprocess.run(  # noqa: S603 (ourselves)
+    reported = subprocess.run(  # noqa: S603 (ourselves)
         [sys.executable, "-c", PROGRAM, number], capture_output=True, text=True, check=True
     ).stdout
 
     expected = f"{min(os.nice(0) + NICE, 19)} {IDLE}\n"
-    assert expected * 2 == told
+    assert expected * 2 == reported
 
 
 def requests_in(collector: Collector) -> dict[object, float]:

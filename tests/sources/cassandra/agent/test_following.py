@@ -61,7 +61,7 @@ def followed(agent: Agent) -> Iterator[Followed]:
     """Follow the log of an agent that can be reached, and list it."""
     with closing(Followed(agent)) as made:
         made.log.segments()
-        assert made.log.is_told
+        assert made.log.is_reported
         yield made
 
 
@@ -131,7 +131,7 @@ def test_a_waiter_that_never_wakes_is_found(
         assert not far.comes(SHORT_SECONDS)
 
 
-def test_it_is_told_without_inotify(log: LiveLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_reported_without_inotify(log: LiveLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent looks at its directory then."""
     monkeypatch.setattr(Inotify, "watch", lambda *_: None)
     with serving(log.folder) as served, followed(served.agent()) as far:
@@ -253,7 +253,7 @@ def test_an_older_agent_is_known(log: LiveLog, monkeypatch: pytest.MonkeyPatch) 
     with serving(log.folder) as served, closing(Followed(served.agent())) as far:
         for _ in range(2):
             assert 1 == len(far.log.segments())
-            assert (False, False) == (far.log.is_told, far.log.is_written())
+            assert (False, False) == (far.log.is_reported, far.log.is_written())
             assert not far.log.is_still()
 
 

@@ -317,7 +317,7 @@ def test_packed_segments_are_refused(tmp_path: Path) -> None:
     served.close()
 
 
-def test_a_place_that_the_file_does_not_have_is_told(served: Served) -> None:
+def test_a_place_that_the_file_does_not_have_is_reported(served: Served) -> None:
     """As when the file was cut short."""
     end = len(MADE.content) + 90
     places = end.to_bytes(4, "little") + (50).to_bytes(4, "little")
@@ -333,7 +333,7 @@ def test_a_place_that_the_file_does_not_have_is_told(served: Served) -> None:
         ((99).to_bytes(4, "little") + (51).to_bytes(4, "little"), "at most 50 bytes, 51"),
     ],
 )
-def test_what_are_no_places_is_told(places: bytes, said: str) -> None:
+def test_what_are_no_places_is_reported(places: bytes, said: str) -> None:
     """Half a place, one before the file, and more bytes than are sent at once."""
     with pytest.raises(ValueError, match=said):
         Gathering(places, 50)

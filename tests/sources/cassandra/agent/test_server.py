@@ -63,7 +63,7 @@ def _taken(reader: socket.socket) -> bytes:
         return b""
 
 
-def test_too_many_at_once_are_told_to_come_again(
+def test_too_many_at_once_are_asked_to_come_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`agent_busy` is one of the errors after which a reader comes again by itself."""
@@ -94,7 +94,7 @@ def test_another_file_of_the_name_is_refused(folder: Path) -> None:
             assert (412, True) == (status, b'"segment_changed"' in content)
 
 
-def test_a_reader_of_another_version_is_told(folder: Path) -> None:
+def test_a_reader_of_another_version_is_reported(folder: Path) -> None:
     """`agent_version`, whichever of the two is older; it needs the token as for all else."""
     with serving(folder) as served:
         agent = served.agent()

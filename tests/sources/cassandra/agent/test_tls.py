@@ -41,7 +41,7 @@ def test_who_is_not_trusted_ends_with_what_is_missing(
         assert 3 == job.books()[f"entries.{N2}.read"]
 
 
-def test_who_shows_a_wrong_token_is_told(
+def test_who_shows_a_wrong_token_is_reported(
     job: GapJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An agent that refuses the token is an error of the environment, before anything is read."""
@@ -54,7 +54,7 @@ def test_who_shows_a_wrong_token_is_told(
         assert f"error [agent_refused]: {served.url}: " in capsys.readouterr().err
 
 
-def test_a_log_that_cannot_be_reached_is_told_at_the_end(
+def test_a_log_that_cannot_be_reached_is_reported_at_the_end(
     job: GapJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The other logs are read and delivered, but not all there is was taken."""

@@ -127,7 +127,7 @@ def test_a_job_that_can_go_on_is_not_forgotten(
     assert [2, 2, 2] == notes(job)
 
 
-def test_an_old_note_that_keeps_segments_is_told(tmp_path: Path) -> None:
+def test_an_old_note_that_keeps_segments_is_reported(tmp_path: Path) -> None:
     """The process that manages the files says whose it is, how old, and what is kept for it."""
     node, clock = Node(tmp_path / "n1"), DrivenClock()
     for number in (1, 2, 3):
@@ -144,6 +144,6 @@ def test_an_old_note_that_keeps_segments_is_told(tmp_path: Path) -> None:
             clock.advance(wait_s * 1_000)
             retention.dispose()
 
-    told = [each for each in events if each["event"] == "segments_pinned"]
-    assert [DAY_S, DAY_S + 3_660] == [each["age_seconds"] for each in told]
-    assert {("orders", 1, 1)} == {(e["job"], e["splits"], e["segments"]) for e in told}
+    reported = [each for each in events if each["event"] == "segments_pinned"]
+    assert [DAY_S, DAY_S + 3_660] == [each["age_seconds"] for each in reported]
+    assert {("orders", 1, 1)} == {(e["job"], e["splits"], e["segments"]) for e in reported}

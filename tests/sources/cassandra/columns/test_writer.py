@@ -71,8 +71,8 @@ def test_rows_are_what_changes_say(name: str) -> None:
     made = 0
     for batch, target, wanted in typed(name):
         found = batch.typed(target, with_messages=False)
-        told = zip(values_in(found.row), values_in(found.unfit), strict=True)
-        for change, (row, unfit) in zip(wanted, told, strict=True):
+        reported = zip(values_in(found.row), values_in(found.unfit), strict=True)
+        for change, (row, unfit) in zip(wanted, reported, strict=True):
             assert expected(change, target) == (row, unfit)
             made += 1
 

@@ -29,7 +29,7 @@ def test_blocks_of_any_size(content: bytes, of: int) -> None:
     assert content == unpacked(blocks(content, of=of), len(content))
 
 
-def test_a_wrong_key_is_told_from_damage() -> None:
+def test_a_wrong_key_is_distinguished_from_damage() -> None:
     """It opens no block; a key that opened one before, or opens another, is the right one."""
     damaged = bytearray(blocks(CONTENT, of=100))
     damaged[8] ^= 1  # The first byte of the first block's cipher text.

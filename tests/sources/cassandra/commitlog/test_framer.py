@@ -308,7 +308,7 @@ def test_a_marker_that_was_durable_cannot_be_zero() -> None:
     ],
     ids=["pointer back", "marker", "size", "body", "short section", "long entry", "end of file"],
 )
-def test_damage_is_told_with_its_place(damage: object, expected: str) -> None:
+def test_damage_is_reported_with_its_place(damage: object, expected: str) -> None:
     """The message says which byte, and what is wrong there."""
     made, _ = sample()
     assert callable(damage)

@@ -44,7 +44,7 @@ def test_a_lower_id_begins_a_generation() -> None:
     assert [(1, 3 * FAR), (2, 6)] == noted(manifest, 3 * FAR, 6)
 
 
-def test_what_went_on_while_nobody_looked_is_told_from_what_began_anew() -> None:
+def test_what_went_on_while_nobody_looked_is_distinguished_from_what_began_again() -> None:
     """Ids that follow the last one were made by the same run of the node."""
     manifest = Manifest()
     noted(manifest, FAR)
@@ -65,12 +65,12 @@ def test_an_older_generation_that_goes_on_is_behind_all() -> None:
 
 def test_what_was_read_before_manifests_were_kept_is_old() -> None:
     """Only if all that is there is lower than the place, and it is gone, the log restarted."""
-    kept, anew = Manifest(), Manifest()
-    for manifest in (kept, anew):
+    kept, new = Manifest(), Manifest()
+    for manifest in (kept, new):
         manifest.begin_at(FAR)
 
     assert [(0, 3), (0, FAR)] == noted(kept, 3, FAR)
-    assert [(1, 3), (1, 4)] == noted(anew, 3, 4)
+    assert [(1, 3), (1, 4)] == noted(new, 3, 4)
 
 
 def test_a_manifest_is_stored_in_few_numbers() -> None:

@@ -64,7 +64,7 @@ def found(framer: Framer) -> Iterator[tuple[int, bytes]]:
         yield framer.at, framer.entry()
 
 
-def whatever(content: bytes) -> tuple[list[bytes], list[CorruptSegmentError]]:
+def salvaged(content: bytes) -> tuple[list[bytes], list[CorruptSegmentError]]:
     """Return all mutations that can be had, and what was said of the others."""
     raws: list[bytes] = []
     errors: list[CorruptSegmentError] = []
@@ -164,7 +164,7 @@ def test_every_truncation_is_named_or_harmless(packer: str) -> None:
     """A segment cut anywhere gives its first mutations, and at most one error."""
     made = packed_log(packer, CONTENTS)
     for size in range(len(made)):
-        raws, errors = whatever(made[:size])
+        raws, errors = salvaged(made[:size])
         assert [*FIRST, *LAST][: len(raws)] == raws
         assert 1 >= len(errors)
 
@@ -178,7 +178,7 @@ def test_every_flipped_bit_is_named_or_harmless(packer: str) -> None:
         flipped = bytearray(made)
         flipped[bit // 8] ^= 1 << bit % 8
         try:
-            raws, errors = whatever(bytes(flipped))
+            raws, errors = salvaged(bytes(flipped))
         except HeadraceError:
             continue
         assert expected == raws or errors
@@ -194,7 +194,7 @@ def damaged(packer: str, sections: Sequence[tuple[int, bytes]]) -> DamagedSectio
         (len(CONTENTS[3]), pack(CONTENTS[3])),
     ]
     made = wrapped_log(parameters_of(packer), around)
-    raws, (error,) = whatever(made)
+    raws, (error,) = salvaged(made)
     begin = len(wrapped_log(parameters_of(packer), around[:1]))
 
     assert [*FIRST, RAWS[3]] == raws
@@ -248,7 +248,7 @@ def test_a_window_that_a_frame_claims_is_not_taken() -> None:
 def taken_by(made: bytes) -> int:
     """Return how many bytes the process grew beyond its largest size, reading *made*."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    _, errors = whatever(made)
+    _, errors = salvaged(made)
     assert errors
     return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
@@ -258,7 +258,7 @@ def test_positions_end_where_numbers_do() -> None:
     length = SECTION_BYTES_MAX
     packed = bytes(cramjam.zstd.compress(bytes(MIB)))
     made = wrapped_log(ZSTD, [(length, packed)] * 9)
-    _, errors = whatever(made)
+    _, errors = salvaged(made)
 
     assert END_OFFSET == errors[-1].end
     assert "would end at position" in errors[-1].message
@@ -269,7 +269,7 @@ def test_a_broken_chain_loses_the_rest() -> None:
     made = bytearray(packed_log("LZ4Compressor", CONTENTS))
     at = len(packed_log("LZ4Compressor", CONTENTS[:2]))
     made[at + 5] ^= 1
-    raws, (error,) = whatever(bytes(made))
+    raws, (error,) = salvaged(bytes(made))
 
     assert FIRST == raws
     assert (END_OFFSET, (at, END_OFFSET)) == (error.end, error.raw)
@@ -281,7 +281,7 @@ def test_a_zero_marker_before_a_section_is_no_end(packer: str) -> None:
     """Whatever the index says: the length behind a marker is written together with it."""
     made = packed_log(packer, CONTENTS)
     at = len(packed_log(packer, CONTENTS[:2]))  # Behind an empty section.
-    raws, errors = whatever(made[:at] + bytes(8) + made[at + 8 :])
+    raws, errors = salvaged(made[:at] + bytes(8) + made[at + 8 :])
 
     assert FIRST == raws
     (error,) = errors
@@ -294,7 +294,7 @@ def test_inside_of_a_section_places_are_logical() -> None:
     content = bytearray(CONTENTS[0])
     content[20] ^= 1
     made = packed_log("LZ4Compressor", [bytes(content), CONTENTS[2]])
-    raws, (error,) = whatever(made)
+    raws, (error,) = salvaged(made)
     begin = len(packed_log("LZ4Compressor", [])) + 8
 
     assert [RAWS[1], RAWS[2]] == raws

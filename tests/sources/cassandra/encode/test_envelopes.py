@@ -96,7 +96,7 @@ def test_fields_of_an_unfrozen_udt_come_by_name(envelope: str) -> None:
     avro, records = encoded("5.0-ops", codec="avro", envelope=envelope)
     texts, _ = encoded("5.0-ops", codec="json", envelope=envelope)
     shaper = Shaper(Encoding(codec="avro", envelope=envelope), ORIGIN)
-    told = 0
+    reported = 0
     for value, text, record in zip(avro.values, texts.values, records, strict=True):
         column = record.document().get("columns", {}).get("ud")
         if column is None:
@@ -109,8 +109,8 @@ def test_fields_of_an_unfrozen_udt_come_by_name(envelope: str) -> None:
                 else message
             )
             assert (column["value"] or {}) == written_of(row["ud"])
-        told += bool(column["value"])
-    assert told > 3
+        reported += bool(column["value"])
+    assert reported > 3
 
 
 def written_of(udt: Json) -> Json:

@@ -35,7 +35,7 @@ def schema_of(table: TableSchema) -> Any:  # noqa: ANN401 (fastavro's own)
     return fastavro.parse_schema(json.loads(text))
 
 
-def told_by_avro(change: Change) -> str:
+def distinguished_by_avro(change: Change) -> str:
     """Encode *change* with fastavro, decode it, and return the document that it makes."""
     table = change.table
     schema = schema_of(table)
@@ -52,7 +52,7 @@ def test_o05_recorded_changes_have_equal_content(name: str) -> None:
     count = 0
     for change in (c for m in recorded_mutations(recording(name)) for c in m.changes()):
         if not change.table.is_counter:
-            assert comparable(change_document(change)) == told_by_avro(change)
+            assert comparable(change_document(change)) == distinguished_by_avro(change)
             count += 1
     assert count > 50
 
@@ -82,7 +82,7 @@ def test_o05_odd_values_have_equal_content(name: str, ttl: int | None) -> None:
         {"update": "s.t", "key": {"k": 1}, "set": ODD_ROWS[name]},
     ):
         (change,) = scene.changes(step if ttl is None else step | {"ttl": ttl, "now": NOW_S})
-        assert comparable(change_document(change)) == told_by_avro(change)
+        assert comparable(change_document(change)) == distinguished_by_avro(change)
 
 
 def test_o05_cells_of_other_times_have_equal_content() -> None:
@@ -113,4 +113,4 @@ def test_o05_cells_of_other_times_have_equal_content() -> None:
             row["liveness"] = liveness
         given = {"updates": [{"table": "s.t", "key": "00000001", "items": [row]}]}
         (change,) = scene.changes(given)
-        assert comparable(change_document(change)) == told_by_avro(change)
+        assert comparable(change_document(change)) == distinguished_by_avro(change)

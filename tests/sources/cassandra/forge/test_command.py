@@ -57,7 +57,7 @@ def test_the_script_of_the_page(
     assert "corrupt" in shown.err
 
 
-def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On standard error, with the status of a mistake in what was given."""
     (tmp_path / "schema.cql").write_text(SCHEMA.format(static=""))
     (tmp_path / "bad.yaml").write_text("- {insert: shop.none}")

@@ -127,10 +127,10 @@ def test_damage(tmp_path: Path, damage: str, count: int, message: str) -> None:
     script = f"- segment: {{sync_entries: 4}}\n{NINE}- corrupt: {damage}\n"
     (path,) = forge(script, tmp_path)
 
-    found, (told,) = entries(path)
+    found, (reported,) = entries(path)
 
     assert count == found
-    assert told.startswith(message)
+    assert reported.startswith(message)
 
 
 def test_a_header_can_be_damaged(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_stats_count(capsys: pytest.CaptureFixture[str]) -> None:
     assert "" == printed.err
 
 
-def test_what_is_not_printed_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_printed_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     """Counters and views are named on standard error: they could have been meant."""
     assert 0 == main(["--count", str(recording("4.0-ops") / "segments")])
     printed = capsys.readouterr()
@@ -241,12 +241,12 @@ def test_a_full_disk_is_of_the_output(node: Path, how: str) -> None:
             check=False,
         )
 
-    told = done.stderr.decode()
+    reported = done.stderr.decode()
     assert (3, True) == (
         done.returncode,
-        told.startswith("error [output]: standard output: cannot be written: No space left"),
+        reported.startswith("error [output]: standard output: cannot be written: No space left"),
     )
-    assert "CommitLog" not in told
+    assert "CommitLog" not in reported
 
 
 def test_durable_needs_an_index(node: Path, capsys: pytest.CaptureFixture[str]) -> None:

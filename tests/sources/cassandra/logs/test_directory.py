@@ -156,7 +156,7 @@ def test_every_recorded_segment_has_all_that_its_index_tells_of(name: str) -> No
     assert found
     for folder, info in found:
         with (folder / info.name).open("rb") as stream:
-            entries = LogEntries(stream, segment_id=info.segment_id, told=info.told)
+            entries = LogEntries(stream, segment_id=info.segment_id, indexed=info.indexed)
             assert 0 < sum(1 for _ in entries)
 
 
@@ -165,23 +165,23 @@ def test_an_index_tells_how_far_the_sections_of_a_final_segment_reach(tmp_path: 
     log = LogDirectory(tmp_path)
     for segment_id, text in ((5, "60"), (6, "70\nCOMPLETED"), (7, "100\nCOMPLETED"), (8, "90")):
         write_segment(tmp_path, bytes(100), segment_id=segment_id, index=text)
-    told = [(info.limit, info.told) for info in log.segments()]
+    reported = [(info.limit, info.indexed) for info in log.segments()]
     index(tmp_path, 6, "100\nCOMPLETED")
 
-    assert [(NO_LIMIT, 60), (NO_LIMIT, 70), (NO_LIMIT, 0), (90, 0)] == told
-    assert told == [(info.limit, info.told) for info in log.segments()]
+    assert [(NO_LIMIT, 60), (NO_LIMIT, 70), (NO_LIMIT, 0), (90, 0)] == reported
+    assert reported == [(info.limit, info.indexed) for info in log.segments()]
 
 
 def test_the_index_of_the_newest_segment_tells_it_when_it_is_final(tmp_path: Path) -> None:
     """What it said first counts: a replay writes the file's length into it."""
     log = LogDirectory(tmp_path)
     write_segment(tmp_path, bytes(100), segment_id=8, index="90")
-    told = []
+    reported = []
     for text in ("90", "90\nCOMPLETED", "100\nCOMPLETED"):
         index(tmp_path, 8, text)
-        told += [(info.limit, info.told) for info in log.segments()]
+        reported += [(info.limit, info.indexed) for info in log.segments()]
 
-    assert [(90, 0), (NO_LIMIT, 90), (NO_LIMIT, 90)] == told
+    assert [(90, 0), (NO_LIMIT, 90), (NO_LIMIT, 90)] == reported
 
 
 def test_segments_come_by_number(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_an_open_segment_outlives_its_name(tmp_path: Path) -> None:
     opened.close()
 
 
-def test_a_segment_that_vanished_is_told_apart(tmp_path: Path) -> None:
+def test_a_segment_that_vanished_is_distinguished(tmp_path: Path) -> None:
     """Gone is another thing than not readable."""
     with pytest.raises(FileNotFoundError):
         LogDirectory(tmp_path).open(SegmentInfo(5, "CommitLog-7-5.log", NO_LIMIT))

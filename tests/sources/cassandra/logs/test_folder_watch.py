@@ -248,9 +248,9 @@ def test_a_malformed_index_is_looked_at_again(tmp_path: Path) -> None:
     log = watched(tmp_path, DrivenClock())
     write_segment(tmp_path / "raw", b"", segment_id=5, index="nonsense")
 
-    told = [len(log.flaws) for _ in range(LOOKS) if log.segments() is not None]
+    reported = [len(log.flaws) for _ in range(LOOKS) if log.segments() is not None]
 
-    assert [0, 0, 1, 1, 1] == told
+    assert [0, 0, 1, 1, 1] == reported
 
 
 def test_events_are_taken_once_for_several_folders(tmp_path: Path) -> None:

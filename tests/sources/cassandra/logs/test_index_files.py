@@ -12,7 +12,7 @@ from headrace.sources.cassandra.commitlog.segment import Index
 from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.forge.segments import segment, write_segment
 from headrace.sources.cassandra.logs.directory import NO_LIMIT, LogDirectory
-from headrace.sources.cassandra.logs.index_files import LOOKS, FlawsTold, IndexFiles
+from headrace.sources.cassandra.logs.index_files import LOOKS, IndexFiles, ReportedFlaws
 from headrace.sources.cassandra.source import CassandraSource
 from helpers.logs.forged import insert
 from helpers.logs.node_logs import batches, forged_nodes, open_all
@@ -50,7 +50,7 @@ def messages(files: IndexFiles) -> list[str]:
         (b"500\nCOMPLETED", b"600", "COMPLETED, as it said before", "'600'"),
     ],
 )
-def test_what_stays_nonsense_is_told(
+def test_what_stays_nonsense_is_reported(
     before: bytes, content: bytes, expected: str, found: str
 ) -> None:
     """After some looks, not before; what it said before counts all the time."""
@@ -90,13 +90,13 @@ def test_what_can_be_true_is_believed(content: bytes) -> None:
     assert content == (b"%d\nCOMPLETED" if found.completed else b"%d") % found.offset
 
 
-def test_each_change_is_told_once() -> None:
+def test_each_change_is_reported_once() -> None:
     """One that is mended and breaks again is reported again."""
-    files, told = IndexFiles(), FlawsTold()
+    files, reported = IndexFiles(), ReportedFlaws()
     counts = []
     for content in (b"a", b"a", b"b", b"5", b"b", b"b"):
         look(files, content, LOOKS)
-        counts.append(len(list(told.new(files.flaws))))
+        counts.append(len(list(reported.new(files.flaws))))
 
     assert [1, 0, 1, 0, 1, 0] == counts
     files.look({}, lambda _: END)

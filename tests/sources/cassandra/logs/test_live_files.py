@@ -193,7 +193,7 @@ def durable(timeline: Timeline, made: Mapping[int, Forged]) -> list[Place]:
 
 
 @pytest.mark.parametrize("pause", [2, 3, 5, 9, 17])
-def test_who_lags_behind_a_node_without_room_is_told(tmp_path: Path, pause: int) -> None:
+def test_who_lags_behind_a_node_without_room_is_reported(tmp_path: Path, pause: int) -> None:
     """G08: of what was ever seen nothing is passed over without a word: it is a gap (I10)."""
     timeline, made = no_room(tmp_path)
     clock = DrivenClock()

@@ -192,8 +192,8 @@ def test_a_cluster_that_logs_repairs_asks_for_a_decision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With cdc_on_repair_enabled a job says what becomes of what is older than its memory."""
-    told = Schema({}, {}), NodeSettings(repair_is_logged=True)
-    monkeypatch.setattr("headrace.sources.cassandra.schema.live.read_live", lambda _: told)
+    reported = Schema({}, {}), NodeSettings(repair_is_logged=True)
+    monkeypatch.setattr("headrace.sources.cassandra.schema.live.read_live", lambda _: reported)
     options = forged_nodes(tmp_path, dict.fromkeys(NODES, OLD)) | {"contact_points": "127.0.0.1:1"}
 
     with pytest.raises(ConfigError, match="cdc_on_repair_enabled") as caught:

@@ -209,9 +209,9 @@ def test_atoms_of_recorded_mutations_are_those_that_the_oracle_tells(name: str) 
     folder = recording(name)
     cut = cutter(parse_schema((folder / "schema.cql").read_text()))
     contents: dict[frozenset[bytes], justified.Content] = {}
-    for told, raw in recorded(folder):
-        content = frozenset(justified.atoms(told))
-        found = cut.atoms_of(raw, told["messaging"])
+    for reported, raw in recorded(folder):
+        content = frozenset(justified.atoms(reported))
+        found = cut.atoms_of(raw, reported["messaging"])
         assert len(content) == len(found)
         assert content == contents.setdefault(found, content)
 
@@ -225,9 +225,9 @@ def recorded(folder: Path) -> Iterator[tuple[Document, bytes]]:
     segments = {int(log.stem.rpartition("-")[2]): log.read_bytes() for log in logs}
     with (folder / "oracle.jsonl").open("rb") as lines:
         for line in lines:
-            told = msgspec.json.decode(line)
-            end = told["position"] - 4  # The checksum stands behind the mutation.
-            yield told, segments[told["segment"]][end - told["size"] : end]
+            reported = msgspec.json.decode(line)
+            end = reported["position"] - 4  # The checksum stands behind the mutation.
+            yield reported, segments[reported["segment"]][end - reported["size"] : end]
 
 
 def test_what_does_not_fit_has_no_atoms() -> None:

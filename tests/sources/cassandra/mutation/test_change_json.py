@@ -298,15 +298,15 @@ def test_columns_say_what_was_written(name: str) -> None:
     assert expected == found
 
 
-def test_provenance_is_told() -> None:
+def test_provenance_is_reported() -> None:
     """Where a change was read comes after what it says; copies and node only where known."""
     expected = {"mutation": "0" * 32, "index": 1, "of": 2, "segment": 3, "position": 4}
     alone = provenance_document(mutation_id=bytes(16), index=1, of=2, segment_id=3, position=4)
-    told = provenance_document(
+    reported = provenance_document(
         mutation_id=bytes(16), index=1, of=2, segment_id=3, position=4, copies=2, node="node1"
     )
     assert expected == alone
-    assert expected | {"copies": 2, "node": "node1"} == told
+    assert expected | {"copies": 2, "node": "node1"} == reported
 
 
 @pytest.mark.parametrize("name", ["4.0-types", "5.0-types", "5.0-compact", "6.0-v9-random"])

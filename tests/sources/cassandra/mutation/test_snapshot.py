@@ -66,13 +66,13 @@ def test_changes() -> None:
 
     assert (Operation.UPDATE, True, 40) == (static.operation, static.is_static, static.timestamp_us)
     assert (Operation.INSERT, 10, None) == (first.operation, first.timestamp_us, first.ttl_s)
-    told = {
+    reported = {
         c.name: [(x.timestamp_us, x.ttl_s, x.expires_s) for x in c.cells] for c in first.columns
     }
-    assert [(30, 60, NOW_S + 60)] == told["Odd"]
-    assert [(50, None, None)] == told["note"]
-    assert [10, 20] == [us for us, _, _ in told["tags"]]
-    assert [23, 23] == [us for us, _, _ in told["l"]]
+    assert [(30, 60, NOW_S + 60)] == reported["Odd"]
+    assert [(50, None, None)] == reported["note"]
+    assert [10, 20] == [us for us, _, _ in reported["tags"]]
+    assert [23, 23] == [us for us, _, _ in reported["l"]]
     assert (number(8),) == second.clustering
     assert identity(first) != identity(second)
     assert identity(first) == identity(

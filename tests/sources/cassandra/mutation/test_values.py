@@ -368,8 +368,8 @@ def test_any_bytes_are_a_value_or_a_named_error(cql_type: CqlType, raw: bytes) -
     """No bytes make the reader raise anything but its own error."""
     with suppress(BadValueError):
         to_python(cql_type, raw)
-        told = to_json(cql_type, raw)
-        assert told == json.loads(json.dumps(told, allow_nan=False))
+        reported = to_json(cql_type, raw)
+        assert reported == json.loads(json.dumps(reported, allow_nan=False))
 
 
 def test_every_truncation_is_noticed() -> None:

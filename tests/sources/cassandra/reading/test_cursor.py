@@ -114,8 +114,8 @@ def test_a_damaged_copy_does_not_matter(tmp_path: Path, name: str) -> None:
     assert places == counted["entries.n1.damaged"] == len(lost(found))
     assert 60 - len(missing) + places == counted["entries.n1.read"]
     for end in filled(ends_of(found).values()):
-        told = {at["node"]: offset["position"] for at, offset in end.describe()}
-        assert dict.fromkeys(NODES, END_OFFSET) == told
+        reported = {at["node"]: offset["position"] for at, offset in end.describe()}
+        assert dict.fromkeys(NODES, END_OFFSET) == reported
 
 
 @pytest.mark.parametrize("name", DAMAGE)

@@ -161,5 +161,5 @@ def test_damage_of_a_segment_that_was_accepted_stops_nothing_again(tmp_path: Pat
     assert 6 == len(job.published)
     assert {("n1", "passed")} == set(job.gaps())
     assert 3 * len(rows[0]) <= sum(gap.size_bytes for gap in job.state.met_gaps)
-    told = [(n.document["name"], n.document["state"]) for n in job.notices]
-    assert len(told) == len(set(told))
+    reported = [(n.document["name"], n.document["state"]) for n in job.notices]
+    assert len(reported) == len(set(reported))

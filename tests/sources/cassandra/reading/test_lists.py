@@ -238,7 +238,7 @@ def test_what_is_not_read_is_asked_for_again(table: Table, monkeypatch: pytest.M
     assert [3] == [count for count in times.values() if count > 1]
 
 
-def test_what_cannot_be_read_is_told_as_logged(
+def test_what_cannot_be_read_is_reported_as_logged(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With `lists_unread: cells` such a change has what the log has, and does not say `lists`."""

@@ -324,24 +324,24 @@ def test_what_changed_in_segments_that_are_missing_is_asked() -> None:
         ),
     ],
 )
-def test_a_table_that_comes_and_is_not_in_the_log_is_told_of(
+def test_a_table_that_comes_and_is_not_in_the_log_is_reported(
     late: str, event: str, reason: str
 ) -> None:
     """Once, when a log comes to the statement that made it so."""
-    told: list[tuple[str, str, str]] = []
+    reported: list[tuple[str, str, str]] = []
     announcer = Announcer(
-        lambda name, **about: told.append((name, about["table"], about["reason"])),
+        lambda name, **about: reported.append((name, about["table"], about["reason"])),
         lambda _: None,
     )
     given = Asked(SchemaRows.of(parse_schema(SCHEMA)), parse_schema(SCHEMA + late))
     tables = tables_of(given, announcer)
-    assert [] == told
+    assert [] == reported
 
     for segment_id in (5, 9):
         tables.skipped_segments(Marker(segment_id, 0))
     tables_of(Asked(SchemaRows.of(parse_schema(SCHEMA + late))), announcer)
 
-    assert [(event, "forged.late", reason)] == told
+    assert [(event, "forged.late", reason)] == reported
 
 
 def test_the_log_tells_which_keyspaces_are_logged() -> None:

@@ -96,7 +96,7 @@ def test_a_log_that_was_read_before_is_read_on(logs: dict[str, Reader], tmp_path
     assert [f"0x{LOGS:02x}"] == read_all(logs, 4)
 
 
-def test_what_a_pass_leaves_is_told(logs: dict[str, Reader], tmp_path: Path) -> None:
+def test_what_a_pass_leaves_is_reported(logs: dict[str, Reader], tmp_path: Path) -> None:
     """While logs are unread each answer says that there is more, also where it has nothing."""
     for node in range(LOGS):
         write(tmp_path, node, range(1))

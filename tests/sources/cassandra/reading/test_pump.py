@@ -223,8 +223,8 @@ def test_no_split_reads_on_in_a_version_it_cannot_read(tmp_path: Path) -> None:
         with pytest.raises(UnsupportedSegmentError):
             read_on(reader, ends)
     for end in filled(ends):
-        told = {at["node"]: offset for at, offset in end.describe()}
-        assert 0 == told["node1"]["position"]
+        reported = {at["node"]: offset for at, offset in end.describe()}
+        assert 0 == reported["node1"]["position"]
 
 
 def last_position(reader: Reader) -> Position:
@@ -280,7 +280,7 @@ def test_time_passes_only_while_all_is_read(tmp_path: Path) -> None:
     assert values(0, 1) == all_of(readers)
 
 
-def test_time_alone_is_told_when_a_commit_is_due(tmp_path: Path) -> None:
+def test_time_alone_is_reported_when_a_commit_is_due(tmp_path: Path) -> None:
     """Line 32: a state in which only split time has grown is made for a commit, each 30 s."""
     clock = DrivenClock()
     (reader,) = open_all(source(options_of(tmp_path, splits=1), clock)).values()
@@ -499,7 +499,7 @@ def test_an_error_without_a_name_lets_all_splits_begin_again(
 
 
 @pytest.mark.parametrize("at", [b"k7", b"\x07"])
-def test_damage_is_told_once_by_whoever_reads_which_split(tmp_path: Path, at: bytes) -> None:
+def test_damage_is_reported_once_by_whoever_reads_which_split(tmp_path: Path, at: bytes) -> None:
     """Each split read for itself, one reports a damaged entry, and no other publishes it."""
     options = forged_nodes(tmp_path, {"node1": rows(0, 40)})
     options |= {"consistency": "ONE", "gaps": "expire"}

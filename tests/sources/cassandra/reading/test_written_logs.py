@@ -87,8 +87,8 @@ def test_an_older_agent_is_named_once(tmp_path: Path, monkeypatch: pytest.Monkey
     log = LiveLog(tmp_path / "node")
     with serving(log.folder) as served:
         options = log.source(nodes={"node": {"url": served.url}}, agent_token=TOKEN)
-        told = structlog.wrap_logger(None, processors=[capture])
-        given = dataclasses.replace(context(DrivenClock()), log=told)
+        reported = structlog.wrap_logger(None, processors=[capture])
+        given = dataclasses.replace(context(DrivenClock()), log=reported)
         made = CassandraSource(parse_config(CassandraConfig, options), given)
         for reader in open_all(made).values():
             for _ in range(3):

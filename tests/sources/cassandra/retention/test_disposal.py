@@ -339,7 +339,7 @@ def test_retention_gives_way_to_room(node: Node) -> None:
     assert [2, 3] == node.held()
 
 
-def test_what_is_left_of_the_room_is_told_in_seconds(node: Node) -> None:
+def test_what_is_left_of_the_room_is_reported_in_seconds(node: Node) -> None:
     """By how much was written recently; before it is known nothing is claimed."""
     node.write(1, [b"a"])
     size = size_of(node, 1)
@@ -384,7 +384,7 @@ def test_a_tick_looks_at_each_folder_once(node: Node, monkeypatch: pytest.Monkey
     assert 3 == figures.held_segments
 
 
-def test_a_hold_that_fills_is_told_of(node: Node) -> None:
+def test_a_hold_that_fills_is_reported(node: Node) -> None:
     """G10: once a minute from four fifths on, before anything is left out."""
     node.write(1, [b"a"])
     clock = DrivenClock()

@@ -204,7 +204,7 @@ THREE = [Node("a"), Node("b"), Node("c")]
         ),
     ],
 )
-def test_replicas_that_cannot_be_told_are_refused(
+def test_replicas_that_cannot_be_known_are_refused(
     nodes: Sequence[Node], replication: KeyspaceSchema, level: str, expected: str
 ) -> None:
     """A level that could never be met, or met by the wrong nodes, is a named error with a hint."""

@@ -298,20 +298,20 @@ def test_what_was_said_and_what_waits_is_known_on_both_sides(
     for node in logs:
         write_segment(folder / node, made.content, segment_id=number)
 
-    told = [_told(before)]
+    reported = [_reported(before)]
     for job, table in (("orders", T), ("orders~x", OTHER)):
         resume = {"1-of-1": before[-1].end} if before else {}
         config = parse_config(CassandraConfig, options | {"tables": [table]})
         mine = CassandraSource(config, replace(context(job="orders"), job=job))  # And its key.
         after = list(batches(open_all(mine, resume).values()))
-        told.append(_told(after))
-        assert {table} >= {name for name, _ in told[-1]}
+        reported.append(_reported(after))
+        assert {table} >= {name for name, _ in reported[-1]}
         for batch in after[-1:]:
             assert [] == differences(SplitBooks("", batch.end.books(), {}, BOOKKEEPING))
             assert 0 == batch.end.books()["mutations.pending"]
     kinds = {"t": [T], "other": [OTHER], "both": [T, OTHER]}
     owed = Counter((t, f"k{n}") for n, (_, kind) in enumerate(history) for t in kinds[kind])
-    assert owed == sum(told, Counter())
+    assert owed == sum(reported, Counter())
 
 
 def _mutation(number: int, kind: str) -> bytes:
@@ -319,7 +319,7 @@ def _mutation(number: int, kind: str) -> bytes:
     return mutation(*[update(b"k%d" % number, b"v", table=table) for table in tables])
 
 
-def _told(found: Sequence[Batch]) -> Counter[tuple[str, str]]:
+def _reported(found: Sequence[Batch]) -> Counter[tuple[str, str]]:
     """Return how often each row of each table was published."""
     documents = [record.document() for batch in found for record in batch.records()]
     return Counter((d["table"], bytes.fromhex(d["key"]["k"][2:]).decode()) for d in documents)

@@ -63,8 +63,8 @@ def gap_at(number: int, state: str = "") -> StoredGap:
 
 def meet(book: GapBook, found: list[StoredGap], at: Marker) -> list[str]:
     """Let a split at a marker meet gaps; return the states of those with something to report."""
-    told = book.meet(found, {"n1": at}, split_time_ms=0, wall_ms=0)
-    return [gap.state for gap in told]
+    reported = book.meet(found, {"n1": at}, split_time_ms=0, wall_ms=0)
+    return [gap.state for gap in reported]
 
 
 def test_an_open_gap_is_mended_only_when_its_log_was_read_further() -> None:
@@ -134,8 +134,8 @@ def test_a_gap_stops_the_job_until_it_is_accepted(
     assert list(range(9)) == job.rows()
     assert 0 == job.call("gaps")
     assert "\tpassed\texpire\tpossible\t" in capsys.readouterr().out
-    told = [(n["state"], n["policy"], n["split"]) for n in job.notices()]
-    assert sorted(told) == [
+    reported = [(n["state"], n["policy"], n["split"]) for n in job.notices()]
+    assert sorted(reported) == [
         ("open", "", "1-of-2"),
         ("open", "", "2-of-2"),
         ("passed", "expire", "1-of-2"),
@@ -180,13 +180,13 @@ def test_accepting_is_audited_and_refuses_what_is_no_gap(
     assert 0 == job.call("accept", "--all", "--policy", "assume")
     assert 2 == job.call("accept", f"n1:{SEGMENT_ID}:{END}")
 
-    told = [(line["verb"], line["object"], line["outcome"]) for line in job.audit()]
+    reported = [(line["verb"], line["object"], line["outcome"]) for line in job.audit()]
     name = f"n1:{SEGMENT_ID}:{END}"
     assert [
         ("accept_gaps", "orders: n1:7:7 (expire)", "refused"),
         ("accept_gaps", f"orders: {name} (assume)", "done"),
         ("accept_gaps", f"orders: {name} (expire)", "refused"),
-    ] == told
+    ] == reported
 
 
 def test_a_gap_that_is_filled_again_is_none(job: GapJob) -> None:

@@ -153,8 +153,8 @@ class Delivery:
         """Return what a consumer sees of each key, in its order."""
         found: defaultdict[bytes, list[int]] = defaultdict(list)
         for message in committed(self.cluster.bootstrap_servers, TOPIC):
-            told = json.loads(message.value() or b"")
-            found[message.key() or b""].append(told["timestampMicros"] - NOW_US)
+            reported = json.loads(message.value() or b"")
+            found[message.key() or b""].append(reported["timestampMicros"] - NOW_US)
         return found
 
     def left(self) -> set[int]:

@@ -28,7 +28,7 @@ pytestmark = [
 
 def test_brokers_that_go_away_and_come_back(tmp_path: Path) -> None:
     """The mode is log once the buffer is full; all is delivered, and it is realtime again."""
-    log, told = LiveLog(tmp_path / "node"), CapturingLogger()
+    log, reported = LiveLog(tmp_path / "node"), CapturingLogger()
     realtime = {
         "mode": "realtime",
         "realtime.buffer_bytes": 20_000,
@@ -36,7 +36,7 @@ def test_brokers_that_go_away_and_come_back(tmp_path: Path) -> None:
     }
 
     def changed() -> list[tuple[str, str]]:
-        found: list[Mapping[str, str]] = [call.kwargs for call in told.calls if call.kwargs]
+        found: list[Mapping[str, str]] = [call.kwargs for call in reported.calls if call.kwargs]
         named = [each for each in found if each.get("event") == "mode_changed"]
         return [(each["after"], each["reason"]) for each in named]
 
@@ -60,7 +60,7 @@ def test_brokers_that_go_away_and_come_back(tmp_path: Path) -> None:
         (tmp_path / "job.yaml").write_text(json.dumps(job))
         log.append(10)
         log.sync()
-        bound = structlog.wrap_logger(told, processors=[lambda _, __, event: event])
+        bound = structlog.wrap_logger(reported, processors=[lambda _, __, event: event])
         with working(tmp_path / "job.yaml", bound):
             until(lambda: has(10), "nothing was delivered")
             assert [("realtime", "started")] == changed()

@@ -103,9 +103,9 @@ def job_of(folder: Path, log: LiveLog, servers: str, **options: object) -> Path:
     return folder / "job.yaml"
 
 
-def events_of(told: CapturingLogger) -> Sequence[Mapping[str, object]]:
+def events_of(reported: CapturingLogger) -> Sequence[Mapping[str, object]]:
     """Return the events so far."""
-    return [call.kwargs for call in told.calls if call.kwargs]
+    return [call.kwargs for call in reported.calls if call.kwargs]
 
 
 def largest(scrapes: Sequence[Samples], name: str, labels: Mapping[str, str]) -> float:
@@ -128,10 +128,10 @@ def check_histogram(found: Samples) -> None:
         assert one(found, "headrace_stage_seconds_sum", stage=labels["stage"]) >= 0
 
 
-def test_what_iep_104_lists_is_told(tmp_path: Path) -> None:
+def test_what_iep_104_lists_is_reported(tmp_path: Path) -> None:
     """Each metric has the value that the run gives it, and each event comes with its fields."""
-    log, told, scrapes = LiveLog(tmp_path / "node"), CapturingLogger(), list[Samples]()
-    bound = structlog.wrap_logger(told, processors=[lambda _, __, event: event])
+    log, reported, scrapes = LiveLog(tmp_path / "node"), CapturingLogger(), list[Samples]()
+    bound = structlog.wrap_logger(reported, processors=[lambda _, __, event: event])
     with MockCluster() as cluster:
         job = job_of(tmp_path, log, cluster.bootstrap_servers)
         log.append(FIRST)
@@ -169,7 +169,7 @@ def test_what_iep_104_lists_is_told(tmp_path: Path) -> None:
     }
     assert {} == wrong
     check_histogram(end)
-    events = {str(each["event"]): each.keys() for each in events_of(told)}
+    events = {str(each["event"]): each.keys() for each in events_of(reported)}
     for name, fields in EVENTS.values():
         assert name == "split_failed" or fields <= events[name]
     # The last committed place: of the last change, or the end of its segment.
@@ -182,13 +182,13 @@ def test_what_iep_104_lists_is_told(tmp_path: Path) -> None:
     assert all(0 <= value <= 2 for _, value in end["headrace_lag_seconds"])
 
 
-def test_a_failure_is_told(tmp_path: Path) -> None:
+def test_a_failure_is_reported(tmp_path: Path) -> None:
     """With `realtime.on_overflow: fail` the event of the failure says what it was."""
-    log, told = LiveLog(tmp_path / "node"), CapturingLogger()
-    bound = structlog.wrap_logger(told, processors=[lambda _, __, event: event])
+    log, reported = LiveLog(tmp_path / "node"), CapturingLogger()
+    bound = structlog.wrap_logger(reported, processors=[lambda _, __, event: event])
 
     def failed() -> Sequence[Mapping[str, object]]:
-        return [each for each in events_of(told) if each["event"] == "split_failed"]
+        return [each for each in events_of(reported) if each["event"] == "split_failed"]
 
     with MockCluster() as cluster:
         options = {"realtime.on_overflow": "fail"}

@@ -161,8 +161,8 @@ def test_what_no_log_has_stops_the_job_until_it_is_accepted(
         assert durable // 2 <= size <= max(durable, 1 << 20)
     assert set(job.changes()) < set(whole)
     assert len(job.changes()) == len(set(job.changes()))
-    told = [(n["name"], n["split"], n["state"]) for n in job.notices()]
-    assert len(told) == len(set(told))
+    reported = [(n["name"], n["split"], n["state"]) for n in job.notices()]
+    assert len(reported) == len(set(reported))
     assert 0 == job.call("verify")
     assert "parts of logs are lost" in capsys.readouterr().out
 
@@ -224,8 +224,8 @@ def test_a_policy_passes_damage(
 
     assert re.search(r"\d+ parts of logs are lost \(\d+", capsys.readouterr().out)
     assert all_passed() == states(listed(job, capsys, 0))
-    told = {(n["node"], n["state"], n["policy"]) for n in job.notices()}
-    assert {(node, "passed", policy) for node in NODES} == told
+    reported = {(n["node"], n["state"], n["policy"]) for n in job.notices()}
+    assert {(node, "passed", policy) for node in NODES} == reported
     assert all(n["bytes"] > 0 for n in job.notices())
     books = job.books()
     assert all(books[f"gaps.{node}"] >= 2 for node in NODES)  # One for each split.

@@ -104,8 +104,8 @@ def test_what_goes_out_names_the_segments_files(tmp_path: Path, expired: str) ->
         found += [r.document() for b in batches(readers.values()) for r in b.records()]
     made.close()
 
-    told = [(each["node"], each["segment"]) for each in found if each["segment"] != OLD]
-    assert [("n1", NEW)] * 3 == told
+    reported = [(each["node"], each["segment"]) for each in found if each["segment"] != OLD]
+    assert [("n1", NEW)] * 3 == reported
 
 
 def test_a_node_that_was_set_up_again_is_read_from_its_beginning(

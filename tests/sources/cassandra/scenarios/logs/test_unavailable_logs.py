@@ -401,15 +401,15 @@ TOLD = st.lists(st.tuples(ABSENCES, st.integers(0, 5)), min_size=1, max_size=4)
 @settings(max_examples=200)
 @given(TOLD)
 def test_what_several_splits_know_is_one_in_any_order(
-    told: list[tuple[dict[str, Absence], int]],
+    reported: list[tuple[dict[str, Absence], int]],
 ) -> None:
     """Merging is commutative and idempotent; it ends no wait sooner, or later, than its inputs."""
-    made = together(told)
+    made = together(reported)
 
-    assert made == together(told[::-1]) == together([*told, *told])
-    assert made == together([(together(told[:1]), 0), *told[1:]])
+    assert made == together(reported[::-1]) == together([*reported, *reported])
+    assert made == together([(together(reported[:1]), 0), *reported[1:]])
     for node, each in made.items():
-        for absences, shift in told:
+        for absences, shift in reported:
             assert each.unread_ms <= absences.get(node, Absence(0, 0)).unread_ms
             assert (
                 node not in absences or each.split_time_ms <= absences[node].split_time_ms + shift

@@ -155,13 +155,15 @@ class Play:
         job.wait(EXPIRY_S - HEARD_S)
         books = job.books()
         held = {c for c in waiting if world.holders(c) & job.durable.nodes[c]}
-        told = {name: books[f"mutations.{name}"] for name in ("pending", "expired", "not_replica")}
+        reported = {
+            name: books[f"mutations.{name}"] for name in ("pending", "expired", "not_replica")
+        }
         if self.publishes:
             self.justified |= waiting
-            assert {"pending": 0, "expired": 0, "not_replica": 0} == told
+            assert {"pending": 0, "expired": 0, "not_replica": 0} == reported
         else:
             strays = len(waiting - held)
-            assert {"pending": 0, "expired": len(held), "not_replica": strays} == told
+            assert {"pending": 0, "expired": len(held), "not_replica": strays} == reported
         assert Counter(self.justified) == job.published
         self.restart(expiry_seconds=LONG_S, dedup_window_seconds=LONG_S)
         late = self.random.sample(sorted(waiting, key=repr), len(waiting) // 2)

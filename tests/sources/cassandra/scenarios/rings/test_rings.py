@@ -187,8 +187,8 @@ def test_a_node_that_is_not_in_the_job_is_named(
 
     assert 0 == job.run()
     lines = capsys.readouterr().err.splitlines()
-    (told,) = (json.loads(each) for each in lines if '"ring_differs"' in each)
-    assert (not_in_ring, not_read) == (told["not_in_ring"], told["not_read"])
+    (reported,) = (json.loads(each) for each in lines if '"ring_differs"' in each)
+    assert (not_in_ring, not_read) == (reported["not_in_ring"], reported["not_read"])
     assert [0, 1, 2] == job.rows()
 
 
