@@ -452,6 +452,7 @@ class CassandraReader(Reader):
             self._chunks = RecordChunks(())
         self._agreement.split_time_ms = resume.split_time_ms
         self._agreement.number = max(self._agreement.number, resume.number)
+        self._pump.count_on(self._number)
         self._assume()
 
     def _batch(

@@ -293,8 +293,11 @@ class Intake:
         self.read_further(split, None)
         if agreement is not None:
             self.agreements[split] = agreement
-            self.sequence = max(self.sequence, agreement.number)
             self.make_places(split)
+
+    def count_on(self, split: int) -> None:
+        """Give new records higher numbers than those that *split* has: they are newer."""
+        self.sequence = max(self.sequence, self.agreements[split].number)
 
     def read_further(self, split: int, further: FurtherRead | None) -> None:
         """Let *split* also skip what *further* has; None: nothing more."""

@@ -175,8 +175,6 @@ class Pump:
             self.intake.begin_again()
         self.changes += 1
         self.intake.own(number, agreement)
-        if self.intake.sequence != self.framing_times.last:  # It has records already.
-            self.framing_times = FramingTimes(self.intake.sequence)
         self.intake.comparers[number] = comparer
         absences = Absences(self._unavailable_policy, resume.absences if resume else {})
         markers, schemas = (resume.markers, resume.schemas) if resume else ({}, {})
@@ -197,6 +195,15 @@ class Pump:
             self.intake.read_further(number, FurtherRead(owned.ahead, tuple(self._logs)))
         self._is_narrowed = False
         self._go_on()
+
+    def count_on(self, number: int) -> None:
+        """Let new records be newer than those that split *number* has restored.
+
+        Else a log that is ahead would seem to be behind, and would be read on before the others.
+        """
+        self.intake.count_on(number)
+        if self.intake.sequence != self.framing_times.last:
+            self.framing_times = FramingTimes(self.intake.sequence)
 
     def reassign(self, number: int) -> None:
         """Start to read the logs that have log slots of split *number*; stop reading the others."""

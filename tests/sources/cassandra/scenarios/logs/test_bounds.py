@@ -11,11 +11,12 @@ import yaml
 from structlog.testing import LogCapture
 
 from headrace.connector.hosting.host import Host
-from headrace.plugins import Quarantined, parse_config
+from headrace.plugins import Quarantined, Reader, parse_config
 from headrace.plugins.testing.doubles import DrivenClock, context
 from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 from headrace.sources.cassandra.reader import CassandraReader
+from headrace.sources.cassandra.reading import pump
 from headrace.sources.cassandra.reading.cursor import CHUNK_BYTES
 from headrace.sources.cassandra.source import CassandraSource
 from headrace.sources.cassandra.state.cdc_state import CdcState
@@ -43,13 +44,12 @@ class Job:
     def __init__(self, folder: Path) -> None:
         """Start with empty logs."""
         self.folder = folder
+        self.end: CdcState | None = None
         options = forged_nodes(folder, {"n1": [], "n2": [], "n3": []})
         self.log = LogCapture()
         self.clock = DrivenClock()
-        lent = replace(context(self.clock), log=logger(self.log))
-        given = {**options, "splits": 1, "records_max": RECORDS_MAX}
-        made = CassandraSource(parse_config(CassandraConfig, given), lent)
-        self.readers = list(open_all(made).values())
+        self.options = {**options, "splits": 1, "records_max": RECORDS_MAX}
+        self.readers = self.opened()
         self.books: Counter[str] = Counter()
         self.most = 0
         self.published: Counter[str] = Counter()
@@ -70,11 +70,19 @@ class Job:
                 self.published.update(str(record.key) for record in batch.records())
                 self.aside += batch.quarantined()
                 assert isinstance(batch.end, CdcState)
+                self.end = batch.end
                 self.books = Counter(batch.end.books())
                 (reader,) = self.readers
                 assert isinstance(reader, CassandraReader)
                 self.most = max(self.most, reader._agreement.live)  # noqa: SLF001 (what is bounded)
             self.clock.advance(5_000)
+
+    def opened(self) -> list[Reader]:
+        """Return the split's reader in a new source, where all was read to."""
+        lent = replace(context(self.clock), log=logger(self.log))
+        made = CassandraSource(parse_config(CassandraConfig, self.options), lent)
+        at = {} if self.end is None else {"1-of-1": self.end}
+        return list(open_all(made, at).values())
 
 
 @pytest.fixture
@@ -110,6 +118,28 @@ def test_what_it_logs_afterwards_is_never_published_again(job: Job) -> None:
     assert {ROWS.index(item.content) for item in job.aside} <= set(range(COUNT))
     assert len(job.aside) == books["mutations.overflow"]
     assert job.most <= RECORDS_MAX + CHUNK_RECORDS
+
+
+def test_a_log_that_is_ahead_waits_for_the_others_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read on when the others have come as far: no mutation gives way, none is dropped."""
+    monkeypatch.setattr(pump, "CHUNK_BYTES", RECORDS_MAX * 60 // 10)
+    made, ahead = Job(tmp_path), RECORDS_MAX * 2 // 5
+    for node in made.segments:
+        made.add(node, ROWS[:RECORDS_MAX])
+    made.add("n1", ROWS[RECORDS_MAX : RECORDS_MAX + ahead])
+    made.read()
+    made.readers = made.opened()
+    made.add("n1", ROWS[RECORDS_MAX + ahead :])
+    for node in ("n2", "n3"):
+        made.add(node, ROWS[RECORDS_MAX:])
+    made.read()
+
+    assert COUNT == len(made.published)
+    assert 0 == made.books["mutations.overflow"]
+    assert 0 == made.books["mutations.pending"]
+    assert {1} == set(made.published.values())
 
 
 def test_log_lines_do_not_grow_with_changes(tmp_path: Path) -> None:
