@@ -215,8 +215,6 @@ class StreamCommits:
         begun = self._checkpoint.begun()
         if begun is None and committed is not None:  # By Spark's API, which copies nothing.
             begun = self._checkpoint.note_begun(Begun(None, {}))
-        elif begun is not None and not begun.checkpoint:  # Of an older version.
-            begun = self._checkpoint.note_begun(begun)
         batch = -1 if committed is None else committed[0]
         if begun is None or self._is_ahead(begun, batch):
             begun = self._begun_here()
