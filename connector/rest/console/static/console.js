@@ -120,6 +120,9 @@ async function draw() {
   const colour = (name) => style.getPropertyValue(name).trim();
   const inks = ["--line-1", "--line-2", "--line-3"].map(colour);
   const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--rule"), width: 1 }, ticks: { stroke: colour("--rule") } };
+  const iso = (seconds) => new Date(seconds * 1000).toISOString();  // As all times of the pages.
+  const clock = (seconds) => iso(seconds).slice(11, 16);
+  const time = { label: "Time", value: (_, at) => (at === null ? "–" : `${iso(at).slice(0, 19)}Z`) };
   for (const plot of found.plots) {
     const data = [found.times, ...plot.lines.map((line) => line.values)];
     const known = drawn.get(plot.name);
@@ -133,8 +136,8 @@ async function draw() {
       label: line.name, stroke: inks[number], width: 2, value: (_, value) => shortNumber(value),
     }));
     drawn.set(plot.name, new uPlot({
-      width: box.clientWidth, height: 180, series: [{}, ...series],
-      axes: [axis, { ...axis, size: 56, values: (_, values) => values.map(shortNumber) }],
+      width: box.clientWidth, height: 180, series: [time, ...series],
+      axes: [{ ...axis, space: 60, values: (_, values) => values.map(clock) }, { ...axis, size: 56, values: (_, values) => values.map(shortNumber) }],
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
     }, data, box));
   }
