@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import pytest
 
+from headrace.plugins import declared_options
 from helpers.recordings.corpora import recordings_folder
 from helpers.settings.native_modules import ROOT
 
@@ -42,6 +43,8 @@ def ignore_option(config_class: type, field_name: str) -> None:
     if field_name in ACCEPTED:
         for each in (config_class, *config_class.__subclasses__()):
             vars(each)["__dataclass_fields__"].pop(field_name, None)
+        # A process that was forked knows the options of its parent's classes.
+        typing.cast("Any", declared_options).cache_clear()
         return
     (field,) = (f for f in dataclasses.fields(config_class) if f.name == field_name)
     value = _instead(config_class, field)
