@@ -237,9 +237,11 @@ class LogDirectory:
         self._numbers: object = None
 
     def check(self) -> None:
-        """Make sure that the directories can be listed; no index is read. Raises as `segments`."""
-        self._names()
-        if self._commitlog is not None:
+        """Make sure that the directories can be listed; no index is read. Raises as `segments`.
+
+        A node that has not started yet has an empty `cdc_raw`, and no commit log.
+        """
+        if self._names() and self._commitlog is not None:
             self._names_of_node(self._commitlog)
 
     def end_at(self, segment_id: int, offset: int) -> None:

@@ -123,7 +123,12 @@ def test_a_check_reads_no_index(tmp_path: Path) -> None:
 
 
 def test_a_check_names_a_commit_log_directory_that_is_missing(tmp_path: Path) -> None:
-    """It is named before anything is read, also while no segment depends on it."""
+    """It is named before anything is read, also while no segment depends on it.
+
+    A node that has not started yet has none, and no segments.
+    """
+    LogDirectory(tmp_path, tmp_path / "commitlog").check()
+    write_segment(tmp_path, b"", segment_id=5, index="51\nCOMPLETED")
     with pytest.raises(LogUnreadableError, match="No such file") as caught:
         LogDirectory(tmp_path, tmp_path / "commitlog").check()
 
