@@ -139,10 +139,9 @@ def perform(
     """Deliver all *works* on the cluster, as many at once as it has cores.
 
     Where few tasks read them, and they cannot be halted, a task takes several shards in one pass
-    over the logs. Else the logs
-    are read once for all of them before, if the source offers that; then a task takes several
-    shards, one after another. As many more wait in Spark's queue, so that no core waits for
-    the driver to send the next.
+    over the logs. Else the logs are read once for all of them before, if the source offers that;
+    then a task takes several shards, one after another. As many more wait in Spark's queue, so that
+    no core waits for the driver to send the next.
     *begun*, *ended* and *go_on* are called on this thread. A shard whose task dies every time, or
     is cancelled because *go_on* says no, is reported as failed like any other.
     """

@@ -1,13 +1,14 @@
 """A worker in this process that runs while a test does something else."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import structlog
 
 from headrace.connector.control.jobs import read_job
+from headrace.connector.hosting.host import Host
 from headrace.connector.runtime.books.report import Report
 from headrace.connector.runtime.worker import Worker
 from headrace.connector.stores.job import Job
@@ -35,12 +36,26 @@ class LoneWorker(Worker):
 def working(job: Path, log: structlog.stdlib.BoundLogger) -> Iterator[None]:
     """Run the worker of a job file on a thread while the block runs."""
     worker = LoneWorker(read_job(job), log=log)
-    thread = threading.Thread(target=worker.run_alone, kwargs={"until_idle": False})
+    with _meanwhile(worker.run_alone, worker.stop):
+        yield
+
+
+@contextmanager
+def running(job: Path) -> Iterator[None]:
+    """Run a job file as `headrace run` does while the block runs; its log is structlog's."""
+    host = Host(job, log=structlog.stdlib.get_logger())
+    with _meanwhile(host.run, host.stop):
+        yield
+
+
+@contextmanager
+def _meanwhile(run: Callable[..., object], stop: Callable[[], None]) -> Iterator[None]:
+    thread = threading.Thread(target=run, kwargs={"until_idle": False})
     thread.start()
     try:
         yield
     finally:
-        worker.stop()
+        stop()
         thread.join(SECONDS_MAX)
     assert not thread.is_alive()
 

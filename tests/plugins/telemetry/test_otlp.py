@@ -4,8 +4,7 @@ import json
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,8 @@ from headrace.plugins import ConfigError
 from headrace.plugins.metrics import Measure, Passed, counter
 from headrace.plugins.telemetry import OtelMissingError, otlp
 from headrace.plugins.testing.doubles import context
-from helpers.jobs.children import SECONDS_MAX, until
+from helpers.jobs.children import until
+from helpers.jobs.live_worker import running
 from helpers.servers.collector import Collector, attributes, collecting
 
 CHANGES = 30
@@ -45,19 +45,6 @@ def job_file(**runtime: object) -> Path:
     }
     Path("job.yaml").write_text(yaml.safe_dump(document))
     return Path("job.yaml")
-
-
-@contextmanager
-def running(job: Path) -> Iterator[None]:
-    """Run a job on a thread."""
-    host = Host(job, log=structlog.stdlib.get_logger())
-    thread = threading.Thread(target=host.run, kwargs={"until_idle": False})
-    thread.start()
-    try:
-        yield
-    finally:
-        host.stop()
-        thread.join(SECONDS_MAX)
 
 
 def delivered(collector: Collector) -> float:

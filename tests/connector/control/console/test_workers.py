@@ -2,36 +2,21 @@
 
 import os
 import socket
-import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from headrace.connector.control.console.workers import NO_WORKER, KeptWorkers, WorkerPace
 from headrace.connector.control.service import ControlService
-from headrace.connector.hosting.host import Host
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.plugins.testing.doubles import context
-from helpers.jobs.children import SECONDS_MAX, until
+from helpers.jobs.children import until
+from helpers.jobs.live_worker import running
 from helpers.logs.gap_jobs import GapJob
 
 SOURCE = "CREATE DATA_SOURCE cdc ON TABLE forged.t WITH k AND job = 'orders';"
-
-
-@contextmanager
-def running(job: GapJob) -> Iterator[None]:
-    """Run a job on a thread."""
-    host = Host(job.path, log=context().log)
-    thread = threading.Thread(target=host.run, kwargs={"until_idle": False})
-    thread.start()
-    try:
-        yield
-    finally:
-        host.stop()
-        thread.join(SECONDS_MAX)
 
 
 def test_each_change_counts_once_for_the_worker_of_its_split(
@@ -56,7 +41,7 @@ def test_each_change_counts_once_for_the_worker_of_its_split(
 
         assert {NO_WORKER: WorkerPace(2, 0)} == look()
         job.log(2, range(10, 16))
-        with running(job):
+        with running(job.path):
             until(lambda: bool(look()) and found.total() >= 6, "the others were not seen")
             until(lambda: look().keys() == {me}, "the splits had no worker")
         assert {NO_WORKER: WorkerPace(2, 0)} == look()

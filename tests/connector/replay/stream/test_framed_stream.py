@@ -23,10 +23,10 @@ from headrace.connector.replay.stream.streaming import (
 from headrace.connector.replay.stream.terms import Settled
 from headrace.connector.stores import StateLostError
 from headrace.plugins import ConfigError, MissingRequirementError
-from headrace.sources.cassandra.logs.directory import SegmentFile
 from helpers.logs.gap_jobs import GapJob
 from helpers.recordings.batches import source_of
 from helpers.recordings.corpora import recording
+from helpers.recordings.segment_reads import note_reads
 from helpers.streams.by_hand import ByHand, run_by_hand
 
 WHOLE = 1 << 40
@@ -140,22 +140,13 @@ def test_each_byte_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def bytes_read(folder: Path, batch_bytes: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """Return how much a stream reads of segments, with many splits."""
-    size = 0
-    read_into = SegmentFile.read_into
-
-    def counted(self: SegmentFile, offset: int, buffer: memoryview) -> int:
-        nonlocal size
-        came = read_into(self, offset, buffer)
-        size += came
-        return came
-
     folder.mkdir()
     stream = stream_of(ring_job(folder, 16), batch_bytes)
     with monkeypatch.context() as counting:
         counting.setattr(framed_shards, "PART_BYTES", 32 * 1024 * 1024)
-        counting.setattr(SegmentFile, "read_into", counted)
+        sizes = note_reads(counting)
         stream.run()
-    return size
+    return sum(sizes)
 
 
 class Repeated(ByHand):
