@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ import yaml
 
 from headrace.connector.replay.columns import arrow_schema, record_batch
 from headrace.sources.cassandra.encode.origin import ORIGIN
+from helpers.jobs import sessions
 from helpers.jobs.deliveries import consume
 from helpers.logs.node_logs import everything
 from helpers.recordings.corpora import recording
@@ -163,8 +164,7 @@ def living(command: list[str], log: Path) -> Iterator[Callable[[Callable[[], boo
             child.terminate()
             assert 0 == child.wait(WAIT_SECONDS_MAX), log.read_text()
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
+            sessions.kill(child.pid)
             child.wait()
 
 
@@ -188,8 +188,7 @@ def spark_process(
         try:
             yield child
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
+            sessions.kill(child.pid)
             child.wait()
 
 
@@ -207,8 +206,8 @@ def killed(
             assert child.poll() is None, log.read_text()
             assert time.monotonic() < until
             if when():
-                os.killpg(child.pid, signal.SIGSTOP)
+                sessions.send_signal(child.pid, signal.SIGSTOP)
                 if when():
                     return
-                os.killpg(child.pid, signal.SIGCONT)
+                sessions.send_signal(child.pid, signal.SIGCONT)
             time.sleep(0.02)

@@ -1,7 +1,6 @@
 """Lagging splits of a running job, worked off on Spark; and a driver that is killed there."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -17,6 +16,7 @@ import yaml
 
 from headrace.connector.commands.cli import main
 from headrace.connector.stores.sqlite.store import SqliteStore
+from helpers.jobs import sessions
 from helpers.recordings.corpora import recording
 
 pytestmark = pytest.mark.real
@@ -67,7 +67,7 @@ def delivered(job: Path) -> Counter[str]:
 
 @contextmanager
 def running(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command in a process group of its own, which ends with the block."""
+    """Run a command in a session of its own, which ends with the block."""
     program = (
         "import sys; from headrace.connector.commands.cli import main;"
         f" sys.exit(main({arguments!r}))"
@@ -79,8 +79,7 @@ def running(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         try:
             yield child
         finally:
-            if child.poll() is None:
-                os.killpg(child.pid, signal.SIGKILL)
+            sessions.kill(child.pid)
             child.wait()
 
 
@@ -133,7 +132,7 @@ def test_beside_a_worker(tmp_path: Path, *, killed: bool) -> None:
         with running(tmp_path, "run", str(job)) as worker:
             wait_until(lambda: eye.commits() > before, driver)
             if killed:
-                os.killpg(driver.pid, signal.SIGKILL)
+                sessions.kill(driver.pid)
             else:
                 assert 0 == driver.wait(WAIT_SECONDS_MAX)
             wait_until(lambda: len(delivered(job)) == len(wanted), worker)
