@@ -1,11 +1,13 @@
-"""A copy in memory of notes that processes share, as new as what it is a copy of.
+"""The notes of all jobs, which processes share, with a copy in memory that is as new as they are.
 
-Notes are few and are read all the time, so each process has a copy of all of them. A transaction is
-one conditional write. A backend on this machine blocks other writers meanwhile; another backend
+Notes are few and are read all the time, so each process has a copy of all of them. They are one
+partition of a backend, in which the row `version` has another stamp after each write. A transaction
+is one conditional write. A backend on this machine blocks other writers meanwhile; another backend
 refuses the write when another process wrote.
 """
 
 import contextlib
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,13 +16,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from headrace.connector.stores import StateLostError, StoreUnavailableError
+from headrace.connector.stores.keyed.rows import notes_in, pack
 from headrace.plugins.stores.control_store import NoteKey
+from headrace.plugins.stores.key_values import Change, Key, KeyValues, Partition
 
 if TYPE_CHECKING:
-    from headrace.connector.stores.keyed.notes import Notes
     from headrace.connector.stores.keyed.store import Store
 
 FRESH_SECONDS: Final = 0.2  # What was compared with the store so recently is taken for new.
+TRIES_MAX: Final = 10  # Of notes that another process replaces while they are read.
+_VERSION: Final = "version"
 
 T = TypeVar("T")
 
@@ -36,14 +41,24 @@ class NoteCopy:
     store: "Callable[[str], Store]"
     """Returns the store of a job over the same connection; it is not to be closed."""
 
-    def __init__(self, notes: "Notes", *, beside: Path, file: Path | None = None) -> None:
-        """Own *notes*; read nothing yet."""
+    def __init__(
+        self,
+        values: KeyValues,
+        space: str,
+        store: "Callable[[str], Store]",
+        *,
+        beside: Path,
+        file: Path | None = None,
+    ) -> None:
+        """Own *values*; read nothing yet. For *store*, *beside* and *file* see the attributes."""
         self.file = file
         self.beside = beside
-        self.store = notes.store
-        self._notes = notes
+        self.store = store
+        self._values = values
+        self._partition = Partition(json.dumps(["notes", space]))
+        self._version_key = Key(self._partition, _VERSION)
         self._fresh_seconds = 0.0 if file is None else FRESH_SECONDS
-        self._version = 0  # None of any notes: these are to be read.
+        self._version: int | None = None  # The stamp of what the copy is of; None: to be read.
         self._kinds: dict[str, dict[str, str]] = {}
         self._looked: float | None = None
         self._changes: dict[NoteKey, str | None] | None = None
@@ -110,14 +125,14 @@ class NoteCopy:
             yield self._changes
             return
         try:
-            with self._notes.grouped():
+            with self._values.grouped():
                 self._looked = None
                 self._pull()
                 self._changes = {}
                 yield self._changes
                 self._push(self._changes)
         except BaseException:
-            self._version = 0  # What is in the copy may not have been written.
+            self._version = None  # What is in the copy may not have been written.
             raise
         finally:
             self._changes = None
@@ -131,17 +146,17 @@ class NoteCopy:
         self._pull()
         before, self._is_still = self._is_still, True
         try:
-            yield 0 if self._changes else self._version
+            yield 0 if self._changes else self._version or 0
         finally:
             self._is_still = before
 
     def check(self) -> None:
         """Raise StateLostError if what was opened was removed or replaced since."""
-        self._notes.check()
+        self._values.check()
 
     def close(self) -> None:
         """Give back the connection. Safe to call twice."""
-        self._notes.close()
+        self._values.close()
 
     def _decoded(self, kind: str, name: str, text: str, form: type[T]) -> T:
         try:
@@ -149,7 +164,7 @@ class NoteCopy:
         except msgspec.MsgspecError as error:
             raise StateLostError(
                 f"note {name!r} of {kind} cannot be read: {error}",
-                place=self._notes.place,
+                place=self._values.place,
                 hint="restore it from a backup",
             ) from error
 
@@ -159,12 +174,29 @@ class NoteCopy:
         fresh = self._looked is not None and now - self._looked < self._fresh_seconds
         if fresh or self._is_still or self._changes is not None:
             return
-        if not self._version or self._notes.version() != self._version:
-            self._version, rows = self._notes.rows()
-            self._kinds = {}
-            for (kind, name), text in rows.items():
-                self._kinds.setdefault(kind, {})[name] = text
+        version = self._stamp()
+        if version != self._version:
+            self._read(version)
         self._looked = now
+
+    def _read(self, version: int) -> None:
+        """Read all notes, which had *version* just now, as of one version."""
+        for _ in range(TRIES_MAX):
+            rows = dict(self._values.scan([self._partition]))
+            before, version = version, self._stamp()
+            if version == before:
+                break  # Else it was replaced between two pages.
+        else:
+            raise StoreUnavailableError("the notes change all the time")
+        rows.pop(self._version_key, None)
+        self._version, self._kinds = version, {}
+        for (kind, name), text in notes_in(rows, self._values).items():
+            self._kinds.setdefault(kind, {})[name] = text
+
+    def _stamp(self) -> int:
+        """Return the stamp of the version in the store; 0 where no note was ever written."""
+        entry = self._values.read([self._version_key]).get(self._version_key)
+        return entry.stamp if entry is not None else 0
 
     def _push(self, changes: Mapping[NoteKey, str | None]) -> None:
         new = {
@@ -175,15 +207,30 @@ class NoteCopy:
         if not new:
             return
         self._looked = None
-        if not self._notes.replace(self._version, new):
-            raise StoreUnavailableError(
-                "another process changed something at the same time",
-                hint="nothing was changed: repeat it",
-            )
-        self._version += 1
+        self._replace(new)
         for (kind, name), text in new.items():
             of = self._kinds.setdefault(kind, {})
             if text is None:
                 of.pop(name, None)
             else:
                 of[name] = text
+
+    def _replace(self, changes: Mapping[NoteKey, str | None]) -> None:
+        """Write *changes*, None removes, if the notes are still those of the copy."""
+        rows = {
+            json.dumps(key): None if text is None else pack(text) for key, text in changes.items()
+        }
+        change = Change(
+            partition=self._partition,
+            expected={_VERSION: self._version or None},
+            rows={**rows, _VERSION: pack(None)},
+        )
+        (applied,) = self._values.change([change])
+        if applied is None:
+            raise StoreUnavailableError("whether the notes were replaced is not known")
+        if not applied:
+            raise StoreUnavailableError(
+                "another process changed something at the same time",
+                hint="nothing was changed: repeat it",
+            )
+        self._version = change.stamp

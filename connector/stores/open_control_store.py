@@ -26,12 +26,13 @@ def open_notes(place: Path, *, create: bool = True, space: str = ALL_JOBS) -> No
         ConfigError: the file names no state.
 
     """
+    file: Path | None
     state, store, config = place, None, None
     if place.suffix in FILE_SUFFIXES:
         state, store, config = kept_in(place)
     if store is None:
         store, config = SqliteStore, SqliteConfig(path=str(state))
-    notes = store.open_notes(config, create=create, space=space)
+    beside, file = state, place
     if isinstance(config, SqliteConfig):
-        return NoteCopy(notes, beside=Path(os.path.realpath(state)))
-    return NoteCopy(notes, beside=state, file=place)
+        beside, file = Path(os.path.realpath(state)), None
+    return store.open_notes(config, beside=beside, file=file, create=create, space=space)

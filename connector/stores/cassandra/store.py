@@ -3,13 +3,15 @@
 import json
 import threading
 from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 from typing import ClassVar, Final
 
 from headrace.connector.stores import ALL_JOBS
 from headrace.connector.stores.cassandra.cdc_state import PublishedStates
 from headrace.connector.stores.cassandra.session import CassandraSession, CassandraStoreConfig
 from headrace.connector.stores.cassandra.values import CassandraValues
-from headrace.connector.stores.keyed.notes import Notes
+from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.target_state import SERVICE, SETTINGS
 from headrace.plugins.stores.control_store import NoteKey
 from headrace.plugins.stores.key_values import KeyValues
@@ -23,30 +25,43 @@ class CassandraStore(PublishedStates):
 
     @classmethod
     def open_notes(
-        cls, config: CassandraStoreConfig, *, create: bool = True, space: str = ALL_JOBS
+        cls,
+        config: CassandraStoreConfig,
+        *,
+        beside: Path,
+        file: Path | None = None,
+        create: bool = True,
+        space: str = ALL_JOBS,
     ) -> "CassandraNotes":
         """See `Store.open_notes`."""
-        return CassandraNotes(config, create=create, space=space)
+        return CassandraNotes(config, create=create, space=space, beside=beside, file=file)
 
 
-class CassandraNotes(Notes):
+class CassandraNotes(NoteCopy):
     """The notes in one keyspace. Everything in a process that asks for them has one connection."""
 
-    def __init__(self, config: CassandraStoreConfig, *, create: bool, space: str) -> None:
+    def __init__(
+        self,
+        config: CassandraStoreConfig,
+        *,
+        create: bool,
+        space: str,
+        beside: Path,
+        file: Path | None,
+    ) -> None:
         """Connect, or use the connection that this process has. Raises as `CassandraSession`."""
         self._config = config
         self._session = shared(config, create=create)
         self._open = True
         values = CassandraValues(self._session)
-        super().__init__(values, space, lambda job: CassandraStore(values, job))
+        super().__init__(values, space, partial(CassandraStore, values), beside=beside, file=file)
 
-    def replace(self, seen: int, changes: Mapping[NoteKey, str | None]) -> bool:
-        """See `Notes.replace`. Others see the configurations of services where CEP-44 has them."""
-        applied = super().replace(seen, changes)
+    def _replace(self, changes: Mapping[NoteKey, str | None]) -> None:
+        """See `NoteCopy`. Others see the configurations of services where CEP-44 has them."""
+        super()._replace(changes)
         for (kind, name), text in changes.items():
-            if applied and kind == SETTINGS and name.startswith(SERVICE):
+            if kind == SETTINGS and name.startswith(SERVICE):
                 self._show_service(name.removeprefix(SERVICE), text)
-        return applied
 
     def _show_service(self, name: str, text: str | None) -> None:
         if text is None:
@@ -56,7 +71,7 @@ class CassandraNotes(Notes):
             self._session.write([(put, (name, json.loads(text)))])
 
     def close(self) -> None:
-        """See `Notes.close`."""
+        """See `NoteCopy.close`."""
         if self._open:
             self._open = False
             unshared(self._config)

@@ -10,7 +10,8 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
 import msgspec
@@ -37,7 +38,7 @@ from headrace.connector.stores import (
 from headrace.connector.stores.keyed.heads import Heads, Known
 from headrace.connector.stores.keyed.losses import Losses
 from headrace.connector.stores.keyed.mode_requests import ModeRequests
-from headrace.connector.stores.keyed.notes import Notes, Publications, see, seen
+from headrace.connector.stores.keyed.notes import Publications, see, seen
 from headrace.connector.stores.keyed.rows import (
     JOB,
     PROBLEM,
@@ -52,6 +53,7 @@ from headrace.connector.stores.keyed.rows import (
     named,
     pack,
 )
+from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.stored import FORKED, JOB_KEY_BYTES, PLAN
 from headrace.connector.stores.target_state import FORK_MARK
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError, RecordSchema
@@ -116,15 +118,17 @@ class Store:
         cls,
         config: Any,  # noqa: ANN401 (a config_class)
         *,
+        beside: Path,
+        file: Path | None = None,
         create: bool = True,
         space: str = ALL_JOBS,
-    ) -> Notes:
+    ) -> NoteCopy:
         """Open the notes of all jobs, as `open_job`. Another thread may close them.
 
-        Those of another *space* are others, with a version of their own.
+        For *beside* and *file* see `NoteCopy`. Those of another *space* are others.
         """
         values = cls.values_class.open(config, create=create)
-        return Notes(values, space, lambda job: cls(values, job))
+        return NoteCopy(values, space, partial(cls, values), beside=beside, file=file)
 
     def close(self) -> None:
         """Give back the connection. Safe to call twice."""

@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -14,8 +15,8 @@ from headrace.connector.stores import (
     StateLostError,
     StoreUnavailableError,
 )
-from headrace.connector.stores.keyed.notes import Notes
 from headrace.connector.stores.keyed.store import Store
+from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.sqlite.file import (
     check_file,
     checkpoint,
@@ -261,8 +262,14 @@ class SqliteStore(Store):
 
     @classmethod
     def open_notes(
-        cls, config: SqliteConfig, *, create: bool = True, space: str = ALL_JOBS
-    ) -> Notes:
+        cls,
+        config: SqliteConfig,
+        *,
+        beside: Path,
+        file: Path | None = None,
+        create: bool = True,
+        space: str = ALL_JOBS,
+    ) -> NoteCopy:
         """See `Store.open_notes`. Those of another *space* have a file beside the state file.
 
         So a process that changes them all the time blocks no writer of the state file.
@@ -271,7 +278,7 @@ class SqliteStore(Store):
         if space != ALL_JOBS:
             path = path.with_name(f"{path.name}.{space}")
         values = SqliteValues(connect(path, create=create, check_same_thread=False))
-        return Notes(values, space, lambda job: cls(values, job))
+        return NoteCopy(values, space, partial(cls, values), beside=beside, file=file)
 
 
 def _is_single(change: Change) -> bool:

@@ -18,8 +18,8 @@ from headrace.connector.stores import (
     StoreUnavailableError,
     Successor,
 )
-from headrace.connector.stores.keyed.notes import Notes
 from headrace.connector.stores.keyed.store import Store
+from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.target_state import FORK_MARK
 from headrace.connector.stores.transactional import TransactionalStore, transactional
 from headrace.plugins import (
@@ -105,7 +105,7 @@ class CopyDriver(StoreDriver):
             job, writers.claimed, clock, quarantine_bytes_max=quarantine_bytes_max
         )
 
-    def open_notes(self) -> Notes:
+    def open_notes(self) -> NoteCopy:
         """Open the store's notes."""
         return self._plain.open_notes()
 

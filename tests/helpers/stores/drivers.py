@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -11,9 +12,9 @@ from headrace.connector.stores.cassandra import session as cassandra_session
 from headrace.connector.stores.cassandra.session import TABLES
 from headrace.connector.stores.keyed.heads import Heads
 from headrace.connector.stores.keyed.losses import Losses
-from headrace.connector.stores.keyed.notes import Notes
 from headrace.connector.stores.keyed.rows import JobRows
 from headrace.connector.stores.keyed.store import Store
+from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.sqlite.store import SqliteConfig, SqliteStore, SqliteValues
 from headrace.plugins.stores.key_values import Change, Key, KeyValues
 from helpers.servers.cql_node import TEXT, TEXT_MAP, pieces, rows
@@ -45,10 +46,10 @@ class KeyedDriver(StoreDriver):
         """Open another connection to the store."""
         return Store(self._values(), job, quarantine_bytes_max=quarantine_bytes_max)
 
-    def open_notes(self) -> Notes:
+    def open_notes(self) -> NoteCopy:
         """Open another connection to the notes."""
         values = self._values()
-        return Notes(values, ALL_JOBS, lambda job: Store(values, job))
+        return NoteCopy(values, ALL_JOBS, partial(Store, values), beside=Path())
 
     def set_head_token(self, split: str, token: int) -> None:
         """Replace the token in the row."""

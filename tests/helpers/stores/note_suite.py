@@ -5,6 +5,7 @@ from contextlib import closing
 import pytest
 from msgspec.structs import replace
 
+from headrace.connector.stores import StoreUnavailableError
 from headrace.plugins.errors import LeaseLostError
 from headrace.plugins.positions import EncodedPosition
 from headrace.plugins.records.record import RecordSchema
@@ -170,14 +171,20 @@ class NoteSuite:
         notes, other = driver.open_notes(), driver.open_notes()
         with closing(notes), closing(other):
             kind = driver.job
-            version, _ = notes.rows()
-            changes = {(kind, f"n{number}"): "x" * 1000 for number in range(100)}
-
-            assert version == other.version()
-            assert notes.replace(version, changes)
-            assert not other.replace(version, {(kind, "n0"): None})
-            assert version + 1 == other.version()
-            assert other.replace(version + 1, {(kind, "n0"): None, (kind, "n1"): "y"})
-            assert notes.replace(version + 2, {(kind, "n2"): "z"})
-            found = {key: text for key, text in notes.rows()[1].items() if key[0] == kind}
-            assert (99, "y") == (len(found), found[kind, "n1"])
+            assert {} == other.all(kind)
+            with other.snapshot() as seen:
+                with notes.transaction():
+                    for number in range(100):
+                        notes.put(kind, f"n{number}", "x" * 1000)
+                with pytest.raises(StoreUnavailableError, match="at the same time"):
+                    other.put(kind, "n0", "y")
+            with other.snapshot() as then:
+                assert seen != then
+                assert 100 == len(other.all(kind))
+            with other.transaction():
+                other.put(kind, "n0", None)
+                other.put(kind, "n1", "y")
+            notes.put(kind, "n2", "z")
+            found = notes.all(kind)
+            assert (99, "y", "z") == (len(found), found["n1"], found["n2"])
+            assert found == other.all(kind)

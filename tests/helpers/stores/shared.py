@@ -1,10 +1,10 @@
 """Notes and jobs that several stores share as machines do, without a server."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from headrace.connector.stores import ALL_JOBS
-from headrace.connector.stores.keyed.notes import Notes
 from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.plugins.testing.memory_values import Memory, MemoryValues
@@ -21,5 +21,5 @@ class Kept:
 def shared_notes(kept: Kept) -> NoteCopy:
     """Return another connection to *kept*."""
     values = MemoryValues(kept.memory)
-    notes = Notes(values, ALL_JOBS, lambda job: Store(values, job))
-    return NoteCopy(notes, file=kept.path.with_name("worker.yaml"), beside=kept.path)
+    file = kept.path.with_name("worker.yaml")
+    return NoteCopy(values, ALL_JOBS, partial(Store, values), file=file, beside=kept.path)

@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from headrace.connector.stores.keyed.notes import Notes
 from headrace.connector.stores.keyed.store import Store
+from headrace.connector.stores.note_copy import NoteCopy
 from headrace.plugins.positions import EncodedPosition
 from headrace.plugins.stores.contract import (
     QUARANTINE_BYTES_MAX,
@@ -43,7 +43,7 @@ class StoreDriver(ABC):
         """Connect again, as another process would."""
 
     @abstractmethod
-    def open_notes(self) -> Notes:
+    def open_notes(self) -> NoteCopy:
         """Connect again to the notes of all jobs."""
 
     @abstractmethod

@@ -1,12 +1,13 @@
 """What the suite of stores needs to know about the one in Cassandra."""
 
 import uuid
+from pathlib import Path
 
 from headrace.connector.stores import QUARANTINE_BYTES_MAX
 from headrace.connector.stores.cassandra.session import CassandraSession, CassandraStoreConfig
 from headrace.connector.stores.cassandra.store import CassandraStore
 from headrace.connector.stores.cassandra.values import CassandraValues
-from headrace.connector.stores.keyed.notes import Notes
+from headrace.connector.stores.note_copy import NoteCopy
 from helpers.stores.drivers import KeyedDriver
 
 
@@ -25,6 +26,6 @@ class CassandraDriver(KeyedDriver):
         """Connect again."""
         return CassandraStore.open_job(self.config, job, quarantine_bytes_max=quarantine_bytes_max)
 
-    def open_notes(self) -> Notes:
+    def open_notes(self) -> NoteCopy:
         """Connect again."""
-        return CassandraStore.open_notes(self.config)
+        return CassandraStore.open_notes(self.config, beside=Path())

@@ -17,7 +17,6 @@ from headrace.connector.stores.cassandra import cdc_state
 from headrace.connector.stores.cassandra.session import CassandraStoreConfig, StoreUnreachableError
 from headrace.connector.stores.cassandra.store import CassandraStore
 from headrace.connector.stores.cassandra.values import CassandraValues
-from headrace.connector.stores.note_copy import NoteCopy
 from headrace.plugins import TokenRange
 from headrace.plugins.testing import KeyValueSuite
 from headrace.plugins.testing.doubles import sample_records
@@ -196,7 +195,7 @@ def test_tables_are_not_made_for_who_only_looks(config: CassandraStoreConfig) ->
 def test_services_are_shown(config: CassandraStoreConfig, session: Session, tmp_path: Path) -> None:
     """Their configurations are where CEP-44 has them, as plain text, until they are gone."""
     session.set_keyspace(KEYSPACE)
-    with closing(NoteCopy(CassandraStore.open_notes(config), beside=tmp_path)) as notes:
+    with closing(CassandraStore.open_notes(config, beside=tmp_path)) as notes:
         catalogue = Catalogue(notes)
 
         def shown() -> list[dict[str, str]]:
