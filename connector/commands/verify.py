@@ -37,7 +37,6 @@ from headrace.connector.stores.asked_runs import AskedRuns, RunKind
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.connector.stores.target_state import Board
 from headrace.plugins import NO_ORIGIN, Sink, SinkOptions
 
 BOOKS_DIFFER_STATUS: Final = 4
@@ -115,7 +114,7 @@ def _committed(job: Job) -> tuple[Sequence[SplitBooks], Mapping[str, str]]:
 
 def _snapshots(notes: NoteCopy, job: str) -> Mapping[str, tuple[str, int]]:
     """Return the snapshots of a job: the source of each, and the rows that were delivered."""
-    mine = {route.source for route in Board(notes).routes(job)}
+    mine = {route.source for route in notes.board.routes(job)}
     found = AskedRuns(notes).all(kind=RunKind.SNAPSHOT)
     return {each.name: (each.source, seen.changes) for each, seen in found if each.source in mine}
 

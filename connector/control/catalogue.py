@@ -35,14 +35,7 @@ from headrace.connector.language.statements import NO_TABLE, SteerSource, TableN
 from headrace.connector.stores.asked_runs import AskedRuns, Order, RunKind
 from headrace.connector.stores.job_forks import begin_apart
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.target_state import (
-    FORK_MARK,
-    SERVICE,
-    SETTINGS,
-    Board,
-    Route,
-    Wanted,
-)
+from headrace.connector.stores.target_state import FORK_MARK, SERVICE, SETTINGS, Route, Wanted
 from headrace.plugins import ConfigError, HeadraceError, Problem, declared_options
 from headrace.plugins.cql_text import quote_name
 from headrace.plugins.discovery import load
@@ -62,7 +55,7 @@ class Catalogue:
     def __init__(self, notes: NoteCopy) -> None:
         """Read nothing yet."""
         self._notes = notes
-        self.board = Board(notes)
+        self.board = notes.board
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:

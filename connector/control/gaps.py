@@ -9,7 +9,6 @@ from headrace.connector.control.status import live_workers, time_text
 from headrace.connector.foundation.processes import is_dead
 from headrace.connector.stores import Owner, SplitState
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.target_state import Board
 from headrace.plugins import Gap, LeaseLostError, Position, Source
 from headrace.plugins.positions import ACCEPTED
 
@@ -81,7 +80,7 @@ class Gaps:
             except LeaseLostError as error:
                 message = f"{error.place} is still stopping"
                 raise NotStoppedError("gap", message, "wait a moment") from error
-            Board(self._notes).ask_restart(acceptance.job, splits)
+            self._notes.board.ask_restart(acceptance.job, splits)
         return accepted
 
 

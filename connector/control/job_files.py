@@ -17,7 +17,7 @@ def note_job_file(notes: NoteCopy, job: str, path: Path) -> None:
 
     Machines that share a store each have a file of their own.
     """
-    board = Board(notes)
+    board = notes.board
     if notes.file is None and board.setting(_setting(job)) != str(path):
         board.set_setting(_setting(job), str(path))
 
@@ -31,7 +31,7 @@ def job_file(notes: NoteCopy, job: str) -> Path:
     """
     if notes.file is not None:
         return notes.file
-    path = _noted(Board(notes), job)
+    path = _noted(notes.board, job)
     if path is None:
         hint = (
             "start it: headrace run JOB.yaml, or headrace worker WORKER.yaml; "
@@ -41,9 +41,9 @@ def job_file(notes: NoteCopy, job: str) -> Path:
     return Path(path)
 
 
-def start_command(notes: NoteCopy, board: Board, job: str) -> str:
+def start_command(notes: NoteCopy, job: str) -> str:
     """Return the command that starts *job*: with the file that it ran with, if it is known."""
-    path = notes.file or _noted(board, job)
+    path = notes.file or _noted(notes.board, job)
     if path is None:
         # Only here: few jobs have never run.
         from headrace.connector.control.catalogue import is_own_job  # noqa: PLC0415

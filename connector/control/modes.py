@@ -11,7 +11,6 @@ import msgspec
 from msgspec.structs import replace
 
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.target_state import Board
 from headrace.plugins.config.realtime_options import LOG
 from headrace.plugins.stores.kept_modes import (
     ALL_LOGS,
@@ -81,7 +80,7 @@ class JobModes:
         self, job: str, mode: str, *, node: str, places: Mapping[str, Place], now_ms: int
     ) -> int:
         """Ask for a mode; return the number of the request. Raises StoreUnavailableError."""
-        board, store = Board(self._notes), self._notes.store(job)
+        board, store = self._notes.board, self._notes.store(job)
         kept = list(store.modes().values())
         with self._notes.transaction():
             known = [board.wanted(job).modes, *(each.asked for each in kept if each)]
@@ -109,7 +108,7 @@ class JobModes:
     def modes(self, job: str) -> Sequence[NodeMode]:
         """Return how the logs are read; nothing of a job that has no splits yet."""
         kept = list(self._notes.store(job).modes().values())
-        asked: Mapping[str, AskedMode] = Board(self._notes).wanted(job).modes
+        asked: Mapping[str, AskedMode] = self._notes.board.wanted(job).modes
         for each in kept:
             asked = newest(asked, each.asked if each else {})
         nodes = _nodes_of(kept) or ([ALL_LOGS] if kept else [])

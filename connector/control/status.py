@@ -32,7 +32,7 @@ from headrace.connector.stores.asked_runs import (
 )
 from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.target_state import WHOLE_JOB, Board, Failure, Route
+from headrace.connector.stores.target_state import WHOLE_JOB, Failure, Route
 
 SILENT_MS_MIN: Final = 10_000
 NOT_STARTED: Final = "not_started"
@@ -93,8 +93,8 @@ def connector_statuses(
     notes: NoteCopy, *, dead: Callable[[Owner], bool] = is_dead
 ) -> Sequence[ConnectorStatus]:
     """Return the status of every source, by name. *dead* returns True only if it is certain."""
-    board, catalogue = Board(notes), Catalogue(notes)
-    start = cache(partial(start_command, notes, board))  # It reads the job file.
+    board, catalogue = notes.board, Catalogue(notes)
+    start = cache(partial(start_command, notes))  # It reads the job file.
     with notes.snapshot():
         sources = catalogue.sources()
         tables = {s.name: s.table_text for s in sources}
@@ -162,9 +162,9 @@ def file_job_status(
 ) -> ConnectorStatus:
     """Return the status of a job whose file has its sink: it is called as the job is."""
     with notes.snapshot():
-        board = Board(notes)
+        board = notes.board
         found = _job_status(notes.store(job), board.wanted(job).generation, dead)
-        start = partial(start_command, notes, board)
+        start = partial(start_command, notes)
         return _status(Route(job, job, "", Desired.RUNNING), found, start)
 
 

@@ -39,7 +39,7 @@ from headrace.connector.stores.job import Job, state_of
 from headrace.connector.stores.job_forks import forks_of, separate
 from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.target_state import FORK_MARK, Board, Wanted
+from headrace.connector.stores.target_state import FORK_MARK, Wanted
 from headrace.plugins import ConfigError, Context, HeadraceError, JobTraces, Problem
 from headrace.plugins.metrics import Measure
 
@@ -173,7 +173,7 @@ class Host:
         self._has_run = True
         notes = opened.notes()
         note_job_file(notes, job.name, self._path)
-        for fork in forks_of(Board(notes), job.name):
+        for fork in forks_of(notes.board, job.name):
             self._log.info("forked_job", job=job.name, source=fork.source, forked=fork.job)
             self._reserve(job, fork.job, notes.store(fork.job))
         self._taker = taker = RunTaker(job, self._log, master=self._master)
@@ -228,7 +228,7 @@ class Host:
         assert taker is not None  # noqa: S101 (made before)
         if until_idle:
             return replace(report, failures=taker.finish(notes))
-        board = Board(notes)
+        board = notes.board
         with taker.beside():
             while not self._stopped.is_set() and board.wanted(job) == wanted:
                 self._wait(self._stopped, LOOK_EVERY_SECONDS)
@@ -279,7 +279,7 @@ class Host:
             return None
         if wanted.mixed:
             crash.reached("fork_made")
-        return Board(notes).wanted(name)
+        return notes.board.wanted(name)
 
     def _caught_up(self, opened: OpenedJob, wanted: Wanted, *, until_idle: bool) -> bool:
         """Have the file know what the sink has; a job that is stopped waits for it in peace."""

@@ -10,7 +10,7 @@ from headrace.connector.runtime.failures.refusals import SourceFailedError, fail
 from headrace.connector.stores.job import Job, place_and_name
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.connector.stores.target_state import FORK_MARK, Board
+from headrace.connector.stores.target_state import FORK_MARK
 from headrace.plugins import ConfigError, HeadraceError
 
 
@@ -56,7 +56,7 @@ class OpenedJob:
     def is_over(self) -> bool:
         """Say whether this is a forked job whose source was dropped."""
         notes = self.look() if FORK_MARK in self.name else None
-        return notes is not None and not Board(notes).routes(self.name)
+        return notes is not None and not notes.board.routes(self.name)
 
     def failed_sources(self) -> list[SourceFailedError]:
         """Return the errors of those of its sources that failed."""

@@ -30,7 +30,6 @@ from headrace.connector.stores.asked_runs import (
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.connector.stores.target_state import Board
 from headrace.plugins import HeadraceError
 from headrace.plugins.metrics import Measure
 
@@ -100,7 +99,7 @@ class RunTaker:
     def _look(self, notes: NoteCopy) -> None:
         """Take what is due, the oldest first; one that failed again after a pause."""
         due = self._due(notes)
-        if not due or Board(notes).wanted(self._job.name).state is not Desired.RUNNING:
+        if not due or notes.board.wanted(self._job.name).state is not Desired.RUNNING:
             return
         for run, seen in due:
             if not self._may_take(notes, run):
@@ -124,7 +123,7 @@ class RunTaker:
         return not_followed(notes.store(name)) == []
 
     def _due(self, notes: NoteCopy) -> Sequence[tuple[AskedRun, Progress]]:
-        mine = {route.source for route in Board(notes).routes(self._job.name)}
+        mine = {route.source for route in notes.board.routes(self._job.name)}
         return [
             (each, seen)
             for each, seen in reversed(AskedRuns(notes).all())

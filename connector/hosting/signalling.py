@@ -13,7 +13,7 @@ from headrace.connector.stores import StoreUnavailableError
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.connector.stores.target_state import FORK_MARK, Board
+from headrace.connector.stores.target_state import FORK_MARK
 from headrace.plugins import HeadraceError, Signal, SignalChannel, Signals
 from headrace.plugins.metrics import Measure, counter
 
@@ -110,7 +110,7 @@ class Signalling:
             return
         mine = [
             route.source
-            for route in Board(notes).routes()
+            for route in notes.board.routes()
             if route.job.partition(FORK_MARK)[0] == name
         ]
         try:

@@ -30,7 +30,7 @@ from headrace.connector.stores import Seen, StoreUnavailableError
 from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.connector.stores.target_state import WHOLE_JOB, Board, Wanted
+from headrace.connector.stores.target_state import WHOLE_JOB, Wanted
 from headrace.plugins import Clock, ConfigError, Problem
 
 LOOK_EVERY_SECONDS: Final = 0.5
@@ -186,7 +186,7 @@ class Supervisor:
 
         """
         notes.check()
-        board = Board(notes)
+        board = notes.board
         routes = {route.job for route in board.routes()}
         self._say_what_is_missing(notes, is_idle=not routes)
         for name in routes | set(self._jobs):

@@ -31,7 +31,6 @@ from headrace.connector.stores import StoreUnavailableError
 from headrace.connector.stores.asked_runs import AskedRun, AskedRuns, Progress, RunKind, RunState
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.target_state import Board
 from headrace.plugins import HeadraceError
 from headrace.plugins.errors import install_hint
 from headrace.plugins.metrics import Measure
@@ -350,4 +349,4 @@ class Taking:
         found = AskedRuns(self._notes).get(self._asked.name)
         if found is None or found[0].wanted is not Desired.RUNNING:
             return False
-        return Board(self._notes).wanted(self._job.name).state is Desired.RUNNING
+        return self._notes.board.wanted(self._job.name).state is Desired.RUNNING

@@ -146,7 +146,7 @@ def note_sink(job: Job) -> None:
         contextlib.suppress(StoreUnavailableError, StateFileError),
         contextlib.closing(open_notes(job.notes, create=False)) as notes,
     ):
-        Board(notes).note_sink(job.name, this_process().host, _mark_of(job))
+        notes.board.note_sink(job.name, this_process().host, _mark_of(job))
 
 
 def _mark_of(job: Job) -> str:

@@ -158,7 +158,7 @@ class Worker:
             log=self._log,
         )
         try:
-            report = self._run(store, job_key, Board(notes), started, until_idle=until_idle)
+            report = self._run(store, job_key, notes.board, started, until_idle=until_idle)
         except HeadraceError as error:
             _record_problem(store, f"{error.code}: {error}")
             raise

@@ -40,7 +40,7 @@ def separate(notes: NoteCopy, job: str, *, busy: Collection[str]) -> bool:
     *busy* are the workers that are not known to be dead. Returns False while one of them owns a
     split, or a sink may have committed more (see `NoteCopy.behind`): repeat it then.
     """
-    board = Board(notes)
+    board = notes.board
     if not differ(board.routes(job)):  # No other process is to wait for this one.
         return True
     with notes.transaction():

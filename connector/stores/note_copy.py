@@ -17,6 +17,7 @@ import msgspec
 
 from headrace.connector.stores import StateLostError, StoreUnavailableError
 from headrace.connector.stores.keyed.rows import notes_in, pack
+from headrace.connector.stores.target_state import Board
 from headrace.plugins.stores.control_store import NoteKey
 from headrace.plugins.stores.key_values import Change, Key, KeyValues, Partition
 
@@ -41,6 +42,9 @@ class NoteCopy:
     store: "Callable[[str], Store]"
     """Returns the store of a job over the same connection; it is not to be closed."""
 
+    board: Board
+    """The target states of all jobs, which are among these notes."""
+
     def __init__(
         self,
         values: KeyValues,
@@ -54,6 +58,7 @@ class NoteCopy:
         self.file = file
         self.beside = beside
         self.store = store
+        self.board = Board(self)
         self._values = values
         self._partition = Partition(json.dumps(["notes", space]))
         self._version_key = Key(self._partition, _VERSION)

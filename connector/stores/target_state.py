@@ -6,15 +6,17 @@ the observed state of its job to the job's store.
 
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import msgspec
 from msgspec.structs import replace
 
 from headrace.connector.foundation.states import Desired
-from headrace.connector.stores.note_copy import NoteCopy
 from headrace.plugins.stores.kept_modes import AskedMode, newest
+
+if TYPE_CHECKING:
+    from headrace.connector.stores.note_copy import NoteCopy
 
 FORK_MARK: Final = "~"  # Users cannot give a job a name with it; see `job_forks`.
 # Of a job's name as URLs encode it: a file's name has at most 255 bytes, some with a suffix.
@@ -81,7 +83,7 @@ class _TargetState(msgspec.Struct, frozen=True):
 class Board:
     """The board of all jobs. Use it from the thread of *notes* only."""
 
-    def __init__(self, notes: NoteCopy) -> None:
+    def __init__(self, notes: "NoteCopy") -> None:
         """Read nothing yet."""
         self._notes = notes
         self._wanted = 0, "", Wanted()  # The notes' version when it was read last, and the job.

@@ -22,7 +22,6 @@ from headrace.connector.language.rendering import printable
 from headrace.connector.stores.job import place_and_name
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.connector.stores.target_state import Board
 from headrace.plugins import CheckResult, Finding, HeadraceError
 from headrace.plugins.config.arguments import CommandParser
 
@@ -114,7 +113,7 @@ def _subjects(place: Path) -> Iterator[Subject]:
         yield Subject(job=place_and_name(file, written, None)[1], file=file)
         return
     with contextlib.closing(open_notes(place, create=False)) as notes:
-        for job in dict.fromkeys(route.job for route in Board(notes).routes()):
+        for job in dict.fromkeys(route.job for route in notes.board.routes()):
             known = file
             with contextlib.suppress(StatementError):
                 known = job_file(notes, job)

@@ -41,7 +41,6 @@ from headrace.connector.runtime.starting import errors_of, in_ms, lease_times
 from headrace.connector.stores import Commit, SplitState, StoreUnavailableError, add_counters
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.connector.stores.target_state import Board
 from headrace.plugins import (
     ConfigError,
     LeaseLostError,
@@ -165,7 +164,7 @@ class Driver:
         self._owner = this_process()
         self._store: Store = job.open_store(create=False)
         self._notes = open_notes(job.notes)
-        self._board = Board(self._notes)
+        self._board = self._notes.board
         self._job_key = self._store.job_key()
         self._spec = SourceSpec(
             given=dict(text.source), directory=str(text.directory), job=text.name

@@ -197,7 +197,7 @@ class StreamDriver:
             self._get_ready()
             log.info("started", engine="spark", until_idle=until_idle)
             with commits.held(sink), self._measured(source):
-                board, show = Board(notes), self._watching(commits, store, until_idle)
+                board, show = notes.board, self._watching(commits, store, until_idle)
                 outcome = self._go(_Run(board, commits, source, done, show))
             books = closing_books(store, source, clock, lease_times(job)[0])
         log.info("stopped", changes=done.records, dead_lettered=commits.dead_lettered)

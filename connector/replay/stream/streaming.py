@@ -42,7 +42,6 @@ from headrace.connector.runtime.failures.tolerance import ErrorPolicy, NotTolera
 from headrace.connector.stores import Counters, Loss, StateLostError, TableCounts
 from headrace.connector.stores.job import state_of
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.connector.stores.target_state import Board
 from headrace.plugins import NumberPosition, RecordBatch
 
 if TYPE_CHECKING:
@@ -314,7 +313,7 @@ def _text_of(path: Path, options: Mapping[str, str], generation: str) -> JobText
     place, name = state_of(path, options.get("name"))
     with closing(open_notes(place, create=False)) as notes, notes.snapshot():
         text = job_text(path, name, notes=notes)
-        now = Board(notes).wanted(name).generation
+        now = notes.board.wanted(name).generation
     if str(now) != generation:
         said = f"statements changed it: found generation {now}, expected {generation}"
         raise JobChangedError(said, place=f"job {text.name}", hint="the stream is started again")

@@ -13,7 +13,7 @@ from headrace.connector.foundation.states import Desired
 from headrace.connector.serde.schemas.publishing import NOTHING_LOST, SchemaIncompatibleError
 from headrace.connector.stores.job_forks import forks_of
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.target_state import FORK_MARK, WHOLE_JOB, Board, Failure, Wanted
+from headrace.connector.stores.target_state import FORK_MARK, WHOLE_JOB, Failure, Wanted
 from headrace.plugins import Clock, FatalError, HeadraceError
 
 # For a table, by the name of each of its sources: the statement that resumes that source.
@@ -88,7 +88,7 @@ class Refusals:
         None, if the target state changed since the run started: then it restarts, and meets the
         refusal again if it persists.
         """
-        board = Board(self._notes)
+        board = self._notes.board
         now, before = board.wanted(self._job), self._wanted
         is_same = now.generation == before.generation
         if not is_same or now.restarts.get(WHOLE_JOB) != before.restarts.get(WHOLE_JOB):
@@ -107,7 +107,7 @@ class Refusals:
 
 def failed_sources(notes: NoteCopy, job: str) -> list[SourceFailedError]:
     """Return the errors of the sources of *job* that failed, also of those forked from it."""
-    board = Board(notes)
+    board = notes.board
     routes = [*board.routes(job), *forks_of(board, job)]
     return [
         SourceFailedError(

@@ -1,7 +1,4 @@
-"""The state file: opening it safely, its tables, and transactions on it.
-
-Separate from the store so that the control service can keep its own tables in the same file.
-"""
+"""The state file: opening it safely, its table, and what SQLite's errors about it mean."""
 
 import contextlib
 import os
@@ -61,8 +58,8 @@ def connect(
 ) -> StateConnection:
     """Open the state file in WAL mode with synchronous=FULL; make it when it is missing.
 
-    The connection is in autocommit mode (use `transaction`) and belongs to the calling thread;
-    without *check_same_thread*, another one may close it.
+    The connection is in autocommit mode and belongs to the calling thread; without
+    *check_same_thread*, another one may close it.
 
     Raises:
         StateFileError: with what is wrong about the file, its directory or its file system.
@@ -123,39 +120,6 @@ def _open(place: Path, *, check_same_thread: bool = True) -> StateConnection:
         connection.close()
         raise
     return connection
-
-
-@contextlib.contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Run the block as one write transaction: all of it or, when it raises, nothing.
-
-    Within another one it is a part of that.
-
-    Raises:
-        StoreUnavailableError: the file is locked for long, or full.
-        StateLostError: it is damaged.
-
-    """
-    with named_errors(connection):
-        if connection.in_transaction:
-            yield
-            return
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            connection.execute("COMMIT")
-        except BaseException:
-            _roll_back(connection)
-            raise
-
-
-def checkpoint(connection: sqlite3.Connection) -> None:
-    """Move what is committed from the write-ahead log into the file, as far as readers allow.
-
-    It waits for no other process. Raises as `transaction` does.
-    """
-    with named_errors(connection):
-        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
 
 @contextlib.contextmanager
@@ -243,12 +207,6 @@ def check_file(connection: sqlite3.Connection) -> None:
     )
 
 
-def _roll_back(connection: sqlite3.Connection) -> None:
-    if connection.in_transaction:
-        with contextlib.suppress(sqlite3.Error):  # The first error is the one to report.
-            connection.execute("ROLLBACK")
-
-
 def _prepare(connection: sqlite3.Connection, place: Path) -> None:
     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     # In this order: a process that makes the tables meanwhile makes its mark with them.
@@ -287,12 +245,13 @@ def _prepare(connection: sqlite3.Connection, place: Path) -> None:
 
 def _bring_up(connection: sqlite3.Connection) -> None:
     """Give the file the tables of this version."""
-    with transaction(connection):
-        version = _identity(connection)[1]  # Asked again: another process may have done it.
-        if version < VERSION:
-            connection.execute(TABLES)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute("BEGIN IMMEDIATE")
+    version = _identity(connection)[1]  # Asked again: another process may have done it.
+    if version < VERSION:
+        connection.execute(TABLES)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute("COMMIT")
 
 
 def _identity(connection: sqlite3.Connection) -> tuple[int, int]:

@@ -1,8 +1,8 @@
 """The default store: one SQLite file, shared by the worker processes of one machine."""
 
+import contextlib
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,14 +17,7 @@ from headrace.connector.stores import (
 )
 from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.sqlite.file import (
-    check_file,
-    checkpoint,
-    connect,
-    file_of,
-    named_errors,
-    transaction,
-)
+from headrace.connector.stores.sqlite.file import check_file, connect, file_of, named_errors
 from headrace.connector.stores.sqlite.shape import RESTORE
 from headrace.plugins import option
 from headrace.plugins.stores.key_values import Change, Entry, Key, KeyValues, Partition
@@ -119,7 +112,7 @@ class SqliteValues(KeyValues):
 
     def put(self, rows: Mapping[Key, bytes | None]) -> None:
         """See `KeyValues.put`."""
-        with transaction(self._connection):
+        with self.grouped():
             self._put(rows.items())
 
     def change(
@@ -128,7 +121,7 @@ class SqliteValues(KeyValues):
         """See `KeyValues.change`."""
         applied: list[bool] = []
         try:
-            with transaction(self._connection):
+            with self.grouped():
                 self._put((before or {}).items())
                 applied += self._apply_all(changes)
                 if any(change.is_commit for change in changes):
@@ -217,17 +210,40 @@ class SqliteValues(KeyValues):
         found = self.read([key for key, _ in written])
         return any(key in found and found[key].stamp == stamp for key, stamp in written)
 
-    def grouped(self) -> AbstractContextManager[None]:
-        """See `KeyValues.grouped`."""
-        return transaction(self._connection)
+    @contextlib.contextmanager
+    def grouped(self) -> Iterator[None]:
+        """See `KeyValues.grouped`. Within another block it is a part of that.
+
+        Raises:
+            StoreUnavailableError: the file is locked for long, or full.
+            StateLostError: it is damaged.
+
+        """
+        execute, is_part = self._connection.execute, self._connection.in_transaction
+        try:
+            if not is_part:
+                execute("BEGIN IMMEDIATE")
+            yield
+            if not is_part:
+                execute("COMMIT")
+        except BaseException:
+            if not is_part and self._connection.in_transaction:
+                with contextlib.suppress(sqlite3.Error):  # The first error is the one to report.
+                    execute("ROLLBACK")
+            with named_errors(self._connection):
+                raise
 
     def check(self) -> None:
         """See `KeyValues.check`."""
         check_file(self._connection)
 
     def flush(self) -> None:
-        """See `KeyValues.flush`: the file itself has it, not only its write-ahead log."""
-        checkpoint(self._connection)
+        """See `KeyValues.flush`: the file itself has it, not only its write-ahead log.
+
+        As far as readers allow: it waits for no other process.
+        """
+        with named_errors(self._connection):
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def close(self) -> None:
         """See `KeyValues.close`."""

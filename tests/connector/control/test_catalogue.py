@@ -7,7 +7,6 @@ from headrace.connector.control.errors import JobUndefinedError
 from headrace.connector.control.service import ControlService
 from headrace.connector.language.parser import parse_script
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.target_state import Board
 from headrace.plugins import ConfigError, parse_config
 from helpers.jobs.toys import BusConfig
 
@@ -119,7 +118,7 @@ def test_a_source_that_begins_elsewhere_runs_beside(connection: NoteCopy) -> Non
     late = "CREATE DATA_SOURCE flow ON TABLE ks.z WITH k AND start = 'latest'"
     same = "CREATE DATA_SOURCE flow ON TABLE ks.y WITH k AND start = 'latest'"
     execute(connection, SINKS, FREE_A, late)
-    routes = {route.source: route.job for route in Board(connection).routes()}
+    routes = {route.source: route.job for route in connection.board.routes()}
     assert {"flow.ks.a": "k", "flow.ks.z": "k~flow.ks.z"} == routes
     key, fork_key = (connection.store(job).job_key() for job in ("k", "k~flow.ks.z"))
     assert key == fork_key
@@ -128,7 +127,7 @@ def test_a_source_that_begins_elsewhere_runs_beside(connection: NoteCopy) -> Non
 
     execute(connection, "DROP DATA_SOURCE flow ON TABLE ks.a")
     execute(connection, "DROP DATA_SOURCE flow ON TABLE ks.z", late, same)
-    routes = {route.source: route.job for route in Board(connection).routes()}
+    routes = {route.source: route.job for route in connection.board.routes()}
     assert {"flow.ks.z": "k", "flow.ks.y": "k"} == routes
 
 

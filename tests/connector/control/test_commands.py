@@ -15,7 +15,7 @@ from headrace.connector.language.statements import AlterSink, CreateSink, TableN
 from headrace.connector.stores import Commit, Owner, Seen
 from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.target_state import WHOLE_JOB, Board
+from headrace.connector.stores.target_state import WHOLE_JOB
 from headrace.plugins import ConfigError, NumberPosition
 
 pytestmark = pytest.mark.parametrize("connection", ["file", "shared"], indirect=True)
@@ -152,7 +152,7 @@ def test_wanted_states(commands: Commands) -> None:
 
 def test_restart(commands: Commands, store: Store, connection: NoteCopy) -> None:
     """RESTART is stored for the job, for what failed of it, or for one split."""
-    board = Board(connection)
+    board = connection.board
     assert [0] == list(commands.restart("x"))
     assert [] == list(commands.restart("x", only_failed=True))
     store.see([Seen(split="a", state=Observed.FAILED, generation=1)])

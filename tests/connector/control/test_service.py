@@ -17,7 +17,8 @@ from headrace.connector.language.rendering import ResultTable
 from headrace.connector.stores import StoreUnavailableError
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.sqlite import file as sqlite_file
-from headrace.connector.stores.sqlite.file import connect, transaction
+from headrace.connector.stores.sqlite.file import connect
+from headrace.connector.stores.sqlite.store import SqliteValues
 from headrace.plugins import ConfigError
 
 TWO = """
@@ -294,7 +295,7 @@ def test_locked(service: ControlService, tmp_path: Path, monkeypatch: pytest.Mon
         impatient = ControlService(mine)
         with (
             contextlib.closing(connect(tmp_path / "state.db")) as other,
-            transaction(other),
+            SqliteValues(other).grouped(),
             pytest.raises(StoreUnavailableError, match="locked"),
         ):
             run(impatient, "CREATE DATA_SINK k WITH bus://a")

@@ -14,7 +14,7 @@ from headrace.connector.language.parser import parse_script
 from headrace.connector.stores import Owner, Seen
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.sqlite.store import SqliteStore
-from headrace.connector.stores.target_state import WHOLE_JOB, Board, Route
+from headrace.connector.stores.target_state import WHOLE_JOB, Route
 
 OWNER = Owner(worker="w1", host="h", boot="b", pid_space="p", pid=1, started=2)
 
@@ -37,7 +37,7 @@ def shown(
     """Return the status of the job's source, after a worker reported *seen*."""
     connection = open_notes(tmp_path / "state.db")
     try:
-        board = Board(connection)
+        board = connection.board
         connection.store("orders").see(seen)
         with connection.transaction():
             board.add_route(Route("cdc.ks.t", "orders", "k", desired))

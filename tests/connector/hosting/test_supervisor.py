@@ -16,7 +16,7 @@ from headrace.connector.runtime.splits.watch import AWAIT_PAUSE_MS_MAX, RestartP
 from headrace.connector.stores import StateLostError
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.connector.stores.target_state import WHOLE_JOB, Board, Route
+from headrace.connector.stores.target_state import WHOLE_JOB, Route
 from headrace.plugins.testing.doubles import DrivenClock
 
 
@@ -57,7 +57,7 @@ class Stage:
     def __init__(self, path: Path, connection: NoteCopy, *, pumps: int = 1) -> None:
         """Begin with the jobs `j` and `k`."""
         self.connection = connection
-        self.board = Board(connection)
+        self.board = connection.board
         self.children: list[Child] = []
         self.clock = DrivenClock()
         self.problems: dict[str, str] = {}

@@ -25,7 +25,7 @@ from headrace.connector.stores import LeaseRow, StoreUnavailableError
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.sqlite.store import SqliteStore
-from headrace.connector.stores.target_state import TARGET_STATES, Board, Route
+from headrace.connector.stores.target_state import TARGET_STATES, Route
 from headrace.plugins import Batch, Demand, Done, Encoding, Idle
 from headrace.plugins.testing.doubles import (
     ChaosConfig,
@@ -230,7 +230,7 @@ def test_a_job_that_is_paused_on_the_way_has_not_finished(tmp_path: Path) -> Non
     thread.start()
     until((tmp_path / "state.db").exists, "it never began")
     with contextlib.closing(open_notes(tmp_path / "state.db")) as connection:
-        board = Board(connection)
+        board = connection.board
         with connection.transaction():
             board.add_route(Route("x", "job", "k", Desired.RUNNING))
             board.want("x", Desired.PAUSED)

@@ -44,7 +44,7 @@ def notes(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[NoteCopy]:
 @pytest.fixture
 def board(notes: NoteCopy) -> Board:
     """Return a board with three sources of one job."""
-    board = Board(notes)
+    board = notes.board
     with notes.transaction():
         for name in "xyz":
             board.add_route(Route(name, "j", "k", RUNNING))
@@ -80,7 +80,7 @@ def test_what_is_wanted_is_read_again_when_a_note_changed(board: Board, notes: N
         raise LookupError
     assert not board.wanted("j").mixed
 
-    Board(notes).set_setting(LOG_LEVEL, "debug")
+    notes.board.set_setting(LOG_LEVEL, "debug")
     assert ("debug", None) == (board.wanted("j").log_level, first.log_level)
 
 

@@ -12,7 +12,6 @@ from headrace.connector.runtime.messages import Gain, SetModes
 from headrace.connector.runtime.modes import Modes
 from headrace.connector.runtime.splits.ownership import Lease
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.connector.stores.target_state import Board
 from headrace.plugins.stores.kept_modes import ALL_LOGS
 from headrace.plugins.testing.doubles import ChaosResult
 from headrace.sources.cassandra.state.cdc_state import CdcState
@@ -72,7 +71,7 @@ class RealtimeRig(Rig):
 
     def heed(self) -> None:
         """Let the worker see what is asked for, as it does each second."""
-        if asked := Board(self._notes).wanted("job").modes:
+        if asked := self._notes.board.wanted("job").modes:
             self.pipeline.command(SetModes(asked))
 
     def outcomes(self, request: int) -> dict[str, str]:

@@ -11,7 +11,7 @@ from headrace.connector.foundation.states import Observed
 from headrace.connector.language.statements import Subject
 from headrace.connector.stores import Seen
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.connector.stores.target_state import Board, Failure
+from headrace.connector.stores.target_state import Failure
 from helpers.servers.rest_server import RestWorker
 
 STALL = "12 s without progress: the sink reported no result"
@@ -65,7 +65,7 @@ def test_a_source_that_failed_alone(served: RestWorker) -> None:
     assert "RUNNING" == shown(served)["connector"]["state"]
     with closing(open_notes(served.folder / "state.db")) as connection, connection.transaction():
         failure = Failure("schema_incompatible: table s.t: not after that one", "allow it", 0)
-        Board(connection).fail("o", failure)
+        connection.board.fail("o", failure)
 
     connector = served.client("GET", "/connectors/o/status").json["connector"]
     said = "schema_incompatible: since 1970-01-01T00:00:00Z table s.t: not after that one; allow it"

@@ -23,7 +23,6 @@ from headrace.connector.stores import Publication, PublicationState, StoreUnavai
 from headrace.connector.stores.job import state_of
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.connector.stores.target_state import Board
 from headrace.plugins.testing.doubles import DrivenClock, context
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from helpers.jobs import toys
@@ -240,7 +239,7 @@ class Noted:
         for table in ("t", "u"):
             made = {"connector.class": "BrookBrookSource", "keyspace": "s", "table": table}
             self.commands.create_source({"name": table, "sink": "k", "job": "j"} | made)
-        self.board = Board(connection)
+        self.board = connection.board
         self.clock = DrivenClock()
 
     def refusals(self, job: str = "j") -> Refusals:

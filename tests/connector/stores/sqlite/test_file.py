@@ -19,14 +19,8 @@ from headrace.connector.stores import (
     StoreUnavailableError,
 )
 from headrace.connector.stores.sqlite import file as sqlite_file
-from headrace.connector.stores.sqlite.file import (
-    APPLICATION_ID,
-    VERSION,
-    check_file,
-    connect,
-    transaction,
-)
-from headrace.connector.stores.sqlite.store import SqliteStore
+from headrace.connector.stores.sqlite.file import APPLICATION_ID, VERSION, check_file, connect
+from headrace.connector.stores.sqlite.store import SqliteStore, SqliteValues
 from helpers.jobs.children import SECONDS_MAX
 from helpers.stores.damaged import spoil
 
@@ -89,7 +83,7 @@ def test_transaction_is_all_or_nothing(tmp_path: Path) -> None:
     connection = connect(tmp_path / "state.db")
 
     def fail() -> None:
-        with transaction(connection):
+        with SqliteValues(connection).grouped():
             connection.execute("INSERT INTO rows VALUES ('[]', 'a', 0, x'00')")
             raise ZeroDivisionError
 
@@ -105,7 +99,7 @@ def test_a_full_file_is_a_named_error(tmp_path: Path) -> None:
     connection = connect(tmp_path / "state.db")
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count = {pages + 1}")
-    with pytest.raises(StoreUnavailableError, match="full"), transaction(connection):
+    with pytest.raises(StoreUnavailableError, match="full"), SqliteValues(connection).grouped():
         connection.execute("INSERT INTO rows VALUES ('[]', 'a', 0, zeroblob(100000))")
 
     assert [] == connection.execute("SELECT * FROM rows").fetchall()
@@ -177,7 +171,7 @@ def test_what_is_lost_meanwhile_is_named(tmp_path: Path) -> None:
     connection = connect(path)
     connection.execute("DROP TABLE rows")
     message = "no such table: rows"
-    with pytest.raises(StateLostError, match=message) as caught, transaction(connection):
+    with pytest.raises(StateLostError, match=message) as caught, SqliteValues(connection).grouped():
         connection.execute("DELETE FROM rows")
     connection.close()
 
@@ -273,7 +267,7 @@ def test_a_locked_file_is_reported_as_one(tmp_path: Path, monkeypatch: pytest.Mo
         with (
             contextlib.closing(connect(path)) as connection,
             pytest.raises(StateLockedError, match=r"kept the state file locked for 0\.05 s") as e,
-            transaction(connection),
+            SqliteValues(connection).grouped(),
         ):
             raise AssertionError("it got the lock")
 

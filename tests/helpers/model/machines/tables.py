@@ -186,7 +186,7 @@ class Pair:
     def board(self) -> Iterator[Board]:
         """Yield the target states of the state file, in a transaction."""
         with closing(open_notes(self.file)) as connection:
-            board = Board(connection)
+            board = connection.board
             with connection.transaction():
                 yield board
 

@@ -12,7 +12,6 @@ from headrace.connector.commands.exec import main as exec_main
 from headrace.connector.commands.shell import main as shell_main
 from headrace.connector.rest.server import RestServer
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.connector.stores.target_state import Board
 from headrace.plugins.testing.doubles import context
 from helpers.jobs.children import until
 from helpers.jobs.live_worker import delivered
@@ -39,7 +38,7 @@ class Job:
         sink = f"CREATE DATA_SINK k WITH 'file://{folder}/out.jsonl'"
         assert 0 == self.execute(f"{sink}; CREATE {SOURCE} WITH k")
         with closing(open_notes(self.state)) as notes:
-            (self.name,) = {route.job for route in Board(notes).routes()}
+            (self.name,) = {route.job for route in notes.board.routes()}
 
     def execute(self, text: str) -> int:
         """Execute statements; return the exit status."""
