@@ -7,19 +7,9 @@ from headrace.connector.control.errors import NotAvailableError
 from headrace.connector.control.jobs import job_text
 from headrace.connector.foundation.job_file import read_job_file
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.target_state import FORK_MARK, Board
+from headrace.connector.stores.target_state import FORK_MARK
 from headrace.plugins import HeadraceError, Source
 from headrace.plugins.discovery import load
-
-
-def note_job_file(notes: NoteCopy, job: str, path: Path) -> None:
-    """Store that *job* runs with the file at *path*, which is absolute.
-
-    Machines that share a store each have a file of their own.
-    """
-    board = notes.board
-    if notes.file is None and board.setting(_setting(job)) != str(path):
-        board.set_setting(_setting(job), str(path))
 
 
 def job_file(notes: NoteCopy, job: str) -> Path:
@@ -31,8 +21,8 @@ def job_file(notes: NoteCopy, job: str) -> Path:
     """
     if notes.file is not None:
         return notes.file
-    path = _noted(notes.board, job)
-    if path is None:
+    path = _noted(notes, job)
+    if not path:
         hint = (
             "start it: headrace run JOB.yaml, or headrace worker WORKER.yaml; "
             "or give the worker's file in place of the state"
@@ -43,8 +33,8 @@ def job_file(notes: NoteCopy, job: str) -> Path:
 
 def start_command(notes: NoteCopy, job: str) -> str:
     """Return the command that starts *job*: with the file that it ran with, if it is known."""
-    path = notes.file or _noted(notes.board, job)
-    if path is None:
+    path = notes.file or _noted(notes, job)
+    if not path:
         # Only here: few jobs have never run.
         from headrace.connector.control.catalogue import is_own_job  # noqa: PLC0415
 
@@ -70,13 +60,9 @@ def source_class(notes: NoteCopy, job: str) -> type[Source]:
     return found
 
 
-def _noted(board: Board, job: str) -> str | None:
+def _noted(notes: NoteCopy, job: str) -> str:
     """Return the file that *job* ran with, or the job that it was forked from."""
-    path = board.setting(_setting(job))
-    if path is None and FORK_MARK in job:
-        path = board.setting(_setting(job.partition(FORK_MARK)[0]))
+    path = notes.store(job).job_file()
+    if not path and FORK_MARK in job:
+        path = notes.store(job.partition(FORK_MARK)[0]).job_file()
     return path
-
-
-def _setting(job: str) -> str:
-    return f"job_file.{job}"

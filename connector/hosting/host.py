@@ -17,7 +17,6 @@ import structlog
 
 from headrace.connector.control.catalogue import adopt_sources, resumes_of
 from headrace.connector.control.entries import ENGINE_KEY, SPARK, WORKER
-from headrace.connector.control.job_files import note_job_file
 from headrace.connector.control.status import live_workers
 from headrace.connector.foundation import crash
 from headrace.connector.foundation.clock import SystemClock
@@ -33,6 +32,7 @@ from headrace.connector.runtime.finishing import not_idle
 from headrace.connector.runtime.making import made_source
 from headrace.connector.runtime.position_recovery import catch_up
 from headrace.connector.runtime.replanning import ConfiguredSplits
+from headrace.connector.runtime.starting import job_key_of
 from headrace.connector.runtime.worker import Worker
 from headrace.connector.stores import StateLockedError
 from headrace.connector.stores.job import Job, state_of
@@ -172,7 +172,6 @@ class Host:
         os.chdir(job.directory)  # To which the paths in options are relative.
         self._has_run = True
         notes = opened.notes()
-        note_job_file(notes, job.name, self._path)
         for fork in forks_of(notes.board, job.name):
             self._log.info("forked_job", job=job.name, source=fork.source, forked=fork.job)
             self._reserve(job, fork.job, notes.store(fork.job))
@@ -180,6 +179,7 @@ class Host:
         if self._stopped.is_set():
             taker.stop()
         if FORK_MARK in job.name and is_only(notes, job.name):
+            job_key_of(job, notes, notes.store(job.name))
             return self._take_only(notes, job.name, wanted, until_idle=until_idle)
         with contextlib.ExitStack() as stack:
             if job.engine == SPARK:  # It may be missing here.

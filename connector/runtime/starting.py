@@ -16,12 +16,11 @@ from headrace.connector.runtime.failures.tolerance import ErrorPolicy, topic_pro
 from headrace.connector.runtime.limits import Limits
 from headrace.connector.runtime.splits.watch import RestartPolicy, SplitWatch
 from headrace.connector.runtime.writers import Writers
-from headrace.connector.stores import Commit, StateFileError, StateLostError, StoreUnavailableError
+from headrace.connector.stores import Commit, StateLostError
 from headrace.connector.stores.cassandra.cdc_state import PublishedStates, job_of
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.keyed.store import Store
-from headrace.connector.stores.open_control_store import open_notes
-from headrace.connector.stores.target_state import Board
+from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.transactional import Found, transactional
 from headrace.plugins import (
     ConfigError,
@@ -95,12 +94,15 @@ def _begin(store: Store, source: Source, start: str) -> None:
         store.dismiss(owner.worker)
 
 
-def job_key_of(job: Job, store: Store) -> bytes:
-    """Return the job's key; a job that starts from published states has the key of their job."""
+def job_key_of(job: Job, notes: NoteCopy, store: Store) -> bytes:
+    """Return the job's key; a job that starts from published states has the key of their job.
+
+    The store keeps the job's file: machines that share a store each have one of their own.
+    """
     published = job_of(job.start)
     if published and isinstance(store, PublishedStates):  # Else `begin` refuses.
         store.adopt(published)
-    return store.job_key()
+    return store.begin_run("" if job.file is None or notes.file is not None else str(job.file))
 
 
 def _published(store: Store, source: Source, job: str) -> Mapping[str, Position | None]:
@@ -131,25 +133,13 @@ def _raise_first(refusals: Iterable[HeadraceError]) -> None:
         raise refusal
 
 
-def is_sink_noted(job: Job, board: Board, host: str) -> bool | None:
-    """Say whether the sink that *job* opened on *host* last was its sink of now; None: no note.
-
-    Where it is noted, `note_sink` is not needed.
-    """
-    mark = board.opened_sink(job.name, host)
-    return None if mark is None else mark == _mark_of(job)
+def is_sink_noted(job: Job, store: Store, host: str) -> bool | None:
+    """Say whether the sink that *job* opened on *host* last was its sink of now; None: no note."""
+    mark = store.opened_sink(host)
+    return None if mark is None else mark == mark_of(job)
 
 
-def note_sink(job: Job) -> None:
-    """Note that *job* has opened its sink, for its next run. On any thread."""
-    with (
-        contextlib.suppress(StoreUnavailableError, StateFileError),
-        contextlib.closing(open_notes(job.notes, create=False)) as notes,
-    ):
-        notes.board.note_sink(job.name, this_process().host, _mark_of(job))
-
-
-def _mark_of(job: Job) -> str:
+def mark_of(job: Job) -> str:
     """Return a mark of the place that *job* writes to; it does not reveal the place."""
     identity = json.dumps(
         [str(job.directory), job.sink.__qualname__, _strings_of(job)], sort_keys=True

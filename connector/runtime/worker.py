@@ -58,7 +58,7 @@ from headrace.connector.runtime.starting import (
     job_key_of,
     lease_times,
     limits_of,
-    note_sink,
+    mark_of,
     store_of,
     watch_of,
 )
@@ -148,7 +148,7 @@ class Worker:
         """
         started = time.monotonic()
         store = notes.store(self._job.name)
-        job_key = job_key_of(self._job, store)
+        job_key = job_key_of(self._job, notes, store)
         self._refusals = Refusals(
             notes,
             self._job.name,
@@ -170,7 +170,7 @@ class Worker:
     ) -> Report:
         cpu_before = time.process_time()  # Of all threads; a run does not include start-up.
         owner = this_process()
-        noted = is_sink_noted(self._job, board, owner.host)
+        noted = is_sink_noted(self._job, store, owner.host)
         self._sink_noted = noted is True
         # Without a note it has opened its sink here if it has books.
         resumes = any(s.counters for s in store.states()) if noted is None else noted
@@ -302,13 +302,15 @@ class Worker:
         except BaseException:
             encoder.close()
             raise
+        store = store_of(self._job, writers)
         if not self._sink_noted:  # Before anything is written: it identifies what a crash leaves.
-            note_sink(self._job)
+            with contextlib.suppress(StoreUnavailableError):
+                store.note_sink(owner.host, mark_of(self._job))
         return Surroundings(
             source=source,
             writers=writers,
             encoder=encoder,
-            store=store_of(self._job, writers),
+            store=store,
             clock=self._clock,
             log=self._log,
             job=self._job.name,

@@ -173,16 +173,7 @@ class Board:
                 self._put(replace(route, job=job))
             self._notes.put_document(TARGET_STATES, job, replace(target, generation=highest))
 
-    def note_sink(self, job: str, host: str, mark: str) -> None:
-        """Store *mark*, which identifies the sink that *job* opened on *host*."""
-        if self.setting(_opened(job, host)) != mark:
-            self.set_setting(_opened(job, host), mark)
-
     # For all.
-
-    def opened_sink(self, job: str, host: str) -> str | None:
-        """Return the mark of the sink that *job* last opened on *host*."""
-        return self.setting(_opened(job, host))
 
     def routes(self, job: str | None = None) -> Sequence[Route]:
         """Return all routes, or those of *job*, by source."""
@@ -218,11 +209,6 @@ class Board:
 
     def _target_state(self, job: str) -> _TargetState:
         return self._notes.document(TARGET_STATES, job, _TargetState) or _TargetState()
-
-
-def _opened(job: str, host: str) -> str:
-    """Return the name of the setting with a sink's mark."""
-    return f"sink.{host}.{job}"
 
 
 def fork_name(job: str, source: str) -> str:

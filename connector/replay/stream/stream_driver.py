@@ -164,7 +164,7 @@ class StreamDriver:
 
         """
         store = notes.store(self._job.name)
-        job_key = job_key_of(self._job, store)
+        job_key = job_key_of(self._job, notes, store)
         try:
             with self._checkpoint.running():
                 report = self._run(notes, store, job_key, until_idle=until_idle)

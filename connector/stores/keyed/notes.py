@@ -9,7 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from headrace.connector.stores import Publication, Seen
-from headrace.connector.stores.keyed.rows import PROBLEM, JobRows, PublicationRow, pack
+from headrace.connector.stores.keyed.rows import JobRows, PublicationRow, pack
 from headrace.plugins.stores.key_values import Key
 
 _SPLIT: Final = "/"  # Before the name of a split among what was seen; the job's is empty.
@@ -80,6 +80,6 @@ def seen(rows: JobRows) -> Mapping[str, Seen]:
     found = [
         rows.unpack(Seen, key, entry)
         for key, entry in rows.values.scan([rows.seen]).items()
-        if key.name != PROBLEM
+        if key.name.startswith(_SPLIT)
     ]
     return {each.split: each for each in found}

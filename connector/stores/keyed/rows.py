@@ -33,6 +33,7 @@ BUCKETS: Final = 16  # Partitions of a job's leases: few to read, and seldom two
 JOB: Final = "job"  # The name of the job's own row; those of its plans are numbers.
 HEAD: Final = "head"
 PROBLEM: Final = "problem"
+SINK: Final = "sink "  # Before the name of a host.
 SCHEMAS: Final = Partition(json.dumps(["schemas"]), is_plain=True)
 NUMBERS: Final = Partition(json.dumps(["numbers"]))
 _CHECK_BYTES: Final = 4
@@ -41,11 +42,12 @@ Counts = dict[str, tuple[int, int, int, int, int, int, int, int]]
 
 
 class JobRow(msgspec.Struct, frozen=True):
-    """The job's secret key, and the plan in force."""
+    """The job's secret key, the plan in force, and the job file that it last ran with."""
 
     key: bytes
     plan: int
     splits: list[str]
+    file: str = ""
 
 
 class PlanRow(msgspec.Struct, frozen=True):

@@ -43,6 +43,7 @@ from headrace.connector.stores.keyed.rows import (
     JOB,
     PROBLEM,
     SCHEMAS,
+    SINK,
     Head,
     JobRow,
     JobRows,
@@ -140,18 +141,35 @@ class Store:
         """Return the job's 16 secret random bytes, made once."""
         return self._made_job()[1].key
 
-    def _made_job(self) -> tuple[int, JobRow]:
-        """Return the job's row, which is made if it is missing, with its stamp."""
+    def begin_run(self, file: str) -> bytes:
+        """Return the job's key, and keep that it runs with the job *file*: its absolute path."""
+        for _ in range(TRIES_MAX):
+            stamp, row = self._made_job(file)
+            now = msgspec.structs.replace(row, file=file)
+            if now == row or self._change_job(stamp, {JOB: pack(now)}):
+                return row.key
+        raise self._replaced()
+
+    def job_file(self) -> str:
+        """Return the job file that `begin_run` was given last; empty if it never was."""
+        found = self._found_job()
+        return found[1].file if found else ""
+
+    def _made_job(self, file: str = "") -> tuple[int, JobRow]:
+        """Return the job's row with its stamp; if it is missing it is made, with *file*."""
         for _ in range(TRIES_MAX):
             if found := self._found_job():
                 self._check_key(found[1])
                 return found
             if (there := self._traces()) and not self._found_job():
                 raise self._rows.lost(f"the job's row is missing, but it has {there}")
-            made = JobRow(key=secrets.token_bytes(JOB_KEY_BYTES), plan=PLAN, splits=[])
+            made = JobRow(secrets.token_bytes(JOB_KEY_BYTES), plan=PLAN, splits=[], file=file)
             if stamp := self._change_job(None, {JOB: pack(made)}):
                 return stamp, made
-        raise StoreUnavailableError("its row is replaced all the time", place=f"job {self._job}")
+        raise self._replaced()
+
+    def _replaced(self) -> StoreUnavailableError:
+        return StoreUnavailableError("its row is replaced all the time", place=f"job {self._job}")
 
     def take_key(self, key: bytes) -> None:
         """Have the secret key of another job, by which its states name mutations."""
@@ -818,6 +836,15 @@ class Store:
     def seen(self) -> Mapping[str, Seen]:
         """Return what was seen of each split, and of the whole job under the empty name."""
         return seen(self._rows)
+
+    def note_sink(self, host: str, mark: str) -> None:
+        """Keep *mark*, which identifies the sink that the job opened on *host*."""
+        self._values.put({Key(self._rows.seen, SINK + host): pack(mark)})
+
+    def opened_sink(self, host: str) -> str | None:
+        """Return the mark of the sink that the job opened last on *host*; None if it never did."""
+        found = self._rows.row(str, Key(self._rows.seen, SINK + host))
+        return found and found[1]
 
     def report(self, problem: str) -> None:
         """Keep why the job as a whole cannot run; an empty text says that it can."""

@@ -10,7 +10,6 @@ import structlog
 from headrace.connector.control.access.permission import CALLER, Caller, CassandraGuard, Guard
 from headrace.connector.control.entries import ConnectorOptions
 from headrace.connector.control.errors import BadRunError, NotFoundError, UnknownPluginError
-from headrace.connector.control.job_files import note_job_file
 from headrace.connector.control.plugins.listing import installed
 from headrace.connector.control.plugins.probe import answer_to
 from headrace.connector.control.plugins.probing import Answer, unpacked
@@ -70,7 +69,7 @@ def test_from_statement_to_stream(
     assert ("lines", "f", "lines") == run(service, "SHOW STATUS").rows[0][:3]
     run_job(folder)
     assert LINES == (folder / "out.jsonl").read_bytes()
-    note_job_file(connection, "lines", folder / "worker.yaml")
+    connection.store("lines").begin_run(str(folder / "worker.yaml"))
 
     (folder / "in" / "a.jsonl").write_bytes(2 * LINES)
     (row,) = run(service, "SHOW LAG FOR DATA_SOURCE lines").rows

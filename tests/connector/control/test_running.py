@@ -22,7 +22,7 @@ from headrace.connector.control.errors import (
     NotFoundError,
     NotStoppedError,
 )
-from headrace.connector.control.job_files import job_file, note_job_file
+from headrace.connector.control.job_files import job_file
 from headrace.connector.control.plugins import probing
 from headrace.connector.control.plugins.probe import answer_to
 from headrace.connector.control.plugins.probing import Answer, ask, unpacked
@@ -210,7 +210,7 @@ def test_set_position(service: ControlService, folder: Path) -> None:
 def test_what_was_never_read_can_be_moved(service: ControlService, folder: Path) -> None:
     """A position can be set before the first run, which then starts there."""
     with contextlib.closing(open_notes(folder / "state.db")) as connection:
-        note_job_file(connection, "j", folder / "job.yaml")
+        connection.store("j").begin_run(str(folder / "job.yaml"))
     run(service, f"STOP DATA_SOURCE {TABLE}")
 
     run(service, f"ALTER DATA_SOURCE {TABLE} SET POSITION = 'latest'")
@@ -326,7 +326,7 @@ def test_job_files(state: NoteCopy) -> None:
     with pytest.raises(NotAvailableError):
         job_file(state, "j")
     for path in ("/a", "/a", "/b"):
-        note_job_file(state, "j", Path(path))
+        state.store("j").begin_run(str(path))
 
     assert Path("/b") == job_file(state, "j")
     assert Path("/b") == job_file(state, "j~brook.s.t")
@@ -344,7 +344,7 @@ def test_who_may(service: ControlService, folder: Path, text: str, role: Role) -
     """A read-only user sees no rows, starts no process and moves nothing."""
     run(service, f"STOP DATA_SOURCE {TABLE}")
     with contextlib.closing(open_notes(folder / "state.db")) as connection:
-        note_job_file(connection, "j", folder / "job.yaml")
+        connection.store("j").begin_run(str(folder / "job.yaml"))
     before = CALLER.get()
     service.serve(Caller(name="bob", role=role), RoleGuard())
     try:
@@ -459,7 +459,7 @@ def test_without_a_workers_file(connection: NoteCopy, tmp_path: Path) -> None:
     assert ResultTable() == run(service, f"CREATE {CDC}.orders WITH k")
     assert [] == asked
 
-    note_job_file(connection, "k", worker_file(tmp_path))
+    connection.store("k").begin_run(str(worker_file(tmp_path)))
     assert (SKIPPED,) == run(service, f"ALTER {CDC}.orders WITH tasks.max = 2").warnings
     assert ["tables"] == asked
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from headrace.connector.control.job_files import note_job_file
 from headrace.connector.control.service import ControlService
 from headrace.connector.control.status import time_text
 from headrace.connector.foundation.states import Observed
@@ -78,7 +77,7 @@ def test_the_command_that_starts_a_job(
     if connection.file is None:  # A store that machines share is named by a file.
         said = "not_started: no worker runs job other; start it: headrace worker WORKER.yaml"
         assert said == run(shown, show).rows[0][-1]
-        note_job_file(connection, "other", file)
+        connection.store("other").begin_run(str(file))
         assert run(shown, show).rows[0][-1].endswith(f"start it: headrace {command} {file}")
     run(shown, "STOP DATA_SOURCE flow ON TABLE s.u")
     assert ("STOPPED", "") == run(shown, show).rows[0][4::4]

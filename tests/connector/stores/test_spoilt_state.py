@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from headrace.connector.commands.cli import main
 from headrace.connector.foundation.processes import this_process
 from headrace.connector.stores import Commit, Loss, Publication
+from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.sqlite.file import connect
 from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.plugins import HeadraceError
@@ -88,6 +89,8 @@ class Ran:
         return self._changes(self._work)
 
     def _fill(self) -> None:
+        with contextlib.closing(open_notes(self._whole / "state.db")) as notes:
+            notes.board.changed("job")
         with contextlib.closing(SqliteStore.open(self._whole / "state.db", "job")) as store:
             store.enroll(replace(this_process(), worker="dead", started=1))
             publication = Publication(subject="s", schema_id=b"\1", part="key", text="{}")

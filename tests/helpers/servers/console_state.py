@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.connector.control.job_files import note_job_file
 from headrace.connector.control.service import ControlService
 from headrace.connector.foundation.processes import this_process
 from headrace.connector.foundation.states import Observed
@@ -45,7 +44,7 @@ def a_ring(folder: Path, *, splits: int = 500, broken: bool = True) -> Path:
         service = ControlService(notes)
         for parsed in parse_script(MADE):
             service.execute(parsed.statement)
-        note_job_file(notes, "orders", folder / "worker.yaml")
+        notes.store("orders").begin_run(str(folder / "worker.yaml"))
         store, owner = notes.store("orders"), this_process()
         store.register(found)
         store.enroll(owner)

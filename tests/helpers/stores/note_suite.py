@@ -76,6 +76,21 @@ class NoteSuite:
             assert ("", "kafka_unreachable: h:1", "") == (before, during, other.problem())
             assert {} == store.seen()
 
+    def test_what_a_job_ran_with(self, driver: StoreDriver) -> None:
+        """Its file and, for each host, its sink are kept; its key and its splits stay."""
+        with closing(driver.open(driver.job)) as store, closing(driver.open(driver.job)) as other:
+            unknown = store.job_file(), store.opened_sink("h")
+            key = store.begin_run("/a.yaml")
+            first = other.job_file()
+            store.register(["a"])
+            store.note_sink("h", "mark")
+
+            assert ("", None, "/a.yaml") == (*unknown, first)
+            assert key == other.begin_run("/b.yaml") == store.job_key()
+            assert ("/b.yaml", ["a"]) == (store.job_file(), [row.split for row in store.leases()])
+            assert ("mark", None) == (other.opened_sink("h"), other.opened_sink("i"))
+            assert {} == other.seen()
+
     def test_queue_of_schemas(self, driver: StoreDriver) -> None:
         """It keeps its order, takes each text once, and knows what became of it."""
         key, value = (

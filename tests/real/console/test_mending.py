@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from headrace.connector.control.access.permission import Role
-from headrace.connector.control.job_files import note_job_file
 from headrace.connector.control.service import ControlService
 from headrace.connector.language.parser import parse_script
 from headrace.connector.rest.auth import Authenticator, hash_password
@@ -60,7 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         service = ControlService(notes)
         for parsed in parse_script(MADE.format(folder=made)):
             service.execute(parsed.statement)
-        note_job_file(notes, JOB, made / "lines.yaml")
+        notes.store(JOB).begin_run(str(made / "lines.yaml"))
         keep_letters(notes, JOB, 3)
     return made
 

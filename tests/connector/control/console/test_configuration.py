@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 from headrace.connector.control.console.configuration import configuration_of
-from headrace.connector.control.job_files import note_job_file
 from headrace.connector.control.service import ControlService
 from headrace.connector.language.parser import parse_script
 from headrace.connector.stores.note_copy import NoteCopy
@@ -28,7 +27,7 @@ def test_no_secret_is_shown(connection: NoteCopy, service: ControlService, tmp_p
         SINK + "CREATE DATA_SOURCE brook ON TABLE s.t WITH k AND job = 'j';"
     ):
         service.execute(parsed.statement)
-    note_job_file(connection, "j", tmp_path / "job.yaml")
+    connection.store("j").begin_run(str(tmp_path / "job.yaml"))
     found = configuration_of(connection, "j")
     options = {f"{o['section']}.{o['option']}": (o["value"], o["given"]) for o in found["options"]}
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from headrace.connector.control.health.overview import Overview, overview_of
-from headrace.connector.control.job_files import note_job_file
 from headrace.connector.control.plugins.probe import answer_to
 from headrace.connector.control.plugins.probing import Answer, unpacked
 from headrace.connector.control.running import JobLag
@@ -43,7 +42,7 @@ def made(connection: NoteCopy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     service = ControlService(connection, ask=ask_here)
     run(service, MADE)
-    note_job_file(connection, "j", tmp_path / "job.yaml")
+    connection.store("j").begin_run(str(tmp_path / "job.yaml"))
     return service
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from headrace.connector.control.access.permission import CALLER, Caller, Role, UnauthorizedError
 from headrace.connector.control.errors import NotFoundError
-from headrace.connector.control.job_files import note_job_file
 from headrace.connector.control.plugins import probe
 from headrace.connector.control.plugins.probing import Answer, unpacked
 from headrace.connector.control.service import ControlService
@@ -40,7 +39,7 @@ def service(
     service = ControlService(connection, ask=ask_here)
     run(service, f"CREATE DATA_SINK f WITH 'file://{tmp_path}/out.jsonl'")
     run(service, "CREATE DATA_SOURCE brook ON TABLE s.t WITH f AND job = 'j'")
-    note_job_file(connection, "j", tmp_path / "job.yaml")
+    connection.store("j").begin_run(str(tmp_path / "job.yaml"))
     keep_letters(connection, "j", 3)
     return service
 
