@@ -18,6 +18,8 @@ class FolderError(MissingRequirementError):
 def folder_for(kept: Path | None, prefix: str) -> Iterator[Path]:
     """Make the folder *kept*; without one, a folder that is removed in the end.
 
+    If nothing is in *kept* then, it is removed, too.
+
     Raises:
         FolderError: *kept* exists, or cannot be made.
 
@@ -31,7 +33,11 @@ def folder_for(kept: Path | None, prefix: str) -> Iterator[Path]:
                 place=str(kept),
                 hint="--keep names a folder that does not exist yet",
             ) from error
-        yield kept.absolute()
+        try:
+            yield kept.absolute()
+        finally:
+            with contextlib.suppress(OSError):  # It has content, which stays.
+                kept.rmdir()
         return
     with TemporaryDirectory(prefix=prefix) as folder:
         yield Path(folder)

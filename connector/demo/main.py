@@ -5,6 +5,7 @@ What runs is the product: its statements, its worker, its broker and a consumer,
 
 import argparse
 import contextlib
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ from rich.table import Table
 
 from headrace.connector.demo.expected import expected_changes
 from headrace.connector.demo.folders import folder_for
-from headrace.connector.demo.play import JOB_FILE, play
+from headrace.connector.demo.play import AGAIN_FILE, CHANGES_FILE, JOB_FILE, play, write_again
 from headrace.connector.demo.recording import SHIPPED, opened
 from headrace.connector.demo.summary import (
     CheckOutcome,
@@ -38,7 +39,9 @@ Next:
   {look}
   headrace options kafka    # what can be configured of the sink
 """
-KEEP: Final = "headrace demo --keep DIR    # then: headrace verify DIR/job.yaml --books"
+KEEP: Final = (
+    "headrace demo --keep DIR    # keeps logs, state and messages, to try commands on them"
+)
 _SIGTERM_STATUS: Final = 128 + signal.SIGTERM
 
 
@@ -68,23 +71,29 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--withhold", type=int, default=-1, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, _exit)  # So that the children are ended.
-    with (
-        opened(options.recording) as recording,
-        folder_for(options.keep, "headrace-demo-") as folder,
-    ):
+    with folder_for(options.keep, "headrace-demo-") as folder:
+        recording = opened(options.recording, folder)
         expected = expected_changes(recording)
         console = Console()
         console.print(f"{recording.folder.name}: {len(recording.nodes)} nodes", highlight=False)
         with _progress(console, expected.total()) as progress:
             outcome = play(recording, folder, progress, withhold=options.withhold)
+        write_again(recording, folder)
     checked = check_outcome(outcome, expected)
     job = (options.keep or Path("DIR")) / JOB_FILE
     sys.stdout.write(figures_text(figures_in(outcome), str(job)))
     _show(console, summary_lines(outcome, checked, expected.total()))
-    look = KEEP if options.keep is None else f"headrace verify {job} --books"
-    sys.stdout.write(NEXT.format(look=look))
+    sys.stdout.write(NEXT.format(look=KEEP if options.keep is None else _kept(options.keep)))
     _fail(checked)
     return 0
+
+
+def _kept(folder: Path) -> str:
+    """Return the commands that use what was kept in *folder*."""
+    books = shlex.join(["headrace", "verify", str(folder / JOB_FILE), "--books"])
+    again = shlex.join(["headrace", "run", str(folder / AGAIN_FILE), "--until-idle"])
+    out = shlex.quote(str(folder / CHANGES_FILE))
+    return f"{books}\n  {again}    # reads the kept logs again, into {out}"
 
 
 @contextlib.contextmanager

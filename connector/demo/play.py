@@ -18,6 +18,8 @@ from headrace.connector.demo.recording import Recording
 
 JOB: Final = "demo"
 JOB_FILE: Final = "job.yaml"
+AGAIN_FILE: Final = "again.yaml"
+CHANGES_FILE: Final = "changes.jsonl"
 TOPIC: Final = "changes"
 WORKER_SECONDS_MAX: Final = 300
 RETRY_SECONDS_MAX: Final = 5
@@ -45,7 +47,7 @@ def play(
     """
     state, out, summary = folder / "state.db", folder / "received.jsonl", folder / "summary.json"
     job = folder / JOB_FILE
-    job.write_text(yaml.safe_dump(_job(recording, state), sort_keys=False), encoding="utf-8")
+    _write(job, _job(recording, state))
     with contextlib.ExitStack() as children:
         broker = children.enter_context(
             Child("broker", [*COMMAND, "embedded-broker"], folder, is_heard=True)
@@ -72,6 +74,18 @@ def play(
     received = decoder.decode_lines(out.read_bytes())
     progress(len(received))
     return Outcome(received, json.loads(summary.read_bytes()), started_s)
+
+
+def write_again(recording: Recording, folder: Path) -> None:
+    """Write into *folder* a job that reads *recording* from its beginning, and needs no broker."""
+    job = _job(recording, folder / "again.db")
+    job["job"] = f"{JOB}-again"  # Beside the logs lie notes of the other job.
+    job["sink"] = {"plugin": "files", "path": str(folder / CHANGES_FILE)}
+    _write(folder / AGAIN_FILE, job)
+
+
+def _write(path: Path, job: Mapping[str, object]) -> None:
+    path.write_text(yaml.safe_dump(job, sort_keys=False), encoding="utf-8")
 
 
 def _job(recording: Recording, state: Path) -> dict[str, object]:

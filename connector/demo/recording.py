@@ -1,10 +1,8 @@
 """A recorded cluster: the logs of its nodes, its schema, and what Cassandra itself read in them."""
 
-import contextlib
 import lzma
 import tarfile
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copytree
@@ -64,21 +62,23 @@ class Recording:
         return {path.name: path for path in sorted((self.folder / "segments").iterdir())}
 
 
-@contextlib.contextmanager
-def opened(place: Path) -> Iterator[Recording]:
-    """Open the recording at *place*, a folder or a .tar.xz that holds one.
+def opened(place: Path, folder: Path) -> Recording:
+    """Copy the recording at *place*, a folder or a .tar.xz that holds one, into *folder*.
+
+    Copied, because a worker leaves notes beside the segments that it reads.
 
     Raises:
         RecordingError: it does not exist, or is not a recording.
 
     """
-    with TemporaryDirectory(prefix="headrace-recording-") as folder:
-        if place.is_dir():  # Copied, because a worker leaves notes beside the segments it reads.
-            checked = Recording(place)
-            yield Recording(copytree(checked.folder, Path(folder) / place.resolve().name))
-            return
-        _unpack(place, Path(folder))
-        yield Recording(_only_folder(Path(folder), place))
+    if place.is_dir():
+        checked = Recording(place)
+        return Recording(copytree(checked.folder, folder / place.resolve().name))
+    with TemporaryDirectory(prefix="unpacked-", dir=folder) as unpacked:  # Whole, or nothing.
+        _unpack(place, Path(unpacked))
+        inside = _only_folder(Path(unpacked), place)
+        Recording(inside)
+        return Recording(inside.rename(folder / inside.name))
 
 
 def _unpack(place: Path, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -47,6 +48,23 @@ def test_it_passes_on_the_bundled_ring(environment: dict[str, str], tmp_path: Pa
     assert "books               balance" in done.stdout
     summary = json.loads((tmp_path / "kept" / "summary.json").read_text())
     assert summary["run"]["changes"] == 6451
+    (again,) = (line for line in done.stdout.splitlines() if "again.yaml" in line)
+    assert again.endswith(f"into {tmp_path}/kept/changes.jsonl")
+    _, *arguments = shlex.split(again, comments=True)
+
+    second = subprocess.run(  # noqa: S603 (headrace itself)
+        [*COMMAND, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+
+    assert second.returncode == 0, second.stderr
+    assert second.stdout.splitlines()[0] == "6,451 changes, each once; 0 lost"
+    changes = (tmp_path / "kept" / "changes.jsonl").read_text().splitlines()
+    assert len(changes) == 6451
 
 
 def test_a_folder_that_is_there_already_is_refused(
@@ -89,11 +107,14 @@ def test_a_missing_recording_is_an_error_of_the_environment(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     """The error names the path and says what to give instead."""
-    done = demo(environment, "--recording", str(tmp_path / "none"))
+    done = demo(
+        environment, "--recording", str(tmp_path / "none"), "--keep", str(tmp_path / "kept")
+    )
 
     assert done.returncode == 3
     assert f"{tmp_path / 'none'}" in done.stderr
     assert "hint: --recording" in done.stderr
+    assert not (tmp_path / "kept").exists()
 
 
 def test_sigterm_ends_everything(environment: dict[str, str]) -> None:

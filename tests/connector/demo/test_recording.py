@@ -8,25 +8,24 @@ from headrace.connector.demo.recording import SHIPPED, Recording, RecordingError
 from helpers.recordings.corpora import recording
 
 
-def test_an_archive_and_its_folder_are_the_same_recording() -> None:
-    """Both forms give the same nodes."""
-    with opened(SHIPPED) as unpacked:
-        assert ["node1", "node2", "node3"] == list(unpacked.nodes)
-        assert (recording("5.0-ring") / "schema.cql").read_text() == unpacked.schema.read_text()
-        folder = unpacked.folder
+def test_an_archive_and_its_folder_are_the_same_recording(tmp_path: Path) -> None:
+    """Both forms give the same nodes, in the folder that is given."""
+    unpacked = opened(SHIPPED, tmp_path)
+    (tmp_path / "copied").mkdir()
+    given = opened(recording("5.0-ring"), tmp_path / "copied")
 
-    assert not folder.exists()
-    with opened(recording("5.0-ring")) as given:
-        assert ["node1", "node2", "node3"] == list(given.nodes)
+    assert ["node1", "node2", "node3"] == list(unpacked.nodes) == list(given.nodes)
+    assert given.schema.read_text() == unpacked.schema.read_text()
+    assert (tmp_path / "5.0-ring", tmp_path / "copied" / "5.0-ring") == (
+        unpacked.folder,
+        given.folder,
+    )
 
 
 def test_a_missing_recording_is_named(tmp_path: Path) -> None:
     """The error says which path, and what is wanted; it is one of the environment."""
-    with (
-        pytest.raises(RecordingError, match=r"none\.tar\.xz") as caught,
-        opened(tmp_path / "none.tar.xz"),
-    ):
-        pass
+    with pytest.raises(RecordingError, match=r"none\.tar\.xz") as caught:
+        opened(tmp_path / "none.tar.xz", tmp_path)
 
     assert caught.value.exit_status == 3
     assert "--recording" in caught.value.hint
@@ -36,8 +35,10 @@ def test_an_archive_that_is_none_is_named(tmp_path: Path) -> None:
     """A file of another kind is refused."""
     (tmp_path / "x.tar.xz").write_bytes(b"not an archive")
 
-    with pytest.raises(RecordingError, match="cannot be read"), opened(tmp_path / "x.tar.xz"):
-        pass
+    with pytest.raises(RecordingError, match="cannot be read"):
+        opened(tmp_path / "x.tar.xz", tmp_path)
+
+    assert [tmp_path / "x.tar.xz"] == [*tmp_path.iterdir()]
 
 
 def test_a_folder_without_an_oracle_is_named(tmp_path: Path) -> None:
@@ -56,14 +57,13 @@ def test_an_archive_that_is_cut_short_is_named(tmp_path: Path, bytes_max: int) -
     whole = SHIPPED.read_bytes()
     (tmp_path / "x.tar.xz").write_bytes(whole[:bytes_max])
 
-    with pytest.raises(RecordingError, match="cannot be read"), opened(tmp_path / "x.tar.xz"):
-        pass
+    with pytest.raises(RecordingError, match="cannot be read"):
+        opened(tmp_path / "x.tar.xz", tmp_path)
+
+    assert [tmp_path / "x.tar.xz"] == [*tmp_path.iterdir()]
 
 
-def test_a_recording_of_one_node_is_named() -> None:
+def test_a_recording_of_one_node_is_named(tmp_path: Path) -> None:
     """Only a ring can be played: its segments lie in a folder for each node."""
-    with (
-        pytest.raises(RecordingError, match="expected a folder for each node"),
-        opened(recording("5.0-types")),
-    ):
-        pass
+    with pytest.raises(RecordingError, match="expected a folder for each node"):
+        opened(recording("5.0-types"), tmp_path)
