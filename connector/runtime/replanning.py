@@ -15,6 +15,7 @@ from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.processes import this_process
 from headrace.connector.runtime.books.committed import books_of
 from headrace.connector.runtime.books.equations import closed, total
+from headrace.connector.runtime.failures.hung import returned
 from headrace.connector.runtime.splits.leases import LeaseHolder
 from headrace.connector.runtime.starting import in_ms, lease_times, planning_store
 from headrace.connector.stores import (
@@ -78,6 +79,9 @@ class Replanning:
         """Those of the source, once settled: others belong to a plan that it does not know."""
         resplit_ms = in_ms(job.runtime.resplit_seconds)
         self._resplitting = source if isinstance(source, Resplitting) else None
+        self._asked = partial(
+            returned, where="planning the splits", seconds=job.runtime.call_seconds_max
+        )
         self._sizing = Sizing(self._sized, resplit_ms=resplit_ms)
 
     def settle(self, configured: ConfiguredSplits) -> int:
@@ -92,7 +96,7 @@ class Replanning:
             PlanChangedError: the splits cannot be replaced, and the source cannot have them.
 
         """
-        self.splits = planned = _names(self._source)
+        self.splits = planned = self._names()
         plans = self._carried_out()
         is_wanted = configured.is_new(planned) and self._sized(1) is None
         if plans and is_wanted and self._are_replaced(plans.in_force.splits, planned):
@@ -106,7 +110,7 @@ class Replanning:
         number = self._store.register(splits)
         gone = {split for plan in plans.ended for split in plan.splits} | set(planned)
         if (gone := gone - set(splits)) and self._resplitting is not None:
-            self._resplitting.retire(sorted(gone))
+            self._asked(partial(self._resplitting.retire, sorted(gone)))
         return number
 
     def is_due(
@@ -133,21 +137,27 @@ class Replanning:
         return self._resplit(dict.fromkeys(splits)) is not None
 
     def _sized(self, workers: int) -> Sequence[str] | None:
-        return None if self._resplitting is None else self._resplitting.sized(workers)
+        if self._resplitting is None:
+            return None
+        return self._asked(partial(self._resplitting.sized, workers))
+
+    def _names(self) -> Sequence[str]:
+        return [split.split_id for split in self._asked(self._source.plan)]
 
     def _follow(self, splits: Sequence[str]) -> None:
         """Let the source have these *splits*, if it can."""
         if self._resplitting is not None:
-            self._resplitting.follow(splits)
-            self.splits = _names(self._source)
+            self._asked(partial(self._resplitting.follow, splits))
+            self.splits = self._names()
 
     def _resplit(
         self, states: Mapping[str, Position | None]
     ) -> Mapping[str, Position | None] | None:
         """Return where the source's splits begin; None if they cannot replace those of *states*."""
         if self._resplitting is not None:
-            return self._resplitting.resplit(states)
-        if all(self._source.gives_up(split) for split in set(states) - set(self.splits)):
+            return self._asked(partial(self._resplitting.resplit, states))
+        gone = set(states) - set(self.splits)
+        if self._asked(lambda: all(self._source.gives_up(split) for split in gone)):
             return {split: states.get(split) for split in self.splits}
         return None
 
@@ -217,10 +227,6 @@ class Replanning:
             end.books,
             end.counters,
         )
-
-
-def _names(source: Source) -> Sequence[str]:
-    return [split.split_id for split in source.plan()]
 
 
 class Sizing:

@@ -4,19 +4,21 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Final
 
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.job_file import EARLIEST
 from headrace.connector.foundation.offered import located, tokens_of
 from headrace.connector.foundation.processes import this_process
+from headrace.connector.runtime.failures.hung import returned
 from headrace.connector.runtime.failures.tolerance import ErrorPolicy, topic_problems
 from headrace.connector.runtime.limits import Limits
 from headrace.connector.runtime.splits.watch import RestartPolicy, SplitWatch
 from headrace.connector.runtime.writers import Writers
-from headrace.connector.stores import Commit, StateLostError
+from headrace.connector.stores import Commit, SplitState, StateLostError
 from headrace.connector.stores.cassandra.cdc_state import PublishedStates, job_of
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.keyed.store import Store
@@ -54,20 +56,24 @@ def begin(job: Job, source: Source) -> None:
     if job.start != EARLIEST:
         store = job.open_store(create=False)
         try:
-            _begin(store, source, job.start)
+            _begin(store, source, job)
         finally:
             store.close()
 
 
-def _begin(store: Store, source: Source, start: str) -> None:
+def _begin(store: Store, source: Source, job: Job) -> None:
     new = {s.split: s for s in store.states() if s.position is None and not s.seq}
     if not new:
         return
-    published = job_of(start)
+    asked = partial(returned, where="finding the start", seconds=job.runtime.call_seconds_max)
+    published = job_of(job.start)
     if published:
-        places = _published(store, source, published)
+        states = _published(store, published)
+        places = asked(partial(_resplit, source, published, states))
     else:
-        places = {split: located(source, Split(split), None, start) for split in new}
+        places = asked(
+            lambda: {split: located(source, Split(split), None, job.start) for split in new}
+        )
     if not any(places.values()):
         return
     owner = this_process()
@@ -105,13 +111,20 @@ def job_key_of(job: Job, notes: NoteCopy, store: Store) -> bytes:
     return store.begin_run("" if job.file is None or notes.file is not None else str(job.file))
 
 
-def _published(store: Store, source: Source, job: str) -> Mapping[str, Position | None]:
-    """Return where splits start by the published states of *job*."""
+def _published(store: Store, job: str) -> Sequence[SplitState]:
+    """Return the published states of *job*."""
     states, key = _publishing(store).published(job)
     if key != store.job_key():
         hint = "give the new job another name"
         said = f"the states of {job} name mutations by another key than this job, which is not new"
         raise ConfigError([Problem("start", said, hint)])
+    return states
+
+
+def _resplit(
+    source: Source, job: str, states: Sequence[SplitState]
+) -> Mapping[str, Position | None]:
+    """Return where splits start by the published *states* of *job*."""
     positions: dict[str, Position | None] = {
         state.split: source.decode_position(state.position) for state in states if state.position
     }
@@ -184,7 +197,10 @@ def check_state(job: Job, store: Store, source: Source, *, new_state: bool) -> N
     """
     if new_state or store.leases() or not isinstance(source, JobTraces):
         return
-    older = [trace for trace in source.traces(everywhere=False) if trace.begun and not trace.mine]
+    seconds = job.runtime.call_seconds_max
+    look = partial(source.traces, everywhere=False)
+    traces = returned(look, "looking for earlier runs", seconds=seconds)
+    older = [trace for trace in traces if trace.begun and not trace.mine]
     if not older:
         return
     newest = min(older, key=lambda trace: trace.age_seconds)
@@ -206,7 +222,8 @@ def planning_store(job: Job, sink: Sink, store: Store) -> Iterator[Store]:
     if not sink.is_transactional:
         yield store
         return
-    writers = Writers(sink, SystemClock())
+    seconds = job.runtime.call_seconds_max
+    writers = returned(partial(Writers, sink, SystemClock()), "opening the sink", seconds=seconds)
     try:
         with contextlib.closing(store_of(job, writers)) as opened:
             yield opened

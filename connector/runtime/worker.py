@@ -8,7 +8,7 @@ import contextlib
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -21,11 +21,11 @@ from headrace.connector.foundation import crash
 from headrace.connector.foundation.clock import SystemClock, ThreadWake
 from headrace.connector.foundation.processes import this_process
 from headrace.connector.foundation.states import Desired
-from headrace.connector.obs.blame import place_in
 from headrace.connector.obs.logging import set_threshold
 from headrace.connector.runtime.books.committed import closing_books
 from headrace.connector.runtime.books.equations import SplitBooks
-from headrace.connector.runtime.books.report import Outcome, PluginHungError, Report
+from headrace.connector.runtime.books.report import Outcome, Report
+from headrace.connector.runtime.failures.hung import PluginHungError, hung, returned
 from headrace.connector.runtime.failures.refusals import Refusals, Resumes, no_sources
 from headrace.connector.runtime.finishing import Course, Finishing, unfinished
 from headrace.connector.runtime.making import made_sink, made_source
@@ -176,8 +176,7 @@ class Worker:
         resumes = any(s.counters for s in store.states()) if noted is None else noted
         name, clock = self._job.name, self._clock
         context = Context(job=name, clock=clock, job_key=job_key, log=self._log, resumes=resumes)
-        source: Source = made_source(self._job, context)
-        try:
+        with self._made_source(context) as source:
             sink: Sink = made_sink(self._job, replace(context, origin=source.origin))
             check_sink(self._job, sink, self._errors)
             check_state(self._job, store, source, new_state=self._new_state)
@@ -212,7 +211,10 @@ class Worker:
                 self._missing_tables, self._replanning = missing_tables, replanning
                 self._unread = Unread(source, owner.worker, self._wanted.generation)
                 if isinstance(source, Locality):
-                    self._nearness = source.nearness()
+                    seconds = self._job.runtime.call_seconds_max
+                    self._nearness = returned(
+                        source.nearness, "looking for near logs", seconds=seconds
+                    )
                 course = self._keep(store, board, owner, pipeline, watch, until_idle=until_idle)
             failures = list(course.failures.values())
             if until_idle and course.outcome is Outcome.ENDED:
@@ -230,9 +232,20 @@ class Worker:
             counts = {"changes": report.changes, "dead_lettered": report.dead_lettered}
             self._log.info("stopped", **counts, failures=len(failures))
             return report
-        finally:
-            self._end_measures()
-            source.close()
+
+    @contextlib.contextmanager
+    def _made_source(self, context: Context) -> Iterator[Source]:
+        """Make the source, and close it in the end, unless a plugin hangs: the process ends."""
+        with contextlib.ExitStack() as closing:
+            source: Source = made_source(self._job, context)
+            closing.callback(source.close)
+            closing.callback(self._end_measures)
+            try:
+                yield source
+            except PluginHungError:
+                closing.pop_all()
+                self._end_measures()
+                raise
 
     def _sender(self, source: Source) -> "OtlpSender | None":
         if not self._job.runtime.otel_endpoint:
@@ -419,12 +432,7 @@ class Worker:
             silent_ms, where = now_ms - pipeline.pass_ms, f"split {pipeline.split_last}"
         hands.watch.silent(silent_ms, where)
         if silent_ms > bound_ms:
-            place = place_in(hands.thread)
-            raise PluginHungError(
-                f"a call has not returned for {silent_ms / 1000:g} s{place and f', at {place}'}",
-                place=where,
-                hint="runtime.call_seconds_max says how long a source or sink may take",
-            )
+            raise hung(silent_ms / 1000, where, hands.thread)
 
     def _receive(
         self, message: Closed | Idled | Pulse | _Stopped, hands: "_Hands", course: Course

@@ -5,14 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from headrace.connector.runtime.books.equations import SplitBooks
-from headrace.plugins import FatalError, HeadraceError
-
-
-class PluginHungError(FatalError):
-    """A call of a plugin did not return (R8): the process ends, so that others can take over."""
-
-    code = "plugin_hung"
-    restartable = True
+from headrace.plugins import HeadraceError
 
 
 class Outcome(Enum):

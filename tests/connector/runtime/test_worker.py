@@ -3,24 +3,33 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headrace.connector.foundation.job_file import RuntimeConfig
 from headrace.connector.foundation.states import Observed
-from headrace.connector.runtime.books.report import PluginHungError, Report
+from headrace.connector.runtime.failures.hung import PluginHungError
 from headrace.connector.runtime.splits.leases import LeaseHolder
 from headrace.connector.runtime.splits.ownership import Changes
 from headrace.connector.runtime.starting import limits_of
 from headrace.connector.stores import Seen
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.sqlite.store import SqliteStore
-from headrace.plugins import Context, Delivery, Encoding, MissingRequirementError, Settle
+from headrace.plugins import (
+    Context,
+    Delivery,
+    Encoding,
+    Locality,
+    MissingRequirementError,
+    Nearness,
+    Settle,
+    Split,
+)
 from headrace.plugins.testing.doubles import (
     ChaosConfig,
     ChaosResult,
@@ -34,6 +43,9 @@ from headrace.plugins.testing.doubles import (
 )
 from helpers.jobs.children import SECONDS_MAX, until
 from helpers.jobs.live_worker import LoneWorker
+
+if TYPE_CHECKING:
+    from headrace.connector.runtime.books.report import Report
 
 LATE_S = 5  # Much longer than the time-outs that tests wait for.
 RUNTIME = RuntimeConfig(tick_min_ms=5, commit_max_seconds=0.02, lease_seconds=60)
@@ -74,6 +86,46 @@ class StuckSink(HangingSink):
         """Wait for it to be over."""
         HangingWriter.over.wait(SECONDS_MAX)
         return super().open()
+
+
+class UnmadeSink(JsonlessSink):
+    """It is never made."""
+
+    def __init__(self, config: ChaosConfig, context: Context) -> None:
+        """Wait for it to be over."""
+        HangingWriter.over.wait(SECONDS_MAX)
+        super().__init__(config, context)
+
+
+class UnmadeSource(MemorySource):
+    """It is never made."""
+
+    def __init__(self, config: MemoryConfig, context: Context) -> None:
+        """Wait for it to be over."""
+        HangingWriter.over.wait(SECONDS_MAX)
+        super().__init__(config, context)
+
+
+class PlanlessSource(MemorySource):
+    """It does not plan, nor close."""
+
+    def plan(self) -> Sequence[Split]:
+        """Wait for it to be over."""
+        HangingWriter.over.wait(SECONDS_MAX)
+        return super().plan()
+
+    def close(self) -> None:
+        """Wait for it to be over."""
+        HangingWriter.over.wait(SECONDS_MAX)
+
+
+class DistantSource(MemorySource, Locality):
+    """It does not find out which logs are near."""
+
+    def nearness(self) -> Nearness:
+        """Wait for it to be over."""
+        HangingWriter.over.wait(SECONDS_MAX)
+        return Nearness()
 
 
 class ClosedSink(JsonlessSink):
@@ -197,6 +249,33 @@ def test_hanging_plugin_ends_the_process(
     (thread,) = (thread for thread in threading.enumerate() if thread.name == "data")
     thread.join(SECONDS_MAX)
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("hangs", "where", "method"),
+    [
+        ({"source": UnmadeSource}, "making the source", "__init__"),
+        ({"sink": UnmadeSink}, "making the sink", "__init__"),
+        ({"source": PlanlessSource}, "planning the splits", "plan"),
+        ({"source": DistantSource}, "looking for near logs", "nearness"),
+    ],
+)
+def test_a_plugin_that_hangs_at_the_start_ends_the_process(
+    tmp_path: Path, hangs: dict[str, Any], where: str, method: str
+) -> None:
+    """No call of a source or sink before the first split is read keeps the process (R8)."""
+    HangingWriter.over.clear()
+    runtime = replace(RUNTIME, call_seconds_max=0.5)
+    job = replace(job_of(tmp_path, JsonlessSink), runtime=runtime, **hangs)
+    late = threading.Timer(LATE_S, HangingWriter.over.set)
+    late.start()
+    said = rf"^{where}: a call has not returned for 0\.5 s, at .*test_worker.py:\d+ in {method}\n"
+    with pytest.raises(PluginHungError, match=said):
+        worker_of(job).run_alone(until_idle=True)
+
+    assert late.is_alive()
+    late.cancel()
+    HangingWriter.over.set()
 
 
 def test_a_long_tick_is_not_a_call_that_hangs(
