@@ -84,6 +84,12 @@ def app_parser(module: str, description: str, name: str) -> argparse.ArgumentPar
     parser.add_argument(
         "--store", choices=STORES, default=STORES[0], help="what keeps the tables of this process"
     )
+    parser.add_argument(
+        "--no-create-topics",
+        action="store_true",
+        help="do not ask the broker to create the app's own topics: they exist, or it creates "
+        "them on first use, as the embedded one does",
+    )
     parser.add_argument("--port", type=int, default=6066, help="the port of its pages, on loopback")
     return parser
 
@@ -96,6 +102,7 @@ def app_of(given: argparse.Namespace, sink: Sink) -> faust.App:
         store=f"{given.store}://",
         datadir=str(given.folder),
         web_port=given.port,
+        topic_allow_declare=not given.no_create_topics,
     )
 
 
