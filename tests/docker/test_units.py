@@ -93,3 +93,15 @@ def test_the_workers_of_the_compose_file_have_what_they_need() -> None:
     ]
     assert "live" == config.topology
     assert {"agent1", "agent2", "agent3", "worker1", "worker2"} == set(composed())
+
+
+def test_services_have_the_memory_and_extras_of_jobs_on_spark() -> None:
+    """Both are variables, which the head of the file gives as a command; agents have no limit."""
+    text = (ROOT / "docker" / "compose.yaml").read_text()
+    assert "EXTRAS=spark WORKER_MEMORY=4g docker compose" in text
+    services = yaml.safe_load(text)["services"]
+
+    limits = {name: each["mem_limit"] for name, each in services.items() if "mem_limit" in each}
+    assert dict.fromkeys(["worker1", "worker2"], "${WORKER_MEMORY:-512m}") == limits
+    built = {str(each["build"]["args"]) for each in services.values() if "build" in each}
+    assert {"{'EXTRAS': '${EXTRAS:-}'}"} == built
