@@ -12,7 +12,7 @@ import structlog
 from aiohttp import hdrs, web
 
 from headrace import __version__
-from headrace.connector.control.access.permission import CALLER, Role
+from headrace.connector.control.access.permission import CALLER, Caller, Role
 from headrace.connector.control.console.workers import KeptWorkers
 from headrace.connector.rest.api import ApiDoor
 from headrace.connector.rest.auth import Authenticator
@@ -141,7 +141,7 @@ class RestServer:
         """Return the application with all doors, or with the Sidecar's alone."""
         cluster_id = str(uuid.uuid5(uuid.NAMESPACE_URL, str(self._doorway.state)))
         plugins = PluginDoor(self._doorway, cluster_id)
-        console = ConsoleDoor(self._doorway, self.samples, self._runs, plugins.root)
+        console = ConsoleDoor(self._doorway, self.samples, self._runs, plugins.root, self._admit)
         self._streams.append(console.streams)
         doors: Sequence[_Door] = (
             ApiDoor(self._doorway),
@@ -227,13 +227,17 @@ class RestServer:
         @web.middleware
         async def known_caller(request: web.Request, handler: Handler) -> web.StreamResponse:
             """Identify the caller before the answer reveals what exists."""
-            caller = await self._authenticator.caller(request)
-            if caller.role < Role.VIEWER and not _is_probe(request):
-                raise RefusedError(403, f"Unauthorized: User {caller.name} has no role here")
-            CALLER.set(caller)  # Of this request's task alone.
+            CALLER.set(await self._admit(request))  # Of this request's task alone.
             return await handler(request)
 
         return known_caller
+
+    async def _admit(self, request: web.Request) -> Caller:
+        """Return who sent *request*. Raises RefusedError: 401 or 403, this user may see nothing."""
+        caller = await self._authenticator.caller(request)
+        if caller.role < Role.VIEWER and not _is_probe(request):
+            raise RefusedError(403, f"Unauthorized: User {caller.name} has no role here")
+        return caller
 
     @property
     def _known_host(self) -> Any:  # noqa: ANN401 (a middleware of aiohttp)

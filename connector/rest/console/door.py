@@ -39,7 +39,7 @@ from headrace.connector.language.rendering import ResultTable
 from headrace.connector.language.statements import Show, Subject, is_question
 from headrace.connector.rest.bodies import BODIES
 from headrace.connector.rest.console.pages import TITLES, rendered, static_files
-from headrace.connector.rest.console.streams import Streams, mark_of
+from headrace.connector.rest.console.streams import Admit, Streams, mark_of
 from headrace.connector.rest.doorway import Doorway
 from headrace.connector.rest.exchange import Handler, RefusedError, answer, lines_of, wants_page
 from headrace.connector.rest.logins import DOOR
@@ -76,14 +76,19 @@ Read = Callable[[Mapping[str, str]], Awaitable[Document]]
 class ConsoleDoor:
     """See the module. Belongs to the event loop's thread."""
 
-    def __init__(self, doorway: Doorway, samples: "Samples", runs: Runs, root: Handler) -> None:
-        """*root* answers `/` to clients that do not ask for a page; *runs* may block."""
+    def __init__(
+        self, doorway: Doorway, samples: "Samples", runs: Runs, root: Handler, admit: Admit
+    ) -> None:
+        """*root* answers `/` to clients that do not ask for a page; *runs* may block.
+
+        *admit* is asked before each look of a stream.
+        """
         self._doorway = doorway
         self._samples = samples
         self._runs = runs
         self._root = root
         self._secret = secrets.token_bytes(32)
-        self.streams = Streams()
+        self.streams = Streams(admit)
         self._kept = KeptState()
         self._state: tuple[float, Document] | None = None
         self._reading: asyncio.Task[Document] | None = None

@@ -1,8 +1,9 @@
 """Streams of server-sent events: one for each page that is open. It says when to load it again.
 
 An event has no content, only the mark of what the page shows now; the page itself is asked for as
-always, with its permissions. The mark is the event's id, so a browser that connects again says what
-it has seen. Without news an event `seen` with the time comes now and then.
+always, with its permissions. A user who may not see pages any more gets no more events. The mark is
+the event's id, so a browser that connects again says what it has seen. Without news an event `seen`
+with the time comes now and then.
 """
 
 import asyncio
@@ -23,19 +24,22 @@ from headrace.plugins.amounts import span_text
 
 EVERY_SECONDS: Final = 5.0  # Between two looks at what a page shows.
 STREAMS_MAX: Final = 64
-LOOKS_MAX: Final = 120  # Of one stream; then the browser connects again, if it still may.
+LOOKS_MAX: Final = 120  # Of one stream; then the browser connects again.
 BEAT_LOOKS: Final = 3  # After so many without news each side learns that the other is there.
 GONE_SECONDS: Final = 0.5  # Between two looks whether the page was closed.
 RETRY_MS: Final = 2_000
 
 Look = Callable[[], Awaitable[Document]]
+Admit = Callable[[web.Request], Awaitable[object]]
+"""Raises RefusedError if the user of a request may not see pages now."""
 
 
 class Streams:
     """See the module. Belongs to the event loop's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, admit: Admit) -> None:
         """Have none yet."""
+        self._admit = admit
         self._count = 0
         self._news = asyncio.Event()
         self._is_closed = False
@@ -86,6 +90,10 @@ class Streams:
             if self._is_closed:
                 return
             news = self._news
+            try:
+                await self._admit(request)
+            except RefusedError:  # The browser connects again, and gets the refusal.
+                return
             mark, silent = await _mark_of(look), silent + 1
             if mark != known:
                 known, silent = mark, 0

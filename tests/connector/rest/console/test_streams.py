@@ -1,10 +1,12 @@
 """Streams of the pages: news only, bounded, continued where they ended, over when the server is."""
 
+import base64
 import contextlib
 import http.client
 import re
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Self
 
@@ -25,6 +27,7 @@ from helpers.servers.console_state import a_ring, ask
 from helpers.servers.rest_server import Client, answers_here, eventually, serving
 
 EVENTS = "/console/sources.events"
+EVENTS_LEFT_MAX = 50
 
 
 class Stream:
@@ -118,7 +121,7 @@ def test_streams_are_bounded(port: int, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_stream_ends(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After so many looks it ends, so that a user whose role was taken sees no more news."""
+    """After so many looks it ends, and a browser connects again."""
     monkeypatch.setattr(streams, "LOOKS_MAX", 3)
     with Stream(port) as stream:
         assert [["retry"], ["data", "id"]] == [sorted(event) for event in stream]
@@ -142,6 +145,24 @@ def test_streams_need_a_login(state: Path) -> None:
     server = RestServer(state, log=context().log, authenticator=Authenticator(users=users))
     with serving(server) as address, Stream(address.port) as stream:
         assert 401 == stream.answer.status
+
+
+@pytest.mark.parametrize("now", [None, User(hash_password("eve"), Role.NONE)])
+def test_a_stream_ends_with_the_permission(
+    state: Path, monkeypatch: pytest.MonkeyPatch, now: User | None
+) -> None:
+    """A user who was removed, or lost the role, gets no more events, long before its last look."""
+    monkeypatch.setattr(streams, "LOOKS_MAX", 10**9)
+    users = {"eve": User(hash_password("eve"), Role.VIEWER)}
+    server = RestServer(state, log=context().log, authenticator=Authenticator(users=users))
+    login = base64.b64encode(b"eve:eve").decode()
+    with serving(server) as address, Stream(address.port, Authorization=f"Basic {login}") as stream:
+        stream.next("id")
+        stream.next("event")  # She may, and looks are made.
+        users.pop("eve")
+        users |= {} if now is None else {"eve": now}
+        left = [*islice(stream, EVENTS_LEFT_MAX)]  # Of a look that was under way.
+    assert len(left) < EVENTS_LEFT_MAX
 
 
 def test_a_page_that_is_not_there(port: int) -> None:
