@@ -316,8 +316,9 @@ class Parts:
             made: RemoteHold = _remote().RemoteHold(log.agent, context.job, self.mark)
             return made
         retention = SegmentRetention(log, self._disposal, context.clock, context.log)
-        with self._tolerating(node):
-            retention.check()
+        if not self._disposal.keep:
+            with self._tolerating(node):
+                retention.check()
         return Hold(retention, context.job, store=self.mark)
 
     def _tolerating(self, node: str) -> "contextlib.suppress":

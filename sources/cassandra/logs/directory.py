@@ -222,7 +222,7 @@ class LogDirectory:
         # What the index of each segment said last, and since when.
         self._said: dict[int, tuple[Index | None, int]] = {}
         self._others: Sequence[NotAFileError] = ()  # With a segment's name, but not a file.
-        self._listed = False
+        self._listed = self._recalled = False
         self._may_be_gone = may_be_gone
         self._until: tuple[int, int] | None = None
         self._is_settled = False  # Whether only an event can change what is listed.
@@ -341,6 +341,8 @@ class LogDirectory:
 
     def _list(self) -> Sequence[SegmentInfo]:
         names = self._names()
+        if not self._recalled:
+            self._recall()
         indexed = indexed_segments(names)
         numbers = self.manifest.note(indexed.keys())
         listed = sorted((numbers[file_id], file_id) for file_id in indexed)
@@ -509,8 +511,6 @@ class LogDirectory:
                 place=str(self.path),
                 hint="give the directory that cdc_raw_directory names in cassandra.yaml",
             )
-        if not self._listed:
-            self._recall()
         self._listed = True
         held, more = self._held()
         flawed = [self.path / name for name in others]
@@ -523,6 +523,7 @@ class LogDirectory:
         with contextlib.suppress(HoldError, OSError):  # Who disposes of them says so.
             for need in pins.read_all(self.path / FOLDER):
                 self.manifest.hear(need.listed)
+        self._recalled = True
 
     def _held(self) -> tuple[frozenset[str], Collection[str]]:
         try:

@@ -138,16 +138,20 @@ def write(folder: Path, name: str, content: bytes) -> None:
         raise
 
 
-def write_new(folder: Path, names: Sequence[str], content: bytes) -> None:
+def write_new(folder: Path, names: Sequence[str], content: bytes) -> Sequence[str]:
     """Leave a note with the same *content* under each of *names* where there is none, atomically.
 
-    They are links of one file: to make one costs a fifth of a file, and a job has one for each
-    split and log.
+    Returns these names. The notes are links of one file: to make one costs a fifth of a file, and a
+    job has one for each split and log.
     """
-    shared = f".{names[0]}"
+    there = names_in(folder)
+    missing = [name for name in names if name not in there]
+    if not missing:
+        return ()
+    shared = f".{missing[0]}"
     write(folder, shared, content)
     try:
-        for name in names:
+        for name in missing:
             try:
                 os.link(f"{folder}/{shared}", f"{folder}/{name}")
             except FileExistsError:  # Its split has said just now what it needs.
@@ -156,6 +160,7 @@ def write_new(folder: Path, names: Sequence[str], content: bytes) -> None:
                 write(folder, name, content)
     finally:
         os.unlink(f"{folder}/{shared}")  # noqa: PTH108 (as above)
+    return missing
 
 
 def read_all(folder: Path) -> Sequence[Need]:

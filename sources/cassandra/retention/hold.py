@@ -43,14 +43,11 @@ class Hold:
     def register_all(self, splits: Iterable[str]) -> None:
         """Let every split of the job that left no note yet need everything."""
         self._splits = list(splits)
-        there = pins.names_in(self._folder)
-        missing = [split for split in self._splits if self._name(split) not in there]
-        if missing:
-            for split in missing:  # What it says next is noted, also if it is as before.
-                self._noted.pop(split, None)
-            with self._telling():
-                names = [self._name(split) for split in missing]
-                pins.write_new(self._folder, names, pins.everything(self._job))
+        names = {self._name(split): split for split in self._splits}
+        with self._telling():
+            for name in pins.write_new(self._folder, list(names), pins.everything(self._job)):
+                # What it says next is noted, also if it is as before.
+                self._noted.pop(names[name], None)
 
     def register(self, split: str, marker: Marker, pending: Pending, listed: Stored = ()) -> None:
         """Note what *split* needs from now on: all after *marker*, and the *pending* copies.
