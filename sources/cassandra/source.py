@@ -271,7 +271,7 @@ class CassandraSource(
         seek.check_place(target)
 
     def ahead(self, position: Position | None, size_bytes: int) -> Position:
-        """Advance by whole segments, and by what is durable of the newest; see `survey.ahead`."""
+        """Advance all logs by the same part of what is left; see `seek.ahead`."""
         assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
         return ahead(self._logs_of(position), position or self._nowhere(), size_bytes)
 

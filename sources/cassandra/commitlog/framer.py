@@ -352,8 +352,10 @@ class Framer:
         self.base = at
         self.filled = keep
         # While passing over old sections only their markers are wanted; below a limit, only what
-        # it covers: following a growing segment reads each byte once.
+        # it covers: following a growing segment reads each byte once; of a part, what is wanted.
         wanted = count if self.section_end <= self.resume else len(self.window)
+        if self.until >= 0:
+            wanted = min(wanted, max(count, self.until - at))
         if self.limit >= 0:
             wanted = min(wanted, max(count, self.limit - at))
         if self.by_section:

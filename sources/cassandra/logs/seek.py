@@ -1,8 +1,9 @@
 """Finds places that users name in the logs, and how much lies behind: by names and sizes only."""
 
 import datetime as dt
+import heapq
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -15,6 +16,9 @@ from headrace.sources.cassandra.state.cdc_state import CdcState, Marker
 from headrace.sources.cassandra.state.gaps import START
 
 Logs = Mapping[str, NodeLog]
+_Step = tuple[float, str, int, Marker]  # The part of a log that ends there, node, size, end.
+
+STEP_BYTES: Final = 512 * 1024  # As much as a worker reads of one log before the next one.
 
 _PLACE: Final = re.compile(r"(?:(?P<node>[^=:,]+)[=:])?(?P<segment>\d{1,19}):(?P<offset>\d{1,10})")
 _EARLIEST, _LATEST = "earliest", "latest"
@@ -63,26 +67,52 @@ def unread_bytes(log: NodeLog, marker: Marker) -> int:
 def ahead(logs: Logs, state: CdcState, size_bytes: int) -> CdcState:
     """Return *state* with its markers moved on by about *size_bytes* of all logs together.
 
-    By whole segments, and what is durable of a newest one, where a section ends; at least by one
-    if there is any. All logs come closer to their ends by the same part, so copies meet soon.
+    By steps within segments, up to what is durable; at least by one step if there is any. All logs
+    come closer to their ends by the same part: what one log is ahead of the others waits for them.
     """
     acquaint(logs, state)
     markers = {node: state.markers.get(node, START) for node in logs}
-    steps: list[tuple[float, str, int, Marker]] = []
-    for node, log in logs.items():
-        left = [(s, _left(log, s, markers[node])) for s in log.segments() if s.end]
-        whole, size_before = sum(size for _, size in left), 0
-        for segment, size in left:
-            size_before += size
-            steps.append((size_before / max(1, whole), node, size, _end_of(segment)))
+    left = {node: _left_of(log, markers[node]) for node, log in logs.items()}
+    steps: Iterable[_Step]
+    if sum(size for each in left.values() for _, size in each) <= size_bytes:
+        steps = [(0, node, 0, _end_of(each[-1][0])) for node, each in left.items() if each]
+    else:
+        steps = heapq.merge(*(_steps(node, each, markers[node]) for node, each in left.items()))
     taken = 0
-    for _, node, size, end in sorted(steps, key=lambda step: step[0]):
-        if end > markers[node]:
-            if taken and taken + size > size_bytes:
-                break
-            taken += size
-            markers[node] = end
+    for _, node, size, end in steps:
+        if taken and taken + size > size_bytes:
+            break
+        taken += size
+        markers[node] = end
     return replace(state, markers=markers, manifests=_manifests(logs))
+
+
+def _left_of(log: NodeLog, marker: Marker) -> Sequence[tuple[SegmentInfo, int]]:
+    """Return the segments with anything behind *marker*, and how many bytes, unpacked if known."""
+    found = []
+    for segment in log.segments():
+        if segment.end and _end_of(segment) > marker:
+            known = max(0, segment.indexed - _first(segment, marker))
+            found.append((segment, max(known, _left(log, segment, marker))))
+    return found
+
+
+def _steps(node: str, left: Sequence[tuple[SegmentInfo, int]], marker: Marker) -> Iterator[_Step]:
+    """Yield the steps of a log.
+
+    A place within a final segment is before the end of its sections, which only its index knows.
+    """
+    whole, before = max(1, sum(size for _, size in left)), 0
+    for segment, size in left:
+        first = _first(segment, marker)
+        known = segment.indexed if segment.end == END_OFFSET else segment.end
+        begun = 0
+        for done in range(STEP_BYTES, min(size, known - first), STEP_BYTES):
+            end = Marker(segment.segment_id, first + done)
+            yield (before + done) / whole, node, STEP_BYTES, end
+            begun = done
+        before += size
+        yield before / whole, node, size - begun, _end_of(segment)
 
 
 def stretches(log: NodeLog, marker: Marker, size_bytes: int) -> Sequence[tuple[Marker, Marker]]:
@@ -99,7 +129,7 @@ def stretches(log: NodeLog, marker: Marker, size_bytes: int) -> Sequence[tuple[M
         if taken and taken + left > size_bytes:
             found.append((begin, at))
             begin, taken = at, 0
-        first = marker.offset if segment.segment_id == marker.segment_id else 0
+        first = _first(segment, marker)
         parts = -(-left // size_bytes)
         for number in range(1, parts):
             at = Marker(segment.segment_id, first + left * number // parts)
@@ -115,7 +145,7 @@ def spared_bytes(
 ) -> int:
     """Return how many bytes behind *marker* lie in the parts of segments that *spared* gives."""
     return sum(
-        max(0, end - max(begin, marker.offset if segment.segment_id == marker.segment_id else 0))
+        max(0, end - max(begin, _first(segment, marker)))
         for segment in log.segments()
         if segment.segment_id >= marker.segment_id
         for begin, end in spared(segment)
@@ -226,11 +256,16 @@ def _from_time(log: NodeLog, time_ms: float) -> Mapping[str, int | str] | None:
     return _end(log)
 
 
+def _first(segment: SegmentInfo, marker: Marker) -> int:
+    """Return where in *segment* lies what is behind *marker*."""
+    return marker.offset if segment.segment_id == marker.segment_id else 0
+
+
 def _left(log: NodeLog, segment: SegmentInfo, marker: Marker) -> int:
     """Return the bytes of *segment* that lie behind *marker*; of a packed one, about as many."""
     if segment.segment_id < marker.segment_id:
         return 0
-    read = marker.offset if segment.segment_id == marker.segment_id else 0
+    read = _first(segment, marker)
     if segment.end != END_OFFSET:
         return max(0, segment.end - read)
     if read == END_OFFSET:

@@ -5,6 +5,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +24,9 @@ from headrace.connector.replay.stream.streaming import (
 from headrace.connector.replay.stream.terms import Settled
 from headrace.connector.stores import StateLostError
 from headrace.plugins import ConfigError, MissingRequirementError
-from helpers.logs.gap_jobs import GapJob
+from headrace.sources.cassandra.forge.segments import SEGMENT_ID, write_log
+from helpers.logs.forged import insert
+from helpers.logs.gap_jobs import NODES, GapJob
 from helpers.recordings.batches import source_of
 from helpers.recordings.corpora import recording
 from helpers.recordings.segment_reads import note_reads
@@ -147,6 +150,39 @@ def bytes_read(folder: Path, batch_bytes: int, monkeypatch: pytest.MonkeyPatch) 
         sizes = note_reads(counting)
         stream.run()
     return sum(sizes)
+
+
+@pytest.mark.parametrize("few", [2, 3], ids=["framed", "alone"])
+def test_small_mutations_of_all_logs_come_together(
+    few: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of segments with more mutations than may wait none gives way: books are a worker's."""
+    monkeypatch.setattr(framed_shards, "SHARDS_MIN", few)
+    job = GapJob(tmp_path, records_max=20_000)
+    mutations = [insert(b"key %d" % number) for number in range(50_000)]
+    for number, node in enumerate(NODES):
+        write_log(tmp_path / node, mutations, first_id=SEGMENT_ID + 1_000 * number)
+    job.deliver({"plugin": "null"}, {})
+    run_by_hand(job.path, batch_bytes=3_000_000)
+    by_spark = job.verified()
+
+    assert batches_of(job) > 2
+    assert 50_000 == by_spark["total"]["tables"]["forged.t"]["delivered"]
+    assert 0 == by_spark["figures"]["dead_lettered"]
+    job.path.write_text(job.path.read_text().replace("job: orders", "job: others"))
+    assert 0 == job.run()
+    assert shown(job.verified()) == shown(by_spark)
+
+
+def shown(books: Mapping[str, Any]) -> object:
+    """Return what books of splits say of mutations and tables, but not of what is remembered."""
+    return {
+        name: (
+            split["tables"],
+            {k: n for k, n in split["books"].items() if k.startswith("mutations.")},
+        )
+        for name, split in books["splits"].items()
+    }
 
 
 class Repeated(ByHand):

@@ -343,6 +343,24 @@ def test_bytes_beyond_a_limit_are_not_read() -> None:
     assert constants.LIMIT == source.next_entry()
 
 
+def test_a_part_of_a_segment_is_read_alone() -> None:
+    """Up to each place come the entries that end there, and little behind it is read."""
+    made, _ = sample()
+    content = Bytes(made.content)
+
+    for until in range(made.header_bytes, len(made.content)):
+        reads = []
+
+        def read_into(offset: int, buffer: memoryview, reads: list[int] = reads) -> int:
+            reads.append(offset + len(buffer))
+            return content.read_into(offset, buffer)
+
+        source = framer(read_into)
+        source.allow(-1, until)
+        assert [end for end in made.ends if end <= until] == [at for at, _ in found(source)]
+        assert max(reads, default=0) <= until + 16  # A marker, and how large the next entry is.
+
+
 def test_following_a_growing_segment_reads_each_byte_once(tmp_path: Path) -> None:
     """However often the limit rises, what was read is not read again."""
     sections = [[bytes([i, j]) * 100 for j in range(7)] for i in range(40)]
