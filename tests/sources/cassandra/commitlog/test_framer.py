@@ -349,7 +349,7 @@ def test_a_part_of_a_segment_is_read_alone() -> None:
     content = Bytes(made.content)
 
     for until in range(made.header_bytes, len(made.content)):
-        reads = []
+        reads: list[int] = []
 
         def read_into(offset: int, buffer: memoryview, reads: list[int] = reads) -> int:
             reads.append(offset + len(buffer))
