@@ -22,6 +22,7 @@ from bench.errors import ProbeFailedError
 from headrace.connector.commands.exec import main as execute
 from headrace.connector.hosting.host import Host
 from headrace.connector.obs.logging import configure
+from headrace.connector.runtime.failures.hung import returned
 from headrace.connector.runtime.pipeline import Pipeline
 from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.sources.cassandra.forge.mutations import MESSAGING, encode_mutation
@@ -42,6 +43,7 @@ CREATE DATA_SINK lines WITH 'file://changes.jsonl';
 CREATE DATA_SOURCE cdc ON TABLE shop.orders WITH lines;
 """
 _RESUME: Final = 3  # The bits of RESUME's argument that are 0 where a function begins.
+_WAITED_FOR: Final = f"{returned.__qualname__}.<locals>.run"
 
 Entry = tuple[str, str]  # A file of headrace, and a function in it.
 
@@ -97,7 +99,7 @@ def _traced(walk: Walk, folder: Path) -> Sequence[Entry]:
 
 
 class Trace:
-    """Follows a walk each time that it starts, on any thread."""
+    """Follows a walk each time that it starts, on any thread, and calls that this waits for."""
 
     def __init__(self, begin: CodeType, end: CodeType | None) -> None:
         """Wait for the first call of *begin*."""
@@ -105,14 +107,17 @@ class Trace:
         self._begin = begin
         self._end = end
         self._thread = 0
+        self._waited_for = 0  # A thread that makes a call of a plugin for the walk's.
         self._entries: list[Entry] = []
 
     def see(self, frame: FrameType, event: str, _argument: object) -> None:
         """Take an event of a thread; see `sys.setprofile`."""
-        thread = threading.get_ident()
-        if event != "call" or self._thread not in {0, thread}:
+        thread, code = threading.get_ident(), frame.f_code
+        if code.co_qualname == _WAITED_FOR and self._thread:
+            self._waited_for = thread if event == "call" else 0
             return
-        code = frame.f_code
+        if event != "call" or (self._thread not in {0, thread} and thread != self._waited_for):
+            return
         if self._thread and code is self._end:
             self._take()
         if code is self._begin and not self._thread:
