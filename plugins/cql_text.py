@@ -196,11 +196,12 @@ class Cursor:
         if not self.at_end:
             self.expect(";")
 
-    def assigned(self) -> str | dict[str, str]:
-        """Step over `=` and a constant, or a map of constants, and return that as text."""
+    def assignment(self, what: str) -> tuple[str, str | dict[str, str]]:
+        """Step over the name of *what*, `=` and a constant or a map of constants; return both."""
+        name = self.name(what)
         self.expect("=")
         if not self.accept("{"):
-            return self._constant()
+            return name, self._constant()
         entries = {}
         while not self.accept("}"):
             key = self._constant()
@@ -208,7 +209,7 @@ class Cursor:
             entries[key] = self._constant()
             if self.token.keyword != "}":
                 self.expect(",")
-        return entries
+        return name, entries
 
     def _constant(self) -> str:
         if self.token.kind in (TokenKind.SYMBOL, TokenKind.END):

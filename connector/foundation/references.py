@@ -38,7 +38,7 @@ def resolved(options: Mapping[str, Any], *, section: str, confined: bool = False
         check_references(options, section=section)
     return {
         key: resolve(value, place=f"{section}.{key}")
-        if isinstance(value, str) and is_reference(value)
+        if isinstance(value, str) and value.startswith("${") and is_reference(value)
         else value
         for key, value in options.items()
     }

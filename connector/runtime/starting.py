@@ -186,16 +186,14 @@ def check_sink(job: Job, sink: Sink, errors: ErrorPolicy) -> None:
         raise ConfigError(unheeded)
 
 
-def check_state(job: Job, store: Store, source: Source, *, new_state: bool) -> None:
+def check_traces(job: Job, source: Source) -> None:
     """Make sure that a job of which the store knows nothing has not run with another state.
-
-    With *new_state* it may have.
 
     Raises:
         StateLostError: notes beside what it reads say that it has run.
 
     """
-    if new_state or store.leases() or not isinstance(source, JobTraces):
+    if not isinstance(source, JobTraces):
         return
     seconds = job.runtime.call_seconds_max
     look = partial(source.traces, everywhere=False)

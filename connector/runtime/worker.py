@@ -51,7 +51,7 @@ from headrace.connector.runtime.splits.watch import Pulse, SplitWatch
 from headrace.connector.runtime.starting import (
     begin,
     check_sink,
-    check_state,
+    check_traces,
     errors_of,
     in_ms,
     is_sink_noted,
@@ -172,14 +172,17 @@ class Worker:
         owner = this_process()
         noted = is_sink_noted(self._job, store, owner.host)
         self._sink_noted = noted is True
+        is_known = bool(store.leases())
         # Without a note it has opened its sink here if it has books.
-        resumes = any(s.counters for s in store.states()) if noted is None else noted
+        has_books = noted is None and is_known and any(s.counters for s in store.states())
+        resumes = noted or has_books
         name, clock = self._job.name, self._clock
         context = Context(job=name, clock=clock, job_key=job_key, log=self._log, resumes=resumes)
         with self._made_source(context) as source:
             sink: Sink = made_sink(self._job, replace(context, origin=source.origin))
             check_sink(self._job, sink, self._errors)
-            check_state(self._job, store, source, new_state=self._new_state)
+            if not (is_known or self._new_state):
+                check_traces(self._job, source)
             replanning = Replanning(
                 self._job, source, sink, store, stopped=self._is_stopped, log=self._log
             )

@@ -125,17 +125,17 @@ def test_a_text_is_taken_apart_as_far_as_it_is_read(monkeypatch: pytest.MonkeyPa
 
 def test_what_must_be_next_is_stepped_over() -> None:
     """Words, names and constants; what is found instead is an error."""
-    cursor = Cursor("WITH Speed = {'a': 1, 'b': 'c'} AND \"X\", y =")
+    cursor = Cursor("WITH Speed = {'a': 1, 'b': 'c'} AND \"X\", y AND z =")
 
     cursor.expect("with")
-    assert "speed" == cursor.name("an option")
-    assert {"a": "1", "b": "c"} == cursor.assigned()
+    assert ("speed", {"a": "1", "b": "c"}) == cursor.assignment("an option")
     with pytest.raises(ValueError, match="expected 'OR', found 'AND'"):
         cursor.expect("or")
     cursor.expect("and")
     assert ["X", "y"] == cursor.names("a name")
+    cursor.expect("and")
     with pytest.raises(ValueError, match="expected a value, found ''"):
-        cursor.assigned()
+        cursor.assignment("an option")
 
 
 def test_a_name_has_a_keyspace_or_none() -> None:

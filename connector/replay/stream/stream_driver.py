@@ -34,7 +34,7 @@ from headrace.connector.runtime.splits.watch import Pulse
 from headrace.connector.runtime.starting import (
     begin,
     check_sink,
-    check_state,
+    check_traces,
     errors_of,
     job_key_of,
     lease_times,
@@ -184,8 +184,10 @@ class StreamDriver:
             sink: Sink = made_sink(job, replace(context, origin=source.origin))
             self._check(source, sink)
             refuse_others(store, job.name)
-            if self._checkpoint.committed() is None:  # Else this is the state that it ran with.
-                check_state(job, store, source, new_state=self._new_state)
+            # With a commit this is the state that it ran with.
+            is_known = self._checkpoint.committed() is not None or bool(store.leases())
+            if not (is_known or self._new_state):
+                check_traces(job, source)
             plan = self._settled(source, sink, store)
             begin(job, source)
             splits = [split.split_id for split in source.plan()]

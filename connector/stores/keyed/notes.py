@@ -75,6 +75,11 @@ def see(rows: JobRows, noted: Sequence[Seen], owners: Mapping[str, str | None]) 
         rows.values.put(found)
 
 
+def of_split(key: Key) -> bool:
+    """Say whether it is that of a row with what was seen of a split, not of the job."""
+    return key.name.startswith(_SPLIT) and key.name != _SPLIT
+
+
 def seen(rows: JobRows) -> Mapping[str, Seen]:
     """Do what `Store.seen` promises."""
     found = [

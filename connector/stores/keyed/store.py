@@ -38,7 +38,7 @@ from headrace.connector.stores import (
 from headrace.connector.stores.keyed.heads import Heads, Known
 from headrace.connector.stores.keyed.losses import Losses
 from headrace.connector.stores.keyed.mode_requests import ModeRequests
-from headrace.connector.stores.keyed.notes import Publications, see, seen
+from headrace.connector.stores.keyed.notes import Publications, of_split, see, seen
 from headrace.connector.stores.keyed.rows import (
     JOB,
     PROBLEM,
@@ -179,11 +179,10 @@ class Store:
 
     def _traces(self) -> str:
         """Say what is there of a job that has no row; nothing, of a new one."""
-        if self._values.scan(self._rows.buckets):
+        found = self._values.scan([*self._rows.buckets, self._rows.seen])
+        if any(key.partition != self._rows.seen for key in found):
             return "leases"
-        if any(split for split in seen(self._rows)):
-            return "rows of what was seen of its splits"
-        return ""
+        return "rows of what was seen of its splits" if any(map(of_split, found)) else ""
 
     def _check_key(self, row: JobRow) -> None:
         if len(row.key) != JOB_KEY_BYTES:
@@ -228,7 +227,7 @@ class Store:
         return {key.name for key in self._values.scan(self._rows.buckets)}
 
     def _check_registered(self, row: JobRow, leases: Collection[str]) -> None:
-        heads = self._heads.read(row.splits)
+        heads = self._heads.read(row.splits) if row.splits else {}
         for split in row.splits:
             for kind, found in (("lease", leases), ("head", heads)):
                 if split not in found:

@@ -178,35 +178,6 @@ def file_of(connection: sqlite3.Connection) -> str:
     return ""
 
 
-def check_file(connection: sqlite3.Connection) -> None:
-    """Make sure that the file that is open still has its name.
-
-    Raises:
-        StateLostError: it was removed or moved, or another file took its place.
-
-    """
-    opened = connection.file if isinstance(connection, StateConnection) else None
-    place = file_of(connection)
-    if opened is None or not place:
-        return
-    try:
-        there = identity_of(Path(place))
-    except FileNotFoundError:
-        found = "nothing is there any more"
-    except OSError:  # Who cannot look does not know.
-        return
-    else:
-        if there == opened:
-            return
-        found = "another file is there now"
-    raise StateLostError(
-        f"the state file was removed, moved or replaced while it was in use: {found}",
-        place=place,
-        hint="put the file back, with its -wal; what was delivered since is not in it, and is "
-        "delivered again",
-    )
-
-
 def _prepare(connection: sqlite3.Connection, place: Path) -> None:
     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     # In this order: a process that makes the tables meanwhile makes its mark with them.

@@ -17,7 +17,8 @@ from headrace.connector.stores import (
 )
 from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.sqlite.file import check_file, connect, file_of, named_errors
+from headrace.connector.stores.sqlite.file import StateConnection, connect, file_of, named_errors
+from headrace.connector.stores.sqlite.place import identity_of
 from headrace.connector.stores.sqlite.shape import RESTORE
 from headrace.plugins import option
 from headrace.plugins.stores.key_values import Change, Entry, Key, KeyValues, Partition
@@ -52,7 +53,7 @@ class SqliteValues(KeyValues):
     config_class = SqliteConfig
     noun = "state file"
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: StateConnection) -> None:
         """Own *connection*, which `connect` made on this thread."""
         self._connection = connection
 
@@ -234,8 +235,25 @@ class SqliteValues(KeyValues):
                 raise
 
     def check(self) -> None:
-        """See `KeyValues.check`."""
-        check_file(self._connection)
+        """See `KeyValues.check`: the file that is open still has its name."""
+        if not (place := self.place):
+            return
+        try:
+            there = identity_of(Path(place))
+        except FileNotFoundError:
+            found = "nothing is there any more"
+        except OSError:  # Who cannot look does not know.
+            return
+        else:
+            if there == self._connection.file:
+                return
+            found = "another file is there now"
+        raise StateLostError(
+            f"the state file was removed, moved or replaced while it was in use: {found}",
+            place=place,
+            hint="put the file back, with its -wal; what was delivered since is not in it, and is "
+            "delivered again",
+        )
 
     def flush(self) -> None:
         """See `KeyValues.flush`: the file itself has it, not only its write-ahead log.

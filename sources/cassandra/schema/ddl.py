@@ -238,7 +238,7 @@ class _Parser:
         table = TableDraft(keyspace, name, _NO_ID)
         cursor.expect("(")
         while True:
-            if cursor.accept("primary", "key"):
+            if self._is_primary_key():
                 self._primary_key(table)
             else:
                 self._column(table)
@@ -256,14 +256,17 @@ class _Parser:
         if name in table.columns:
             cursor.fail("the column is there twice", at=token)
         table.columns[name] = self._column_rest(table.keyspace)
-        if cursor.accept("primary", "key"):
+        if self._is_primary_key():
             table.partition_key.append(name)
 
     def _column_rest(self, keyspace: str) -> ColumnDraft:
         """Read a column's type and STATIC; a mask or a check changes no bytes and is dropped."""
         cursor = self._cursor
         cql_type = self._types.read(keyspace)
-        kind = ColumnKind.STATIC if cursor.accept("static") else ColumnKind.REGULAR
+        kind = ColumnKind.REGULAR
+        if cursor.token.keyword == "static":
+            cursor.advance()
+            kind = ColumnKind.STATIC
         if cursor.token.keyword in ("masked", "check"):
             depth = 0
             while depth or cursor.token.keyword not in (",", ")", ";"):
@@ -428,6 +431,10 @@ class _Parser:
         """Step over IF and these words, if they are here."""
         return self._cursor.token.keyword == "if" and self._cursor.accept("if", *words)
 
+    def _is_primary_key(self) -> bool:
+        """Step over PRIMARY KEY, if it is here."""
+        return self._cursor.token.keyword == "primary" and self._cursor.accept("primary", "key")
+
     def _qualified(self, what: str) -> tuple[str, str]:
         token = self._cursor.token
         keyspace, name = self._cursor.qualified(what)
@@ -453,13 +460,14 @@ class _Parser:
             return options
         cursor.expect("with")
         while True:
-            name = cursor.name("an option")
-            if name == "compact" and cursor.accept("storage"):
+            word = cursor.token.keyword
+            if word == "compact" and cursor.accept("compact", "storage"):
                 options.compact = True
-            elif name == "clustering" and cursor.accept("order", "by"):
+            elif word == "clustering" and cursor.accept("clustering", "order", "by"):
                 self._clustering_order(options)
             else:
-                options.values[name] = cursor.assigned()
+                name, value = cursor.assignment("an option")
+                options.values[name] = value
             if cursor.token.keyword != "and":
                 return options
             cursor.advance()

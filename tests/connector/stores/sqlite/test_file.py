@@ -19,7 +19,7 @@ from headrace.connector.stores import (
     StoreUnavailableError,
 )
 from headrace.connector.stores.sqlite import file as sqlite_file
-from headrace.connector.stores.sqlite.file import APPLICATION_ID, VERSION, check_file, connect
+from headrace.connector.stores.sqlite.file import APPLICATION_ID, VERSION, connect
 from headrace.connector.stores.sqlite.store import SqliteStore, SqliteValues
 from helpers.jobs.children import SECONDS_MAX
 from helpers.stores.damaged import spoil
@@ -242,7 +242,7 @@ def test_a_file_that_loses_its_name_is_lost(tmp_path: Path, how: str) -> None:
     path, other = tmp_path / "state.db", tmp_path / "other.db"
     connection = connect(path)
     connect(other).close()
-    check_file(connection)
+    SqliteValues(connection).check()
     match how:
         case "unlink":
             path.unlink()
@@ -253,7 +253,7 @@ def test_a_file_that_loses_its_name_is_lost(tmp_path: Path, how: str) -> None:
     found = "another file is there now" if how == "replace" else "nothing is there any more"
 
     with pytest.raises(StateLostError, match=found) as caught:
-        check_file(connection)
+        SqliteValues(connection).check()
     assert str(path) == caught.value.place
     connection.close()
 
