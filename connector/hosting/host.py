@@ -131,12 +131,13 @@ class Host:
             HeadraceError: the job as a whole cannot run. What stops single splits is reported.
 
         """
-        retry = Retry(LOCK_SECONDS_MAX * 1000, pause_ms_max=LOCK_PAUSE_MS_MAX)
+        retry: Retry | None = None
         while True:
             try:
                 return self._run_all(until_idle=until_idle)
             except StateLockedError as error:
                 now_ms = SystemClock().monotonic_ms()
+                retry = retry or Retry(LOCK_SECONDS_MAX * 1000, pause_ms_max=LOCK_PAUSE_MS_MAX)
                 pause_ms = retry.failed(now_ms, error) - now_ms
                 self._log.warning("state_locked", error=str(error))
                 if self._wait(self._stopped, pause_ms / 1000):

@@ -98,8 +98,8 @@ class Replanning:
         """
         self.splits = planned = self._names()
         plans = self._carried_out()
-        is_wanted = configured.is_new(planned) and self._sized(1) is None
-        if plans and is_wanted and self._are_replaced(plans.in_force.splits, planned):
+        is_new = configured.is_new(planned)
+        if plans and is_new and self._are_replaced(plans.in_force.splits, planned):
             self._store.announce(planned, after=plans.in_force.number)
             plans = self._carried_out()
         if plans is None:
@@ -134,6 +134,8 @@ class Replanning:
         """Say whether *planned* can and must take the place of registered splits."""
         if not set(splits) - set(planned):
             return False  # A source may have more of them.
+        if self._sized(1) is not None:
+            return False  # The number is not configured.
         return self._resplit(dict.fromkeys(splits)) is not None
 
     def _sized(self, workers: int) -> Sequence[str] | None:

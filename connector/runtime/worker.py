@@ -170,9 +170,8 @@ class Worker:
     ) -> Report:
         cpu_before = time.process_time()  # Of all threads; a run does not include start-up.
         owner = this_process()
-        noted = is_sink_noted(self._job, store, owner.host)
+        noted, is_known = is_sink_noted(self._job, store, owner.host), bool(store.leases())
         self._sink_noted = noted is True
-        is_known = bool(store.leases())
         # Without a note it has opened its sink here if it has books.
         has_books = noted is None and is_known and any(s.counters for s in store.states())
         resumes = noted or has_books
@@ -378,7 +377,7 @@ class Worker:
             store, board, lease_holder, pipeline, watch, finishing, refusals, now_ms, me, thread
         )
         try:
-            self._step(hands, course)
+            self._step(hands, course, now_ms)
             crash.reached("claimed")
             thread.start()
             self._control(hands, course, poll_ms=poll_ms)
@@ -410,8 +409,9 @@ class Worker:
             try:
                 message = self._inbox.get(timeout=wait_ms / 1000)
             except Empty:
-                self._check_hung(hands)
-                self._step(hands, course)
+                now_ms = self._clock.monotonic_ms()
+                self._check_hung(hands, now_ms)
+                self._step(hands, course, now_ms)
                 step_ms = hands.lease_holder.next_ms(poll_ms)
             else:
                 if isinstance(message, _Ended):
@@ -425,10 +425,9 @@ class Worker:
             if not is_open and hands.finishing.is_over():
                 self._stop(hands.pipeline, course, Outcome.ENDED)
 
-    def _check_hung(self, hands: "_Hands") -> None:
+    def _check_hung(self, hands: "_Hands", now_ms: int) -> None:
         runtime, pipeline = self._job.runtime, hands.pipeline
         bound_ms = max(in_ms(runtime.call_seconds_max), 2 * runtime.tick_min_ms)
-        now_ms = self._clock.monotonic_ms()
         if pipeline.pass_ms is None:
             silent_ms, where = now_ms - hands.since_ms, "opening the sink"
         else:
@@ -470,11 +469,13 @@ class Worker:
                 course.failures[split] = error
                 hands.refusals.take(error)
 
-    def _step(self, hands: "_Hands", course: Course) -> None:
+    def _step(self, hands: "_Hands", course: Course, now_ms: int) -> None:
         """Look at leases and the target state, and report the state of the splits."""
-        lease_holder, now_ms = hands.lease_holder, self._clock.monotonic_ms()
+        lease_holder = hands.lease_holder
         try:
-            lease_holder.observe({run.split: run.bytes_read for run in hands.pipeline.runs}, now_ms)
+            lease_holder.rates.observe(
+                {run.split: run.bytes_read for run in hands.pipeline.runs}, now_ms
+            )
             if not course.stopping:
                 hands.refusals.note()
                 self._heed(hands, course, now_ms)

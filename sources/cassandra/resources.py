@@ -17,6 +17,7 @@ from headrace.sources.cassandra.agreement.intake import Intake
 from headrace.sources.cassandra.batch import MutationBatch
 from headrace.sources.cassandra.commitlog.manifest import Manifest
 from headrace.sources.cassandra.config import (
+    KEEP,
     LIVE,
     WAIT,
     CassandraConfig,
@@ -37,7 +38,7 @@ from headrace.sources.cassandra.keystore.keys import Keys
 from headrace.sources.cassandra.logs.directory import LogDirectory, LogReader
 from headrace.sources.cassandra.logs.folder_watch import FolderWatch, Inotify
 from headrace.sources.cassandra.logs.index_files import ReportedFlaws
-from headrace.sources.cassandra.logs.pins import HoldDeniedError
+from headrace.sources.cassandra.logs.pins import FOLDER, HoldDeniedError
 from headrace.sources.cassandra.logs.reread import Copies
 from headrace.sources.cassandra.logs.seek import acquaint
 from headrace.sources.cassandra.reading.deliveries import Deliveries
@@ -49,7 +50,7 @@ from headrace.sources.cassandra.reading.segment_index import IndexFolder, Search
 from headrace.sources.cassandra.reading.stream_watch import follower
 from headrace.sources.cassandra.reading.topology_versions import Nodes, Replicas
 from headrace.sources.cassandra.reading.written_logs import WrittenLogs
-from headrace.sources.cassandra.retention.disposal import Disposal, SegmentRetention
+from headrace.sources.cassandra.retention.disposal import SegmentRetention
 from headrace.sources.cassandra.retention.hold import Hold, store_mark
 from headrace.sources.cassandra.ring.splits import SPLITS_MIN, names
 from headrace.sources.cassandra.ring.topology import Coverage, Topology, coverage, local_datacenter
@@ -298,10 +299,6 @@ class Parts:
         """Stands for the job's state in what it notes beside logs."""
         return store_mark(self.context.job_key)
 
-    @cached_property
-    def _disposal(self) -> Disposal:
-        return self.config.disposal_of
-
     def hold_of(self, node: str) -> "Hold | RemoteHold | None":
         """Return the job's hold in a node's directory; a read-only job has none."""
         if self.context.read_only:
@@ -315,11 +312,13 @@ class Parts:
         if not isinstance(log, LogDirectory):
             made: RemoteHold = _remote().RemoteHold(log.agent, context.job, self.mark)
             return made
-        retention = SegmentRetention(log, self._disposal, context.clock, context.log)
-        if not self._disposal.keep:
-            with self._tolerating(node):
-                retention.check()
-        return Hold(retention, context.job, store=self.mark)
+        folder = log.path / FOLDER
+        if self.config.disposal == KEEP:
+            return Hold(folder, context.job, store=self.mark)
+        retention = SegmentRetention(log, self.config.disposal_of, context.clock, context.log)
+        with self._tolerating(node):
+            retention.check()
+        return Hold(folder, context.job, store=self.mark, retention=retention)
 
     def _tolerating(self, node: str) -> "contextlib.suppress":
         """Continue without the hold of a node in `absent`."""
@@ -338,14 +337,18 @@ class Parts:
                     "or give contact_points",
                 )
         self._ring = self._made_ring()
-        nodes = self._ring.changed(0) or nodes_of(config.nodes)
+        seen = None if self._ring is None else self._ring.changed(0)
+        nodes = seen or nodes_of(config.nodes)
         keyspaces = [known[name] for name in self.keyspaces]
         local = local_datacenter(nodes, config.consistency, config.datacenter)
         current = Topology.of(nodes, keyspaces, config.consistency, local)
         return Replicas(tuple(config.nodes), current, self.keyspaces, self.count)
 
-    def _made_ring(self) -> Nodes:
+    def _made_ring(self) -> Nodes | None:
+        """Return what says that the ring changed; None where it never does."""
         config = self.config
+        if config.topology is None:
+            return None
         if config.topology != LIVE:
             return TopologyFile(config.topology, self.context)
         # Imported here: a job that has its ring from a file starts without the driver.
@@ -407,7 +410,7 @@ class Parts:
             TopologyError: in the current ring the logs that are read cannot satisfy the level.
 
         """
-        if self.config.disposal != "keep":
+        if self.config.disposal != KEEP:
             for hold in self.holds.values():
                 hold.tick()
         now_ms = self.context.clock.monotonic_ms()

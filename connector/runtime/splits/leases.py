@@ -82,7 +82,7 @@ class LeaseHolder:
         self._free_ms: dict[str, int] = {}  # Since when a split is seen to be free.
         self._reported: Sequence[str] = ()  # The handover targets that were announced.
         self._unreported: set[str] = set()  # Lost in a round that the store did not let end.
-        self._rates = Rates()
+        self.rates = Rates()
         self.others_live = False
 
     @property
@@ -94,10 +94,6 @@ class LeaseHolder:
     def live(self) -> Sequence[str]:
         """The live workers at the last look, with this one; not those that want certain splits."""
         return sorted(self._working)
-
-    def observe(self, totals: Mapping[str, int], now_ms: int) -> None:
-        """Note how many bytes were read of each split since it was claimed."""
-        self._rates.observe(totals, now_ms)
 
     def step(self) -> Changes:
         """Renew when it is time, then claim what is free and give away what is too much.
@@ -131,7 +127,8 @@ class LeaseHolder:
             return Changes(lost=lost, late=late)
         self._levelled_ms = None
         homes = self._homes({row.split for row in free})
-        gained = self._claim([row for row in free if self._is_for_me(row, homes, now_ms)], homes)
+        mine = [row for row in free if self._is_for_me(row, homes, now_ms)]
+        gained = self._claim(mine, now_ms, homes)
         # While splits are about to be claimed, what is too much will soon change.
         young = any(now_ms - since_ms < self._grace_ms for since_ms in self._free_ms.values())
         if gained or young:
@@ -164,7 +161,7 @@ class LeaseHolder:
         workers = {row.owner.worker: row for row in self._store.workers()}
         now_ms = self._clock.monotonic_ms()
         free = self._look(workers, self._live_workers(workers, now_ms), now_ms)
-        gained = self._claim([row for row in free if row.split in splits])
+        gained = self._claim([row for row in free if row.split in splits], now_ms)
         return Changes(gained, lost, late=late)
 
     def take_all(self) -> bool:
@@ -179,9 +176,9 @@ class LeaseHolder:
         free = self._look(workers, self._live_workers(workers, now_ms), now_ms)
         rows = self._rows
         first = [row for row in free if row.split == rows[0].split]
-        self._claim(first)
+        self._claim(first, now_ms)
         if rows and rows[0].split in self._held:
-            self._claim([row for row in free if row not in first])
+            self._claim([row for row in free if row not in first], now_ms)
         return len(self._held) == len(rows)
 
     def is_covered(self) -> bool:
@@ -302,7 +299,7 @@ class LeaseHolder:
         target = ""
         if split in self._held and self._held[split].token == token:
             del self._held[split]
-            self._rates.end(split)
+            self.rates.end(split)
             if split in self._leaving:
                 target = self._leaving.pop(split)
                 self._levelled_ms = None  # Perhaps there is more to hand over.
@@ -327,7 +324,7 @@ class LeaseHolder:
         if sent_ms - self._renewed_ms < self._lease_ms // 3:
             return self._take_unreported(), ()
         tokens = {split: lease.token for split, lease in self._held.items()}
-        lost = self._store.renew(self._owner.worker, tokens, self._rates.all())
+        lost = self._store.renew(self._owner.worker, tokens, self.rates.all())
         late = [
             split
             for split, lease in self._held.items()
@@ -408,11 +405,11 @@ class LeaseHolder:
         return row is None or self._dead(row.owner)
 
     def _claim(
-        self, rows: Sequence[LeaseRow], homes: Mapping[str, str] | None = None
+        self, rows: Sequence[LeaseRow], sent_ms: int, homes: Mapping[str, str] | None = None
     ) -> list[Lease]:
+        """Take leases, which count from *sent_ms*: that was before they are asked for."""
         if not rows:
             return []
-        sent_ms = self._clock.monotonic_ms()
         tokens = self._store.claim(self._owner.worker, rows, self._lease_ms)
         gained = [
             Lease(
@@ -430,7 +427,7 @@ class LeaseHolder:
         ]
         for row in rows:
             if row.split in tokens:
-                self._rates.begin(row.split, row.rate, sent_ms)
+                self.rates.begin(row.split, row.rate, sent_ms)
         self._held.update({lease.split: lease for lease in gained})
         return gained
 

@@ -206,9 +206,10 @@ class Store:
                     place=f"job {self._job}",
                     hint="restore the option that decides the splits, or give the job a new name",
                 )
-            leases = self._with_leases()
-            self._check_registered(row, leases)
-            self._clean(leases.difference(row.splits))
+            if row.splits:
+                leases = self._with_leases()
+                self._check_registered(row, leases)
+                self._clean(leases.difference(row.splits))
             new = [split for split in splits if split not in row.splits]
             whole = msgspec.structs.replace(row, splits=[*row.splits, *new])
             if not new or self._add_splits(stamp, whole, new):
@@ -227,7 +228,7 @@ class Store:
         return {key.name for key in self._values.scan(self._rows.buckets)}
 
     def _check_registered(self, row: JobRow, leases: Collection[str]) -> None:
-        heads = self._heads.read(row.splits) if row.splits else {}
+        heads = self._heads.read(row.splits)
         for split in row.splits:
             for kind, found in (("lease", leases), ("head", heads)):
                 if split not in found:

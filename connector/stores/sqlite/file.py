@@ -44,8 +44,12 @@ _PRIMARY: Final = 0xFF  # Of an extended code.
 
 
 class StateConnection(sqlite3.Connection):
-    """A connection to a state file; `file` tells that file from one that takes its place."""
+    """A connection to the state file at `path`, which is absolute and has no links.
 
+    `file` tells that file from one that takes its place.
+    """
+
+    path = ""
     file: tuple[int, int] | None = None
 
 
@@ -102,11 +106,11 @@ def _open(place: Path, *, check_same_thread: bool = True) -> StateConnection:
             factory=StateConnection,
             uri=True,
         )
-        connection.file = identity_of(place)
+        connection.path, connection.file = os.path.realpath(place), identity_of(place)
     except (OSError, sqlite3.Error) as error:
         raise StateFileError(f"cannot be opened: {error}", place=str(place)) from error
     try:
-        with named_errors(place):
+        with named_errors(str(place)):
             _prepare(connection, place)
     except _NoDatabaseError as error:
         connection.close()
@@ -123,8 +127,8 @@ def _open(place: Path, *, check_same_thread: bool = True) -> StateConnection:
 
 
 @contextlib.contextmanager
-def named_errors(of: sqlite3.Connection | Path) -> Iterator[None]:
-    """Turn SQLite's errors about a file into named ones; our own mistakes stay.
+def named_errors(place: str) -> Iterator[None]:
+    """Turn SQLite's errors about the file at *place* into named ones; our own mistakes stay.
 
     Raises:
         StoreUnavailableError: it may work later.
@@ -137,7 +141,6 @@ def named_errors(of: sqlite3.Connection | Path) -> Iterator[None]:
     except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
         raise
     except sqlite3.Error as error:
-        place = str(of) if isinstance(of, Path) else file_of(of)
         if _code_of(error) in _DAMAGE:
             what = f"the state file is damaged: {error}"
             raise StateLostError(what, place=place, hint=RESTORE) from error
@@ -168,14 +171,6 @@ def locked(place: str, seconds: float) -> StateLockedError:
 def _code_of(error: sqlite3.Error) -> int:
     code: int = getattr(error, "sqlite_errorcode", 0)
     return code & _PRIMARY
-
-
-def file_of(connection: sqlite3.Connection) -> str:
-    """Return the path of the file behind a connection; nothing, of one in memory."""
-    with contextlib.suppress(sqlite3.Error):
-        for _, _, file in sqlite3.Connection.execute(connection, "PRAGMA database_list"):
-            return str(file)
-    return ""
 
 
 def _prepare(connection: sqlite3.Connection, place: Path) -> None:

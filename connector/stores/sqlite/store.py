@@ -17,7 +17,7 @@ from headrace.connector.stores import (
 )
 from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.sqlite.file import StateConnection, connect, file_of, named_errors
+from headrace.connector.stores.sqlite.file import StateConnection, connect, named_errors
 from headrace.connector.stores.sqlite.place import identity_of
 from headrace.connector.stores.sqlite.shape import RESTORE
 from headrace.plugins import option
@@ -65,7 +65,7 @@ class SqliteValues(KeyValues):
     @property
     def place(self) -> str:
         """See `KeyValues.place`."""
-        return file_of(self._connection)
+        return self._connection.path
 
     def read(self, keys: Collection[Key]) -> Mapping[Key, Entry]:
         """See `KeyValues.read`."""
@@ -93,7 +93,7 @@ class SqliteValues(KeyValues):
         try:
             return self._connection.execute(query, values).fetchall()
         except sqlite3.Error:
-            with named_errors(self._connection):
+            with named_errors(self.place):
                 raise
 
     def _entry(self, key: Key, stamp: object, value: object) -> Entry:
@@ -231,15 +231,13 @@ class SqliteValues(KeyValues):
             if not is_part and self._connection.in_transaction:
                 with contextlib.suppress(sqlite3.Error):  # The first error is the one to report.
                     execute("ROLLBACK")
-            with named_errors(self._connection):
+            with named_errors(self.place):
                 raise
 
     def check(self) -> None:
         """See `KeyValues.check`: the file that is open still has its name."""
-        if not (place := self.place):
-            return
         try:
-            there = identity_of(Path(place))
+            there = identity_of(Path(self.place))
         except FileNotFoundError:
             found = "nothing is there any more"
         except OSError:  # Who cannot look does not know.
@@ -250,7 +248,7 @@ class SqliteValues(KeyValues):
             found = "another file is there now"
         raise StateLostError(
             f"the state file was removed, moved or replaced while it was in use: {found}",
-            place=place,
+            place=self.place,
             hint="put the file back, with its -wal; what was delivered since is not in it, and is "
             "delivered again",
         )
@@ -260,7 +258,7 @@ class SqliteValues(KeyValues):
 
         As far as readers allow: it waits for no other process.
         """
-        with named_errors(self._connection):
+        with named_errors(self.place):
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def close(self) -> None:

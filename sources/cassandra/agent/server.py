@@ -340,7 +340,8 @@ class AgentServer:
         pending = {**need.copies, **{number: [] for number in need.segments}}
 
         def note() -> int:
-            hold = Hold(self._retention, need.job, store=need.store)
+            notes = self._retention.notes
+            hold = Hold(notes, need.job, store=need.store, retention=self._retention)
             hold.register(need.split, marker, pending, need.listed)
             return hold.dispose()
 
@@ -350,7 +351,8 @@ class AgentServer:
         needs = _body(await _arrived(request), Needs)
         if len(needs.splits) > SPLITS_MAX:
             raise _RefusedError(400, "bad_request", f"more than {SPLITS_MAX} splits")
-        hold = Hold(self._retention, needs.job, store=needs.store)
+        notes = self._retention.notes
+        hold = Hold(notes, needs.job, store=needs.store, retention=self._retention)
 
         def note() -> None:
             self._retention.check()

@@ -19,7 +19,6 @@ from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.logs import pins
 from headrace.sources.cassandra.logs.pins import HoldError, Need, Pending
 from headrace.sources.cassandra.retention.disposal import Disposal, SegmentRetention
-from headrace.sources.cassandra.retention.figures import HoldFigures
 from headrace.sources.cassandra.state.cdc_state import Marker
 
 _STORE_CHARS: Final = 8
@@ -31,12 +30,17 @@ _MS: Final = 1_000
 class Hold:
     """One job's needs in one node's directory."""
 
-    def __init__(self, retention: SegmentRetention, job: str, *, store: str = "") -> None:
-        """Touch nothing yet; *store* is the job's `store_mark`."""
+    def __init__(
+        self, folder: Path, job: str, *, store: str = "", retention: SegmentRetention | None = None
+    ) -> None:
+        """Touch nothing yet. Notes lie in *folder*; *store* is the job's `store_mark`.
+
+        Without *retention* no segment is disposed of here.
+        """
         self._retention = retention
         self._job = job
         self._store = store
-        self._folder = retention.notes
+        self._folder = folder
         self._noted: dict[str, object] = {}
         self._splits: list[str] = []
 
@@ -77,7 +81,7 @@ class Hold:
         try:
             yield
         except OSError as error:
-            if self._retention.keeps_all:  # A directory we may only read: other jobs' care.
+            if self._keeps_all:  # A directory we may only read: other jobs' care.
                 return
             raise HoldError(str(error), place=str(self._folder)) from error
 
@@ -95,17 +99,18 @@ class Hold:
         I5: if a node was set up again our notes are gone, too, and no split but one has said since
         what it needs.
         """
-        if not self._retention.keeps_all:
+        if not self._keeps_all:
             self.register_all(self._splits)
-        return self._retention.dispose()
+        return 0 if self._retention is None else self._retention.dispose()
 
     def tick(self) -> None:
         """Look after the files if it is time; see `SegmentRetention.tick`."""
-        self._retention.tick()
+        if self._retention is not None:
+            self._retention.tick()
 
-    def figures(self) -> HoldFigures:
-        """Return how much is held, and how much more can be."""
-        return self._retention.figures()
+    @property
+    def _keeps_all(self) -> bool:
+        return self._retention is None or self._retention.keeps_all
 
     def _name(self, split: str) -> str:
         return pins.name_of(self._job, split, self._store)

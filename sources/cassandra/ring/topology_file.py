@@ -20,11 +20,11 @@ _KNOWN: Final = ("tokens", "dc", "rack", "joining")
 
 
 class TopologyFile:
-    """See the module. Without a file the ring never changes."""
+    """See the module."""
 
-    def __init__(self, path: str | None, context: Context) -> None:
+    def __init__(self, path: str, context: Context) -> None:
         """Read nothing yet."""
-        self._path = None if path is None else Path(path)
+        self._path = Path(path)
         self._log = context.log
         self._looked_ms: int | None = None
         self._read = b""
@@ -36,8 +36,6 @@ class TopologyFile:
             ConfigError: at the first look: it cannot be read.
 
         """
-        if self._path is None:
-            return None
         first = self._looked_ms is None
         if self._looked_ms is not None and now_ms < self._looked_ms + LOOK_MS:
             return None

@@ -16,7 +16,7 @@ from headrace.sources.cassandra.schema.tables import (
     KeyspaceSchema,
     Schema,
     TableSchema,
-    column_order,
+    in_order,
 )
 from headrace.sources.cassandra.schema.types import TYPE_DEPTH_MAX, CqlType
 
@@ -213,7 +213,7 @@ class History:
             name=table.name,
             table_id=table.table_id,
             cdc=table.cdc,
-            columns=tuple(sorted(columns, key=column_order)),
+            columns=in_order(columns),
             is_counter=any(column.type.name == "counter" for column in columns),
             is_compact=draft.compact,
             is_view=table.base is not None,

@@ -14,7 +14,7 @@ from headrace.sources.cassandra.schema.tables import (
     ColumnKind,
     ColumnSchema,
     TableSchema,
-    column_order,
+    in_order,
     system_table_id,
 )
 from headrace.sources.cassandra.schema.types import parse_type
@@ -137,8 +137,7 @@ def _table(name: str, clustering: Iterable[str], others: Mapping[str, str]) -> T
         for column, cql_type in types.items()
     ]
     table_id = system_table_id(KEYSPACE, name)
-    columns.sort(key=column_order)
-    return TableSchema(KEYSPACE, name, table_id, cdc=False, columns=tuple(columns))
+    return TableSchema(KEYSPACE, name, table_id, cdc=False, columns=in_order(columns))
 
 
 SCHEMA_TABLES: Final[Mapping[UUID, TableSchema]] = MappingProxyType(

@@ -15,7 +15,7 @@ from headrace.sources.cassandra.schema.tables import (
     ColumnSchema,
     KeyspaceSchema,
     TableSchema,
-    column_order,
+    in_order,
     udts_of,
 )
 from headrace.sources.cassandra.schema.types import TYPE_DEPTH_MAX, CqlType, parse_type
@@ -91,7 +91,7 @@ class TableRows(msgspec.Struct, frozen=True, array_like=True):
             self.name,
             UUID(str(self.own["id"])),
             bool(self.own.get("cdc")),  # Only nodes with CDC on have the column.
-            tuple(sorted(found, key=column_order)),
+            in_order(found),
             is_counter="counter" in flags,
             is_compact="compound" not in flags or not flags.isdisjoint(_DENSE),
             is_view=self.is_view,

@@ -153,7 +153,12 @@ class Schema(msgspec.Struct, frozen=True):
         return next((table for table in live if table.qualified == name), None)
 
 
-def column_order(column: ColumnSchema) -> tuple[bool, int, int, bytes]:
+def in_order(columns: Iterable[ColumnSchema]) -> tuple[ColumnSchema, ...]:
+    """Return *columns* as `TableSchema` has them."""
+    return tuple(sorted(columns, key=_order))
+
+
+def _order(column: ColumnSchema) -> tuple[bool, int, int, bytes]:
     """Sort key that puts columns into the order of `TableSchema.columns`."""
     rank = 0 if column.is_dropped else _RANKS[column.kind]
     return column.is_dropped, rank, column.position, column.name.encode()

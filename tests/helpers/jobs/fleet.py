@@ -94,7 +94,7 @@ class Fleet:
             member.due_ms = now_ms
         if now_ms < member.due_ms:
             return
-        lease_holder.observe(
+        lease_holder.rates.observe(
             {split: int(self._totals.get(split, 0)) for split in lease_holder.held}, now_ms
         )
         changes = lease_holder.step()

@@ -28,6 +28,11 @@ def retention_of(
     return SegmentRetention(log, disposal, clock or DrivenClock(), events)
 
 
+def hold_on(retention: SegmentRetention, job: str, *, store: str = "") -> Hold:
+    """Return the hold of *job* in the folder of *retention*."""
+    return Hold(retention.notes, job, store=store, retention=retention)
+
+
 class Node:
     """A node's folders: segments are written in `commitlog` and linked into `cdc_raw`."""
 
@@ -101,7 +106,7 @@ def hold(node: Node, disposal: Disposal = DELETE) -> Hold:
     """Return a job's hold, checked, whose only split needs everything."""
     retention = retention_of(node.log, disposal)
     retention.check()
-    made = Hold(retention, "orders")
+    made = hold_on(retention, "orders")
     made.register_all(["0"])
     return made
 

@@ -8,9 +8,8 @@ import pytest
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.logs.pins import COPIES_MAX
 from headrace.sources.cassandra.retention.disposal import RESCUE_MS
-from headrace.sources.cassandra.retention.hold import Hold
 from helpers.logs.forged import insert
-from helpers.logs.holding import DELETE, Node, hold, job, name, past, retention_of
+from helpers.logs.holding import DELETE, Node, hold, hold_on, job, name, past, retention_of
 from helpers.logs.node_logs import batches, open_all, source
 
 WAIT_S = 1_800  # Longer than a segment waits for copies.
@@ -29,7 +28,7 @@ def test_few_copies_do_not_keep_a_segment(node: Node) -> None:
     clock = DrivenClock()
     retention = retention_of(node.log, DELETE, clock)
     retention.check()
-    mine = Hold(retention, "orders")
+    mine = hold_on(retention, "orders")
     info = node.log.segments()[0]
     made = insert(b"b", b"b")
     content = node.log.find(info.name).read_bytes()
@@ -56,7 +55,7 @@ def test_what_was_saved_stays_for_who_has_not_begun(node: Node) -> None:
     node.write(1, [b"a"])
     node.write(2, [b"d"])
     clock = DrivenClock()
-    mine = Hold(retention_of(node.log, DELETE, clock), "orders")
+    mine = hold_on(retention_of(node.log, DELETE, clock), "orders")
     made = insert(b"a", b"a")
     content = node.log.find(name(1)).read_bytes()
     end = content.index(made) + len(made) + 4

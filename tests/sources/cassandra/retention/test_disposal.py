@@ -19,8 +19,7 @@ from headrace.sources.cassandra.logs.directory import LogDirectory, sizes_in
 from headrace.sources.cassandra.logs.pins import HoldDeniedError, HoldError, Pending
 from headrace.sources.cassandra.retention import disposal as keeper_module
 from headrace.sources.cassandra.retention.disposal import TICK_MS, Disposal
-from headrace.sources.cassandra.retention.hold import Hold
-from helpers.logs.holding import DELETE, Node, hold, job, name, past, retention_of
+from helpers.logs.holding import DELETE, Node, hold, hold_on, job, name, past, retention_of
 from helpers.logs.node_logs import batches, open_all, source
 from helpers.settings.native_modules import ROOT
 from helpers.settings.scratch import MEMORY_DISK
@@ -210,7 +209,7 @@ def test_nothing_goes_before_its_time(node: Node) -> None:
     clock = DrivenClock()
     retention = retention_of(node.log, replace(DELETE, retention_ms=60_000), clock)
     retention.check()
-    mine = Hold(retention, "orders")
+    mine = hold_on(retention, "orders")
     for number, age_s in ((1, 90), (2, 30), (3, 0)):
         node.write(number, [b"a"])
         at = clock.wall_ms() / 1000 - age_s

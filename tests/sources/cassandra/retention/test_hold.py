@@ -22,7 +22,7 @@ from headrace.sources.cassandra.logs.pins import (
 from headrace.sources.cassandra.retention.disposal import Disposal
 from headrace.sources.cassandra.retention.hold import Hold, store_mark
 from headrace.sources.cassandra.state.cdc_state import Marker
-from helpers.logs.holding import retention_of
+from helpers.logs.holding import hold_on, retention_of
 
 DELETE = Disposal(keep=False)
 NOTHING: Pending = {}
@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 
 def hold(folder: Path, job: str = "orders", disposal: Disposal = DELETE) -> Hold:
     """Return the hold of a job."""
-    return Hold(retention_of(LogDirectory(folder), disposal), job)
+    return hold_on(retention_of(LogDirectory(folder), disposal), job)
 
 
 def left(folder: Path) -> list[int]:
@@ -123,7 +123,7 @@ def test_notes_that_went_with_the_directory_are_left_again(folder: Path) -> None
 def test_notes_that_are_left_together_belong_to_their_splits(folder: Path) -> None:
     """Each is known by its split, and is replaced without the others."""
     splits = ["1-of-2", "a/b.c", "é"]
-    mine = Hold(retention_of(LogDirectory(folder), DELETE), "or.ders", store="5a")
+    mine = hold_on(retention_of(LogDirectory(folder), DELETE), "or.ders", store="5a")
     mine.register("1-of-2", past(2), NOTHING)
 
     mine.register_all(splits)
@@ -183,7 +183,7 @@ def test_archive_moves_both_files(folder: Path, tmp_path: Path) -> None:
     archive = tmp_path / "some" / "archive"
     retention = retention_of(LogDirectory(folder), Disposal(keep=False, archive=archive))
     retention.check()
-    mine = Hold(retention, "orders")
+    mine = hold_on(retention, "orders")
     mine.register("0", past(2), NOTHING)
 
     assert 2 == mine.dispose()
@@ -257,7 +257,7 @@ def test_jobs_of_one_name_in_two_stores_are_two_jobs(folder: Path) -> None:
     """Each leaves a note of its own, so neither can rob the other."""
     marks = [store_mark(key) for key in (b"a", b"b")]
     jobs = [
-        Hold(retention_of(LogDirectory(folder), DELETE), "orders", store=mark) for mark in marks
+        hold_on(retention_of(LogDirectory(folder), DELETE), "orders", store=mark) for mark in marks
     ]
     for each in jobs:
         each.register_all(["0"])

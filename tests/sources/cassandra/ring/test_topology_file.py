@@ -50,8 +50,3 @@ def test_a_file_that_cannot_be_read_ends_only_the_start(
     assert ["topology_unread"] == [each["event"] for each in logs]
     path.write_text(TWO)
     assert NODES == file.changed(2 * LOOK_MS)
-
-
-def test_without_a_file_the_ring_never_changes() -> None:
-    """Nothing is looked at."""
-    assert TopologyFile(None, context()).changed(0) is None

@@ -16,11 +16,10 @@ from headrace.sources.cassandra.commitlog.manifest import RUN_GAP_MAX, file_of, 
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.forge.segments import segment, write_segment
 from headrace.sources.cassandra.logs.directory import NO_LIMIT, LogDirectory
-from headrace.sources.cassandra.retention.hold import Hold
 from headrace.sources.cassandra.state.cdc_state import CdcState, Marker
 from helpers.logs.forged import SCHEMA, insert
 from helpers.logs.gap_jobs import NODES, GapJob, place
-from helpers.logs.holding import DELETE, Node, retention_of
+from helpers.logs.holding import DELETE, Node, hold_on, retention_of
 from helpers.logs.node_logs import batches, open_all, source
 from helpers.servers.agents import TOKEN, serving
 
@@ -217,7 +216,7 @@ def test_nothing_of_a_new_generation_goes_before_it_was_read(tmp_path: Path) -> 
     for number in (OLD, OLD + 1):
         node.write(number, [b"a"])
     log = LogDirectory(node.raw)
-    hold = Hold(retention_of(log, DELETE), "orders")
+    hold = hold_on(retention_of(log, DELETE), "orders")
     log.segments()
     hold.register("0", Marker(OLD + 1, END_OFFSET), {}, log.manifest.stored)
     for number in (NEW, NEW + 1):
