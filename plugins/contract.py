@@ -233,11 +233,6 @@ class Sink(ABC):
     """Whether its writers send a record where `EncodedRecords.topics` says."""
     keeps_keys: ClassVar[bool] = True
     """Whether records that are read back have their keys."""
-    splits_anywhere: ClassVar[bool] = False
-    """Whether the writers of a split may be on several machines, one after another, exactly once.
-
-    Then tasks of Spark may be such writers.
-    """
 
     def __init__(self, config: Any, context: Context) -> None:  # noqa: ANN401 (a config_class)
         """Keep both; connect to nothing yet."""
@@ -288,6 +283,14 @@ class Sink(ABC):
     def is_transactional(self) -> bool:
         """Return whether each split has its own writer and is written exactly once."""
         return False
+
+    def home(self) -> str | None:
+        """Name where the states of splits are, exactly once, after a writer of any was opened.
+
+        Processes that return the same name may open the writers of a split, one after another. The
+        empty name is that of any process on any machine. None: tasks of Spark may not do so.
+        """
+        return None
 
     def open_split(self, split: str) -> TransactionalWriter:
         """Return the writer of *split*, for a sink that is transactional; see `open`."""

@@ -3,13 +3,16 @@
 Each split is written exactly once: one commit of the store decides its changes and its position.
 """
 
+from pathlib import Path
+
 from headrace import plugins
+from headrace.connector.foundation.homes import file_home
 from headrace.connector.history.config import LATEST, HistoryConfig
 from headrace.connector.history.errors import HistoryMissingError
 from headrace.connector.history.seeding import RowWriter, seed_now
 from headrace.connector.history.store.contract import HistoryStore
 from headrace.connector.history.store.group import HistoryGroup
-from headrace.connector.history.store.places import made, opened
+from headrace.connector.history.store.places import made, opened, table_parts
 from headrace.connector.history.writing.group_writer import GroupWriter
 from headrace.connector.history.writing.writer import HistoryWriter
 
@@ -69,6 +72,11 @@ class HistorySink(plugins.Sink):
     def is_transactional(self) -> bool:
         """Return True: the position of a split is written with its changes."""
         return True
+
+    def home(self) -> str:
+        """Name the file, which processes of one machine share; of tables, any machine has them."""
+        place, name = table_parts(self.config.place)
+        return "" if name else file_home(Path(place).absolute())
 
     def open_split(self, split: str) -> plugins.TransactionalWriter:
         """Return the writer of one split."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace import plugins
 from headrace.connector.control.runs.options import DELTA, ICEBERG
+from headrace.connector.foundation.homes import file_home
 from headrace.connector.lake.config import DeltaConfig, IcebergConfig, LakeConfig
 from headrace.connector.replay.options import check_lake
 
@@ -53,6 +54,10 @@ class LakeSink(plugins.Sink):
     def is_transactional(self) -> bool:
         """Return True: the position of a split is committed with its rows."""
         return True
+
+    def home(self) -> str:
+        """Name the file of positions, which processes of one machine share."""
+        return file_home(self.config.commits_file)
 
     def open_split(self, split: str) -> plugins.TransactionalWriter:
         """Return the writer of one split. Raises as `open`."""

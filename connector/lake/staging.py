@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from headrace.connector.lake.errors import LakeBusyError, LakeFileError
 
-BUSY_SECONDS: Final = 5.0
-ADDING_SECONDS: Final = 30.0  # How long a writer waits until others have added their rows.
+BUSY_SECONDS: Final = 30.0  # How long a writer waits until others have folded their changes.
+ADDING_SECONDS: Final = 30.0  # The same, until they have added their rows.
 _SHAPE: Final = """
 CREATE TABLE IF NOT EXISTS writers (
     split TEXT PRIMARY KEY, epoch INTEGER NOT NULL, number INTEGER NOT NULL

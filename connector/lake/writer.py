@@ -133,10 +133,11 @@ class LakeTransactions(plugins.TransactionalWriter):
         del deadline_ms
         if not self._decided:
             try:
+                made = () if self._upserts else self._added()  # Others need not wait for it.
                 with self._file.writing():
                     if self._file.writer(self._split)[0] != self._epoch:
                         raise self._fenced()
-                    for staged in self._made():
+                    for staged in self._folded() if self._upserts else made:
                         self._file.stage(self._split, staged)
                     self._file.keep_entries(self._split, entries)
                     self._file.set_writer(self._split, self._epoch, self._number + 1)
@@ -184,16 +185,18 @@ class LakeTransactions(plugins.TransactionalWriter):
                 self._widest[schema.table] = known
         return known
 
-    def _made(self) -> list[Staged]:
-        """Return the rows of all that was submitted, as they fit into the tables."""
-        if self._upserts:
-            now_s = self._context.clock.wall_ms() // 1_000
-            states = folded(self._file, self._changes, self._widest, now_s)
-            widest = self._widest
-            return [
-                self._staged(table, rows, [widest[table].of_rows], widest[table].keys)
-                for table, rows in states.items()
-            ]
+    def _folded(self) -> Sequence[Staged]:
+        """Fold all that was submitted; return the rows that changed, as they fit into tables."""
+        now_s = self._context.clock.wall_ms() // 1_000
+        states = folded(self._file, self._changes, self._widest, now_s)
+        widest = self._widest
+        return [
+            self._staged(table, rows, [widest[table].of_rows], widest[table].keys)
+            for table, rows in states.items()
+        ]
+
+    def _added(self) -> Sequence[Staged]:
+        """Return a row for each change that was submitted, as they fit into tables."""
         made: dict[str, list[Row]] = {}
         shapes: dict[str, dict[TableShape, None]] = {}
         for shape, _, document in self._changes:

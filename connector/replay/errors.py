@@ -88,6 +88,12 @@ class LogShortError(RetriableError):
     code = "log_short"
 
 
+class SinkElsewhereError(FatalError):
+    """A task runs where the sink's positions are not: nothing was delivered."""
+
+    code = "sink_elsewhere"
+
+
 class StreamFailedError(FatalError):
     """A micro-batch failed in every attempt; after a restart the job repeats it."""
 

@@ -34,7 +34,6 @@ class KafkaSink(Sink, Diagnosis, SignalChannel):
     config_class = KafkaConfig
     config: KafkaConfig
     heeds_topics = True
-    splits_anywhere = True
     _reported = False
 
     def encoding(self) -> Encoding:
@@ -112,6 +111,10 @@ class KafkaSink(Sink, Diagnosis, SignalChannel):
             writer.close()
             raise
         return writer
+
+    def home(self) -> str:
+        """Say that positions are in a topic, which any machine has."""
+        return ""
 
     @property
     def is_transactional(self) -> bool:

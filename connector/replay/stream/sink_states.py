@@ -32,6 +32,7 @@ class SinkStates:
         self._moved: dict[str, int] = {}
         self._notes: dict[str, BatchNote | None] = {}  # Of splits whose state the sink had.
         self._key = ""
+        self._home = ""
 
     def ask(
         self,
@@ -82,6 +83,7 @@ class SinkStates:
                 token = self._ask(asked, split, held)
                 self._places[split] = writers.claimed(split, token).place
                 self._moved[split] = copies.copied(split).moved
+        self._home = sink.home() or ""
 
     def under_way(self, batch: int) -> Collection[str]:
         """Return the splits of which tasks have committed *batch*, which Spark has planned."""
@@ -106,6 +108,7 @@ class SinkStates:
                 first=begun.seq_after(state.split, -1),
                 seq=state.seq,
                 is_kept=state.split in self._notes,
+                home=self._home,
             )
             for state in states
         }

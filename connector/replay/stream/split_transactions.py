@@ -5,6 +5,7 @@ attempt, then the state that the sink has says what became of the batch: a task 
 delivers it only if it is not in. What an earlier attempt sends after that is refused.
 """
 
+import platform
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Final
@@ -12,7 +13,7 @@ from uuid import uuid4
 
 from headrace.connector.foundation import crash
 from headrace.connector.foundation.clock import SystemClock, ThreadWake
-from headrace.connector.replay.errors import DeliveryRefusedError, bad_option
+from headrace.connector.replay.errors import DeliveryRefusedError, SinkElsewhereError, bad_option
 from headrace.connector.replay.sending import SETTLE_MS_MAX, Sending
 from headrace.connector.replay.stream.checkpoint import Checkpoint, Known, name_of
 from headrace.connector.replay.stream.microbatches import Part, Reading
@@ -53,6 +54,7 @@ class SplitTransactions:
 
         Raises:
             FencedError: a later attempt, or another engine, has the split by now.
+            SinkElsewhereError: the positions are on another machine.
             StateLostError: the sink has neither the state before the batch nor that after it.
             DeliveryRefusedError: the sink did not take it, or not within the time of a transaction.
             LogShortError: as `Reading.batches`.
@@ -62,6 +64,10 @@ class SplitTransactions:
             said = "delivers exactly once: only a driver of headrace prepares that"
             raise bad_option("job", said, "use `headrace run … --engine spark`")
         split, refused = part.shard.split, 0
+        if self._sink.home() != part.term.home:
+            said = "this task has not the file of positions that the driver has"
+            hint = "run all executors on the driver's machine, or let a worker write this sink"
+            raise SinkElsewhereError(said, place=f"{platform.node()}, split {split}", hint=hint)
         retry, wake = Retry(self._policy.retry_ms_max), ThreadWake()
         with closing(self._sink.open_split(split)) as writer:
             window_ms = writer.window_ms

@@ -236,11 +236,8 @@ class StreamDriver:
 
     def _check(self, source: Source, sink: Sink) -> None:
         """Find before Spark starts what would stop every task. Raises ConfigError."""
-        if sink.is_transactional and not sink.splits_anywhere:
-            said = (
-                "only workers write it: its positions are in a file or store of this machine, "
-                "and tasks of Spark may run on any"
-            )
+        if sink.is_transactional and sink.home() is None:
+            said = "only workers write it: it does not say where its positions are"
             hint = "--engine worker, or engine = 'worker' of its sources"
             raise ConfigError([Problem("sink", said, hint)])
         check_sink(self._job, sink, errors_of(self._job))

@@ -18,7 +18,7 @@ class Term(msgspec.Struct, frozen=True, kw_only=True):
     `checkpoint` is the id of the checkpoint, `key` the digest of the job's key, `token` that of the
     driver's lease, `moved` how often the position was set by command. `first` is the number of the
     split's last commit before batch 0, `seq` that of the state that the driver found. `is_kept`
-    says that the sink had that state.
+    says that the sink had that state. `home` is where the driver has the states, see `Sink.home`.
     """
 
     checkpoint: str
@@ -28,6 +28,7 @@ class Term(msgspec.Struct, frozen=True, kw_only=True):
     first: int
     seq: int
     is_kept: bool
+    home: str
 
 
 class BatchNote(msgspec.Struct, frozen=True, kw_only=True):

@@ -188,7 +188,6 @@ class VaultSink(TransactionalSink):
     """`vault://number`: exactly once, in the memory of this process."""
 
     schemes = ("vault",)
-    splits_anywhere = True
     config_class = VaultConfig  # type: ignore[assignment]  # It has other options.
 
     def __init__(self, config: VaultConfig, context: Context) -> None:
@@ -204,6 +203,10 @@ class VaultSink(TransactionalSink):
         if self._shut.is_file():
             raise MissingRequirementError("the vault is shut")
         return super().open()
+
+    def home(self) -> str:
+        """Name this process."""
+        return f"process {os.getpid()}"
 
     @classmethod
     def config_of_uri(cls, host: str, path: str) -> dict[str, str]:

@@ -37,11 +37,6 @@ def test_arguments(
     ("section", "options", "said"),
     [
         (
-            "sink",
-            {"plugin": "delta", "path": "lake"},
-            "sink: only workers write it: its positions are in a file or store of this machine",
-        ),
-        (
             "source",
             {"plugin": "files", "path": "*.cql", "nodes": None, "schema": None, "splits": None},
             "cannot be read in micro-batches",
