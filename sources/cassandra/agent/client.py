@@ -308,7 +308,7 @@ class RemoteSegment:
     def _entries(self, offset: int, wanted: int) -> memoryview:
         """Return the segment from *offset* on, made of its entries; nothing at its end."""
         log, messaging = self._log, self._messaging or 0
-        asked = log.asked(offset, wanted)
+        asked = log.asked(offset, wanted, is_first=self._remade is None)
         remade = self._remade = self._remade or RemadeEntries(log.exchange)
         try:
             sent = self._ask(ENTRIES_PATH, msgspec.msgpack.encode(asked))
@@ -368,6 +368,7 @@ class RemoteLog:
         self.agent = agent
         self.exchange = exchange or Exchange()
         self.exchange.readers += 1
+        self._number = self.exchange.readers  # Of the logs that share it, from 1 on.
         self.manifest = Manifest()
         self.listing = Listing([])  # What was listed last.
         self.listed: Sequence[SegmentInfo] | None = None
@@ -479,12 +480,18 @@ class RemoteLog:
             self._opened.forget()
         return is_new and self._opened is not None and self._opened.by_entries
 
-    def asked(self, begin: int, count: int) -> Entries:
-        """Return what is asked of a segment from *begin* on, of *count* bytes at least."""
+    def asked(self, begin: int, count: int, *, is_first: bool) -> Entries:
+        """Return what is asked of a segment from *begin* on, of *count* bytes at least.
+
+        Which log is asked first for a mutation, and so sends its bytes, changes from span to span:
+        each log's *first* span in a segment has another length.
+        """
         passed, kept, arcs = self._narrowed
         exchange = self.exchange
         full = exchange.readers < 2  # noqa: PLR2004 (then no replica sends it again)
         most = min(self._span, max(_SPAN_BYTES_MIN, MADE_BYTES_MAX // exchange.readers))
+        if is_first:
+            most = max(_SPAN_BYTES_MIN, most * self._number // exchange.readers)
         count = max(count, most)
         return Entries(begin, count, exchange.key, full, list(arcs), passed, kept)
 

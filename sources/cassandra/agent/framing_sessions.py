@@ -21,13 +21,16 @@ from headrace.sources.cassandra.errors import CorruptSegmentError, UnsupportedSe
 from headrace.sources.cassandra.keystore.keys import KeyOptions, Keys
 from headrace.sources.cassandra.logs.directory import SegmentInfo
 from headrace.sources.cassandra.native import constants
+from headrace.sources.cassandra.native.growable import Block
 from headrace.sources.cassandra.schema.system_table_ids import is_system_table
 
 KEPT_MAX: Final = 32  # Each is an open file and a window of 128 KiB.
 STRETCH_BYTES: Final = 1024 * 1024
+ROOM_BYTES: Final = STRETCH_BYTES + 64 * 1024  # An entry may go beyond.
 STRETCHES_BYTES_MAX: Final = 32 * 1024 * 1024
 STRETCHES_MAX: Final = 1024
 FAR: Final = 1 << 62  # Behind the end of any segment.
+_NO_DATA: Final = memoryview(b"")
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -66,7 +69,7 @@ class _Walk(msgspec.Struct):
     framer: Framer
     descriptor: int
     begin: int = 0
-    data: memoryview = msgspec.field(default_factory=lambda: memoryview(b""))
+    data: memoryview = _NO_DATA
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
         """Read file bytes."""
@@ -87,6 +90,7 @@ class FramingSessions:
         self._walks: OrderedDict[tuple[str, int], _Walk] = OrderedDict()
         self._kept: OrderedDict[tuple[str, int], Stretch] = OrderedDict()  # The oldest use first.
         self._by_file: dict[str, list[Stretch]] = {}  # The same ones, ascending.
+        self._spare: list[Stretch] = []  # Whose memory is free.
         self.kept_bytes = 0
         self._ends: OrderedDict[str, int] = OrderedDict()  # Of final segments, as far as known.
         self._columns = EntryColumns()
@@ -157,7 +161,23 @@ class FramingSessions:
         made = self._framed(info, mark, descriptor, at, until)
         if made.end > at:
             self._keep(mark, made)
+        else:
+            self._give_back(made)
         return made
+
+    def _begun(self, begin: int, count: int) -> Stretch:
+        """Return a stretch that begins there, for about *count* bytes."""
+        if count < STRETCH_BYTES // 2:
+            made = Stretch()
+        else:
+            made = self._spare.pop() if self._spare else Stretch(Block("B", ROOM_BYTES).view())
+        made.start(begin)
+        return made
+
+    def _give_back(self, stretch: Stretch) -> None:
+        """Use the memory of a stretch again: new pages cost more than what is done in them."""
+        if stretch.room:
+            self._spare.append(stretch)
 
     def _framed(
         self, info: SegmentInfo, mark: str, descriptor: int, begin: int, until: int
@@ -165,18 +185,18 @@ class FramingSessions:
         walk = self._walks.pop((mark, begin), None) or self._begin(info, descriptor, begin)
         with contextlib.ExitStack() as undo:
             undo.callback(os.close, walk.descriptor)
-            data = os.pread(walk.descriptor, until - begin, begin)
-            made = Stretch(begin, data)
-            walk.begin, walk.data = begin, memoryview(data)
+            made = self._begun(begin, until - begin)
+            made.read(walk.descriptor, until)
+            walk.begin, walk.data = begin, memoryview(made.data)
+            was_read = begin + len(walk.data)
             walk.framer.allow(info.limit, indexed=info.indexed)
             try:
                 made.frame(walk.framer, until)
             except CorruptSegmentError:
-                made.leave(max(made.end, begin + len(data)), data)
-            if made.end > begin + len(data):  # An entry goes beyond what was read.
-                count = made.end - begin - len(data)
-                made.leave(made.end, data + os.pread(walk.descriptor, count, begin + len(data)))
-            walk.data = memoryview(b"")
+                made.leave(max(made.end, was_read))
+            walk.data = _NO_DATA
+            if made.end > was_read:  # An entry goes beyond.
+                made.read(walk.descriptor, made.end)
             if walk.framer.at == made.end:
                 undo.pop_all()
                 self._keep_walk(walk, mark)
@@ -216,6 +236,7 @@ class FramingSessions:
         here.remove(stretch)
         if not here:
             del self._by_file[mark]
+        self._give_back(stretch)
 
     def _keep_walk(self, walk: _Walk, mark: str) -> None:
         """Keep a framer that can continue at its place."""
@@ -239,5 +260,6 @@ class FramingSessions:
         self._walks.clear()
         self._kept.clear()
         self._by_file.clear()
+        self._spare.clear()
         self._ends.clear()
         self.kept_bytes = 0

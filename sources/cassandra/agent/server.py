@@ -54,6 +54,7 @@ from headrace.sources.cassandra.agent.protocol import (
     Place,
     Refusal,
 )
+from headrace.sources.cassandra.agent.rooms import Rooms
 from headrace.sources.cassandra.agent.stretches import Gathering
 from headrace.sources.cassandra.commitlog.manifest import file_of, number_in
 from headrace.sources.cassandra.commitlog.segment import parse_name
@@ -146,6 +147,7 @@ class AgentServer:
         self._waiting = 0
         self._copies = Copies({"": log}, b"", Keys(KeyOptions()))
         self._framing = FramingSessions()
+        self._rooms = Rooms()
         self._token = None if token is None else token.encode()
         self._hosts = Hosts(hosts)
         self._pace = Pace(rate_bytes)
@@ -407,7 +409,7 @@ class AgentServer:
         """Answer with mutations of a segment, one after another; the client compares digests."""
         name = _segment_name(request)
         try:
-            gathering = Gathering(await _arrived(request), COPY_BYTES_MAX)
+            gathering = Gathering(await _arrived(request), COPY_BYTES_MAX, self._rooms.take)
         except ValueError as error:
             raise _RefusedError(416, "bad_place", str(error)) from error
 
@@ -418,7 +420,9 @@ class AgentServer:
             return file
 
         file = await self._alone(gather)
-        return await self._sent(request, bytes(gathering.content), {hdrs.ETAG: file.mark})
+        sent = await self._sent(request, gathering.content, {hdrs.ETAG: file.mark})
+        self._rooms.give_back(gathering.room)
+        return sent
 
     async def _entries(self, request: web.Request) -> web.StreamResponse:
         """Answer with what is wanted of a segment's entries."""
@@ -443,7 +447,7 @@ class AgentServer:
         return await self._sent(request, content, headers)
 
     async def _sent(
-        self, request: web.Request, content: bytes, headers: dict[str, str]
+        self, request: web.Request, content: bytes | memoryview, headers: dict[str, str]
     ) -> web.StreamResponse:
         """Answer with *content*, as fast as the reader takes it and the rate allows."""
         response = web.StreamResponse(headers=headers)
@@ -451,7 +455,7 @@ class AgentServer:
         response.content_length = len(content)
         await response.prepare(request)
         for begin in range(0, len(content), PIECE_BYTES):
-            piece = content[begin : begin + PIECE_BYTES]
+            piece = bytes(content[begin : begin + PIECE_BYTES])  # A transport may keep it.
             if pause := self._pace.pause(len(piece), time.monotonic()):
                 await asyncio.sleep(pause)
             if not await self._took(request, response, piece):

@@ -23,6 +23,7 @@ cdef class Asked:
 @cython.final
 cdef class Stretch:
     cdef readonly int64_t begin, end
+    cdef readonly object room
     cdef readonly const unsigned char[::1] data
     cdef int64_t[::1] entries, ranges
     cdef uint64_t[::1] ids, digests
@@ -32,7 +33,10 @@ cdef class Stretch:
 
     @cython.locals(found=int)
     cpdef int frame(self, Framer framer, int64_t until) except -1
-    cpdef leave(self, int64_t end, data)
+    cpdef start(self, int64_t begin)
+    @cython.locals(at=Py_ssize_t, size=int64_t, came=Py_ssize_t)
+    cpdef read(self, int descriptor, int64_t until)
+    cpdef leave(self, int64_t end)
     @cython.locals(entry=Py_ssize_t, end=int64_t)
     cdef inline int _add(self, Framer framer) except -1
     @cython.locals(at=Py_ssize_t, updates=int, high=uint64_t, low=uint64_t, length=int64_t, token=int64_t)
@@ -58,7 +62,7 @@ cdef class Stretch:
 @cython.final
 cdef class Gathering:
     cdef const uint32_t[::1] places
-    cdef readonly bytearray content
+    cdef readonly object room, content
     cdef unsigned char[::1] out
     cdef readonly Py_ssize_t count, done, size
 

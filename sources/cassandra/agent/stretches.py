@@ -4,6 +4,7 @@ Of each entry a stretch knows where it is, and by what a reader decides whether 
 table and its token. Separate so that it can be compiled.
 """
 
+import os
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ _GROUP = 64  # Digests that are made side by side.
 _DIGEST_MAX = 32 * 1024 * 1024  # What is longer is sent as it is: no one asks for it by its place.
 _FIRST_ENTRIES = 64
 _PLACE_NUMBERS = 2
+_NO_DATA = memoryview(b"")
 BEGIN = attrgetter("begin")  # The order of stretches in a file.
 # Returns how the entries of a table are treated, by its id: those of one update, and the others.
 Treatment = Callable[[bytes], tuple[int, int]]
@@ -49,23 +51,38 @@ class Stretch:
     What is not in an entry is sent as it is: markers, entries that it cuts, and what is damaged.
     """
 
-    def __init__(self, begin: int, data: bytes) -> None:
-        """Frame nothing yet of *data*, which *begins* there in the file."""
-        self.begin = self.end = begin
-        self.data = memoryview(data)
+    def __init__(self, room: memoryview = _NO_DATA) -> None:
+        """Have nothing of a file yet; bytes are read into *room* if they fit in there."""
+        self.room = room
         self.entries = memoryview(array("q", bytes(8 * _WORDS * _FIRST_ENTRIES)))
+        self.ranges = memoryview(array("q", bytes(16 * _GROUP)))
+        self.digests = memoryview(array("Q", bytes(16 * _GROUP)))
+        self.start(0)
+
+    def start(self, begin: int) -> None:
+        """Begin there in a file, with nothing of it yet."""
+        self.begin = self.end = begin
+        self.data = _NO_DATA
         self.count = 0
         self.tables: list[bytes] = [b""]  # The first stands for those of malformed entries.
         self.ids = memoryview(array("Q", [0, 0]))
         self.table = 0  # That of the last entry.
-        self.ranges = memoryview(array("q", bytes(16 * _GROUP)))
-        self.digests = memoryview(array("Q", bytes(16 * _GROUP)))
         self.waiting = 0
 
     @property
     def memory_bytes(self) -> int:
         """How much memory it takes, about."""
-        return len(self.data) + 8 * len(self.entries)
+        return max(len(self.data), len(self.room)) + 8 * len(self.entries)
+
+    def read(self, descriptor: int, until: int) -> None:
+        """Read the bytes up to *until* in the file, behind those that are here."""
+        at, size = len(self.data), until - self.begin
+        if size <= len(self.room):
+            came = os.preadv(descriptor, [self.room[at:size]], self.begin + at)
+            self.data = self.room[: at + came]
+        else:
+            more = os.pread(descriptor, size - at, self.begin + at)
+            self.data = memoryview(b"".join((self.data, more)) if at else more)
 
     def frame(self, framer: Framer, until: int) -> int:
         """Frame up to *until* in the file, or what is durable; return what was found last.
@@ -82,10 +99,9 @@ class Stretch:
             self._add(framer)
         return constants.ENTRY
 
-    def leave(self, end: int, data: bytes) -> None:
-        """End there, with *data* up to it: behind the last entry it is sent as it is."""
+    def leave(self, end: int) -> None:
+        """End there: what is behind the last entry is sent as it is."""
         self.end = end
-        self.data = memoryview(data)
 
     def _add(self, framer: Framer) -> None:
         entry = _WORDS * self.count
@@ -227,8 +243,10 @@ class Stretch:
 class Gathering:
     """Mutations at places, gathered from the parts of a file that have them."""
 
-    def __init__(self, places: bytes, bytes_max: int) -> None:
+    def __init__(self, places: bytes, bytes_max: int, room: Callable[[int], memoryview]) -> None:
         """Begin with none; *places* are as in `RemadeEntries.places`.
+
+        *room* returns memory of at least a given number of bytes.
 
         Raises:
             ValueError: they are none, or of more than *bytes_max* mutation bytes.
@@ -246,8 +264,9 @@ class Gathering:
                 raise ValueError("a place before the beginning of its segment")
         if total > bytes_max:
             raise ValueError(f"expected at most {bytes_max} bytes, {total} were asked for")
-        self.content = bytearray(total)
-        self.out = memoryview(self.content)
+        self.room = room(total)
+        self.content = self.room[:total]
+        self.out = self.content
 
     def next(self) -> tuple[int, int]:
         """Return where the next mutation begins and ends in the file; nowhere when all came."""

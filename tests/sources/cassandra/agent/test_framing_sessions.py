@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from headrace.sources.cassandra.agent import framing_sessions
 from headrace.sources.cassandra.agent.digest_exchange import Exchange
 from headrace.sources.cassandra.agent.entry_columns import ReceivedEntries
 from headrace.sources.cassandra.agent.framing_sessions import STRETCH_BYTES, FramingSessions, Wanted
 from headrace.sources.cassandra.agent.remade_entries import RemadeEntries
+from headrace.sources.cassandra.agent.rooms import Rooms
 from headrace.sources.cassandra.agent.stretches import Gathering
 from headrace.sources.cassandra.commitlog.framer import Framer
 from headrace.sources.cassandra.commitlog.heads import partition_key
@@ -21,6 +23,7 @@ from headrace.sources.cassandra.forge.wrapping import compression
 from headrace.sources.cassandra.keystore.keys import KeyOptions, Keys
 from headrace.sources.cassandra.logs.directory import NO_LIMIT, SegmentInfo
 from headrace.sources.cassandra.native import constants
+from headrace.sources.cassandra.native.growable import Block
 from headrace.sources.cassandra.native.ops import token
 from headrace.sources.cassandra.schema.tables import system_table_id
 from helpers.logs.forged import OTHER, insert, mutation, update
@@ -65,7 +68,7 @@ class Served:
         remade = RemadeEntries(self.exchange)
         remade.start(ReceivedEntries(self.sent(begin, end, **wanted), begin, FAR), messaging)
         while places := remade.places():
-            gathering = Gathering(places, BYTES_MAX)
+            gathering = Gathering(places, BYTES_MAX, Rooms().take)
             assert self.sessions.mutations("mark", self.descriptor, gathering)
             self.asked_for += gathering.count
             remade.take(bytes(gathering.content))
@@ -248,14 +251,19 @@ def large() -> Forged:
 @pytest.mark.long
 def test_all_readers_share_what_was_framed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stretch is read and framed once, though readers ask from other places for other tokens."""
-    read, really = [0], os.pread
+    read, really, really_into = [0], os.pread, os.preadv
 
     def counting(descriptor: int, count: int, offset: int) -> bytes:
         found = really(descriptor, count, offset)
         read[0] += len(found)
         return found
 
+    def counting_into(descriptor: int, buffers: list[memoryview], offset: int) -> int:
+        read[0] += (came := really_into(descriptor, buffers, offset))
+        return came
+
     monkeypatch.setattr(os, "pread", counting)
+    monkeypatch.setattr(os, "preadv", counting_into)
     made = large()
     served = Served(tmp_path, made.content)
     whole = served.read(made.header_bytes, FAR)
@@ -283,6 +291,26 @@ def test_stretches_are_bounded(tmp_path: Path) -> None:
         assert 0 < kept < 3 * STRETCH_BYTES
     served.close()
     assert 0 == served.sessions.kept_bytes
+
+
+@pytest.mark.long
+def test_memory_of_stretches_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a log is: what is framed goes where a stretch was that is kept no longer."""
+    taken = []
+
+    def block(code: str, count: int) -> Block:
+        taken.append(count)
+        return Block(code, count)
+
+    monkeypatch.setattr(framing_sessions, "Block", block)
+    made = large()
+    served = Served(tmp_path, made.content)
+    served.sessions = FramingSessions(bytes_max=STRETCH_BYTES)
+    for _ in range(4):
+        assert made.content[made.header_bytes : made.durable] == served.read(made.header_bytes, FAR)
+    served.close()
+
+    assert 1 <= len(taken) <= 3
 
 
 def test_a_live_segment_is_sent_to_its_limit(tmp_path: Path) -> None:
@@ -322,7 +350,8 @@ def test_a_place_that_the_file_does_not_have_is_reported(served: Served) -> None
     end = len(MADE.content) + 90
     places = end.to_bytes(4, "little") + (50).to_bytes(4, "little")
 
-    assert not served.sessions.mutations("mark", served.descriptor, Gathering(places, BYTES_MAX))
+    gathering = Gathering(places, BYTES_MAX, Rooms().take)
+    assert not served.sessions.mutations("mark", served.descriptor, gathering)
 
 
 @pytest.mark.parametrize(
@@ -336,4 +365,4 @@ def test_a_place_that_the_file_does_not_have_is_reported(served: Served) -> None
 def test_what_are_no_places_is_reported(places: bytes, said: str) -> None:
     """Half a place, one before the file, and more bytes than are sent at once."""
     with pytest.raises(ValueError, match=said):
-        Gathering(places, 50)
+        Gathering(places, 50, Rooms().take)

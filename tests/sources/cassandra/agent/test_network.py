@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from headrace.sources.cassandra.agent import client
 from headrace.sources.cassandra.forge.segments import segment, write_log, write_segment
 from headrace.sources.cassandra.forge.wrapping import PLAIN, Wrapping, compression
+from headrace.sources.cassandra.reading import pump
 from headrace.sources.cassandra.source import CassandraSource
 from helpers.logs.forged import OTHER, SCHEMA, insert
 from helpers.logs.node_logs import batches, forged_nodes, open_all, source
@@ -105,6 +107,26 @@ def test_a_mutation_crosses_the_network_about_once(
 
     assert MUTATIONS == sum(found.values())
     assert size < each <= PER_BYTE * size + PER_MUTATION
+
+
+def test_each_agent_sends_about_as_much(
+    ring: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No log is the first to be asked for all mutations, though all begin at the same one."""
+    monkeypatch.setattr(client, "_WANTED_BYTES", 400_000)
+    monkeypatch.setattr(client, "_SPAN_BYTES_MIN", 50_000)
+    monkeypatch.setattr(pump, "CHUNK_BYTES", 50_000)
+    options = {"schema": str(tmp_path / "schema.cql"), "consistency": "QUORUM", "splits": 3}
+    with ExitStack() as stack:
+        served = {node: stack.enter_context(serving(path)) for node, path in ring.items()}
+        nodes = {node: {"url": each.url} for node, each in served.items()}
+        made = source({**options, "nodes": nodes, "agent_token": TOKEN})
+        stack.callback(made.close)
+        found, _ = read(made)
+        sent = [each.server.sent_bytes for each in served.values()]
+
+    assert MUTATIONS == sum(found.values())
+    assert max(sent) < 1.5 * min(sent)
 
 
 def test_what_a_process_does_not_own_is_not_sent(ring: Mapping[str, Path], tmp_path: Path) -> None:
