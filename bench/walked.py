@@ -197,8 +197,8 @@ def _rest(folder: Path) -> None:
 
 
 WALKS: Final = (
-    Walk("mutation to commit", Pipeline._step, SqliteStore.commit, _run, 697, 700),  # noqa: SLF001 (a step of a split)
-    Walk("start to first command", Host.run, Pipeline.command, _run, 383, 300),
-    Walk("two CREATE statements", execute, None, _create, 375),
+    Walk("mutation to commit", Pipeline._step, SqliteStore.commit, _run, 685, 700),  # noqa: SLF001 (a step of a split)
+    Walk("start to first command", Host.run, Pipeline.command, _run, 300, 300),
+    Walk("two CREATE statements", execute, None, _create, 365),
     Walk("idle pass over 8 splits", Pipeline.run_pass, Pipeline.run_pass, _rest, 50, splits=8),
 )

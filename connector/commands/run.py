@@ -31,7 +31,6 @@ from headrace.connector.runtime.books.summary import (
 )
 from headrace.connector.stores import StateLostError
 from headrace.connector.stores.job import Job, state_of
-from headrace.connector.stores.job_forks import forks_of
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.target_state import Wanted
 from headrace.plugins import ConfigError, FatalError, Problem
@@ -125,7 +124,7 @@ def called(given: argparse.Namespace) -> str:
 def _forked_text(path: Path, state: Path, name: str) -> str:
     """Return which sources are to run, though not in this run: they have jobs of their own."""
     with contextlib.closing(open_notes(state)) as connection:
-        forks = forks_of(connection.board, name)
+        forks = connection.board.forks(name)
     return "".join(
         f"{fork.source} has a job of its own: headrace run {path} --job {shlex.quote(fork.job)}\n"
         for fork in forks

@@ -36,7 +36,7 @@ from headrace.connector.runtime.starting import job_key_of
 from headrace.connector.runtime.worker import Worker
 from headrace.connector.stores import StateLockedError
 from headrace.connector.stores.job import Job, state_of
-from headrace.connector.stores.job_forks import forks_of, separate
+from headrace.connector.stores.job_forks import separate
 from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.target_state import FORK_MARK, Wanted
@@ -173,7 +173,7 @@ class Host:
         os.chdir(job.directory)  # To which the paths in options are relative.
         self._has_run = True
         notes = opened.notes()
-        for fork in forks_of(notes.board, job.name):
+        for fork in notes.board.forks(job.name):
             self._log.info("forked_job", job=job.name, source=fork.source, forked=fork.job)
             self._reserve(job, fork.job, notes.store(fork.job))
         self._taker = taker = RunTaker(job, self._log, master=self._master)

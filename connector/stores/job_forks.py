@@ -7,19 +7,7 @@ from collections.abc import Collection
 
 from headrace.connector.foundation import crash
 from headrace.connector.stores.note_copy import NoteCopy
-from headrace.connector.stores.target_state import (
-    FORK_MARK,
-    Board,
-    Route,
-    differ,
-    fork_name,
-    leading,
-)
-
-
-def forks_of(board: Board, job: str) -> list[Route]:
-    """Return the routes of all jobs that were forked from *job*."""
-    return [route for route in board.routes() if route.job.startswith(f"{job}{FORK_MARK}")]
+from headrace.connector.stores.target_state import Board, Route, differ, fork_name, leading
 
 
 def begin_apart(notes: NoteCopy, job: str, source: str) -> str:

@@ -180,6 +180,10 @@ class Board:
         routes = self._notes.documents(ROUTES, Route).values()
         return [route for route in routes if job in (None, route.job)]
 
+    def forks(self, job: str) -> Sequence[Route]:
+        """Return the routes of all jobs that were forked from *job*."""
+        return [route for route in self.routes() if route.job.startswith(f"{job}{FORK_MARK}")]
+
     def wanted(self, job: str) -> Wanted:
         """Return the target state of *job*; a job without routes runs.
 

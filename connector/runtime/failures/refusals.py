@@ -11,7 +11,6 @@ import structlog
 from headrace.connector.foundation import crash
 from headrace.connector.foundation.states import Desired
 from headrace.connector.serde.schemas.publishing import NOTHING_LOST, SchemaIncompatibleError
-from headrace.connector.stores.job_forks import forks_of
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.target_state import FORK_MARK, WHOLE_JOB, Failure, Wanted
 from headrace.plugins import Clock, FatalError, HeadraceError
@@ -108,7 +107,7 @@ class Refusals:
 def failed_sources(notes: NoteCopy, job: str) -> list[SourceFailedError]:
     """Return the errors of the sources of *job* that failed, also of those forked from it."""
     board = notes.board
-    routes = [*board.routes(job), *forks_of(board, job)]
+    routes = [*board.routes(job), *board.forks(job)]
     return [
         SourceFailedError(
             route.failure.problem, place=f"data source {route.source}", hint=route.failure.hint
