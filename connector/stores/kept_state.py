@@ -11,7 +11,7 @@ from typing import Final, Self
 import msgspec
 
 from headrace.connector.stores import Counters, StateLostError
-from headrace.connector.stores.stored import counters_of, counters_text
+from headrace.connector.stores.keyed.rows import Counts, counters_in, counts_of
 from headrace.plugins import EncodedPosition
 
 _HEAD: Final = "head"
@@ -27,7 +27,7 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
     token: int
     seq: int
     moved: int
-    counters: str
+    counters: Counts
     chunks: Sequence[str]
     head: bytes
     note: str = ""
@@ -61,7 +61,6 @@ class KeptState(msgspec.Struct, frozen=True, kw_only=True):
             if any(_CHUNK + name not in entries for name in head.chunks):
                 raise lost(place, "a chunk is missing")
             chunks = {name: entries[_CHUNK + name] for name in head.chunks}
-            counters = counters_of(head.counters)
         except ValueError as error:
             raise lost(place, f"the head cannot be read: {error!r}") from error
         return cls(
@@ -70,7 +69,7 @@ class KeptState(msgspec.Struct, frozen=True, kw_only=True):
             seq=head.seq,
             moved=head.moved,
             position=EncodedPosition(head.head, chunks),
-            counters=counters,
+            counters=counters_in(head.counters),
             note=head.note,
         )
 
@@ -82,7 +81,7 @@ class KeptState(msgspec.Struct, frozen=True, kw_only=True):
             token=self.token,
             seq=self.seq,
             moved=self.moved,
-            counters=counters_text(self.counters),
+            counters=counts_of(self.counters),
             chunks=position.names,
             head=position.head,
             note=self.note,

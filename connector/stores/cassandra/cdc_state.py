@@ -23,7 +23,7 @@ from headrace.connector.stores import (
 )
 from headrace.connector.stores.keyed.rows import Head
 from headrace.connector.stores.keyed.store import Store
-from headrace.connector.stores.stored import key_of
+from headrace.connector.stores.stored import JOB_KEY_BYTES
 from headrace.plugins import ConfigError, EncodedPosition, Problem, TokenRange
 
 if TYPE_CHECKING:  # Of the names here, those without a store in Cassandra need no driver.
@@ -263,9 +263,9 @@ class PublishedStates(Store):
         ]
         _check_all(job, sorted((int(row["start"]), int(row["end"])) for _, row in found))
         found.sort(key=lambda each: (each[0].plan, each[0].seq))
-        return [self._state(job, document, row) for document, row in found], key_of(
-            job_key, f"table cdc_state, job {job}"
-        )
+        if len(job_key) != JOB_KEY_BYTES:
+            raise _lost(job, f"its key has {len(job_key)} bytes, expected {JOB_KEY_BYTES}")
+        return [self._state(job, document, row) for document, row in found], job_key
 
     def _state(self, job: str, document: StateDocument, row: Mapping[str, object]) -> SplitState:
         chunks = document.chunks

@@ -41,8 +41,7 @@ from cassandra.query import (
     dict_factory,
 )
 
-from headrace.connector.stores import StateLostError, StateNewerError, StoreUnavailableError
-from headrace.connector.stores.stored import UnreadableError, restore_hint
+from headrace.connector.stores import StateNewerError, StoreUnavailableError
 from headrace.plugins import ConfigError, MissingRequirementError, Problem, option
 from headrace.plugins.cql_text import quoted_name
 
@@ -57,7 +56,6 @@ SCHEMA_PAUSE_SECONDS: Final = 0.5  # Between two of them.
 RECONNECT_SECONDS: Final = (0.5, 10.0)  # The first pause and the longest one.
 _PORT: Final = 9042
 _PROTOCOL_VERSION: Final = 4  # Of every version from 4.0 on.
-RESTORE: Final = restore_hint("keyspace")
 _READ_VERSION: Final = "SELECT config FROM configs WHERE service = ?"
 _PUT_VERSION: Final = "INSERT INTO configs (service, config) VALUES (?, ?) IF NOT EXISTS"
 _IDS: Final = uuid.UUID("6f0a8a52-6d0b-4c86-9a5e-0d1a0b7e2f45")  # Of names of tables.
@@ -280,11 +278,9 @@ class CassandraSession:
 
     @contextlib.contextmanager
     def named_errors(self) -> Iterator[None]:
-        """Turn the driver's errors into StoreUnavailableError; what is spoilt is StateLostError."""
+        """Turn the driver's errors into StoreUnavailableError."""
         try:
             yield
-        except UnreadableError as error:
-            raise StateLostError(str(error), place=self.place, hint=RESTORE) from error
         except _ERRORS as error:
             raise StoreUnavailableError(
                 f"{type(error).__name__}: {_reason(error)}", place=self.place
