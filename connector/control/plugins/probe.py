@@ -1,7 +1,7 @@
-"""The process that `probing.ask` starts: it asks one plugin one question, and ends.
+"""The process that a `probing.Probe` starts: it asks plugins, of one job where that is kept.
 
-It reads the question as JSON from standard input, and writes the answer as JSON to standard output.
-A process of `KeptProbes` does so line by line, for one job.
+It reads questions as JSON from standard input, line by line, and writes each answer as JSON to
+standard output. It ends when there is no question for long.
 What the plugin prints is not part of the answer. The process claims, commits and releases
 nothing; only `redrive` writes.
 """
@@ -62,25 +62,21 @@ Key = tuple[tuple[str, str], ...]
 Stand = tuple[Split, Position | None]
 
 
-def main() -> None:
-    """Answer the question on standard input."""
-    answers, sys.stdout = sys.stdout, sys.stderr
-    configure("error")
-    json.dump(answer_to(json.load(sys.stdin)), answers)
-    answers.flush()
-    os._exit(0)  # Does not wait for threads of a plugin or of a library.
-
-
 def serve() -> None:
-    """Answer how far the job of the first question is behind: to each line, until one is late."""
+    """Answer each line, until one is late. All questions how far a job is behind are about one."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # What a plugin prints is not part of an answer.
     sys.stdout = sys.stderr
     configure("error")
     watch: LagWatch | None = None
     while select.select([sys.stdin], [], [], KEPT_SECONDS)[0] and (line := sys.stdin.readline()):
-        watch = watch or _watch(json.loads(line))
-        answers.write(json.dumps(_answered(watch.look)) + "\n")
+        question = json.loads(line)
+        if question["verb"] == "lag":
+            watch = watch or _watch(question)
+            answer = _answered(watch.look)
+        else:
+            answer = answer_to(question)
+        answers.write(json.dumps(answer) + "\n")
         answers.flush()
     os._exit(0)  # Does not wait for threads of a plugin or of a library.
 

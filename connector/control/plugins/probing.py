@@ -4,16 +4,23 @@
 on the same machine.
 """
 
+import contextlib
 import json
+import os
+import select
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from headrace.connector.control.errors import BadPositionError, NotAvailableError
 
 SECONDS_MAX: Final = 30.0
-_CODE: Final = "from headrace.connector.control.plugins.probe import main; main()"
+_CODE: Final = "from headrace.connector.control.plugins.probe import serve; serve()"
+_CHUNK_BYTES: Final = 1 << 16
+END_SECONDS_MAX: Final = 5.0  # Between the end of what a process answers, and its own.
 
 Answer = Any  # Any: JSON.
 Ask = Callable[[Mapping[str, object]], Answer]
@@ -29,31 +36,94 @@ def ask(question: Mapping[str, object], *, seconds_max: float | None = None) -> 
         NotAvailableError: with why there is no answer.
 
     """
-    if seconds_max is None:
-        seconds_max = SECONDS_MAX
-    try:
-        done = subprocess.run(  # noqa: S603 (headrace itself)
-            [sys.executable, "-c", _CODE],
-            input=json.dumps(question).encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # The log of the plugin; its answer has what matters.
-            timeout=seconds_max,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise late(seconds_max) from None
-    try:
-        answer = json.loads(done.stdout)
-    except ValueError:
-        message = f"the plugin ended its process with status {done.returncode}"
-        raise NotAvailableError("", message) from None
-    return unpacked(answer)
+    with contextlib.closing(Probe()) as probe:
+        return probe.ask(question, seconds_max=seconds_max)
 
 
-def late(seconds_max: float) -> NotAvailableError:
-    """Return the error of a plugin that did not answer in time."""
-    message = f"the plugin did not answer within {seconds_max:g} s"
-    return NotAvailableError("", message, "it may wait for a disk or the network")
+class Probe:
+    """A process that is started when it is asked, and again if it has ended. Any thread may ask."""
+
+    def __init__(self) -> None:
+        """Start nothing yet."""
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def has_ended(self) -> bool:
+        """Say whether it is not asked now and its process has ended."""
+        process = self._process
+        return not self._lock.locked() and process is not None and process.poll() is not None
+
+    def ask(self, question: Mapping[str, object], *, seconds_max: float | None = None) -> Answer:
+        """Do what `ask` promises; blocks while another thread asks."""
+        line = json.dumps(question).encode() + b"\n"
+        seconds = SECONDS_MAX if seconds_max is None else seconds_max
+        with self._lock:
+            if self._process is not None:
+                with contextlib.suppress(_EndedError):  # It was not asked for long.
+                    return unpacked(self._exchange(self._process, line, seconds))
+            self._process = subprocess.Popen(  # noqa: S603 (headrace itself)
+                [sys.executable, "-c", _CODE],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,  # The log of the plugin; its answer has what matters.
+                bufsize=0,
+            )
+            try:
+                return unpacked(self._exchange(self._process, line, seconds))
+            except _EndedError as error:
+                message = f"the plugin ended its process with status {error.args[0]}"
+                raise NotAvailableError("", message) from None
+
+    def close(self) -> None:
+        """End the process. Safe to call twice."""
+        with self._lock:
+            self._end()
+
+    def _exchange(
+        self, process: "subprocess.Popen[bytes]", line: bytes, seconds: float
+    ) -> Mapping[str, Answer]:
+        """Return the answer to a line; without one, the process has ended."""
+        assert process.stdin is not None  # noqa: S101 (it was asked for)
+        assert process.stdout is not None  # noqa: S101 (it was asked for)
+        until, found, is_whole = time.monotonic() + seconds, bytearray(), False
+        try:
+            process.stdin.write(line)
+            while not found.endswith(b"\n"):
+                left = max(0.0, until - time.monotonic())
+                if not select.select([process.stdout], [], [], left)[0]:
+                    message = f"the plugin did not answer within {seconds:g} s"
+                    raise NotAvailableError("", message, "it may wait for a disk or the network")
+                if not (more := os.read(process.stdout.fileno(), _CHUNK_BYTES)):
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(END_SECONDS_MAX)
+                    raise _EndedError(self._end())
+                found += more
+            is_whole = True
+        except BrokenPipeError:
+            raise _EndedError(self._end()) from None
+        finally:
+            if not is_whole:
+                self._end()
+        answer: Mapping[str, Answer] = json.loads(found)
+        return answer
+
+    def _end(self) -> int | None:
+        """End the process, and return its exit status."""
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        assert process.stdin is not None  # noqa: S101 (it was asked for)
+        assert process.stdout is not None  # noqa: S101 (it was asked for)
+        process.stdin.close()
+        process.stdout.close()
+        status = process.poll()
+        process.kill()
+        process.wait()
+        return process.returncode if status is None else status
+
+
+class _EndedError(Exception):
+    """A process ended before it answered; its exit status."""
 
 
 def unpacked(answer: Mapping[str, Answer]) -> Answer:

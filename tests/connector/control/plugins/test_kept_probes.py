@@ -24,7 +24,7 @@ for line in sys.stdin:
 @pytest.fixture
 def probes(monkeypatch: pytest.MonkeyPatch) -> Iterator[KeptProbes]:
     """Return probes whose processes answer with their numbers."""
-    monkeypatch.setattr(kept_probes, "_CODE", SAYS_ITS_NUMBER)
+    monkeypatch.setattr(probing, "_CODE", SAYS_ITS_NUMBER)
     with contextlib.closing(KeptProbes()) as made:
         yield made
 
@@ -76,7 +76,7 @@ def test_one_that_hangs(probes: KeptProbes, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(NotAvailableError, match=r"did not answer within 0\.2 s"):
         probes.ask_lag(question("hang"))
     monkeypatch.undo()
-    monkeypatch.setattr(kept_probes, "_CODE", SAYS_ITS_NUMBER)
+    monkeypatch.setattr(probing, "_CODE", SAYS_ITS_NUMBER)
 
     assert not lives(first)
     assert isinstance(probes.ask_lag(question()), int)
