@@ -101,18 +101,19 @@ def connector_statuses(
         asked = AskedRuns(notes).all() if notes.all(ASKED) else ()
         only = {s.name for s in sources if asked and s.snapshot == ONLY}
         runs = _chosen([each for each in asked if _is_shown(each[0], only)])
-        jobs: dict[str, _JobStatus] = {}
+        jobs: dict[str, tuple[ConnectorStatus, Mapping[str, str]]] = {}
         found = []
         for route in board.routes():
             if route.job not in jobs:
                 generation = board.wanted(route.job).generation
-                jobs[route.job] = _job_status(notes.store(route.job), generation, dead)
-            job = jobs[route.job]
-            if (problem := job.missing_tables.get(tables.get(route.source, ""))) is not None:
-                job = replace(job, state=Observed.FAILED, reason=problem, hint="")
-            if route.failure is not None:
-                reason = failure_text(route.failure)
-                job = replace(job, state=Observed.FAILED, reason=reason, hint=route.failure.hint)
+                store = notes.store(route.job)
+                jobs[route.job] = _job_status(route.job, store, generation, dead)
+            job, missing_tables = jobs[route.job]
+            if (problem := missing_tables.get(tables.get(route.source, ""))) is not None:
+                job = replace(job, job_state=Observed.FAILED, reason=problem, hint="")
+            if (failure := route.failure) is not None:
+                reason = failure_text(failure)
+                job = replace(job, job_state=Observed.FAILED, reason=reason, hint=failure.hint)
             status = _status(route, job, start)
             if (run := runs.get(route.source)) is not None:
                 status = _with_run(status, *run, is_only=route.source in only)
@@ -163,35 +164,32 @@ def file_job_status(
     """Return the status of a job whose file has its sink: it is called as the job is."""
     with notes.snapshot():
         board = notes.board
-        found = _job_status(notes.store(job), board.wanted(job).generation, dead)
+        found, _ = _job_status(job, notes.store(job), board.wanted(job).generation, dead)
         start = partial(start_command, notes)
         return _status(Route(job, job, "", Desired.RUNNING), found, start)
 
 
-def _status(route: Route, job: "_JobStatus", start: Callable[[str], str]) -> ConnectorStatus:
-    """Return the status of a source; *start* returns the command that starts a job."""
+def _status(route: Route, job: ConnectorStatus, start: Callable[[str], str]) -> ConnectorStatus:
+    """Return the status of a source of a *job*; *start* returns the command that starts a job."""
     desired = route.state
-    state = connector_state(desired, job.state, [s.state for s in job.splits])
+    state = connector_state(desired, job.job_state, [s.state for s in job.splits])
     troubled = next((s for s in job.splits if s.state is state and s.reason), None)
     cause = job if job.reason or troubled is None else troubled
     reason, hint = cause.reason or unread_text(job.unread), cause.hint
     if state is Observed.UNASSIGNED and desired is Desired.RUNNING and not reason:
         hint = f"start it: {start(route.job)}"
         reason = f"{NOT_STARTED}: no worker runs job {route.job}; {hint}"
-    return ConnectorStatus(
+    if state is Observed.STOPPED:
+        reason = hint = ""
+    return replace(
+        job,
         name=route.source,
-        job=route.job,
         desired=desired,
         state=state,
-        job_state=job.state,
-        generation=job.generation,
-        worker=job.worker,
-        reason=reason if state is not Observed.STOPPED else "",
-        hint=hint if state is not Observed.STOPPED else "",
+        reason=reason,
+        hint=hint,
         attempt=cause.attempt,
         next_attempt_ms=cause.next_attempt_ms,
-        splits=job.splits,
-        unread=job.unread,
     )
 
 
@@ -225,40 +223,28 @@ def sink_status(name: str, users: Sequence[ConnectorStatus]) -> ConnectorStatus:
     Without sources it does not run.
     """
     state = worst(user.state for user in users)
-    cause = next((user for user in users if user.state is state), None)
+    job_state = worst(user.job_state for user in users)
+    nothing = ConnectorStatus(
+        name=name, job="", desired=Desired.RUNNING, state=state, job_state=job_state, generation=0
+    )
+    cause = next((user for user in users if user.state is state), nothing)
     jobs = {user.job: user for user in users}.values()
     splits = [split for user in jobs for split in user.splits]
-    return ConnectorStatus(
+    return replace(
+        cause,
         name=name,
-        job=cause.job if cause else "",
-        desired=cause.desired if cause else Desired.RUNNING,
-        state=state,
-        job_state=worst(user.job_state for user in users),
+        job_state=job_state,
         generation=max((user.generation for user in users), default=0),
         worker=next((user.worker for user in users if user.worker), ""),
-        reason=cause.reason if cause else "",
-        hint=cause.hint if cause else "",
-        attempt=cause.attempt if cause else 0,
-        next_attempt_ms=cause.next_attempt_ms if cause else None,
         splits=[replace(split, task=number) for number, split in enumerate(splits)],
         unread=list(dict.fromkeys(part for user in jobs for part in user.unread)),
     )
 
 
-class _JobStatus(msgspec.Struct, frozen=True):
-    state: Observed
-    generation: int
-    worker: str
-    reason: str
-    hint: str
-    attempt: int
-    next_attempt_ms: int | None
-    splits: Sequence[SplitStatus]
-    missing_tables: Mapping[str, str]
-    unread: Sequence[UnreadPart]
-
-
-def _job_status(store: Store, generation: int, dead: Callable[[Owner], bool]) -> _JobStatus:
+def _job_status(
+    job: str, store: Store, generation: int, dead: Callable[[Owner], bool]
+) -> tuple[ConnectorStatus, Mapping[str, str]]:
+    """Return the status of a whole job, and why tables of it are not delivered, by table."""
     problem, seen = store.problem(), store.seen()
     workers = live_workers(store, dead)
     leases = {row.split: row for row in store.leases()}
@@ -270,17 +256,23 @@ def _job_status(store: Store, generation: int, dead: Callable[[Owner], bool]) ->
     state = whole.state if whole else Observed.UNASSIGNED
     if problem and state is not Observed.RESTARTING:
         state = Observed.FAILED
-    return _JobStatus(
-        state,
-        generation,
-        next((split.worker for split in splits if split.worker), ""),
-        *_reason_and_hint(problem or (whole.reason if whole else "")),
-        whole.attempt if whole else 0,
-        whole.next_attempt_ms if whole else None,
-        splits,
-        missing_tables_in(seen),
-        unread_parts(seen, workers),
+    reason, hint = _reason_and_hint(problem or (whole.reason if whole else ""))
+    status = ConnectorStatus(
+        name=job,
+        job=job,
+        desired=Desired.RUNNING,
+        state=state,
+        job_state=state,
+        generation=generation,
+        worker=next((split.worker for split in splits if split.worker), ""),
+        reason=reason,
+        hint=hint,
+        attempt=whole.attempt if whole else 0,
+        next_attempt_ms=whole.next_attempt_ms if whole else None,
+        splits=splits,
+        unread=unread_parts(seen, workers),
     )
+    return status, missing_tables_in(seen)
 
 
 def split_status(
