@@ -133,7 +133,7 @@ class ControlService:
         CALLER.set(caller)
         self.commands.guard_by(guard)
 
-    def execute(self, statement: Statement) -> ResultTable:
+    def execute(self, statement: Statement) -> ResultTable:  # noqa: C901, PLR0912 (one branch each)
         """Execute *statement* and return its answer, which has no rows for CREATE and DROP.
 
         CREATE and ALTER of a source warn about changes of its table that are not delivered.
@@ -143,23 +143,52 @@ class ControlService:
             StoreUnavailableError: the state file did not answer; nothing was changed.
 
         """
+        commands, running, answer = self.commands, self._running, ResultTable()
         match statement:
-            case DescribeSinks() | DescribeSources() | DescribeSink() | DescribeSource() | Show():
-                return self._describe(statement)
+            case Show():
+                answer = self._show(statement)
+            case DescribeSinks():
+                rows = tuple((s.name, s.plugin, s.statement) for s in commands.sinks())
+                answer = ResultTable(("name", "plugin", STATEMENT_COLUMN), rows)
+            case DescribeSources():
+                answer = self._sources()
+            case DescribeSink():
+                answer = _described(commands.sink(statement.name), as_config=statement.as_config)
+            case DescribeSource():
+                source = commands.source_on(statement.word, statement.table)
+                answer = _described(source, as_config=statement.as_config)
             case AcceptGap() | RedriveLetters():
-                return self._mend(statement)
-            case ValidateSink() | PreviewSource() | SetPosition() | SetMode():
-                return self._ask(statement)
+                answer = self._mend(statement)
+            case ValidateSink(name=name):
+                answer = running.validate(name)
+            case PreviewSource():
+                answer = running.preview(statement)
+            case SetPosition():
+                answer = running.set_position(statement)
+            case SetMode():
+                answer = running.set_mode(statement)
             case SnapshotSource() | BulkSource():
                 answer = self._ask_run(statement)
-            case _ if isinstance(statement, HistoryStatement):
-                answer = self._of_history(statement)
             case CreateSource() | AlterSource():
-                source = self.change_source(statement)
-                answer = ResultTable(warnings=self.table_warnings(source) if source else ())
+                if changed := self.change_source(statement):
+                    answer = ResultTable(warnings=self.table_warnings(changed))
+            case CreateSink():
+                commands.create_sink(statement)
+            case AlterSink():
+                commands.alter_sink(statement)
+            case DropSink(name=name):
+                commands.drop_sink(name, if_exists=statement.if_exists)
+            case DropSource():
+                if name := self._source_name(statement):
+                    commands.drop_source(name)
+            case SteerSource():
+                self._steer(statement)
+            case SteerRun(name=name):
+                commands.steer_run(name, _WANTED[statement.verb])
+            case DropRun(name=name):
+                commands.drop_run(name)
             case _:
-                self._change(statement)
-                answer = ResultTable()
+                answer = self._of_history(statement)
         return answer
 
     def _of_history(self, statement: HistoryStatement) -> ResultTable:
@@ -217,45 +246,6 @@ class ControlService:
         """
         return self._running.alter_offsets(name, wanted, dry_run=dry_run)
 
-    def _describe(
-        self, statement: DescribeSinks | DescribeSources | DescribeSink | DescribeSource | Show
-    ) -> ResultTable:
-        commands = self.commands
-        match statement:
-            case Show():
-                return self._show(statement)
-            case DescribeSinks():
-                rows = tuple((s.name, s.plugin, s.statement) for s in commands.sinks())
-                return ResultTable(("name", "plugin", STATEMENT_COLUMN), rows)
-            case DescribeSources():
-                return self._sources()
-            case DescribeSink():
-                return _described(commands.sink(statement.name), as_config=statement.as_config)
-            case DescribeSource():
-                source = commands.source_on(statement.word, statement.table)
-                return _described(source, as_config=statement.as_config)
-
-    def _change(self, statement: Statement) -> None:
-        commands = self.commands
-        match statement:
-            case CreateSink():
-                commands.create_sink(statement)
-            case AlterSink():
-                commands.alter_sink(statement)
-            case DropSink(name=name):
-                commands.drop_sink(name, if_exists=statement.if_exists)
-            case DropSource():
-                if name := self._source_name(statement):
-                    commands.drop_source(name)
-            case SteerSource():
-                self._steer(statement)
-            case SteerRun(name=name):
-                commands.steer_run(name, _WANTED[statement.verb])
-            case DropRun(name=name):
-                commands.drop_run(name)
-            case _:
-                raise AssertionError(statement)
-
     def _ask_run(self, statement: SnapshotSource | BulkSource) -> ResultTable:
         commands = self.commands
         config = commands.source_on(statement.word, statement.table).config
@@ -268,17 +258,6 @@ class ControlService:
             case BulkSource(verb=Bulk.RECONCILE):
                 name = commands.reconcile_source(config, order)
         return ResultTable(("run",), ((name,),))
-
-    def _ask(self, statement: ValidateSink | PreviewSource | SetPosition | SetMode) -> ResultTable:
-        match statement:
-            case ValidateSink(name=name):
-                return self._running.validate(name)
-            case PreviewSource():
-                return self._running.preview(statement)
-            case SetPosition():
-                return self._running.set_position(statement)
-            case SetMode():
-                return self._running.set_mode(statement)
 
     def _mend(self, statement: AcceptGap | RedriveLetters) -> ResultTable:
         job = statement.job
