@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from headrace.connector.foundation.configured import checked_config, plugin_part
+from headrace.connector.foundation.configured import checked_config, configured, plugin_part
 from headrace.connector.foundation.confinement import Bounds
 from headrace.connector.foundation.job_file import (
     EARLIEST,
@@ -281,7 +281,7 @@ def read_source(
     if not alone:
         return source_in(job_text(path, job), path)
     written = read_job_file(path)
-    return _source_part(_source_of(path, written, cluster), None, path)
+    return configured("source", _source_of(path, written, cluster), place=str(path))
 
 
 # Any: of its config_class.
@@ -290,18 +290,7 @@ def source_in(text: JobText, path: Path) -> tuple[type[Source], Any]:
 
     Raises as `read_job` does.
     """
-    return _source_part(text.source, text.source_bounds, path)
-
-
-# Any: of its config_class.
-def _source_part(
-    source: Mapping[str, Any], bounds: Bounds | None, path: Path
-) -> tuple[type[Source], Any]:
-    problems: list[Problem] = []
-    source_class, source_config = plugin_part("source", source, problems, bounds)
-    if problems:
-        raise ConfigError(problems, place=str(path))
-    return source_class, source_config
+    return configured("source", text.source, text.source_bounds, place=str(path))
 
 
 def bounds_of(path: Path) -> Bounds:

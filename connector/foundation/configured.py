@@ -13,11 +13,11 @@ C = TypeVar("C")
 
 
 def configured(
-    section: str, given: Mapping[str, Any], bounds: Bounds | None = None
+    section: str, given: Mapping[str, Any], bounds: Bounds | None = None, *, place: str = ""
 ) -> tuple[Any, Any]:
     """Return the plugin that a *section* names, and its configuration with secrets resolved.
 
-    *bounds* are those of a sink that a statement created.
+    *bounds* are those of a part that a statement created. Errors name *place*.
 
     Raises:
         ConfigError: with all mistakes found, each under its key.
@@ -27,7 +27,7 @@ def configured(
     problems: list[Problem] = []
     plugin, config = plugin_part(section, given, problems, bounds)
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(problems, place=place)
     return plugin, config
 
 
