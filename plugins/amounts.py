@@ -9,6 +9,11 @@ _SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _SHORT: Final = 10.0  # Below it a digit behind the point says something.
 
 
+def count_text(count: int, noun: str) -> str:
+    """Return `1 segment` or `3 segments`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def size_text(size_bytes: float) -> str:
     """Return `1.2 MiB`."""
     size = float(size_bytes)

@@ -163,6 +163,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _verbs() -> Sequence[str]:
+    """Return the words that statements start with."""
+    # Only here: few commands need the language.
+    from headrace.connector.language.errors import StatementSyntaxError  # noqa: PLC0415
+    from headrace.connector.language.parser import parse_statement  # noqa: PLC0415
+
+    try:
+        parse_statement("x")  # No statement starts so.
+    except StatementSyntaxError as error:
+        return error.expected
+    return ()
+
+
 def _command(name: str) -> CommandMain:
     if name in COMMANDS:
         module, _, function = COMMANDS[name][0].partition(":")
@@ -171,7 +184,10 @@ def _command(name: str) -> CommandMain:
     plugins = names("commands")
     if name not in plugins:
         known = (*COMMANDS, *plugins)
-        hint = meant(name, known, f"there are: {', '.join(known)}")
+        hint = f"`headrace --help` lists all {len(known)}"
+        if name.upper() in _verbs():
+            hint = f"{name.upper()} starts a statement: `headrace shell`, or headrace exec -e '…'"
+        hint = meant(name, known, hint)
         raise ConfigError([Problem("", f"{name!r} is not a command", hint)])
     loaded: CommandMain = load("commands", name)
     return loaded

@@ -4,6 +4,7 @@ Separate from the service, so that a job can read them without executing stateme
 """
 
 import contextlib
+import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -30,7 +31,7 @@ from headrace.connector.control.runs.orders import check_sink
 from headrace.connector.control.services import ROUTE, SERVICES, ServiceJob, service_job
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.states import Desired
-from headrace.connector.language.formatting import format_statement, format_table
+from headrace.connector.language.formatting import format_source, format_statement, format_table
 from headrace.connector.language.statements import NO_TABLE, SteerSource, TableName, Verb
 from headrace.connector.stores.asked_runs import AskedRuns, Order, RunKind
 from headrace.connector.stores.job_forks import begin_apart
@@ -404,8 +405,11 @@ def _sources_for(catalogue: Catalogue, routes: Sequence[Route], job: str) -> lis
 
 
 def _no_source(name: str, sources: Sequence[SourceEntry]) -> NotFoundError:
-    hint = near_hint(name, [source.name for source in sources])
-    return NotFoundError("table", f"there is no data source {name}", hint)
+    known = {source.name: format_source(source.word, source.table) for source in sources}
+    near = difflib.get_close_matches(name, known, n=1)
+    listed = f"there are: {', '.join(known.values())}" if known else "there are none yet"
+    hint = f"did you mean {known[near[0]]}?" if near else listed
+    return NotFoundError("table", f"data source {name} does not exist", hint)
 
 
 def near_hint(name: str, known: Sequence[str], shown_max: int | None = None) -> str:

@@ -120,7 +120,11 @@ def job_text(
             source = _of_service(source, parts.service.settings)
             runtime_given |= parts.service.runtime
     if not (own or written.source) and path.suffix not in FILE_SUFFIXES:
-        hint = "start it with a file: state: …, source: {plugin: …, its options}"
+        hint = (
+            f"write a file, such as worker.yaml, with `state: {path.name}` and "
+            "`source: {plugin: …}`, with its options, which `headrace options` lists; "
+            "then: headrace worker worker.yaml"
+        )
         problem = Problem("source", "a state file alone does not say what to read", hint)
         raise ConfigError([problem], place=str(path))
     bounds = _bounds_of(path, written) if written.sink is None else None

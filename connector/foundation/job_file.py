@@ -1,6 +1,7 @@
 """Reads a job file and checks its parts."""
 
 import contextlib
+import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -208,6 +209,16 @@ def is_state(path: Path) -> bool:
     return True
 
 
+def _near(path: Path) -> str:
+    """Return which file beside the missing one at *path* was probably meant."""
+    try:
+        beside = [each.name for each in path.parent.iterdir() if each.suffix in FILE_SUFFIXES]
+    except OSError:
+        beside = []
+    near = difflib.get_close_matches(path.name, beside, n=1)
+    return f"did you mean {path.parent / near[0]}?" if near else "give the path of a YAML file"
+
+
 def document_of(path: Path) -> Mapping[str, Any]:
     """Return what the file at *path* says, unchecked. Raises ConfigError."""
     place = str(path)
@@ -215,7 +226,7 @@ def document_of(path: Path) -> Mapping[str, Any]:
         with path.open("rb") as file:
             content = file.read(JOB_FILE_BYTES_MAX + 1)
     except OSError as error:
-        problem = Problem("", f"cannot be read: {error.strerror}", "give the path of a job file")
+        problem = Problem("", f"cannot be read: {error.strerror}", _near(path))
         raise ConfigError([problem], place=place) from error
     if len(content) > JOB_FILE_BYTES_MAX:
         raise ConfigError([Problem("", f"has more than {JOB_FILE_BYTES_MAX} bytes")], place=place)

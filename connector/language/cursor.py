@@ -38,6 +38,7 @@ _CQL_OBJECTS: Final = frozenset({
     "AGGREGATE", "CLUSTER", "FUNCTION", "INDEX", "KEYSPACE", "KEYSPACES", "MATERIALIZED", "ROLE",
     "SCHEMA", "TABLE", "TABLES", "TRIGGER", "TYPE", "TYPES", "USER",
 })  # fmt: skip
+_DOTTED: Final = re.compile(r"(\w+)\.(\w+)\.(\w+)")  # A source as tables and messages name it.
 _CQL_HINT: Final = "give it to cqlsh, or to headrace shell HOST"
 
 
@@ -137,8 +138,22 @@ class Cursor(cql_text.Cursor):
             f"found {found}, expected {_either(expected)}",
             (token.start, token.end),
             expected=expected,
-            hint=_meant(token, expected) or hint or _HINTS.get(token.value, ""),
+            hint=self._dotted(expected)
+            or _meant(token, expected)
+            or hint
+            or _HINTS.get(token.value, ""),
         )
+
+    def _dotted(self, expected: tuple[str, ...]) -> str:
+        """Return how a source is written of which the name stands here, as `cdc.shop.orders`."""
+        if "DATA_SOURCE" in expected:
+            start, before = self.token.start, "DATA_SOURCE "
+        elif "ON" in expected and "source" in self.spans:
+            start, before = self.spans["source"][0], ""
+        else:
+            return ""
+        found = _DOTTED.match(self.text, start)
+        return f"write {before}{found[1]} ON TABLE {found[2]}.{found[3]}" if found else ""
 
     def error(
         self,

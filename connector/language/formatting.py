@@ -251,9 +251,14 @@ def format_table(table: TableName) -> str:
     return name if table.keyspace is None else f"{quote_name(table.keyspace)}.{name}"
 
 
+def format_source(word: str, table: TableName) -> str:
+    """Return how statements name a source: `cdc ON TABLE shop.orders`."""
+    on_table = "" if table == NO_TABLE else f" ON TABLE {format_table(table)}"
+    return f"{quote_name(word)}{on_table}"
+
+
 def _target(statement: SourceName) -> str:
-    table = "" if statement.table == NO_TABLE else f" ON TABLE {format_table(statement.table)}"
-    return f"{quote_name(statement.word)}{table}"
+    return format_source(statement.word, statement.table)
 
 
 def _if_not_exists(statement: CreateSink | CreateSource | CreateCdc) -> str:

@@ -79,7 +79,8 @@ def place_and_name(path: Path, written: JobFile, job: str | None) -> tuple[Path,
     """Return what `state_of` does of the job file at *path*, which is read. Raises as it does."""
     name = job if job is not None else written.job
     if name is None:
-        hint = "give the job a name; or run `headrace worker`, which runs all jobs of the state"
+        hint = "give --job NAME, or `job: NAME` in the file; `headrace status` lists the jobs of a "
+        hint += "state, `headrace worker` runs all of them"
         raise ConfigError([Problem("job", "is required", hint)], place=str(path))
     is_forked = job is not None and FORK_MARK in job
     bytes_max = FORK_BYTES_MAX if is_forked else JOB_BYTES_MAX

@@ -11,6 +11,7 @@ from headrace.plugins.errors import meant
 CODE: Final = "arguments"
 _STATUS: Final = 2
 _UNKNOWN: Final = "unrecognized arguments: "
+_REQUIRED: Final = "the following arguments are required: "
 _FLAG: Final = re.compile(rf"{_UNKNOWN}.*?(--?[A-Za-z][^\s=]*)")
 _CHOICE: Final = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
 
@@ -24,7 +25,10 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and end the process with 2."""
         of_unknown = self.unknown_hint if message.startswith(_UNKNOWN) else ""
-        hints = [_meant(self, message) or of_unknown, f"`{self.prog} --help` lists all arguments"]
+        hints = [
+            _meant(self, message) or _missing(self, message) or of_unknown,
+            f"`{self.prog} --help` lists all arguments",
+        ]
         sys.stderr.write(f"error [{CODE}]: {self.prog}: {message}\n")
         sys.stderr.write(f"hint: {' '.join(filter(None, hints))}\n")
         sys.exit(_STATUS)
@@ -39,6 +43,17 @@ def _meant(parser: argparse.ArgumentParser, message: str) -> str:
     else:
         return ""
     return meant(word, known)
+
+
+def _missing(parser: argparse.ArgumentParser, message: str) -> str:
+    """Return what the first missing argument may be, if there is a choice."""
+    if not message.startswith(_REQUIRED):
+        return ""
+    first = message.removeprefix(_REQUIRED).split(", ")[0]
+    for action in parser._actions:  # noqa: SLF001 (argparse has no other way)
+        if action.choices and first in (action.metavar, action.dest):
+            return f"{first} is one of {', '.join(map(str, action.choices))}."
+    return ""
 
 
 def _flags(parser: argparse.ArgumentParser) -> Iterator[str]:

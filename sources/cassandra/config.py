@@ -7,6 +7,7 @@ from typing import Final
 
 from headrace.plugins import ConfigError, Problem, RealtimeOptions, TableWarning, option
 from headrace.plugins.config.options import shown
+from headrace.plugins.errors import meant
 from headrace.sources.cassandra.agent.protocol import AgentAccess
 from headrace.sources.cassandra.encode.list_modes import CELLS, READ
 from headrace.sources.cassandra.keystore.keys import KeyOptions
@@ -337,7 +338,9 @@ def warnings_of(schema: Schema, names: Collection[str]) -> Sequence[TableWarning
 
 def _problem(schema: Schema, name: str, table: TableSchema | None) -> Problem | None:
     if table is None:
-        return Problem("tables", f"{name} is not in the schema", "keyspace.table, as in the schema")
+        known = [each.qualified for each in schema.tables.values()]
+        hint = meant(name, known, "give keyspace.table as the schema has it")
+        return Problem("tables", f"{name} is not in the schema", hint)
     return _flaw(schema, table) or (
         None if table.cdc else Problem("tables", f"{name} has no CDC", _CDC_HINT)
     )

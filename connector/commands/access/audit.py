@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from headrace.connector.control.access.audit import broken_lines
+from headrace.connector.foundation.job_file import FILE_SUFFIXES
+from headrace.connector.stores.job import kept_in
 from headrace.plugins import ConfigError, Problem
 from headrace.plugins.config.arguments import CommandParser
 
@@ -18,8 +20,15 @@ def main(arguments: Sequence[str]) -> int:
         prog="headrace audit",
         description="Print the audit log of a state file; exit 4 if it is not intact.",
     )
-    parser.add_argument("--state", required=True, type=Path, metavar="FILE", help="the state file")
-    path = Path(f"{parser.parse_args(arguments).state}.audit")
+    parser.add_argument(
+        "--state",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help="the state, or a file that names it",
+    )
+    place: Path = parser.parse_args(arguments).state
+    path = Path(f"{kept_in(place)[0] if place.suffix in FILE_SUFFIXES else place}.audit")
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             for line in file:

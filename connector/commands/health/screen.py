@@ -10,7 +10,7 @@ from headrace.connector.control.status import time_text
 from headrace.connector.foundation.states import Observed
 from headrace.connector.language.rendering import printable
 from headrace.plugins import LogSpace
-from headrace.plugins.amounts import size_text, span_text
+from headrace.plugins.amounts import count_text, size_text, span_text
 
 ERRORS_SHOWN_MAX: Final = 5
 _SOURCES: Final = (
@@ -78,7 +78,7 @@ def _log_rows(overview: Overview) -> Iterator[list[str]]:
 
 
 def _behind_text(size_bytes: int, files: int) -> str:
-    return f"{size_text(size_bytes)} in {files} files" if size_bytes else "nothing"
+    return f"{size_text(size_bytes)} in {count_text(files, 'file')}" if size_bytes else "nothing"
 
 
 def _space_texts(space: LogSpace) -> tuple[str, str]:

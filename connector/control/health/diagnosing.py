@@ -30,6 +30,7 @@ from headrace.plugins import (
     TableChecks,
     Tables,
 )
+from headrace.plugins.amounts import count_text
 from headrace.plugins.config.options import without_secrets
 from headrace.plugins.diagnosis import Check, Diagnosis, Examined
 
@@ -145,7 +146,9 @@ def _made(make: Callable[[], T], found: list[Diagnosed], plugin: object) -> T | 
 def _planned(source: Source, tables: list[str]) -> Iterator[Finding]:
     """Plan as a job does when it starts; *tables* gets what the source delivers."""
     splits = source.plan()
-    yield Finding("source", CheckResult.PASSED, f"can start, with {len(splits)} splits")
+    yield Finding(
+        "source", CheckResult.PASSED, f"can start, with {count_text(len(splits), 'split')}"
+    )
     if isinstance(source, Tables):
         tables += source.tables()
         for name, problem in source.missing_tables().items():

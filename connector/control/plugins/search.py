@@ -38,7 +38,7 @@ def source_of_word(word: str) -> tuple[str, type[Source]]:
     found, words, broken = _search("sources", word)
     if found is None:
         raise UnknownPluginError(
-            "source", f"there is no data source {word}", _hint(word, words, broken, "")
+            "source", f"no plugin makes sources called {word}", _hint(word, words, broken, "")
         )
     return found
 

@@ -30,7 +30,7 @@ BREAKS: Final[Mapping[str, Break]] = {
         lambda processes: processes.ring.say("start node3"),
     ),
     "broker": Break(
-        "The broker stops to answer. What is read waits for its acknowledgement: nothing is "
+        "The broker stops answering. What is read waits for its acknowledgement: nothing is "
         "committed, so nothing is lost.",
         lambda processes: processes.broker.signal(signal.SIGSTOP),
         "The broker answers again. What waited is delivered and committed.",

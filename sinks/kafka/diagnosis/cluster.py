@@ -15,6 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs f
 )
 
 from headrace.plugins import CheckResult, Finding
+from headrace.plugins.amounts import count_text
 from headrace.sinks.kafka.config import KafkaConfig
 from headrace.sinks.kafka.diagnosis.rights import Rights, reason, user_of
 from headrace.sinks.kafka.failures import hint_of
@@ -63,7 +64,11 @@ class ClusterCheck:
             return [Finding("connection", _FAILED, last.str(), hint_of(last))]
         brokers = len(cluster.brokers)
         found = [
-            Finding("connection", _PASSED, f"{brokers} brokers of cluster {cluster.cluster_id}")
+            Finding(
+                "connection",
+                _PASSED,
+                f"{count_text(brokers, 'broker')} of cluster {cluster.cluster_id}",
+            )
         ]
         if "SASL" in self._config.librdkafka.get("security.protocol", "").upper():
             found.append(Finding("authentication", _PASSED, "the brokers know this user"))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.plugins import CheckResult, Finding, HeadraceError, LogSpace
-from headrace.plugins.amounts import size_text, span_text
+from headrace.plugins.amounts import count_text, size_text, span_text
 from headrace.sources.cassandra.config import KEEP, CassandraConfig
 from headrace.sources.cassandra.logs.directory import NodeLog
 from headrace.sources.cassandra.logs.space import spaces
@@ -25,7 +25,7 @@ def log_findings(node: str, log: NodeLog) -> Iterator[Finding]:
         place = f"{error.place}: " if error.place else ""
         yield Finding("log", _FAILED, f"{node}: {place}{error.message}", error.hint or _hint(error))
         return
-    yield Finding("log", _PASSED, f"{node}: {count} segments can be read")
+    yield Finding("log", _PASSED, f"{node}: {count_text(count, 'segment')} can be read")
 
 
 def _hint(error: HeadraceError) -> str:

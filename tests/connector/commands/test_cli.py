@@ -138,6 +138,47 @@ def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "error [config]: 'rum' is not a command\nhint: did you mean run?\n" == err
 
 
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("show", "SHOW starts a statement: `headrace shell`, or headrace exec -e '…'"),
+        ("snapshot", "SNAPSHOT starts a statement: `headrace shell`, or headrace exec -e '…'"),
+        ("xyzzy", r"`headrace --help` lists all \d\d"),
+    ],
+)
+def test_a_word_that_is_not_a_command(
+    capsys: pytest.CaptureFixture[str], word: str, hint: str
+) -> None:
+    """A statement is given to the shell, and dozens of commands are counted, not listed."""
+    assert 2 == main([word])
+    assert re.fullmatch(
+        f"error .config.: '{word}' is not a command\nhint: {hint}\n", capsys.readouterr().err
+    )
+
+
+def test_a_state_of_several_jobs_needs_a_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The hint names the option that takes it, and the command that lists the jobs."""
+    (tmp_path / "worker.yaml").write_text("state: s.db\nsource: {plugin: files, path: x}\n")
+
+    assert 2 == main(["gaps", str(tmp_path / "worker.yaml")])
+
+    said = capsys.readouterr().err
+    assert "job: is required\nhint: give --job NAME, " in said
+    assert "`headrace status` lists the jobs" in said
+
+
+def test_a_misspelt_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file of nearly that name beside it was probably meant."""
+    (tmp_path / "worker.yaml").write_text("state: s.db\n")
+
+    assert 2 == main(["run", str(tmp_path / "worker.yml")])
+    assert f"hint: did you mean {tmp_path / 'worker.yaml'}?\n" in capsys.readouterr().err
+    assert 2 == main(["run", str(tmp_path / "none" / "worker.yml")])
+    assert "hint: give the path of a YAML file\n" in capsys.readouterr().err
+
+
 def test_run_until_idle(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All lines arrive once, however often the job runs; the summary says what happened."""
     summary = folder / "summary.json"

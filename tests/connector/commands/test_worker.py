@@ -234,7 +234,11 @@ def test_a_worker_of_a_state_alone(
     assert 0 == main(["exec", "-e", made])
     assert ["headrace.db"] == [path.name for path in tmp_path.glob("*.db")]
     assert 2 == main(["run", "headrace.db", "--job", "k"])
-    assert "a state file alone does not say what to read" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "a state file alone does not say what to read" in said
+    assert (
+        "hint: write a file, such as worker.yaml, with `state: headrace.db` and `source: {" in said
+    )
 
 
 def test_taken_address(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_sink_refused(
 @pytest.mark.parametrize(
     ("statement", "code", "problems", "hint"),
     [
-        (source(TableName("a", "b"), word="flwo"), "unknown_plugin", {"source": "no data source"},
+        (source(TableName("a", "b"), word="flwo"), "unknown_plugin", {"source": "no plugin makes"},
          "did you mean flow?"),
         (source(TableName(None, "b")), "bad_name", {"table": "no keyspace"}, "keyspace.table"),
         (source(TableName("a b", "b")), "bad_name", {"table": "'a b' is not a keyspace name"}, ""),

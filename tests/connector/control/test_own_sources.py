@@ -162,8 +162,13 @@ def test_no_snapshot_and_no_such_source(service: ControlService) -> None:
     run(service, MADE)
     with pytest.raises(BadRunError, match="lines has no table"):
         run(service, "SNAPSHOT DATA_SOURCE lines")
-    with pytest.raises(NotFoundError, match="there is no data source line"):
+    run(service, "CREATE DATA_SOURCE brook ON TABLE s.t WITH f")
+    with pytest.raises(NotFoundError, match="data source line does not exist") as caught:
         run(service, "PAUSE DATA_SOURCE line")
+    assert "did you mean lines?" == caught.value.problems[0].hint
+    with pytest.raises(NotFoundError) as caught:
+        run(service, "PAUSE DATA_SOURCE brook")
+    assert "did you mean brook ON TABLE s.t?" == caught.value.problems[0].hint
     with pytest.raises(UnknownPluginError):
         run(service, "CREATE DATA_SOURCE x ON TABLE a.b WITH f")
 

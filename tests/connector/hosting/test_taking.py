@@ -186,7 +186,7 @@ def test_gaps_of_a_replay(made: Statements) -> None:
 @pytest.mark.parametrize(
     ("text", "error", "said"),
     [
-        ("REPLAY DATA_SOURCE cdc ON TABLE forged.u", NotFoundError, "there is no data source"),
+        ("REPLAY DATA_SOURCE cdc ON TABLE forged.u", NotFoundError, "does not exist"),
         (f"{REPLAY} AND sufix = 'x'", ConfigError, "did you mean suffix"),
         (f"{REPLAY} AND suffix = 'x' AND into_live = true", ConfigError, "contradicts into_live"),
         (f"{REPLAY} AND format = 'json'", ConfigError, "is of files in a folder"),

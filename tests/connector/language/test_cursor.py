@@ -4,6 +4,7 @@ import pytest
 
 from headrace.connector.language.cursor import TEXT_BYTES_MAX, Cursor
 from headrace.connector.language.errors import StatementSyntaxError
+from headrace.connector.language.parser import parse_statement
 
 
 def read(text: str) -> list[str]:
@@ -12,6 +13,24 @@ def read(text: str) -> list[str]:
     while not cursor.at_end:
         values.append(cursor.advance().value)
     return values
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("PAUSE cdc.shop.orders", "write DATA_SOURCE cdc ON TABLE shop.orders"),
+        ("PAUSE DATA_SOURCE cdc.shop.orders", "write cdc ON TABLE shop.orders"),
+        ("SHOW LAG FOR DATA_SOURCE cdc.shop.orders", "write cdc ON TABLE shop.orders"),
+        ("PREVIEW DATA_SOURCE cdc.shop.orders LIMIT 2", "write cdc ON TABLE shop.orders"),
+        ("PAUSE DATA_SOURCE cdc.orders", ""),
+    ],
+)
+def test_a_source_as_messages_name_it(text: str, hint: str) -> None:
+    """Its name is that of SHOW STATUS; the hint is how a statement names it, word for word."""
+    with pytest.raises(StatementSyntaxError) as caught:
+        parse_statement(text)
+
+    assert hint == caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -273,8 +273,8 @@ def test_refused_runs(served: RestWorker, body: object, message: str) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "message"),
     [
-        ("GET", "/api/v1/sources/x/snapshots", None, 404, "there is no data source x"),
-        ("POST", "/api/v1/sources/x/snapshots", {}, 404, "there is no data source x"),
+        ("GET", "/api/v1/sources/x/snapshots", None, 404, "data source x does not exist"),
+        ("POST", "/api/v1/sources/x/snapshots", {}, 404, "data source x does not exist"),
         ("POST", "/api/v1/snapshots/x/stop", None, 404, "there is no run 'x'"),
         ("POST", SNAPSHOTS, {"after": "5"}, 400, "expected integer"),
         ("POST", SNAPSHOTS, {"after": 5, "until": 5}, 400, "no token is after 5"),

@@ -21,6 +21,16 @@ from headrace.connector.commands.cli import main
         ),
         (["run"], "run: the following arguments are required: JOB.yaml", "`headrace run --help` "),
         (
+            ["dlq"],
+            "dlq: the following arguments are required: VERB",
+            "VERB is one of list, show, redrive. `headrace dlq --help` ",
+        ),
+        (
+            ["realtime"],
+            "the following arguments are required: mode, JOB.yaml",
+            "mode is one of on, off. ",
+        ),
+        (
             ["verify", "x.yaml", "--qqqq"],
             "verify: unrecognized arguments: --qqqq",
             "`headrace verify",

@@ -187,8 +187,12 @@ def test_a_table_that_is_not_there_is_waited_for_beside_others(tmp_path: Path) -
     ]
     with pytest.raises(ConfigError, match=r"s\.nope is not in the schema; tables: s\.dry"):
         _ = chosen("s.nope", "s.dry").tables
-    with pytest.raises(ConfigError, match=r"s\.nope is not in the schema"):
+    with pytest.raises(ConfigError, match=r"s\.nope is not in the schema") as caught:
         _ = chosen("s.t", "s.nope", missing="fail").tables
+    assert "give keyspace.table as the schema has it" == caught.value.hint
+    with pytest.raises(ConfigError) as caught:
+        _ = chosen("s.dri", missing="fail").tables
+    assert "did you mean s.dry?" == caught.value.hint
 
 
 def test_a_live_node_is_asked(tmp_path: Path) -> None:

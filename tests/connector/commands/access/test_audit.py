@@ -26,6 +26,16 @@ def test_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "error [audit_broken]: line 1" in capsys.readouterr().err
 
 
+def test_a_file_that_names_the_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As other commands it takes the worker's file in place of the state."""
+    with contextlib.closing(open_notes(tmp_path / "state.db")) as notes:
+        Commands(notes).create_sink(CreateSink(name="k", uri="bus://a"))
+    (tmp_path / "worker.yaml").write_text("state: state.db\nsource: {plugin: files, path: x}\n")
+
+    assert 0 == main(["--state", str(tmp_path / "worker.yaml")])
+    assert '"verb": "create_sink"' in capsys.readouterr().out
+
+
 def test_missing(tmp_path: Path) -> None:
     """A state file without an audit log is a named error."""
     with pytest.raises(ConfigError, match="cannot be read"):

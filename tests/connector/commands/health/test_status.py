@@ -47,7 +47,7 @@ def test_one_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert size == found["logs"][0]["space"]["used_bytes"]
     assert 0 < found["logs"][0]["behind_bytes"] < size
     assert 3 * found["logs"][0]["behind_bytes"] == source["lag_bytes"]
-    assert f"{size_text(found['logs'][0]['behind_bytes'])} in 1 files" in screen
+    assert f"{size_text(found['logs'][0]['behind_bytes'])} in 1 file" in screen
 
 
 def test_watch_ends_well(

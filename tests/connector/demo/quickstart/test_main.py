@@ -112,7 +112,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Any]]
     ("broken", "said"),
     [
         ("replica", ["A node stops.", "The node returns."]),
-        ("broker", ["The broker stops to answer.", "The broker answers again."]),
+        ("broker", ["The broker stops answering.", "The broker answers again."]),
     ],
 )
 def test_what_breaks_is_mended_and_nothing_is_lost(
