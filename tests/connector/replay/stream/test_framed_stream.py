@@ -24,7 +24,8 @@ from headrace.connector.replay.stream.streaming import (
 from headrace.connector.replay.stream.terms import Settled
 from headrace.connector.stores import StateLostError
 from headrace.plugins import ConfigError, MissingRequirementError
-from headrace.sources.cassandra.forge.segments import SEGMENT_ID, write_log
+from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
+from headrace.sources.cassandra.forge.wrapping import PLAIN, Wrapping, compression
 from helpers.logs.forged import insert
 from helpers.logs.gap_jobs import NODES, GapJob
 from helpers.recordings.batches import source_of
@@ -152,16 +153,21 @@ def bytes_read(folder: Path, batch_bytes: int, monkeypatch: pytest.MonkeyPatch) 
     return sum(sizes)
 
 
-@pytest.mark.parametrize("few", [2, 3], ids=["framed", "alone"])
+@pytest.mark.parametrize(
+    ("few", "wrapping"), [(2, PLAIN), (3, compression("LZ4Compressor"))], ids=["framed", "alone"]
+)
 def test_small_mutations_of_all_logs_come_together(
-    few: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    few: int, wrapping: Wrapping, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of segments with more mutations than may wait none gives way: books are a worker's."""
     monkeypatch.setattr(framed_shards, "SHARDS_MIN", few)
     job = GapJob(tmp_path, records_max=20_000)
-    mutations = [insert(b"key %d" % number) for number in range(50_000)]
-    for number, node in enumerate(NODES):
-        write_log(tmp_path / node, mutations, first_id=SEGMENT_ID + 1_000 * number)
+    rows = [insert(b"key %d" % number) for number in range(50_000)]
+    sections = [rows[at : at + 2_000] for at in range(0, len(rows), 2_000)]
+    for number, node in enumerate(NODES, start=SEGMENT_ID):
+        made = segment(sections, segment_id=number, wrapping=wrapping)
+        index = f"{made.durable}\nCOMPLETED"
+        write_segment(tmp_path / node, made.content, segment_id=number, index=index)
     job.deliver({"plugin": "null"}, {})
     run_by_hand(job.path, batch_bytes=3_000_000)
     by_spark = job.verified()
