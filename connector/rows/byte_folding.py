@@ -139,19 +139,15 @@ class ByteFold(Packer):
         for i in range(count):
             piece = plan.pieces[i]
             self.starts[i] = self.at
-            if piece.flat:  # As `_skip` does, without a call.
-                end = octets.end_of(
-                    self.buf, self.at, self.end, piece.kind, piece.flat, piece.flat_bytes
-                )
-                if end < 0:
-                    self._bad()
-                self.at = end
-            elif i == plan.updated and count > plan.row_pieces:
+            if i == plan.updated and count > plan.row_pieces:
                 self._read_columns()
             elif i == plan.notes:
                 self._read_notes()
-            else:
-                self._skip(piece)
+            else:  # As `_skip` does, without a call.
+                end = octets.skip(self.buf, self.at, self.end, piece.plan, 0)
+                if end < 0:
+                    self._bad()
+                self.at = end
         self.starts[count] = self.at
         self.operation = self._long_from(self.starts[plan.operation])
         if not 0 <= self.operation <= kinds.DELETE_PARTITION:

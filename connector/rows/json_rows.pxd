@@ -52,8 +52,9 @@ cdef class JsonRows(StateReader):
     cdef int _string(self, Py_ssize_t begin, Py_ssize_t end) except -1
     @cython.locals(content=bytes, length=Py_ssize_t, begin=Py_ssize_t, i=Py_ssize_t, byte=int)
     cdef int _blob(self) except -1
-    @cython.locals(magnitude=uint64_t)
     cdef int _number(self, int64_t number) except -1
+    @cython.locals(at=Py_ssize_t)
+    cdef int _put_digits(self, uint64_t number, int digits) except -1
     @cython.locals(days=int64_t, left=int64_t)
     cdef int _timestamp(self, int64_t ms) except -1
     cdef int _date(self, int64_t days) except -1

@@ -244,12 +244,16 @@ class JsonRows(StateReader):
         self._byte(_QUOTE)
 
     def _number(self, number: int) -> None:
-        magnitude = number
-        if number < 0:
-            self._byte(0x2D)  # -
-            magnitude = -(number + 1)  # The least long has a magnitude beyond longs.
-            magnitude += 1
-        self._put_digits(magnitude, self._digits(magnitude), 0)
+        self.size = octets.put_decimal(self.out, self.size, number)
+
+    def _put_digits(self, number: int, digits: int) -> None:
+        """Write so many digits of a number that is not negative."""
+        at = self.size + digits
+        self.size = at
+        for _ in range(digits):
+            at -= 1
+            self.out[at] = 0x30 + number % 10
+            number //= 10
 
     def _timestamp(self, ms: int) -> None:
         days = ms // _MS_PER_DAY
@@ -260,13 +264,13 @@ class JsonRows(StateReader):
             self._byte(_QUOTE)
             self._day(days)
             self._byte(0x20)
-            self._put_digits(left // 3_600_000, 2, 0)
+            self._put_digits(left // 3_600_000, 2)
             self._byte(0x3A)  # :
-            self._put_digits(left // 60_000 % 60, 2, 0)
+            self._put_digits(left // 60_000 % 60, 2)
             self._byte(0x3A)
-            self._put_digits(left // 1_000 % 60, 2, 0)
+            self._put_digits(left // 1_000 % 60, 2)
             self._byte(0x2E)  # .
-            self._put_digits(left % 1_000, 3, 0)
+            self._put_digits(left % 1_000, 3)
             self._byte(0x5A)  # Z
             self._byte(_QUOTE)
 
@@ -288,8 +292,8 @@ class JsonRows(StateReader):
         month = (5 * day + 2) // 153
         day -= (153 * month + 2) // 5
         month += 3 if month < 10 else -9  # noqa: PLR2004 (January and February)
-        self._put_digits(year + era * 400 + (1 if month < 3 else 0), 4, 0)  # noqa: PLR2004 (as above)
+        self._put_digits(year + era * 400 + (1 if month < 3 else 0), 4)  # noqa: PLR2004 (as above)
         self._byte(0x2D)  # -
-        self._put_digits(month, 2, 0)
+        self._put_digits(month, 2)
         self._byte(0x2D)
-        self._put_digits(day + 1, 2, 0)
+        self._put_digits(day + 1, 2)

@@ -15,7 +15,7 @@ from headrace.connector.serde.conversion import CepTypes, Lossless
 from headrace.connector.serde.envelopes import ENVELOPES, FACTS, TYPES, Columns, is_change
 from headrace.connector.serde.headers import RecordHeaders
 from headrace.connector.serde.transcode import octets
-from headrace.connector.serde.transcode.reshape import Reshaper, Shape
+from headrace.connector.serde.transcode.reshape import Reshaper, Shape, runs
 from headrace.plugins import (
     NO_ORIGIN,
     BadRecordError,
@@ -24,7 +24,6 @@ from headrace.plugins import (
     Document,
     EncodedRecords,
     Encoding,
-    Headers,
     Operation,
     Origin,
     Problem,
@@ -151,7 +150,7 @@ class Shaper:
     @property
     def timestamps(self) -> Sequence[int]:
         """The write times of the records that were shaped last, in µs."""
-        return self._reshaper.timestamps
+        return self._reshaper.timestamps()
 
     def shapes(self, schema: RecordSchema) -> bool:
         """Say whether records of *schema* are shaped in Avro."""
@@ -160,12 +159,7 @@ class Shaper:
 
     def knows(self, batch: Batch, encoded: EncodedRecords) -> bool:
         """Say whether all records in *encoded*, which *batch* encoded, can be shaped."""
-        ids: set[bytes] = set()
-        before: Headers | None = None
-        for headers in encoded.headers:
-            if headers is not before:
-                before = headers
-                ids.add(headers[0][1])
+        ids = {schema_id for _, _, schema_id in runs(list(encoded.headers))}
         for schema in batch.schemas():
             self._plan(schema)
         if not ids <= self._plans.keys():  # Their schemas were announced to another encoder.
@@ -202,7 +196,7 @@ class Shaper:
             done.headers,
             done.kept,
             done.operations,
-            done.timestamps,
+            done.timestamps(),
             strict=True,
         ):
             plan = self._plans[headers[0][1]]

@@ -5,7 +5,6 @@ Bytes are base64. A number that JSON cannot express is the string `NaN`, `Infini
 
 import math
 from collections.abc import Mapping
-from itertools import groupby
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +12,7 @@ import msgspec
 from headrace.connector.serde.codecs.records import ShapedRecord, UnfitRecordError
 from headrace.connector.serde.conversion import piece_of
 from headrace.connector.serde.transcode.json_bytes import JsonWriter
+from headrace.connector.serde.transcode.reshape import runs
 from headrace.connector.serde.transcode.walk import Piece
 from headrace.plugins import Codec, Document, EncodedRecords, Record, RecordSchema
 
@@ -53,15 +53,12 @@ class JsonCodec(Codec):
 
         *schemas* are the schemas of the records, by id.
         """
-        text = self._writer.text
+        text, texts = self._writer.text, self._writer.texts
         made: list[bytes | None] = []
         values: list[bytes] = []
-        for schema_id, run in groupby(range(len(given)), lambda i: given.headers[i][0][1]):
+        for begin, end, schema_id in runs(list(given.headers)):
             schema = schemas[schema_id]
-            begin = len(values)
-            end = begin + sum(1 for _ in run)
-            piece = self._piece(schema.value)
-            values += [text(piece, each) for each in given.values[begin:end]]
+            values += texts(self._piece(schema.value), list(given.values[begin:end]))
             if keys:
                 piece = self._piece(schema.key)
                 made += [k if k is None else text(piece, k) for k in given.keys[begin:end]]

@@ -4,28 +4,30 @@ The JSON is the same as that of `json` for the same data. For one thread.
 """
 
 import math
-import struct
 
 import msgspec
 
 from headrace.connector.serde.transcode import octets
 from headrace.connector.serde.transcode.walk import Piece, Walk
 
-_ROOM = 32  # For a number, or the characters around a value.
+_ROOM = 128  # For a number, the characters around a value, and what is written beyond one.
 _BLANK = 0x20  # Below it are control characters.
 _QUOTE = 0x22
 _SLASH = 0x5C
 _GROWTH = 6  # Of a control character: \u001f.
-_FLOAT_BYTES = 4
 _SEVEN_BITS = 0x7F
 
 _ESCAPES = {0x08: b"\\b", 0x09: b"\\t", 0x0A: b"\\n", 0x0C: b"\\f", 0x0D: b"\\r"}
 _NO_NUMBERS = {math.inf: "Infinity", -math.inf: "-Infinity"}
-_JSON = msgspec.json.Encoder()
+_ENCODE = msgspec.json.Encoder().encode
 
 
 class JsonWriter(Walk):
     """Writes JSON. What most values need is here: a call of a method of `Walk` takes longer."""
+
+    def texts(self, piece: Piece, contents: list[bytes]) -> list[bytes]:
+        """Return the JSON of each of *contents*. Raises as `text`."""
+        return [self.text(piece, content) for content in contents]
 
     def text(self, piece: Piece, content: bytes) -> bytes:
         """Return the JSON of *content*.
@@ -54,12 +56,10 @@ class JsonWriter(Walk):
         elif kind == octets.RECORD:
             self._record(piece)
         elif kind == octets.STRING:
-            length = self._int()
-            begin = self.at
-            self._pass(length)
+            begin = self._past(self._int())
             self._quoted(begin, self.at)
         elif kind == octets.LONG:
-            self.size = octets.put_decimal(self.out, self.size, self._int())
+            self.size = octets.put_decimal(self.out, self.size, self._wide())
         elif kind == octets.ENUM:
             number = self._int()
             if not 0 <= number < len(piece.labels):
@@ -68,9 +68,7 @@ class JsonWriter(Walk):
         elif kind in (octets.ARRAY, octets.MAP):
             self._several(piece)
         elif kind == octets.BOOLEAN:
-            begin = self.at
-            self._pass(1)
-            self._word(b"true" if self.buf[begin] else b"false")
+            self._word(b"true" if self.buf[self._past(1)] else b"false")
         else:
             self._octets(piece)
 
@@ -80,11 +78,28 @@ class JsonWriter(Walk):
 
     def _int(self) -> int:
         """Return the int or long at the cursor, mostly of one byte."""
-        if self.at < self.end and self.buf[self.at] <= _SEVEN_BITS:
-            coded = self.buf[self.at]
+        begin = self.at
+        if begin < self.end and self.buf[begin] <= _SEVEN_BITS:
             self.at += 1
-            return octets.unzigzag(coded)
-        return self._long()
+            return octets.unzigzag(self.buf[begin])
+        return self._wide()
+
+    def _wide(self) -> int:
+        """Return the int or long at the cursor, mostly of several bytes."""
+        begin = self.at
+        end = octets.long_end(self.buf, begin, self.end)
+        if end < 0:
+            self._bad()
+        self.at = end
+        return octets.number_at(self.buf, begin, end)
+
+    def _past(self, count: int) -> int:
+        """Pass *count* bytes and return where they begin."""
+        begin = self.at
+        if count < 0 or count > self.end - begin:
+            self._bad()
+        self.at += count
+        return begin
 
     def _put_one(self, value: int) -> None:
         self.out[self.size] = value
@@ -99,7 +114,9 @@ class JsonWriter(Walk):
     def _record(self, piece: Piece) -> None:
         count = len(piece.parts)
         for i in range(count):
-            self._word(piece.labels[i])
+            start, end = piece.label_ends[i], piece.label_ends[i + 1]
+            self._make_room(end - start + _ROOM)
+            self.size = octets.put_label(self.out, self.size, piece.text, start, end)
             self._json(piece.parts[i])
         self._make_room(_ROOM)
         if not count:
@@ -118,9 +135,7 @@ class JsonWriter(Walk):
                 self._put_one(0x2C)  # ,
             first = 0
             if is_map:
-                length = self._int()
-                begin = self.at
-                self._pass(length)
+                begin = self._past(self._int())
                 self._quoted(begin, self.at)
                 self._put_one(0x3A)  # :
                 self._json(piece.inner.parts[1])  # type: ignore[union-attr]
@@ -137,10 +152,9 @@ class JsonWriter(Walk):
         length = piece.size_bytes
         if piece.kind == octets.BYTES:
             length = self._int()
-        begin = self.at
-        self._pass(length)
+        begin = self._past(length)
         if piece.kind == octets.REAL:
-            self._word(_real(octets.take(self.buf, begin, self.at)))
+            self._word(_real(octets.real(self.buf, begin, length)))
         else:
             self._make_room(2 * length + _ROOM)
             self._put_one(_QUOTE)
@@ -151,8 +165,7 @@ class JsonWriter(Walk):
         """Write a string, which is in UTF-8."""
         self._make_room(end - begin + _ROOM)
         self._put_one(_QUOTE)
-        i = octets.plain_end(self.buf, begin, end)
-        octets.copy(self.out, self.size, self.buf, begin, i)
+        i = octets.put_plain(self.out, self.size, self.buf, begin, end, self.end)
         self.size += i - begin
         if i < end:
             self._make_room(_GROWTH * (end - i) + _ROOM)
@@ -169,8 +182,7 @@ class JsonWriter(Walk):
         self._put_one(_QUOTE)
 
 
-def _real(raw: bytes) -> bytes:
-    number: float = struct.unpack("<f" if len(raw) == _FLOAT_BYTES else "<d", raw)[0]
+def _real(number: float) -> bytes:
     if math.isfinite(number):
-        return _JSON.encode(number)
-    return _JSON.encode(_NO_NUMBERS.get(number, "NaN"))
+        return _ENCODE(number)
+    return _ENCODE(_NO_NUMBERS.get(number, "NaN"))

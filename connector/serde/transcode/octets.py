@@ -7,11 +7,12 @@ offsets, *end* is exclusive; nothing is checked.
 import math
 import struct
 from binascii import b2a_base64
+from collections.abc import Sequence
 from typing import TypeAlias
 
 View: TypeAlias = bytes | bytearray | memoryview
 
-# The kinds of a piece of Avro; `Walk._skip` depends on their order.
+# The kinds of a piece of Avro; `skip` depends on their order.
 LONG = 1  # Also an int.
 ENUM = 2
 BYTES = 3
@@ -64,6 +65,9 @@ TRACE = 9
 NUMBER = 10
 TEXT = 11
 
+# The most bytes that `put_part` writes beyond a value.
+SPILL_BYTES = 48
+
 _LONG_MAX = (1 << 63) - 1
 _FLOAT_BYTES = 4
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
@@ -104,6 +108,54 @@ def put_long(out: bytearray | memoryview, at: int, number: int) -> int:
     return at + 1
 
 
+def put_bytes(out: bytearray | memoryview, at: int, content: bytes) -> int:
+    """Write all of *content* at out[at] and return where it ends."""
+    out[at : at + len(content)] = content
+    return at + len(content)
+
+
+def put_part(  # noqa: PLR0913, PLR0917 (plain numbers, for C)
+    out: bytearray | memoryview, at: int, view: View, start: int, end: int, edge: int
+) -> int:
+    """Write view[start:end] at out[at] and return the end.
+
+    *view* has *edge* bytes. Further ones may be written: `SPILL_BYTES` must have room there.
+    """
+    del edge
+    out[at : at + end - start] = view[start:end]
+    return at + end - start
+
+
+def put_label(out: bytearray | memoryview, at: int, text: bytes, start: int, end: int) -> int:
+    """Do as `put_part` does with a part of *text*."""
+    return put_part(out, at, text, start, end, len(text))
+
+
+def put_plain(  # noqa: PLR0913, PLR0917 (plain numbers, for C)
+    out: bytearray | memoryview, at: int, view: View, start: int, end: int, edge: int
+) -> int:
+    """Write view[start:end] up to the first byte that JSON escapes; return where that is, or *end*.
+
+    As `put_part` does, further bytes may be written.
+    """
+    plain = plain_end(view, start, end)
+    put_part(out, at, view, start, plain, edge)
+    return plain
+
+
+def put_scaled(out: bytearray | memoryview, at: int, magnitude: int, scale: int) -> int:
+    """Write the digits of a number that is not negative, the last *scale* of them after a point.
+
+    *scale* is at most 18. There is a digit before the point. Returns the end, at most 21 bytes
+    further.
+    """
+    digits = b"%0*d" % (scale + 1, magnitude)
+    if scale:
+        digits = digits[:-scale] + b"." + digits[-scale:]
+    out[at : at + len(digits)] = digits
+    return at + len(digits)
+
+
 def put_decimal(out: bytearray | memoryview, at: int, number: int) -> int:
     """Write the digits of a long at out[at] and return their end, at most 20 bytes further."""
     digits = b"%d" % number
@@ -125,22 +177,79 @@ def plain_end(view: View, at: int, end: int) -> int:
     return at
 
 
-def end_of(  # noqa: PLR0913, PLR0917 (plain numbers, for C)
-    view: View, at: int, end: int, kind: int, single: int, size: int
-) -> int:
+def skip(view: View, at: int, end: int, plan: Sequence[int], node: int) -> int:
     """Return the end of the value at *at*, or -1 if that is not before or at *end*.
 
-    The value has no parts: it is of kind *single*, which may have a fixed *size*, or is an option
-    of that, as *kind* says.
+    Its type is the node of a `Piece.plan` that begins at *node*: the kind, how many numbers the
+    node has, and the size in bytes of a type of fixed size, or how many parts a record has. The
+    nodes of its parts follow.
     """
+    kind, _, size = plan[node : node + 3]
+    if kind == RECORD:
+        return _skip_parts(view, at, end, plan, node)
+    if kind >= ARRAY:
+        return _skip_items(view, at, end, plan, node + 3)
     if kind == OPTION:
         number, at = _long_before(view, at, end)
-        if not number or at < 0:
-            return at
-    if single <= STRING:
+        return at if at < 0 or not number else skip(view, at, end, plan, node + 3)
+    if kind <= STRING:
         number, at = _long_before(view, at, end)
-        size = number if single > ENUM else 0
+        size = number if kind > ENUM else 0
     return at + size if 0 <= at and 0 <= size <= end - at else -1
+
+
+def _skip_parts(view: View, at: int, end: int, plan: Sequence[int], node: int) -> int:
+    inner = node + 3
+    for _ in range(plan[node + 2]):
+        at = skip(view, at, end, plan, inner)
+        if at < 0:
+            break
+        inner += plan[inner + 1]
+    return at
+
+
+def _skip_items(view: View, at: int, end: int, plan: Sequence[int], inner: int) -> int:
+    """Do the same for an array or a map whose items are the node *inner*."""
+    while True:
+        count, at = _long_before(view, at, end)
+        if at < 0 or not count:
+            return at
+        if count < 0:
+            count = -count
+            _, at = _long_before(view, at, end)
+        if at < 0 or not 0 < count <= end - at:
+            return -1
+        while count and at >= 0:
+            at = skip(view, at, end, plan, inner)
+            count -= 1
+        if at < 0:
+            return -1
+
+
+def note_starts(  # noqa: PLR0913, PLR0917 (plain numbers, for C)
+    view: View, at: int, end: int, plan: Sequence[int], node: int, starts: memoryview
+) -> int:
+    """Skip a record as `skip` does; note in *starts* where each part starts, and the last ends."""
+    inner = node + 3
+    count = plan[node + 2]
+    for part in range(count):
+        starts[part] = at
+        at = skip(view, at, end, plan, inner)
+        if at < 0:
+            return -1
+        inner += plan[inner + 1]
+    starts[count] = at
+    return at
+
+
+def skip_last(view: View, at: int, end: int, plan: Sequence[int], first: int) -> int:
+    """Skip the parts of a record from number *first* on, as `skip` does; *at* is where it is."""
+    inner = 3
+    for part in range(plan[2]):
+        if part >= first and at >= 0:
+            at = skip(view, at, end, plan, inner)
+        inner += plan[inner + 1]
+    return at
 
 
 def _long_before(view: View, at: int, end: int) -> tuple[int, int]:
@@ -173,6 +282,12 @@ def whole(view: View, at: int, size: int) -> int:
     return max(-_LONG_MAX - 1, min(_LONG_MAX, int(number)))
 
 
+def real(view: View, at: int, size: int) -> float:
+    """Return a float or double."""
+    number: float = struct.unpack_from("<f" if size == _FLOAT_BYTES else "<d", view, at)[0]
+    return number
+
+
 def real_bits(view: View, at: int, size: int) -> int:
     """Return the 64 bits of a float or double as those of a double."""
     number: float = struct.unpack_from("<f" if size == _FLOAT_BYTES else "<d", view, at)[0]
@@ -194,6 +309,16 @@ def long_bytes(number: int) -> bytes:
 def sized(content: bytes) -> bytes:
     """Return an Avro string or bytes."""
     return long_bytes(len(content)) + content
+
+
+def number_at(view: View, at: int, end: int) -> int:
+    """Return the int or long at *at*, which ends before or at *end*."""
+    return _long_before(view, at, end)[0]
+
+
+def long_end(view: View, at: int, end: int) -> int:
+    """Return the end of the int or long at *at*, or -1 if that is not before or at *end*."""
+    return _long_before(view, at, end)[1]
 
 
 def long_at(view: View, at: int) -> tuple[int, int]:

@@ -7,6 +7,7 @@ types that differ between envelopes. `shaping` makes the plan, once for each sch
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
+from itertools import accumulate
 
 from headrace.connector.serde.transcode import octets
 from headrace.connector.serde.transcode.walk import Piece, Walk
@@ -19,7 +20,7 @@ _COLUMN_BYTES = 16  # The most that Debezium has around a column's value.
 _SOURCE_BYTES = 256  # The most that it has around all of them, without names.
 _NUMBER_BYTES = 21  # The most digits of a number.
 _UNKNOWN = -1
-_NEVER_AND_SET = b"\0\1"  # Of a column: it never expires, and is set.
+_NODE_WORDS = 3  # Of a plan's node, before those of its parts.
 
 
 class Shape:
@@ -66,10 +67,15 @@ class Shape:
         many rows, which have none.
         """
         self.envelope = envelope
-        self.fields = list(fields)
+        self.fields = Piece(octets.RECORD, *fields)
+        sizes = [len(piece.plan) for piece in fields]
+        # Where the nodes of the fields begin in the plan of all.
+        self.nodes = memoryview(array("i", accumulate(sizes, initial=_NODE_WORDS)))
         self.payload = payload
+        self.row = Piece(octets.RECORD, *columns)
         self.columns = list(columns)
-        self.same = int(all(piece.same for piece in columns))
+        self.sames = memoryview(array("i", [piece.same for piece in columns] or [1]))
+        self.same = self.row.same
         self.places = memoryview(
             array("i", [facts.get(fact, _UNKNOWN) for fact in range(octets.FACTS)])
         )
@@ -92,8 +98,9 @@ class Shape:
         self.before, self.after = before, after
         self.wide = memoryview(array("i", [n in wide for n in range(len(operations) + 1)]))
         self.updated = b""  # The updateFields of the previous change, and the columns they name.
-        self.written = memoryview(array("i", [0] * (len(columns) + 1)))
-        self.room = _SOURCE_BYTES + 3 * _COLUMN_BYTES * (len(columns) + 2)  # With both images.
+        self.written = memoryview(array("q", [0] * (len(columns) + 1)))
+        self.room = _SOURCE_BYTES + octets.SPILL_BYTES
+        self.room += 3 * _COLUMN_BYTES * (len(columns) + 2)  # With both images.
         self.room += sum(map(len, constants)) + _NUMBER_BYTES * len(source)
 
 
@@ -109,6 +116,9 @@ class Reshaper(Walk):
         self.in_image = memoryview(array("q", [0] * 64))  # The starts of the columns of an image,
         self.known = memoryview(array("q", [0] * 64))  # whether these are known,
         self.named = memoryview(array("q", [0] * 64))  # and those that are, in their order.
+        self.repeats = 0  # Whether updateFields are those of the previous change.
+        self.written_us = memoryview(array("q"))
+        self.made = 0
 
     def apply(
         self,
@@ -119,18 +129,19 @@ class Reshaper(Walk):
     ) -> None:
         """Make a message of each change, by the shape of the schema id in its first header.
 
-        The results are in attributes: `operations` and `timestamps` are those of the messages,
-        `kept` are their indexes in *values*.
+        The results are in attributes: `operations` are those of the messages, `kept` are their
+        indexes in *values*.
         """
         self.keys: list[bytes | None] = []
         self.values: list[bytes] = []
         self.headers: list[Headers] = []
-        self.kept: list[int] = []
         self.operations: list[int] = []
-        self.timestamps: list[int] = []
         self.tombstones: list[int] = []
         self.failed: list[tuple[int, BadRecordError]] = []
+        if len(values) > len(self.written_us):
+            self.written_us = memoryview(array("q", bytes(16 * len(values))))
         before: Headers | None = None
+        made = 0
         for index in range(len(values)):
             given = headers[index]
             if given is not before:
@@ -141,7 +152,7 @@ class Reshaper(Walk):
                 operation = self._number(shape, octets.OPERATION)
                 if not 0 <= operation < len(shape.operations):
                     self._bad()
-                made = self._value(shape, values[index])
+                value = self._value(shape, values[index])
                 key = self._key(shape, keys[index])
                 if shape.headers:
                     given += self._facts(shape, operation)
@@ -149,39 +160,55 @@ class Reshaper(Walk):
                 self.failed.append((index, error))
                 continue
             if shape.buried[operation]:
-                self.tombstones.append(len(self.values))
+                self.tombstones.append(made)
             self.keys.append(key)
-            self.values.append(made)
+            self.values.append(value)
             self.headers.append(given)
-            self.kept.append(index)
             self.operations.append(operation)
-            self.timestamps.append(self._number(shape, octets.TIMESTAMP))
+            self.written_us[made] = self._number(shape, octets.TIMESTAMP)
+            made += 1
+        self.kept: Sequence[int] = range(len(values))
+        if self.failed:
+            lost = {index for index, _ in self.failed}
+            self.kept = [index for index in self.kept if index not in lost]
+        self.made = made
+
+    def timestamps(self) -> list[int]:
+        """Return the write times of the messages, in µs."""
+        return [self.written_us[i] for i in range(self.made)]
 
     def _scan(self, shape: Shape, content: bytes) -> None:
         """Find the starts of fields and columns."""
         self.buf = content
         self.at = 0
         self.end = len(content)
-        count = len(shape.fields)
+        count = len(shape.nodes) - 1
         columns = len(shape.columns)
         updated = shape.places[octets.UPDATED]
         length = len(shape.updated)
         if count >= len(self.starts) or columns >= len(self.begins):
             self._widen(max(count, columns) + 1)
+        self.repeats = 0
+        at = 0
         for i in range(count):
-            self.starts[i] = self.at
+            self.starts[i] = at
             if i == shape.payload:
-                self._note_starts(shape.columns, self.begins)
+                plan = shape.row.plan
+                at = octets.note_starts(self.buf, at, self.end, plan, 0, self.begins)
             elif (
                 i == updated
-                and 0 < length <= self.end - self.at
-                and octets.same(self.buf, self.at, self.at + length, shape.updated)
+                and 0 < length <= self.end - at
+                and octets.same(self.buf, at, at + length, shape.updated)
             ):
-                self.at += length  # Mostly those of the previous change.
+                self.repeats = 1
+                at += length  # Mostly those of the previous change.
             else:
-                self._skip(shape.fields[i])
-        self.starts[count] = self.at
-        if self.at != self.end:
+                at = octets.skip(self.buf, at, self.end, shape.fields.plan, shape.nodes[i])
+            if at < 0:
+                self.at = self.starts[i]
+                self._bad()
+        self.starts[count] = at
+        if at != self.end:
             self._bad()
         self.room = 2 * self.end + shape.room
 
@@ -199,8 +226,7 @@ class Reshaper(Walk):
 
     def _number_at(self, place: int) -> int:
         """Return the number in a field."""
-        self.at = self.starts[place]
-        return self._long()
+        return octets.number_at(self.buf, self.starts[place], self.end)
 
     # ---- messages ----
 
@@ -293,43 +319,48 @@ class Reshaper(Walk):
     # ---- the envelope `debezium` ----
 
     def _debezium(self, shape: Shape) -> None:
-        timestamp = self._number(shape, octets.TIMESTAMP)
-        milliseconds = timestamp // 1_000
-        constants = shape.constants
-        self._put_long(milliseconds)
-        self._constant(shape.marks[self._number(shape, octets.OPERATION)])
-        self._constant(constants[0])  # version, connector
-        self._source(shape, 0)
-        self._put_long(milliseconds)
-        self._constant(constants[1])  # snapshot, db; sequence is not null
-        index = self._number(shape, octets.INDEX)
-        count = self._number(shape, octets.OF)
-        self._put_long(3 + self._digits(index) + self._digits(count))
-        self._byte(0x5B)  # [
-        self._put_digits(index, self._digits(index), 0)
-        self._byte(0x2C)  # ,
-        self._put_digits(count, self._digits(count), 0)
-        self._byte(0x5D)  # ]
-        self._byte(2)
-        self._put_long(timestamp)
-        if -_US_MAX <= timestamp <= _US_MAX:
-            self._byte(2)
-            self._put_long(timestamp * 1_000)
-        else:
-            self._byte(0)
-        for i in range(1, len(shape.sources)):
-            self._source(shape, i)
+        operation = self._number(shape, octets.OPERATION)
+        self._head(shape, operation)
         if shape.before != _UNKNOWN:
             self._image(shape, shape.before)
-        if shape.after != _UNKNOWN and not shape.wide[self._number(shape, octets.OPERATION)]:
+        if shape.after != _UNKNOWN and not shape.wide[operation]:
             self._image(shape, shape.after)
         else:
-            self._byte(2)
-            self._note_written(shape)
-            self._note_expiry(shape)
-            for column in range(len(shape.columns)):
-                self._cell(shape, column, shape.written[column])
+            self.out[self.size] = 2
+            self.size += 1
+            if not self.repeats:
+                self._note_written(shape)
+            self._struct(shape, shape.written, self._note_expiry(shape))
             self._bounds(shape)
+
+    def _head(self, shape: Shape, operation: int) -> None:
+        """Write what is before the images."""
+        timestamp = self._number(shape, octets.TIMESTAMP)
+        milliseconds = timestamp // 1_000
+        at = octets.put_long(self.out, self.size, milliseconds)
+        at = octets.put_bytes(self.out, at, shape.marks[operation])
+        self.size = octets.put_bytes(self.out, at, shape.constants[0])  # version, connector
+        self._source(shape, 0)
+        at = octets.put_long(self.out, self.size, milliseconds)
+        # snapshot, db; sequence is not null, and its length is one byte.
+        length = octets.put_bytes(self.out, at, shape.constants[1])
+        self.out[length + 1] = 0x5B  # [
+        at = octets.put_decimal(self.out, length + 2, self._number(shape, octets.INDEX))
+        self.out[at] = 0x2C  # ,
+        at = octets.put_decimal(self.out, at + 1, self._number(shape, octets.OF))
+        self.out[at] = 0x5D  # ]
+        self.out[length] = (at - length) << 1
+        self.out[at + 1] = 2
+        at = octets.put_long(self.out, at + 2, timestamp)
+        if -_US_MAX <= timestamp <= _US_MAX:
+            self.out[at] = 2
+            at = octets.put_long(self.out, at + 1, timestamp * 1_000)
+        else:
+            self.out[at] = 0
+            at += 1
+        self.size = at
+        for i in range(1, len(shape.sources)):
+            self._source(shape, i)
 
     def _image(self, shape: Shape, place: int) -> None:
         """Write an image, or null."""
@@ -347,7 +378,7 @@ class Reshaper(Walk):
         begins = self.begins
         self.begins = self.in_image
         self.in_image = begins  # Those of the change, which its key needs.
-        self._note_starts(shape.columns, self.begins)
+        self._note_starts(shape.row, self.begins)
         for i in range(len(shape.columns)):
             self.known[i] = 0
             self.expires[i] = 0
@@ -374,8 +405,7 @@ class Reshaper(Walk):
             left -= 1
             if not left:
                 left = self._block()
-        for column in range(len(shape.columns)):
-            self._cell(shape, column, self.known[column])
+        self._struct(shape, self.known, 1)
         begins = self.begins
         self.begins = self.in_image
         self.in_image = begins
@@ -393,30 +423,35 @@ class Reshaper(Walk):
             self._copy(self.starts[place], self.starts[place + 1])
 
     def _note_written(self, shape: Shape) -> None:
-        """Find the columns that updateFields names; mostly those of the previous change."""
+        """Find the columns that updateFields names, to be those of the next change, too."""
         place = shape.places[octets.UPDATED]
-        if not octets.same(self.buf, self.starts[place], self.starts[place + 1], shape.updated):
-            shape.updated = b""
-            for i in range(len(shape.columns)):
-                shape.written[i] = 0
-            self.at = self.starts[place]
-            column = 0
-            left = self._block()
-            while left:
-                column = self._column(shape, column)
-                shape.written[column] = 1
-                left -= 1
-                if not left:
-                    left = self._block()
-            shape.updated = octets.take(self.buf, self.starts[place], self.starts[place + 1])
+        shape.updated = b""
+        for i in range(len(shape.columns)):
+            shape.written[i] = 0
+        self.at = self.starts[place]
+        column = 0
+        left = self._block()
+        while left:
+            column = self._column(shape, column)
+            shape.written[column] = 1
+            left -= 1
+            if not left:
+                left = self._block()
+        shape.updated = octets.take(self.buf, self.starts[place], self.starts[place + 1])
 
-    def _note_expiry(self, shape: Shape) -> None:
-        """Find when columns expire: by their own expiry, or by that of the row."""
+    def _note_expiry(self, shape: Shape) -> int:
+        """Find when columns expire: by their own expiry, or by that of the row.
+
+        Return 0 if neither is there.
+        """
         self.at = self.starts[shape.places[octets.EXPIRES]]
+        notes = self.starts[shape.places[octets.NOTES]]
+        if not self.buf[self.at] and not self.buf[notes]:
+            return 0
         expires = self._long() and self._long()
         for i in range(len(shape.columns)):
             self.expires[i] = expires if shape.written[i] else 0
-        self.at = self.starts[shape.places[octets.NOTES]]
+        self.at = notes
         column = 0
         left = self._block()
         while left:
@@ -429,6 +464,7 @@ class Reshaper(Walk):
             left -= 1
             if not left:
                 left = self._block()
+        return 1
 
     def _column(self, shape: Shape, first: int) -> int:
         """Return the column that the string at the cursor names; search from *first* on."""
@@ -442,25 +478,37 @@ class Reshaper(Walk):
         self._bad()
         return _UNKNOWN
 
-    def _cell(self, shape: Shape, column: int, is_shown: int) -> None:
-        """Write a column's value, its expiry, and that it is set; or null, if *is_shown* is 0."""
-        begin = self.begins[column]
-        piece = shape.columns[column]
-        if is_shown or (shape.is_key[column] and self.buf[begin]):
-            self._byte(2)
-            if piece.same:
-                self._copy(begin, self.begins[column + 1])
+    def _struct(self, shape: Shape, shown: memoryview, may_expire: int) -> None:
+        """Write of each column the value, the expiry, and that it is set; null if it is not shown.
+
+        *shown* says which are; those of the key always are. With *may_expire* `expires` is set.
+        """
+        at = self.size
+        for column in range(len(shape.columns)):
+            begin = self.begins[column]
+            if not shown[column] and not (shape.is_key[column] and self.buf[begin]):
+                self.out[at] = 0
+                at += 1
+                continue
+            self.out[at] = 2
+            at += 1
+            if shape.sames[column]:
+                end = self.begins[column + 1]
+                at = octets.put_part(self.out, at, self.buf, begin, end, self.end)
             else:
+                self.size = at
                 self.at = begin
-                self._put(piece)
-            if self.expires[column]:
-                self._byte(2)
-                self._put_long(self.expires[column] * 1_000_000)
-                self._byte(1)
+                self._put(shape.columns[column])
+                at = self.size
+            if may_expire and self.expires[column]:
+                self.out[at] = 2
+                at = octets.put_long(self.out, at + 1, self.expires[column] * 1_000_000)
             else:
-                self._constant(_NEVER_AND_SET)
-        else:
-            self._byte(0)
+                self.out[at] = 0
+                at += 1
+            self.out[at] = 1
+            at += 1
+        self.size = at
 
     def _bounds(self, shape: Shape) -> None:
         place = shape.places[octets.RANGE]
@@ -472,3 +520,25 @@ class Reshaper(Walk):
             made = shape.range_of(octets.take(self.buf, self.starts[place], self.starts[place + 1]))
             self._reserve(len(made))
             self._constant(made)
+
+
+def runs(headers: list[Headers]) -> list[tuple[int, int, bytes]]:
+    """Return the runs of records with one schema id, which is in their first headers.
+
+    Of each the first record, the one behind the last, and the id.
+    """
+    made = []
+    begin = 0
+    before: Headers | None = None
+    schema_id = b""
+    for i in range(len(headers)):
+        given = headers[i]
+        if given is not before:
+            if before is not None and given[0][1] != schema_id:
+                made.append((begin, i, schema_id))
+                begin = i
+            before = given
+            schema_id = given[0][1]
+    if headers:
+        made.append((begin, len(headers), schema_id))
+    return made

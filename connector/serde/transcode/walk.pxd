@@ -11,8 +11,11 @@ cdef int64_t _HALF
 
 @cython.final
 cdef class Piece:
-    cdef readonly int kind, becomes, same, flat
-    cdef readonly Py_ssize_t size_bytes, flat_bytes
+    cdef readonly int kind, becomes, same
+    cdef readonly Py_ssize_t size_bytes
+    cdef readonly int[::1] plan
+    cdef bytes text
+    cdef int[::1] label_ends
     cdef readonly list parts, labels
     cdef readonly Piece inner
     cdef readonly object call
@@ -33,7 +36,7 @@ cdef class Walk:
     @cython.locals(begin=Py_ssize_t)
     @cython.final
     cdef int _cast(self, Piece piece) except -1
-    @cython.locals(begin=Py_ssize_t, start=Py_ssize_t, scale=int64_t, length=int64_t, negative=int, magnitude=uint64_t, byte=int, digits=int, i=int)
+    @cython.locals(begin=Py_ssize_t, start=Py_ssize_t, scale=int64_t, length=int64_t, negative=int, magnitude=uint64_t, byte=int, at=Py_ssize_t, i=int)
     @cython.final
     cdef int _decimal(self, Piece piece) except -1
     @cython.locals(left=int64_t)
@@ -51,13 +54,15 @@ cdef class Walk:
     @cython.final
     cdef int64_t _each_cell(self, Piece cell, int becomes) except -1
     @cython.final
-    cdef int _written_cell(self, Piece cell, int becomes, Py_ssize_t key, Py_ssize_t value) except -1
-    @cython.locals(kind=int, part=Piece, left=int64_t, end=Py_ssize_t)
+    cdef int _written_cell(self, Piece cell, int becomes, Py_ssize_t key, Py_ssize_t value, Py_ssize_t end) except -1
+    @cython.final
+    cdef inline int _put_found(self, Piece piece, Py_ssize_t begin, Py_ssize_t end) except -1
+    @cython.locals(end=Py_ssize_t)
     @cython.final
     cdef int _skip(self, Piece piece) except -1
-    @cython.locals(i=Py_ssize_t, count=Py_ssize_t)
+    @cython.locals(end=Py_ssize_t)
     @cython.final
-    cdef int _note_starts(self, list pieces, int64_t[::1] starts) except -1
+    cdef int _note_starts(self, Piece record, int64_t[::1] starts) except -1
     @cython.locals(count=int64_t)
     @cython.final
     cdef int64_t _block(self) except -1
@@ -68,17 +73,11 @@ cdef class Walk:
     cdef int _pass(self, int64_t count) except -1
     @cython.final
     cdef int _put_long(self, int64_t number) except -1
-    @cython.locals(minus=bint, magnitude=uint64_t, digits=int)
+    @cython.locals(at=Py_ssize_t)
     @cython.final
     cdef int _put_number(self, int64_t number) except -1
     @cython.final
     cdef int _byte(self, int value) except -1
-    @cython.locals(count=int)
-    @cython.final
-    cdef int _digits(self, uint64_t number) noexcept
-    @cython.locals(at=Py_ssize_t, i=int)
-    @cython.final
-    cdef int _put_digits(self, uint64_t number, int digits, int64_t scale) except -1
     @cython.final
     cdef int _constant(self, bytes content) except -1
     @cython.final

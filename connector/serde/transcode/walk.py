@@ -3,7 +3,9 @@
 A `Piece` is a type that `conversion` prepared for it. For one thread.
 """
 
+from array import array
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 from headrace.connector.serde.transcode import octets
 from headrace.plugins import BadRecordError
@@ -44,12 +46,15 @@ class Piece:
         self.inner = parts[0] if parts else None
         self.labels = list(labels)
         self.size_bytes = size_bytes
+        # All labels of a record, and where each ends, for JSON.
+        self.text = b"".join(labels) + bytes(octets.SPILL_BYTES)
+        self.label_ends = memoryview(array("i", accumulate(map(len, labels), initial=0)))
         self.becomes = becomes
         self.call = call
-        # The kind and size of a value without parts, which may be null: it is skipped by one call.
-        single = parts[0] if kind == octets.OPTION else self
-        self.flat = single.kind if single.kind <= octets.REAL else 0
-        self.flat_bytes = single.size_bytes
+        # The same as numbers: see `octets.skip`.
+        size = len(parts) if kind == octets.RECORD else size_bytes
+        words = [number for part in parts for number in part.plan]
+        self.plan: memoryview = memoryview(array("i", [kind, len(words) + 3, size, *words]))
         self.same: int = int(becomes == octets.SAME and all(part.same for part in parts))
 
 
@@ -128,12 +133,12 @@ class Walk:
                 byte = self.buf[start + i]
                 magnitude = magnitude << 8 | (byte ^ 0xFF if negative else byte)
             magnitude += negative
-            digits = max(self._digits(magnitude), scale + 1)
             self._reserve(self.room + _DECIMAL_BYTES)
-            self._put_long(negative + digits + (1 if scale else 0))
-            if negative:
-                self._byte(0x2D)  # -
-            self._put_digits(magnitude, digits, scale)
+            at = self.size + 1  # The length is one byte: the digits are few.
+            self.out[at] = 0x2D  # -
+            at = octets.put_scaled(self.out, at + negative, magnitude, scale)
+            self.out[self.size] = (at - self.size - 1) << 1
+            self.size = at
 
     def _items(self, piece: Piece) -> None:
         left = self._block()
@@ -190,58 +195,50 @@ class Walk:
             if valued:
                 self._skip(cell.parts[1])
             removed = self.at
-            for i in range(len(cell.parts) - 4, len(cell.parts)):
-                self._skip(cell.parts[i])
-            end = self.at
+            end = octets.skip_last(self.buf, removed, self.end, cell.plan, len(cell.parts) - 4)
+            if end < 0:
+                self._bad()
+            self.at = end
             if not self.buf[removed]:
                 count += 1
-                self._written_cell(cell, becomes, key, value)
+                self._written_cell(cell, becomes, key, value, removed)
                 self.at = end
             left -= 1
             if not left:
                 left = self._block()
         return count
 
-    def _written_cell(self, cell: Piece, becomes: int, key: int, value: int) -> None:
+    def _written_cell(self, cell: Piece, becomes: int, key: int, value: int, end: int) -> None:
         if becomes == octets.WRITTEN_SET:
             self._byte(2)
         if becomes != octets.WRITTEN_LIST:
-            self.at = key
-            self._put(cell.parts[0])
+            self._put_found(cell.parts[0], key, value)
         if becomes != octets.WRITTEN_SET:
-            self.at = value
-            self._put(cell.parts[1])
+            self._put_found(cell.parts[1], value, end)
+
+    def _put_found(self, piece: Piece, begin: int, end: int) -> None:
+        """Write the converted value, which has these bounds."""
+        if piece.same:
+            self._copy(begin, end)
+        else:
+            self.at = begin
+            self._put(piece)
 
     # ---- reading ----
 
     def _skip(self, piece: Piece) -> None:
         """Skip a value."""
-        kind = piece.kind
-        if piece.flat:
-            end = octets.end_of(self.buf, self.at, self.end, kind, piece.flat, piece.flat_bytes)
-            if end < 0:
-                self._bad()
-            self.at = end
-        elif kind == octets.OPTION:
-            if self._long():
-                self._skip(piece.inner)  # type: ignore[arg-type]
-        elif kind == octets.RECORD:
-            for part in piece.parts:
-                self._skip(part)
-        else:
-            left = self._block()
-            while left:
-                for _ in range(left):
-                    self._skip(piece.inner)  # type: ignore[arg-type]
-                left = self._block()
+        end = octets.skip(self.buf, self.at, self.end, piece.plan, 0)
+        if end < 0:
+            self._bad()
+        self.at = end
 
-    def _note_starts(self, pieces: Sequence[Piece], starts: memoryview) -> None:
-        """Skip values that follow one another; note where each starts, and where the last ends."""
-        count = len(pieces)
-        for i in range(count):
-            starts[i] = self.at
-            self._skip(pieces[i])
-        starts[count] = self.at
+    def _note_starts(self, record: Piece, starts: memoryview) -> None:
+        """Skip a record; note where each part starts, and where the last ends."""
+        end = octets.note_starts(self.buf, self.at, self.end, record.plan, 0, starts)
+        if end < 0:
+            self._bad()
+        self.at = end
 
     def _block(self) -> int:
         """Return the number of items that follow; 0 at the end of an array."""
@@ -281,37 +278,10 @@ class Walk:
         self.size += 1
 
     def _put_number(self, number: int) -> None:
-        """Write a number's digits as a string."""
-        minus = number < 0
-        magnitude = number
-        if minus:
-            magnitude = -(number + 1)  # The least long has a magnitude beyond longs.
-            magnitude += 1
-        digits = self._digits(magnitude)
-        self._put_long(minus + digits)
-        if minus:
-            self._byte(0x2D)  # -
-        self._put_digits(magnitude, digits, 0)
-
-    def _digits(self, number: int) -> int:
-        """Return the number of digits of a number that is not negative."""
-        count = 1
-        while number > 9:  # noqa: PLR2004 (a digit)
-            number //= 10
-            count += 1
-        return count
-
-    def _put_digits(self, number: int, digits: int, scale: int) -> None:
-        """Write *digits* digits of a number, with a point before the last *scale* of them."""
-        at = self.size + digits + (1 if scale else 0)
+        """Write a number's digits as a string, whose length is one byte."""
+        at = octets.put_decimal(self.out, self.size + 1, number)
+        self.out[self.size] = (at - self.size - 1) << 1
         self.size = at
-        for i in range(digits):
-            at -= 1
-            if scale and i == scale:
-                self.out[at] = 0x2E  # .
-                at -= 1
-            self.out[at] = 0x30 + number % 10
-            number //= 10
 
     def _constant(self, content: bytes) -> None:
         octets.copy_bytes(self.out, self.size, content)

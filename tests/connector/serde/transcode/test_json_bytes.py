@@ -103,13 +103,15 @@ def test_edges(kind: str, value: Any) -> None:  # noqa: ANN401 (likewise)
 
 @pytest.mark.parametrize("around", ["x", "!", "#", "[", "]", "\x7f", "\x80", "\u20ac"])
 def test_characters_that_are_escaped_are_found_at_any_place(around: str) -> None:
-    """Strings are looked at eight bytes at once."""
+    """Strings are looked at 48 bytes at once if so many can be read, or eight."""
+    kind = {"type": "array", "items": "string"}
+    parsed: Any = fastavro.parse_schema(kind)
     for special in ("\x00", "\x1f", '"', "\\"):
-        for at in range(20):
-            text = around * at + special + around * 9
+        for at in range(50):
+            texts = [around * at + special + around * 9, around * at, "z" * 48]
             out = BytesIO()
-            fastavro.schemaless_writer(out, "string", text)
-            assert oracle(text) == JsonWriter().text(piece_of("string"), out.getvalue())
+            fastavro.schemaless_writer(out, parsed, texts)
+            assert oracle(texts) == JsonWriter().text(piece_of(kind), out.getvalue())
 
 
 @pytest.mark.parametrize(
