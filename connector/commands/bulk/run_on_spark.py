@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.connector.hosting.host import Engine
 from headrace.connector.replay.errors import StreamFailedError
 from headrace.connector.replay.framing.block_rows import SPLIT
+from headrace.connector.replay.framing.framed_shards import SHARDS_MIN
 from headrace.connector.replay.session import session, width
 from headrace.connector.replay.stream.checkpoint import Checkpoint
 from headrace.connector.replay.stream.stream_driver import StreamDriver
@@ -66,12 +67,15 @@ def _begin(
     given: argparse.Namespace,
 ) -> StreamingQuery:
     options = {"job": str(job.file), "name": job.name, "generation": str(generation)}
-    bounds = {} if given.batch_bytes is None else {"batch_bytes": str(given.batch_bytes)}
+    tasks = _tasks(spark, checkpoint)
+    bounds = {"tasks": str(tasks)}
+    if given.batch_bytes is not None:
+        bounds["batch_bytes"] = str(given.batch_bytes)
     changes = (
         spark.readStream.format("headrace.segments")
         .options(**options, **bounds, format=AS_SINK)
         .load()
-        .repartitionById(_tasks(spark, checkpoint), SPLIT)
+        .repartitionById(tasks, SPLIT)
     )
     writer = changes.writeStream.format("headrace.sink").options(**options)
     writer = writer.option("checkpointLocation", checkpoint.spark.as_uri()).outputMode("append")
@@ -84,9 +88,14 @@ def _begin(
 
 
 def _tasks(spark: SparkSession, checkpoint: Checkpoint) -> int:
-    """Return how many tasks share the splits: two for each core, so that none waits long."""
-    begun = checkpoint.begun()
-    most = 2 * width(spark)
+    """Return how many tasks share the splits.
+
+    One for each core, where each reads the logs once for its splits. Else two, so that none waits
+    long.
+    """
+    begun, most = checkpoint.begun(), width(spark)
+    if most >= SHARDS_MIN or checkpoint.terms():
+        most *= 2
     return min(most, len(begun.seqs) or most) if begun else most
 
 

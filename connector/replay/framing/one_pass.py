@@ -87,6 +87,21 @@ def deliver_together(works: Sequence[Work]) -> Sequence[ShardReport]:
     return reports
 
 
+def demands_of(readers: int) -> tuple[Demand, Demand]:
+    """Return what *readers* of a pass are asked for, and what where nothing else comes: ends.
+
+    An end costs as much as a small batch.
+    """
+    more = Demand(
+        records_max=BATCH_RECORDS_MAX,
+        bytes_max=BATCH_BYTES_MAX * max(1, min(_BATCHES_MAX, readers)),
+        linger_ms=LINGER_MS,
+        position_due=False,
+        end_may_wait=True,
+    )
+    return more, msgspec.structs.replace(more, end_may_wait=False)
+
+
 @contextlib.contextmanager
 def _sendings(works: Sequence[Work]) -> Iterator[Sequence[Sending]]:
     """Yield what sends the records of each work, all through one writer."""
@@ -132,18 +147,9 @@ class _Pass:
 
     def run(self) -> None:
         """Read to the end and deliver."""
-        size = BATCH_BYTES_MAX * max(1, min(_BATCHES_MAX, len(self._reading)))
-        more = Demand(
-            records_max=BATCH_RECORDS_MAX,
-            bytes_max=size,
-            linger_ms=LINGER_MS,
-            position_due=False,
-            end_may_wait=True,
-        )
-        ends = msgspec.structs.replace(more, end_may_wait=False)
+        more, ends = demands_of(len(self._reading))
         idle = 0
         while idle < IDLE_READS and self._reading:
-            # Ends are due where nothing else comes: one costs as much as a small batch.
             is_idle = self._round(ends if idle else more)
             idle = idle + 1 if is_idle else 0
         for delivery in list(self._sendings):

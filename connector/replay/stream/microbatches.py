@@ -5,6 +5,7 @@ end. The checkpoint has the rest of the state at an offset, by split.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -188,6 +189,7 @@ class Reading:
         self._checkpoint = checkpoint
         self._framed = framed
         self._known = known or checkpoint.states.load(part.start, part.shard.split)
+        self._end: Position | None = None
 
     @property
     def place(self) -> str:
@@ -198,6 +200,11 @@ class Reading:
     def known(self) -> Known:
         """The state of the split, up to what was read so far."""
         return self._known
+
+    @property
+    def shard(self) -> Shard:
+        """What is read, from the state of the split on."""
+        return replace(self._part.shard, resume=self._known.position, framed=self._framed)
 
     def count(self, counters: Counters) -> None:
         """Add the counters of a batch (I3)."""
@@ -212,24 +219,42 @@ class Reading:
             HeadraceError: the source cannot be read, as at a gap.
 
         """
-        part = self._part
-        shard = replace(part.shard, resume=self._known.position, framed=self._framed)
-        # Records there which parts of the logs this split needs, as a worker does (I5).
-        with opened(shard, read_only=False) as source:
-            was_short = is_short(source, part)
-            end: Position | None = None
+        shard = self.shard
+        with self.source() as source:
             for batch in batches(source, shard):
-                end = batch.end if batch.has_end else None
+                self.note(batch)
                 yield batch
-            if end is not None:
-                self._known = replace(self._known, position=end.encode())
+        self.store()
+
+    @contextmanager
+    def source(self) -> Iterator[Source]:
+        """Yield the source, bounded by the part; those of the other splits are the same.
+
+        Raises:
+            LogShortError: in the end, if a log is shorter than when the batch was planned.
+
+        """
+        part = self._part
+        # Records there which parts of the logs this split needs, as a worker does (I5).
+        with opened(self.shard, read_only=False) as source:
+            was_short = is_short(source, part)
+            yield source
             if was_short or is_short(source, part):
                 raise LogShortError(
                     "the logs end before the batch does",
                     place=self.place,
                     hint="the batch is repeated; check that all nodes' logs exist",
                 )
-        self._checkpoint.states.store(part.end, shard.split, self._known)
+
+    def note(self, batch: Batch) -> None:
+        """Remember where *batch* ends, if it has an end: the last one of the part has."""
+        self._end = batch.end if batch.has_end else None
+
+    def store(self) -> None:
+        """Store the state of the split at the end of the part, which was read whole."""
+        if self._end is not None:
+            self._known = replace(self._known, position=self._end.encode())
+        self._checkpoint.states.store(self._part.end, self._part.shard.split, self._known)
 
 
 def is_short(source: Source, part: Part) -> bool:

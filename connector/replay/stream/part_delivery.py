@@ -1,43 +1,127 @@
-"""Delivers a part of a micro-batch: what a split has between two offsets. Needs no Spark."""
+"""Delivers parts of a micro-batch: what splits have between two offsets. Needs no Spark."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TypeVar
 
 from msgspec import structs
 
-from headrace.connector.replay.sending import Sending
-from headrace.connector.replay.shards import encode_with_retries
+from headrace.connector.replay.framing.one_pass import demands_of
+from headrace.connector.replay.sending import OUTSTANDING_RECORDS_MAX, Sending
+from headrace.connector.replay.shards import IDLE_READS, encode_with_retries, short_of, split_of
 from headrace.connector.replay.stream.checkpoint import Checkpoint
 from headrace.connector.replay.stream.microbatches import Reading
 from headrace.connector.runtime.splits.ledger import tally
 from headrace.connector.serde import Encoder
 from headrace.connector.stores import Counters, Loss, TableCounts, add_counters
+from headrace.plugins import Batch, CloseReason, Demand, Done, Reader, Source
+
+K = TypeVar("K")
 
 
-def deliver_part(
-    reading: Reading,
-    sending: Sending,
-    encoder: Encoder,
-    checkpoint: Checkpoint,
-    lose: Callable[[Loss], None],
-) -> Counters:
-    """Return the counters of what was delivered; what was read is in the state of the split.
+class PartDelivery:
+    """A part on its way into the sink, and what was delivered of it."""
 
-    *lose* takes what could not be made into records.
-    """
-    delivered: Counters = {}
-    refused = sending.refused.copy()
-    for batch in reading.batches():
-        sending.announce(batch)
-        checkpoint.keep_schemas(batch.schemas())
-        encoded = encode_with_retries(encoder, batch)
-        counters, losses = tally(encoded, reading.place)
+    def __init__(
+        self,
+        reading: Reading,
+        sending: Sending,
+        encoder: Encoder,
+        checkpoint: Checkpoint,
+        lose: Callable[[Loss], None],
+    ) -> None:
+        """Read nothing yet. *sending* is of this part; *lose* takes what cannot be a record."""
+        self.reading = reading
+        self.sending = sending
+        self._encoder, self._checkpoint, self._lose = encoder, checkpoint, lose
+        self._delivered: Counters = {}
+
+    def run(self) -> Counters:
+        """Return the counters of what was delivered; what was read is in the split's state."""
+        for batch in self.reading.batches():
+            self.take(batch)
+        return self.finish()
+
+    def take(self, batch: Batch) -> None:
+        """Send a batch."""
+        self.sending.announce(batch)
+        self._checkpoint.keep_schemas(batch.schemas())
+        encoded = encode_with_retries(self._encoder, batch)
+        counters, losses = tally(encoded, self.reading.place)
         for loss in losses:
-            lose(loss)
-        reading.count({t: structs.replace(c, delivered=0) for t, c in counters.items()})
+            self._lose(loss)
+        self.reading.count({t: structs.replace(c, delivered=0) for t, c in counters.items()})
         settled = {t: TableCounts(delivered=c.delivered) for t, c in counters.items()}
-        delivered = add_counters(delivered, settled)
-        sending.take(encoded, batch)
-    sending.finish()
-    lost = sending.refused - refused
-    moved = {t: TableCounts(delivered=-n, dead_lettered=n) for t, n in lost.items()}
-    return add_counters(delivered, moved)
+        self._delivered = add_counters(self._delivered, settled)
+        self.sending.take(encoded, batch)
+
+    def finish(self) -> Counters:
+        """Return the counters when all is settled."""
+        self.sending.finish()
+        lost = self.sending.refused
+        moved = {t: TableCounts(delivered=-n, dead_lettered=n) for t, n in lost.items()}
+        return add_counters(self._delivered, moved)
+
+
+def deliver_together(deliveries: Mapping[K, PartDelivery]) -> Mapping[K, Counters]:
+    """Deliver parts of one batch in one pass over the logs; return the counters of each.
+
+    The logs are read once for all, as a worker reads them for its splits. All parts send through
+    one writer.
+
+    Raises:
+        LogShortError: a log is shorter than when the batch was planned.
+        HeadraceError: the source cannot be read, as at a gap, or a part cannot be delivered.
+
+    """
+    parts = list(deliveries.values())
+    with parts[0].reading.source() as source, ExitStack() as readers:
+        _read_all(_opened(source, parts, readers))
+    for part in parts:
+        part.reading.store()
+    return {name: part.finish() for name, part in deliveries.items()}
+
+
+def _opened(
+    source: Source, parts: Sequence[PartDelivery], readers: ExitStack
+) -> dict[PartDelivery, Reader]:
+    """Return a reader for each of *parts*; *readers* closes them."""
+    made: dict[PartDelivery, Reader] = {}
+    splits = source.plan()
+    for part in parts:
+        shard = part.reading.shard
+        resume = None if shard.resume is None else source.decode_position(shard.resume)
+        reader = made[part] = source.open(split_of(shard, splits), resume)
+        readers.callback(reader.close, CloseReason.FINISHED)
+    return made
+
+
+def _read_all(reading: dict[PartDelivery, Reader]) -> None:
+    """Ask the readers in turns, up to the end of the batch. Raises LogShortError."""
+    more, ends = demands_of(len(reading))
+    idle, parts, short = 0, list(reading), set[PartDelivery]()
+    while idle < IDLE_READS and reading:
+        is_idle = _round(reading, ends if idle else more, short)
+        idle = idle + 1 if is_idle else 0
+        if sum(part.sending.outstanding for part in parts) > OUTSTANDING_RECORDS_MAX:
+            for part in parts:
+                part.sending.finish()
+    for part in short:
+        raise short_of(part.reading.shard)
+
+
+def _round(reading: dict[PartDelivery, Reader], demand: Demand, short: set[PartDelivery]) -> bool:
+    """Ask each reader once; return whether nothing came. *short* are those that had to wait."""
+    is_idle = True
+    short.clear()
+    for part, reader in list(reading.items()):
+        came = reader.read(demand)
+        if isinstance(came, Batch):
+            is_idle = False
+            part.reading.note(came)
+            part.take(came)
+        elif isinstance(came, Done):
+            del reading[part]
+        elif came.more:
+            short.add(part)
+    return is_idle

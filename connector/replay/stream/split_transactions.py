@@ -17,7 +17,7 @@ from headrace.connector.replay.errors import DeliveryRefusedError, SinkElsewhere
 from headrace.connector.replay.sending import SETTLE_MS_MAX, Sending
 from headrace.connector.replay.stream.checkpoint import Checkpoint, Known, name_of
 from headrace.connector.replay.stream.microbatches import Part, Reading
-from headrace.connector.replay.stream.part_delivery import deliver_part
+from headrace.connector.replay.stream.part_delivery import PartDelivery
 from headrace.connector.replay.stream.terms import BatchNote, Settled, Term
 from headrace.connector.runtime.failures.retry import Retry
 from headrace.connector.runtime.failures.tolerance import ErrorPolicy, NotToleratedError
@@ -116,7 +116,7 @@ class SplitTransactions:
             losses.append(loss)
 
         sending = Sending(self._sink, self._encoder, lose=lose, into=writer, schemas=self._schemas)
-        return deliver_part(reading, sending, self._encoder, self._checkpoint, lose)
+        return PartDelivery(reading, sending, self._encoder, self._checkpoint, lose).run()
 
     def _begun(self, part: Part, writer: TransactionalWriter) -> Mapping[str, bytes]:
         until_ms = self._clock.monotonic_ms() + SETTLE_MS_MAX

@@ -2,7 +2,8 @@
 
 The driver lists files and opens none. Tasks of the first stage frame parts of logs, each once; a
 shuffle sends what they found to the tasks of splits. These agree, encode and deliver up to the end
-of the batch: each key keeps its order.
+of the batch: each key keeps its order. Where these are few, each reads the logs for its splits in
+one pass instead.
 """
 
 import pickle
@@ -30,27 +31,27 @@ from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import JobChangedError, bad_option
 from headrace.connector.replay.frames.mistakes import check_options
 from headrace.connector.replay.framing.block_rows import batches_of, rows_of
-from headrace.connector.replay.framing.framed_shards import Framing, SplitFiles
+from headrace.connector.replay.framing.framed_shards import SHARDS_MIN, Framing, SplitFiles
 from headrace.connector.replay.sending import Sending
-from headrace.connector.replay.shards import SourceSpec, close_kept, inside, origin_of
+from headrace.connector.replay.shards import SourceSpec, close_kept, inside, keep_modules, origin_of
 from headrace.connector.replay.stream.checkpoint import Checkpoint, Offset, checkpoint_of
 from headrace.connector.replay.stream.microbatches import ALL_BYTES, Course, Part, Reading
-from headrace.connector.replay.stream.part_delivery import deliver_part
+from headrace.connector.replay.stream.part_delivery import PartDelivery, deliver_together
 from headrace.connector.replay.stream.split_transactions import SplitTransactions
 from headrace.connector.replay.stream.terms import Settled
 from headrace.connector.runtime.failures.tolerance import ErrorPolicy, NotToleratedError
 from headrace.connector.stores import Counters, Loss, StateLostError, TableCounts
 from headrace.connector.stores.job import state_of
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.plugins import NumberPosition, RecordBatch
+from headrace.plugins import NumberPosition, RecordBatch, RecordSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 AS_SINK: Final = "sink"
-BATCH_BYTES: Final = 128 * 1024 * 1024
+BATCH_BYTES: Final = 512 * 1024 * 1024  # What a batch costs by itself is little beside it.
 RETRY_MS_MAX: Final = 120_000  # How long a task starts transactions again, exactly once.
-_OPTIONS: Final = ("job", "name", "generation", "format", "batch_bytes")
+_OPTIONS: Final = ("job", "name", "generation", "format", "batch_bytes", "tasks")
 _SINK_OPTIONS: Final = ("job", "name", "generation", "checkpointlocation", "queryname")
 _BATCH: Final = "streaming.sql.batchId"  # As Spark tells its tasks.
 
@@ -98,7 +99,8 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             said = f"of a stream is `{AS_SINK}`, found {given!r}"
             raise bad_option("format", said, f'option("format", "{AS_SINK}")')
         self._path, self._text, self._checkpoint = _job_of(options)
-        self._limit = ReadMaxBytes(_size_of(options.get("batch_bytes", str(BATCH_BYTES))))
+        self._limit = ReadMaxBytes(_number_of("batch_bytes", options, BATCH_BYTES))
+        self._tasks = _number_of("tasks", options, SHARDS_MIN)
         self._made: Course | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
@@ -122,7 +124,10 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return a task for what splits are to do, and one for each part of a log to be framed."""
         course = self._course()
         parts = course.parts(start, end)
-        framing = course.framing(parts)
+        # Few tasks read the logs themselves for less CPU than blocks take. Exactly once, splits are
+        # delivered one after another, each in a transaction: then each log is read once before.
+        is_pass = self._tasks < SHARDS_MIN and parts[0].term is None
+        framing = None if is_pass else course.framing(parts)
         logs = () if framing is None else framing.parts
         return [
             PartsPartition(parts),
@@ -194,7 +199,8 @@ class SinkStream(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> SplitsDelivered:
         """Read the splits of the rows, and deliver; return when all is settled.
 
-        What the sink refuses is dead-lettered.
+        Without blocks of their logs they are read in one pass. What the sink refuses is
+        dead-lettered.
         """
         parts: dict[int, Part] = {}
         with tempfile.TemporaryDirectory(prefix="headrace-framed-") as folder:
@@ -211,6 +217,7 @@ class SinkStream(DataSourceStreamArrowWriter):
                 return SplitsDelivered(self._deliver(parts, files))
             finally:
                 close_kept()
+                keep_modules()
 
     def _deliver(self, parts: Mapping[int, Part], files: SplitFiles) -> Mapping[int, Settled]:
         """Deliver splits one after another, through one sink; return what became of each."""
@@ -229,13 +236,30 @@ class SinkStream(DataSourceStreamArrowWriter):
                 for number in sorted(parts):
                     made[number] = once.deliver(parts[number], files.file_of(str(number)))
                 return made
-            aside = _Aside(self._checkpoint, text)
-            with closing(Sending(sink, encoder, lose=aside.take)) as sending:
-                for number in sorted(parts):
-                    reading = Reading(parts[number], self._checkpoint, files.file_of(str(number)))
-                    counters = deliver_part(reading, sending, encoder, self._checkpoint, aside.take)
-                    made[number] = Settled(counters)
-                    aside.keep(number)
+            _, config = configured("sink", text.sink, text.bounds)
+            policy = ErrorPolicy.of(config, retry_ms_max=0)
+            asides = {number: _Aside(self._checkpoint, policy) for number in sorted(parts)}
+            schemas: dict[bytes, RecordSchema] = {}
+            with closing(sink.open()) as writer:
+
+                def part_of(number: int) -> PartDelivery:
+                    lose, file = asides[number].take, files.file_of(str(number))
+                    return PartDelivery(
+                        Reading(parts[number], self._checkpoint, file),
+                        Sending(sink, encoder, lose=lose, shared=writer, schemas=schemas),
+                        encoder,
+                        self._checkpoint,
+                        lose,
+                    )
+
+                counters: Mapping[int, Counters]
+                if files.splits:  # The blocks of a split are read for it alone.
+                    counters = {number: part_of(number).run() for number in asides}
+                else:
+                    counters = deliver_together({number: part_of(number) for number in asides})
+            for number, aside in asides.items():
+                made[number] = Settled(counters[number])
+                aside.keep(number)
         return made
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
@@ -263,10 +287,9 @@ class SinkStream(DataSourceStreamArrowWriter):
 class _Aside:
     """Records that a split could not deliver: stored, unless the sink's options say to stop."""
 
-    def __init__(self, checkpoint: Checkpoint, text: JobText) -> None:
+    def __init__(self, checkpoint: Checkpoint, policy: ErrorPolicy) -> None:
         self._checkpoint = checkpoint
-        _, config = configured("sink", text.sink, text.bounds)
-        self._policy = ErrorPolicy.of(config, retry_ms_max=0)
+        self._policy = policy
         self._batch = _batch()
         self._losses: list[Loss] = []
 
@@ -288,9 +311,10 @@ def _batch() -> int:
     return 0 if context is None else int(context.getLocalProperty(_BATCH) or 0)
 
 
-def _size_of(text: str) -> int:
+def _number_of(name: str, options: Mapping[str, str], default: int) -> int:
+    text = options.get(name, str(default))
     if not text.isdecimal() or not int(text):
-        raise bad_option("batch_bytes", f"expected a number above 0, found {text!r}")
+        raise bad_option(name, f"expected a number above 0, found {text!r}")
     return int(text)
 
 

@@ -31,16 +31,23 @@ from headrace.plugins import HeadraceError
 
 BATCHES_MAX = 100
 TASKS = 2  # Of splits.
+MANY = 8  # Of which each does not read all logs.
 PAUSE_SECONDS = 0.01  # Where there is nothing to read.
 
 
 class ByHand:
     """A stream without Spark; it keeps the committed offset, as a checkpoint does."""
 
-    def __init__(self, path: Path, folder: Path, *, batch_bytes: int = 1, **options: str) -> None:
-        """Start without a checkpoint in *folder*; *options* are more of both ends."""
+    def __init__(
+        self, path: Path, folder: Path, *, batch_bytes: int = 1, tasks: int = MANY, **options: str
+    ) -> None:
+        """Start without a checkpoint in *folder*; *options* are more of both ends.
+
+        The reader plans for so many *tasks* of splits.
+        """
         self.of_job = {"job": str(path), **options}
-        self.of_reader = {**self.of_job, "format": "sink", "batch_bytes": str(batch_bytes)}
+        bounds = {"batch_bytes": str(batch_bytes), "tasks": str(tasks)}
+        self.of_reader = {**self.of_job, "format": "sink", **bounds}
         self.folder = folder
         self.reader = self.started()
         self.at: Offset = self.reader.initialOffset()
@@ -134,7 +141,9 @@ class HandQuery(ByHand):
         assert job.file is not None
         options = {"name": job.name, "generation": str(generation)}
         self.until_idle = until_idle
-        super().__init__(job.file, checkpoint.folder, batch_bytes=batch_bytes, **options)
+        super().__init__(
+            job.file, checkpoint.folder, batch_bytes=batch_bytes, tasks=MANY, **options
+        )
         committed = checkpoint.committed()
         if committed is not None:
             self.batches, self.at = committed[0] + 1, committed[1]

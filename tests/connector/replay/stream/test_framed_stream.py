@@ -21,7 +21,7 @@ from headrace.connector.replay.stream.streaming import (
     SinkStream,
     SplitsDelivered,
 )
-from headrace.connector.replay.stream.terms import Settled
+from headrace.connector.replay.stream.terms import Settled, Term
 from headrace.connector.stores import StateLostError
 from headrace.plugins import ConfigError, MissingRequirementError
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
@@ -31,7 +31,7 @@ from helpers.logs.gap_jobs import NODES, GapJob
 from helpers.recordings.batches import source_of
 from helpers.recordings.corpora import recording
 from helpers.recordings.segment_reads import note_reads
-from helpers.streams.by_hand import ByHand, run_by_hand
+from helpers.streams.by_hand import MANY, TASKS, ByHand, run_by_hand
 
 WHOLE = 1 << 40
 VARIES = ("copies", "node", "segment", "position")
@@ -53,9 +53,10 @@ def ring_job(folder: Path, splits: int, segments: Path | None = None) -> GapJob:
     return job
 
 
-def stream_of(job: GapJob, batch_bytes: int = WHOLE) -> ByHand:
-    """Return a stream of a job without a checkpoint."""
-    return ByHand(job.path, job.folder / "state.db.spark" / "orders", batch_bytes=batch_bytes)
+def stream_of(job: GapJob, batch_bytes: int = WHOLE, tasks: int = MANY) -> ByHand:
+    """Return a stream of a job without a checkpoint, for so many *tasks* of splits."""
+    folder = job.folder / "state.db.spark" / "orders"
+    return ByHand(job.path, folder, batch_bytes=batch_bytes, tasks=tasks)
 
 
 def said(job: GapJob) -> Mapping[str, list[str]]:
@@ -189,6 +190,32 @@ def shown(books: Mapping[str, Any]) -> object:
         )
         for name, split in books["splits"].items()
     }
+
+
+def test_few_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few tasks read the logs themselves, each once for all its splits; no part is framed."""
+    job = ring_job(tmp_path, 16)
+    stream = stream_of(job, tasks=TASKS)
+    sizes = note_reads(monkeypatch)
+    planned = stream.reader.partitions(stream.at, stream.next_end())
+    stream.run()
+    logs = (recording("5.0-ring") / "segments").rglob("*.log")
+
+    assert 1 == len(planned)
+    assert sum(sizes) <= 1.3 * TASKS * sum(path.stat().st_size for path in logs)
+    by_spark = said(job)
+    assert by_worker(job) == by_spark
+
+
+def test_few_tasks_exactly_once(tmp_path: Path) -> None:
+    """Exactly once few tasks get blocks too: they deliver their splits one after another."""
+    job = ring_job(tmp_path, 4)
+    stream = stream_of(job, tasks=TASKS)
+    term = Term(checkpoint="", key="", token=1, moved=0, first=0, seq=0, is_kept=False)
+    checkpoint = checkpoint_of(tmp_path / "state.db", "orders")
+    checkpoint.put_terms({f"{number}-of-4": term for number in range(1, 5)})
+
+    assert len(rows_of(stream)) > len(LOGS)
 
 
 class Repeated(ByHand):
