@@ -5,6 +5,7 @@ once. The shards begin together and end together; one that fails does not end th
 """
 
 import contextlib
+import gc
 import time
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -40,7 +41,7 @@ from headrace.plugins import Batch, CloseReason, Demand, Done, HeadraceError, Re
 
 PASS_BYTES: Final = 1024 * 1024 * 1024
 """Of logs, for one pass: what is delivered again if the process dies."""
-_BATCHES_MAX: Final = 16  # Of `BATCH_BYTES_MAX`, that are read at once for all shards of a pass.
+_BATCHES_MAX: Final = 64  # Of `BATCH_BYTES_MAX`, that are read at once for all shards of a pass.
 
 
 def passes_of(works: Sequence[Work], width: int) -> Sequence[Sequence[Work]]:
@@ -74,6 +75,7 @@ def deliver_together(works: Sequence[Work]) -> Sequence[ShardReport]:
             opened(works[0].shard, sparing=True) as source,
             _sendings(works) as sendings,
             contextlib.closing(_Pass(source, works, sendings, reports)) as one,
+            _frozen(),
         ):
             one.run()
     except HeadraceError as error:
@@ -100,6 +102,19 @@ def demands_of(readers: int) -> tuple[Demand, Demand]:
         end_may_wait=True,
     )
     return more, msgspec.structs.replace(more, end_may_wait=False)
+
+
+@contextlib.contextmanager
+def _frozen() -> Iterator[None]:
+    """Exclude what lives as long as a pass, and all modules, from its garbage collections."""
+    is_task = gc.get_freeze_count() > 0  # Of Spark: see `keep_modules`.
+    if not is_task:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if not is_task:
+            gc.unfreeze()
 
 
 @contextlib.contextmanager

@@ -461,7 +461,8 @@ class Pump:
     def _read_on(self, demand: Demand) -> None:
         started_ms = self._now_ms()
         self._look(started_ms, demand.logs)
-        whole = self._stride * PASS_BYTES_MAX
+        # Where much is asked for, of many splits, small passes would make small batches.
+        whole = max(self._stride * PASS_BYTES_MAX, 2 * demand.bytes_max)
         budget, intake, progress = whole, self.intake, memoryview(self.intake.progress)
         logs = [(cursor, self.hosts[cursor.node]) for cursor in self._read_now(demand.logs)]
         most = self._segments_max

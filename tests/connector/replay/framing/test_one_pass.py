@@ -1,5 +1,6 @@
 """Shards that are delivered in one pass over the logs, beside shards that each read all logs."""
 
+import gc
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from helpers.recordings.batches import source_of
 from helpers.recordings.corpora import recording
 from helpers.recordings.segment_reads import note_reads
 from helpers.recordings.shards import ring
+from helpers.settings.filled import filled
 
 READ = ("number", "changes", "delivered", "rejected", "quarantined")
 ORIGIN = ("copies", "node", "segment", "position")
@@ -68,6 +70,23 @@ def test_a_ring(name: str, shards: int, tmp_path: Path) -> None:
     assert read(alone) == read(together)
     assert expected == sent(tmp_path)
     assert expected
+
+
+def test_garbage_of_a_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a pass runs the collector passes over what was there before; not in the end."""
+    before = gc.get_freeze_count()
+    found: list[int] = []
+    finish = Sending.finish
+
+    def noted(sending: Sending) -> None:
+        found.append(gc.get_freeze_count())
+        finish(sending)
+
+    monkeypatch.setattr(Sending, "finish", noted)
+    deliver_together(works_of(ring("5.0-ring"), tmp_path, 2))
+
+    assert all(filled(found))
+    assert before == gc.get_freeze_count()
 
 
 @pytest.mark.parametrize("name", ["5.0-schema", "4.0-random"])

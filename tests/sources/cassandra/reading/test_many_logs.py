@@ -18,7 +18,7 @@ from helpers.logs.node_logs import forged_nodes, open_all, source
 LOGS = 40
 RING = 600
 TURNS = 8  # Of small logs that bring something, in one pass.
-DEMAND = Demand(linger_ms=1 << 30)
+DEMAND = Demand(linger_ms=1 << 30, bytes_max=1 << 16)  # Less than half a pass.
 WHOLE = "1\nCOMPLETED"
 
 
