@@ -1,7 +1,7 @@
 """Pages of the reference, made of what the code declares: options, metrics, events, errors.
 
 Names, kinds, levels, defaults and statuses are read from the code, and the sentences that explain
-them from the tables of the pages that people write. What has no such sentence is an error.
+them from the tables of the pages that people write. What does not have a sentence is an error.
 """
 
 import ast

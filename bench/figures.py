@@ -171,7 +171,7 @@ def _narrow(read: "_Reading") -> Sequence[Figure]:
 
 
 def _passing_us(sample: dict[str, float]) -> float:
-    """Return the CPU of a change where no positions were made; of few data there is no such."""
+    """Return the CPU of a change where no positions were made; of few data they exist not."""
     if not sample["passed"]:
         return _timed_us(sample)
     return sample["passes_ns"] / sample["passed"] / _NS_PER_US

@@ -70,13 +70,13 @@ class Relocation(Capability):
         is where a new split begins.
 
         Raises:
-            ConfigError: there is no such place; the problem's key is `position`.
+            ConfigError: the place is unknown; the problem's key is `position`.
 
         """
 
     @classmethod
     def check_place(cls, target: str) -> None:
-        """Refuse a *target* that `locate` can never take, whatever there is to read.
+        """Refuse a *target* that `locate` can never take, with any logs.
 
         Raises:
             ConfigError: the problem's key is `position`.
@@ -341,7 +341,7 @@ class BulkReading(Capability):
 
     @abstractmethod
     def cut(self, parts: int) -> None:
-        """Use *parts* splits, whatever is configured. Called once, before everything else."""
+        """Use *parts* splits in place of those configured. Called once, before everything else."""
 
     @abstractmethod
     def limit(
@@ -355,7 +355,7 @@ class BulkReading(Capability):
 
         A range of tokens excludes its first and includes its second; `plan` leaves out splits
         without any of them. Called once, before `plan` and `open`. Where age matters, *elapsed_ms*
-        pass at the end of the part, whatever the clock says.
+        pass at the end of the part, for any time of the clock.
 
         Raises:
             ConfigError: the source cannot be read up to a position.
@@ -451,7 +451,7 @@ class LogFraming(BulkReading):
     ) -> Iterator[tuple[str, bytes]]:
         """Read parts once; yield blocks of what *splits* need of them, each with its split.
 
-        Memory is bounded, whatever the size of the parts. Blocking.
+        Memory is bounded for parts of any size. Blocking.
         """
 
     @abstractmethod
@@ -479,7 +479,7 @@ class TypedColumns(Capability):
         """Return which typed columns the changes of *table* have: those that `Batch.typed` makes.
 
         Raises:
-            ConfigError: it has no such table; the problem's key is `table`.
+            ConfigError: the table is not one of it; the problem's key is `table`.
 
         """
 

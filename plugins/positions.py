@@ -116,7 +116,7 @@ class Position(ABC):
         None moves the part to where a new split begins. Numbers may come as strings.
 
         Raises:
-            ConfigError: there is no such part, or *offset* is not one of its offsets.
+            ConfigError: the part is unknown, or *offset* is not one of its offsets.
 
         """
         raise ConfigError([Problem("offset", "positions of this source cannot be moved")])

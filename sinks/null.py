@@ -61,7 +61,7 @@ class NullSink(Sink):
 
     def check(self) -> list[Finding]:
         """Return that nothing can go wrong."""
-        return [Finding("connection", CheckResult.PASSED, "whatever comes is dropped")]
+        return [Finding("connection", CheckResult.PASSED, "all records are dropped")]
 
     def open(self) -> NullWriter:
         """Return a writer that has counted nothing."""

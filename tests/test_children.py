@@ -44,7 +44,7 @@ def test_the_line_is_found() -> None:
 
 def test_a_child_that_ended_is_not_called_late() -> None:
     """The failure says that the stream ended, and what came."""
-    message = r"no such line before its stdout ended, only \['one\\n', 'two\\n'\]"
+    message = r"did not print that line before its stdout ended, only \['one\\n', 'two\\n'\]"
     with child_of(ENDS) as child, pytest.raises(AssertionError, match=message):
         next_line(child, holding="three")
 
@@ -53,7 +53,7 @@ def test_a_silent_child_is_killed() -> None:
     """The failure names the bound; nothing waits for the child any longer."""
     with (
         child_of(WAITS) as child,
-        pytest.raises(AssertionError, match=r"no such line within 0\.5 s, only \["),
+        pytest.raises(AssertionError, match=r"did not print that line within 0\.5 s, only \["),
     ):
         next_line(child, holding="three", seconds=0.5)
 

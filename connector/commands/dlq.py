@@ -107,7 +107,7 @@ def _chosen(store: Store, given: argparse.Namespace) -> Sequence[KeptLoss]:
 
 def _list(chosen: Sequence[KeptLoss], *, as_json: bool, is_filtered: bool) -> None:
     if not chosen and not as_json:
-        sys.stdout.write("no such dead letters\n" if is_filtered else "no dead letters\n")
+        sys.stdout.write("no dead letters match\n" if is_filtered else "no dead letters\n")
     for kept in chosen:
         loss = kept.loss
         if as_json:

@@ -183,7 +183,7 @@ class Catalogue:
         """Ask for a run of a source, and return its name; one of that *name* is left as it is.
 
         Raises:
-            BadRunError: its sink, or its table, takes no such run.
+            BadRunError: its sink, or its table, does not take this run.
 
         """
         key, sink = SNAPSHOT_KEY if order.kind is RunKind.SNAPSHOT else "", self.sink(entry.sink)
@@ -290,7 +290,7 @@ def job_parts(notes: NoteCopy, job: str) -> JobParts:
     Values may be references to secrets, which are not resolved here.
 
     Raises:
-        JobUndefinedError: there are no such sources, or they write into more than one sink.
+        JobUndefinedError: the sources do not exist, or they write into more than one sink.
 
     """
     with notes.snapshot():

@@ -130,7 +130,7 @@ class Commands(SinkCommands):
 
         Raises:
             ConfigError: with every mistake.
-            NotFoundError: there is no such sink.
+            NotFoundError: the sink does not exist.
             AlreadyExistsError: there is one of that name.
 
         """
@@ -139,7 +139,7 @@ class Commands(SinkCommands):
             if self._catalogue.has_sink(entry.name):
                 raise AlreadyExistsError("name", f"{entry.name} is the name of a data sink")
             if not self._catalogue.has_source(entry.name):
-                self._catalogue.sink(entry.sink)  # Raises if there is no such sink.
+                self._catalogue.sink(entry.sink)  # Raises if it does not exist.
                 self._catalogue.add_source(entry, state)
                 return True
             known = self._catalogue.source(entry.name)
@@ -160,7 +160,7 @@ class Commands(SinkCommands):
         """Give a source another config. Its job settles and commits, then continues with it.
 
         Raises:
-            NotFoundError: there is no such source, or no such sink.
+            NotFoundError: the source or the sink does not exist.
             ConfigError: with every mistake; nothing was changed.
 
         """
@@ -254,7 +254,7 @@ class Commands(SinkCommands):
         Returns the numbers of these splits.
 
         Raises:
-            NotFoundError: there is no such source or sink.
+            NotFoundError: the source or sink does not exist.
 
         """
         concerned: list[int] = []
@@ -275,7 +275,7 @@ class Commands(SinkCommands):
 
     @needs(Role.OPERATOR)
     def restart_split(self, name: str, task: int) -> None:
-        """Restart one split. Raises NotFoundError, also when there is no such split."""
+        """Restart one split. Raises NotFoundError, also when the split does not exist."""
         with self._catalogue.changing():
             tasks = [(s.job, split.split) for s in self._jobs_of(name) for split in s.splits]
             if not 0 <= task < len(tasks):
@@ -310,7 +310,7 @@ class Commands(SinkCommands):
         One with this *name*, if that is given, is asked for only once.
 
         Raises:
-            NotFoundError: there is no such source.
+            NotFoundError: the source does not exist.
             BadRunError: its sink takes none.
 
         """
@@ -379,7 +379,7 @@ class Commands(SinkCommands):
         """Give a service a configuration; its running job continues with it.
 
         Raises:
-            NotFoundError: there is no such service.
+            NotFoundError: the service does not exist.
             ConfigError: with every key that is wrong; nothing was changed.
 
         """
@@ -392,7 +392,7 @@ class Commands(SinkCommands):
         """Delete a service's configuration; publishing stops, positions stay.
 
         Raises:
-            NotFoundError: there is no such service, or it has no configuration.
+            NotFoundError: the service does not exist, or has no configuration.
 
         """
         with self._catalogue.changing():
@@ -428,7 +428,7 @@ class Commands(SinkCommands):
         """Return the committed positions of all splits, also for the job of the services.
 
         Raises:
-            NotFoundError: there is no such source.
+            NotFoundError: the source does not exist.
 
         """
         status = self.statuses().get(name) if name == ROUTE else self.status(name)
@@ -446,7 +446,7 @@ class Commands(SinkCommands):
         """Move positions of a stopped source.
 
         Raises:
-            NotFoundError: there is no such source.
+            NotFoundError: the source does not exist.
             NotStoppedError: it is not stopped, or still stopping.
             ConfigError: with every position that is not valid.
 
@@ -507,7 +507,7 @@ class Commands(SinkCommands):
         """Ask the job of a source for a mode; return the number of the request.
 
         Raises:
-            NotFoundError: there is no such source.
+            NotFoundError: the source does not exist.
             NotOfferedError: its logs have only one mode.
 
         """

@@ -83,7 +83,7 @@ class NotAvailableError(StatementError):
 
 
 class BadPositionError(StatementError):
-    """A source has no such position."""
+    """The position is not one of the source."""
 
     code = "bad_position"
 

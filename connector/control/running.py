@@ -216,8 +216,8 @@ class Running:
         Raises:
             UnauthorizedError: the caller may not move it.
             NotStoppedError: it is not stopped, and this is not a dry run.
-            BadPositionError: there is no such position.
-            NotFoundError: there is no such split.
+            BadPositionError: the position is not one of the source.
+            NotFoundError: the split does not exist.
             NotAvailableError: there is no answer.
 
         """

@@ -142,7 +142,7 @@ def check_service(
     """Check the configuration of one service, also against the *others* that are known.
 
     Raises:
-        NotFoundError: there is no such service.
+        NotFoundError: the service does not exist.
         ConfigError: with every key that is wrong.
 
     """

@@ -83,7 +83,7 @@ class SinkCommands:
         Its running jobs settle and commit the records in flight, then take the new options.
 
         Raises:
-            NotFoundError: there is no such sink.
+            NotFoundError: the sink does not exist.
             ConfigError: with every mistake; nothing was changed.
 
         """
@@ -104,7 +104,7 @@ class SinkCommands:
         """Delete a sink.
 
         Raises:
-            NotFoundError: there is no such sink, and *if_exists* does not allow that.
+            NotFoundError: the sink does not exist, and *if_exists* does not allow that.
             InUseError: a source writes into it.
 
         """

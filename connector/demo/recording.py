@@ -18,7 +18,7 @@ _HINT: Final = (
 
 
 class RecordingError(MissingRequirementError):
-    """There is no such recording, or a part is missing."""
+    """The recording does not exist, or a part is missing."""
 
     code = "demo_recording"
 

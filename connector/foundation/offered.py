@@ -11,7 +11,7 @@ def located(
 
     Raises:
         NotOfferedError: the source has no other place than that.
-        ConfigError: the source has no such place; the problem's key is `position`.
+        ConfigError: the place is not one of the source; the problem's key is `position`.
 
     """
     if target == EARLIEST and not isinstance(source, Relocation):

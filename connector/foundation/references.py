@@ -104,7 +104,7 @@ def file(place: str) -> str:
         split = (line.partition("=") for line in lines if not line.startswith(("#", "!")))
         pairs = {name.strip(): value.strip() for name, _, value in split}
     if not isinstance(pairs.get(key), str):
-        raise SecretUnavailableError("the file has no such key")
+        raise SecretUnavailableError("the file does not have this key")
     return str(pairs[key])
 
 

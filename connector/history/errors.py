@@ -16,7 +16,7 @@ class HistoryBusyError(RetriableError):
 
 
 class HistoryMissingError(HistoryFileError):
-    """There is no such file: no worker has opened the sink yet, or it was removed."""
+    """The file does not exist: no worker has opened the sink yet, or it was removed."""
 
     code = "history_missing"
 

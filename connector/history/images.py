@@ -1,6 +1,6 @@
 """The states of rows: folded as changes arrive, and what each change found before it.
 
-A row's state has every value with its write time, so the fold is exact whatever the order of
+A row's state has every value with its write time, so the fold is exact for any order of
 arrival. The state of a partition has its deletions, ranges, and static columns. What a change found
 (`before`) is both states as they were; nothing is rendered before someone asks.
 

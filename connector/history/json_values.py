@@ -1,8 +1,8 @@
 """Values of the envelope `cep44` as JSON, in the forms of CQL's SELECT JSON and of change JSON.
 
 A blob is `0x…`, a decimal is text, a map and a UDT are objects, NaN and the infinities are strings.
-What has no such form is as it is stored: a time outside a day, a date or a timestamp outside the
-years 1 to 9999, and the bytes of a number too long to read.
+What does not have this form is as it is stored: a time outside a day, a date or a timestamp outside
+the years 1 to 9999, and the bytes of a number too long to read.
 """
 
 import datetime as dt

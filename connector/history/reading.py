@@ -251,7 +251,7 @@ class History:
         """Return what changes of a query's key have.
 
         Raises:
-            QueryError: the table has no such key, or the history no such bucket.
+            QueryError: the key is not one of the table, or a bucket is not one of the history.
 
         """
         none = [number for number in query.partitions if not 0 <= number < self.file.buckets]

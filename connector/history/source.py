@@ -73,7 +73,7 @@ class HistorySource(plugins.Source, plugins.Relocation):
         """Return the only split.
 
         Raises:
-            HistoryMissingError: there is no such history yet.
+            HistoryMissingError: the history does not exist yet.
             ConfigError: it is not the history of the table.
 
         """
@@ -140,7 +140,7 @@ class HistoryReader(plugins.Reader):
     """Reads a history from an arrival on."""
 
     def __init__(self, history: History, images: Sequence[str], behind: int | None) -> None:
-        """Read *history*, which `close` closes, behind an arrival, or whatever is kept of it."""
+        """Read *history*, which `close` closes, behind an arrival, or all that is kept of it."""
         self._history = history
         self._images = images
         self._scopes = frozenset(images)

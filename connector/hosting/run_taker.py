@@ -116,7 +116,7 @@ class RunTaker:
                     self._failed(notes, run, error)
 
     def _may_take(self, notes: NoteCopy, run: AskedRun) -> bool:
-        """Say whether the job follows the logs, or the run needs no such job."""
+        """Say whether the job follows the logs, or the run does not need that."""
         name = self._job.name
         if run.order.kind is not RunKind.SNAPSHOT or is_only(notes, name):
             return True

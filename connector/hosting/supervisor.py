@@ -63,7 +63,7 @@ class Child(Protocol):
 
 
 class JobProcess:
-    """`headrace run` for one job; it ends when this process does, whatever ends it."""
+    """`headrace run` for one job; it ends when this process does, also when that is killed."""
 
     def __init__(self, path: Path, job: str, log_level: str, *more: str) -> None:
         """Start it, with *more* options."""

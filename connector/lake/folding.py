@@ -1,4 +1,4 @@
-"""Folds changes into rows of tables, by Cassandra's rules, in whatever order they come."""
+"""Folds changes into rows of tables, by Cassandra's rules, in any order."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final

@@ -34,7 +34,7 @@ class Lake(Protocol):
     place: str
 
     def schema(self, table: str) -> pa.Schema | None:
-        """Return the columns of a table; None if there is no such table."""
+        """Return the columns of a table; None if it does not exist."""
 
     def widen(self, table: str, schema: pa.Schema) -> None:
         """Make a table with these columns, or add those that it does not have."""

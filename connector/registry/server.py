@@ -38,7 +38,7 @@ _STORE: Final = web.AppKey("store", RegistryStore)
 _HOSTS: Final = web.AppKey("hosts", Hosts)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Json = Any  # Any: whatever JSON has.
+Json = Any  # Any: all that JSON has.
 
 
 def application(store: RegistryStore, hosts: Iterable[str] = ()) -> web.Application:

@@ -52,7 +52,7 @@ CREATE TABLE IF NOT EXISTS settings (
 ) STRICT;
 """
 
-Json = dict[str, Any]  # Any: whatever JSON has.
+Json = dict[str, Any]  # Any: all that JSON has.
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -124,8 +124,8 @@ class RegistryStore:
     ) -> Registered:
         """Return the version that has this schema, made if it is new to the subject.
 
-        In the mode IMPORT it gets *schema_id*, and the number *version* if one is given, whatever
-        the level says; another schema that had that number in the subject loses it.
+        In the mode IMPORT it gets *schema_id*, and the number *version* if one is given, at any
+        level; another schema that had that number in the subject loses it.
 
         Raises:
             RegistryError: the schema is none, breaks the level, the id is another's, or the
@@ -164,7 +164,7 @@ class RegistryStore:
         """Return the version of *subject* that has this schema.
 
         Raises:
-            RegistryError: there is no such subject, or it has no such schema.
+            RegistryError: the subject does not exist, or does not have the schema.
 
         """
         self._parsed(text, references)
@@ -218,7 +218,7 @@ class RegistryStore:
         """Return a version by its number, `latest`, or `-1`, which means the same.
 
         Raises:
-            RegistryError: there is no such subject or version, or *number* is not a number.
+            RegistryError: the subject or version does not exist, or *number* is not a number.
 
         """
         wanted = _number(number)

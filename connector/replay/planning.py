@@ -190,7 +190,7 @@ def in_lake(target: Target, given: IntoFolder, *, called: Callable[[str], str] =
 def _stretches(
     spec: SourceSpec, bounds: Bounds, until: EncodedPosition | None, size_bytes: int
 ) -> list[_Part]:
-    """Return parts of about *size_bytes* of a source with one log; none if it has no such parts."""
+    """Return parts of about *size_bytes* of a source with one log; none if it has no parts."""
     source = spec.open(splits=1)
     try:
         if not isinstance(source, LogArchive):

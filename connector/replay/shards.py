@@ -60,7 +60,7 @@ def plugin_of(given: Mapping[str, Any]) -> type[Source]:
     """Return the plugin that a job file's section `source` names.
 
     Raises:
-        ConfigError: there is no such plugin.
+        ConfigError: the plugin is unknown.
         MissingRequirementError: it cannot be imported.
 
     """

@@ -149,7 +149,7 @@ def kind(value: object) -> str:
 
 @web.middleware
 async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Let every answer be JSON, whatever happened; log what is our own fault."""
+    """Let every answer be JSON, an error's too; log what is our own fault."""
     try:
         response = await handler(request)
     except RefusedError as error:
@@ -184,7 +184,7 @@ async def acceptable(request: web.Request, handler: Handler) -> web.StreamRespon
 
 
 def wants_page(request: web.Request) -> bool:
-    """Say whether a browser asks: others name HTML, but not XHTML, for whatever they ask for."""
+    """Say whether a browser asks: others name HTML, but not XHTML, for all that they ask for."""
     accepted = _accepted(request)
     return "application/xhtml+xml" in accepted and "application/json" not in accepted
 

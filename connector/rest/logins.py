@@ -73,7 +73,7 @@ class CassandraLogins:
                 return True
         try:
             connection = self._connect(name, password)
-        except Exception:  # noqa: BLE001 (whatever it is, access is denied)
+        except Exception:  # noqa: BLE001 (for any reason, access is denied)
             return False
         guard = CassandraGuard(CassandraAuthority(connection))
         self._keep(name, _Login(mark, self._clock() + CACHE_SECONDS, connection, guard))

@@ -45,7 +45,7 @@ _REFUSALS: Final = {
     "400": "the request is wrong",
     "401": "no user is logged in",
     "403": "the caller may not do that",
-    "404": "there is no such thing",
+    "404": "it does not exist",
     "409": "there is one already, or it is not in the state that this needs",
     "413": "the body is too long",
     "415": "the body is not JSON",

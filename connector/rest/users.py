@@ -55,7 +55,7 @@ class _Certificate:
 
 
 def read_users(path: Path) -> tuple[Mapping[str, User] | None, Mapping[str, Role] | None]:
-    """Return the users and the certificates of a file; None where it has no such section.
+    """Return the users and the certificates of a file; None where a section is missing.
 
     Raises:
         ConfigError: the file cannot be read, or anything in it is wrong.

@@ -166,7 +166,7 @@ def deleted_until(
 
 
 def is_live(state: State, after: int, now_s: int) -> bool:
-    """Say whether an INSERT makes the row be there, whatever its values."""
+    """Say whether an INSERT makes the row exist, with any values."""
     live = state.get("live", [NEVER, False, 0])
     return bool(live[0] > after and (not live[1] or live[2] > now_s))
 

@@ -211,7 +211,7 @@ class StateReader(Packer):
         return is_there
 
     def is_live(self, after: int, at_s: int) -> bool:
-        """Say whether an INSERT makes the row be there, whatever its values."""
+        """Say whether an INSERT makes the row exist, with any values."""
         return self.live_us > after and (not self.live_expires or self.live_expires_s > at_s)
 
     def _lives(self, after: int, at_s: int) -> int:

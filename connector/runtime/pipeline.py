@@ -104,7 +104,7 @@ class Pipeline:
         self._pulse, self._pulse_ms = pulse, 0
         self._quiet_passes = 0
         self._awake: dict[str, SplitRun] = {}
-        """The splits that have something to do, whatever the source has."""
+        """The splits that have something to do, also without news of the source."""
         self._unsaved: dict[str, SplitRun] = {}  # Those that may have something to commit.
         self._owing: dict[str, SplitRun] = {}  # Those with batches after their last position.
         self._turn = 0  # Which of the others are asked for a position next.

@@ -115,7 +115,7 @@ def _schema_store(options: SinkOptions, context: Context) -> SchemaStore | None:
     """Return the schema store that *options* name, connected to nothing; or None.
 
     Raises:
-        ConfigError: there is no such store, its options are wrong, or it gives no numbers for the
+        ConfigError: the store is unknown, its options are wrong, or it gives no numbers for the
             framing asked for.
 
     """
@@ -168,6 +168,6 @@ def _topics_of(chain: Chain, sink: Sink, table: str) -> Sequence[str]:
 def _is_shared(topics_of: Callable[[str], Sequence[str]], table: str, topic: str) -> bool:
     """Say whether records of a table beside *table* can be sent to *topic*.
 
-    By the configuration alone: the answer is the same in each job, whatever tables it has.
+    By the configuration alone: the answer is the same in each job, with any tables.
     """
     return topic in topics_of(f"{table}{_OTHER}")

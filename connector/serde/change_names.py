@@ -1,7 +1,7 @@
 """Reads from a message which change it is: its table, and the name of the change.
 
 The name is that of its mutation, 16 bytes, and its index there. All copies of a change have the
-same one, in whatever envelope and format, and however often it was sent.
+same one, in each envelope and format, and however often it was sent.
 """
 
 from base64 import b64decode

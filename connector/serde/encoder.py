@@ -65,7 +65,7 @@ class Encoder:
         columns in Arrow.
 
         Raises:
-            ConfigError: there is no such codec, envelope or key.
+            ConfigError: the codec, envelope or key is unknown.
 
         """
         self._joined = joined

@@ -194,7 +194,7 @@ class Debezium(Envelope):
     number = octets.DEBEZIUM
 
     def __init__(self, schema: RecordSchema, types: str, origin: Origin) -> None:
-        """Prepare for changes of *schema*; its types are Debezium's, whatever *types* says."""
+        """Prepare for changes of *schema*; its types are Debezium's for each value of *types*."""
         del types
         self._database = origin.debezium
         named = SourceField(name="name", of=self._database.name, as_text=True)

@@ -102,7 +102,7 @@ class Shaper:
         """Make no plan yet; *origin* is that of the source of the records.
 
         Raises:
-            ConfigError: there is no such envelope, or no such key.
+            ConfigError: the envelope or the key is unknown.
 
         """
         problems = [

@@ -121,7 +121,7 @@ class CqlConnection:
 
     @consistency.setter
     def consistency(self, name: str) -> None:
-        level = ConsistencyLevel.name_to_value[name]  # KeyError: there is no such level.
+        level = ConsistencyLevel.name_to_value[name]  # KeyError: the level is unknown.
         self._cluster.profile_manager.default.consistency_level = level
 
     def execute(self, text: str, *, page_rows: int, tracing: bool = False) -> Iterator[ResultTable]:

@@ -14,7 +14,7 @@ FLOAT_DIGITS: Final = 5
 
 _TIME_TYPES: Final = frozenset({"Date", "Time", "Duration"})  # The driver's own.
 
-Value = Any  # Whatever cassandra-driver makes of a cell.
+Value = Any  # What cassandra-driver makes of a cell.
 
 
 def cql_text(value: Value) -> str:

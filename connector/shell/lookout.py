@@ -1,6 +1,6 @@
 """Names for completion, and the state of sources: read in the background, while the shell waits.
 
-Opens the service again on whatever thread it is called, because a connection belongs to one.
+Opens the service again on each thread that calls it, because a connection belongs to one.
 """
 
 import contextlib

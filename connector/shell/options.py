@@ -137,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--connect-timeout", metavar="SECONDS", default="", help="default: 5")
     add("--request-timeout", metavar="SECONDS", default="", help="default: 10")
     add("--protocol-version", type=int, metavar="N", help="of the native protocol (default: 5)")
-    add("-C", "--color", action="store_true", help="colours, whatever the terminal")
+    add("-C", "--color", action="store_true", help="colours, on any terminal")
     add("--no-color", action="store_true", help="no colours")
     add("--encoding", default="", help="of the output (default: utf-8)")
     add("--cqlshrc", metavar="FILE", default="", help="instead of ~/.cassandra/cqlshrc")
@@ -204,7 +204,7 @@ def _colour(given: argparse.Namespace, rc: _RcFile, environment: Mapping[str, st
 
 
 def _rest_tls(rc: _RcFile, environment: Mapping[str, str]) -> ssl.SSLContext:
-    """Return how another machine's server is reached: by its name, whatever else is lax."""
+    """Return how another machine's server is reached: by its name, also where checks are lax."""
     context = _tls(rc, environment)
     if context.verify_mode is ssl.CERT_REQUIRED:
         context.check_hostname = True

@@ -42,7 +42,7 @@ class Failure(msgspec.Struct, frozen=True):
 class Route(msgspec.Struct, frozen=True):
     """A source's job, sink and target state.
 
-    A source with a `failure` does not run, whatever its `state`, until a user resumes it.
+    A source with a `failure` does not run in any `state`, until a user resumes it.
     """
 
     source: str

@@ -102,7 +102,7 @@ class _Flat:
         return before, after
 
     def table_of(self, document: Document) -> str:
-        """Return nothing: the envelope has no such field."""
+        """Return nothing: the envelope does not have the field."""
         del document
         return ""
 
@@ -152,7 +152,7 @@ class _Debezium:
         return ".".join(names) if all(names) else ""
 
     def name_of(self, document: Document) -> Name:
-        """Return nothing: the envelope has no such fields."""
+        """Return nothing: the envelope does not have the fields."""
         del document
         return None, None
 

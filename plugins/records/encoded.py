@@ -99,7 +99,7 @@ class EncodedRecords(msgspec.Struct, frozen=True, eq=False):
 
     `tables[i]` and `headers[i]` are shared objects, one per schema, never copied per record.
     `tombstones` are the indexes, ascending, of records that a message with the same key and without
-    a value follows. `topics`, if given, says where each record goes, whatever its table.
+    a value follows. `topics`, if given, says where each record goes, in place of its table.
     `filtered` counts, by table, records that were left out on purpose. `left` are those, by index,
     whose values here do not count: the framework encodes these records. `facts` is there when the
     records were made in bulk. `checksums` are those of the records, if the batch has a `checksum`;

@@ -50,7 +50,7 @@ def new_stamp() -> int:
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """A conditional write to the rows of one decided partition, all of it or nothing.
 
-    It applies if each row in `expected` has that stamp; None: if there is no such row. `rows` are
+    It applies if each row in `expected` has that stamp; None: if the row does not exist. `rows` are
     the new values, None removes one; these rows carry `stamp` afterwards.
 
     `first` are rows of plain partitions. They are durable before the change is; they may stay when
@@ -128,7 +128,7 @@ class KeyValues(ABC):
         """Apply changes, each whole or not at all; say which. No two of them expect the same row.
 
         None: it is not known whether it was applied. *before* are rows of plain partitions that are
-        written first, whatever becomes of the changes.
+        written first, also if the changes do not apply.
         """
 
     def grouped(self) -> AbstractContextManager[None]:

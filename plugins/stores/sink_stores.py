@@ -21,7 +21,7 @@ class SchemaRefusedError(BadRecordError):
 
 
 class Published(msgspec.Struct, frozen=True):
-    """What a store calls a schema: a number, and 16 bytes; None where it has no such thing."""
+    """What a store calls a schema: a number, and 16 bytes; None where it has none."""
 
     number: int | None = None
     guid: bytes | None = None

@@ -73,7 +73,7 @@ class RelocationSuite(CapabilitySuite):
         """The problem is that of the option `position`."""
         source = driver.source()
         with pytest.raises(ConfigError) as caught:
-            Relocation.of(source).locate(source.plan()[0], None, "no such place")
+            Relocation.of(source).locate(source.plan()[0], None, "an unknown place")
 
         assert ["position"] == [problem.key for problem in caught.value.problems]
 
@@ -318,7 +318,7 @@ class LogSearchSuite(CapabilitySuite):
     capability: ClassVar[type] = LogSearch
 
     def test_nothing_wanted_is_skipped(self, driver: SourceDriver) -> None:
-        """Each change of the tables that are asked for comes, whatever was found."""
+        """Each change of the tables that are asked for comes, also if flaws were found."""
         expected, tables = Counter[Hashable](), set[str]()
         for record in (r for batch in read_all(driver, LARGE) for r in batch.records()):
             tables = tables or {record.schema.table}

@@ -131,7 +131,7 @@ class KeyValueSuite:
             assert {"new": b"x" * _LARGE, "a": b"1"} == {k.name: e.value for k, e in found.items()}
 
     def test_rows_before_all_changes(self, opened: Open) -> None:
-        """They are written whatever becomes of the changes, and without any."""
+        """They are written also if the changes do not apply, and without any."""
         with closing(opened()) as values:
             refused = Change(partition=ROW, expected={"a": 7}, rows={"a": b"1"})
             assert [False] == list(values.change([refused], {Key(PLAIN, "a"): b"1"}))

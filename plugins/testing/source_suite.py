@@ -235,7 +235,7 @@ class SourceSuite:
 
     @pytest.mark.parametrize("reason", CloseReason)
     def test_closes_twice(self, driver: SourceDriver, reason: CloseReason) -> None:
-        """A reader and its source may be closed again, whatever the reason."""
+        """A reader and its source may be closed again, for any reason."""
         source = driver.source()
         for split in source.plan():
             reader = source.open(split, None)

@@ -38,7 +38,7 @@ _KNOWN: Final = (
 )
 
 CLIENT_KEYS: Final = "|".join(map(re.escape, _KNOWN))
-# What the sink promises, whatever the options say.
+# What the sink promises with any options.
 PROMISES: Final = {
     "acks": "all",
     "enable.idempotence": "true",

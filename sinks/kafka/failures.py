@@ -113,7 +113,7 @@ class EgressError(MissingRequirementError):
 
 
 class TopicMissingError(MissingRequirementError):
-    """The cluster answers but has no such topic, or not for us."""
+    """The cluster answers but does not have the topic, or not for us."""
 
     code = "kafka_topic"
 

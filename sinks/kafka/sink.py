@@ -99,7 +99,7 @@ class KafkaSink(Sink, Diagnosis, SignalChannel):
             ConfigError: librdkafka refuses a value.
             EgressError: a broker is where nothing of ours may go.
             BrokerUnreachableError: no broker answered within `connect.timeout.ms`.
-            TopicMissingError: the cluster has no such topic and does not make it.
+            TopicMissingError: the cluster does not have the topic and does not make it.
 
         """
         check_hosts(self.config.hosts)  # Before librdkafka connects, which it does at once.

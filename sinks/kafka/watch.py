@@ -57,7 +57,7 @@ class TopicWatch:
             self._next_ms = 0  # Its id is wanted before it may change.
 
     def is_missing(self, topic: str) -> bool:
-        """Say whether the brokers knew no such topic when they were asked last."""
+        """Say whether the topic was unknown to the brokers when they were asked last."""
         return topic in self._missing
 
     def look(self) -> bool:

@@ -34,7 +34,7 @@ class FileSource(plugins.Source, plugins.Relocation):
                     raise plugins.MissingRequirementError(message, place=ascii(name))
             return [Split(name) for name in names]
         hint = "a path is relative to the folder of the job file"
-        raise plugins.MissingRequirementError("no such file", place=self.config.path, hint=hint)
+        raise plugins.MissingRequirementError("does not exist", place=self.config.path, hint=hint)
 
     def gives_up(self, split_id: str) -> bool:
         """Say whether `path` names other files; one that it names and that is gone is missed."""

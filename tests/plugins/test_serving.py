@@ -70,7 +70,7 @@ def test_host(host: str, status: int | None) -> None:
     ],
 )
 def test_origin(origin: str | None, status: int | None) -> None:
-    """A page of another site is refused, whatever it says it is."""
+    """A page of another site is refused, with any headers."""
     headers = {"Host": "agent.example:9142"} | ({"Origin": origin} if origin else {})
     refused = Hosts(NAMES).refusal(make_mocked_request("GET", "/", headers))
 

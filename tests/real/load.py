@@ -147,7 +147,7 @@ class Load:
                 if time.monotonic() > deadline:
                     raise
                 self.repeated.update(write[1])
-                time.sleep(_PAUSE_SECONDS)  # Whatever is wrong with the ring takes its time.
+                time.sleep(_PAUSE_SECONDS)  # What is wrong with the ring takes its time.
                 future = self._execute(write)
             else:
                 return

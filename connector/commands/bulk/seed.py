@@ -41,7 +41,7 @@ def main(given: SeedOptions) -> int:
     """Read what is left of the table; return the exit status.
 
     Raises:
-        ConfigError: there is no such history, or its table cannot be read.
+        ConfigError: the history does not exist, or its table cannot be read.
         HistorySeedError: it is not to be seeded, or not yet.
         ShardFailedError: a range of the table could not be read; the others are done.
 

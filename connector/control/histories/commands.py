@@ -156,7 +156,7 @@ class Histories:
         """Forget a history and, on request, remove what it keeps and its positions.
 
         Raises:
-            NotFoundError: there is no such history.
+            NotFoundError: the history does not exist.
             NotStoppedError: it is to be removed, and a worker still runs it.
 
         """
@@ -203,7 +203,7 @@ class Histories:
         """Answer a SELECT.
 
         Raises:
-            NotFoundError: there is no such history.
+            NotFoundError: the history does not exist.
             ConfigError: the query is wrong, or what it asks for was removed.
             HistoryFileError: its file is not here, or cannot be used.
             UnauthorizedError: the caller may not read the table.

@@ -39,7 +39,7 @@ def query_of(statement: SelectCdc, now_ms: int) -> Query:
 
     Raises:
         BadQueryError: a condition compares something else, or has no value of its type.
-        QueryError: there is no such operation.
+        QueryError: the operation is unknown.
 
     """
     by_column: dict[str, list[Condition]] = {}

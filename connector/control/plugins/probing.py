@@ -32,7 +32,7 @@ def ask(question: Mapping[str, object], *, seconds_max: float | None = None) -> 
     Without *seconds_max*, `SECONDS_MAX` bounds it.
 
     Raises:
-        BadPositionError: the source has no such position.
+        BadPositionError: the position is not one of the source.
         NotAvailableError: with why there is no answer.
 
     """

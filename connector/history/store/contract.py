@@ -1,7 +1,7 @@
 """What the sink and the readers of a history need of a store of its changes.
 
-All writers of a history commit one after the other, whatever holds it. Each gives its changes their
-arrivals while it writes, so what a reader has seen is never preceded by what comes later.
+All writers of a history commit one after the other, in each kind of store. Each gives its changes
+their arrivals while it writes, so what a reader has seen is never preceded by what comes later.
 """
 
 from abc import ABC, abstractmethod

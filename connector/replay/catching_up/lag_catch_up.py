@@ -151,7 +151,7 @@ class Driver:
         """Open the job's store. Once *stopped* is set, the driver ends after the current chunk.
 
         Raises:
-            ConfigError: the job cannot be caught up, or has no such split.
+            ConfigError: the job cannot be caught up, or does not have the split.
 
         """
         self._text, self._job, self._orders = text, job, orders

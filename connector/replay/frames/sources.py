@@ -231,7 +231,7 @@ def target_of(spec: SourceSpec, options: Mapping[str, str]) -> TableType | None:
     """Return the types of the one table that *options* select; None when they select none.
 
     Raises:
-        ConfigError: the source has no such table, or the options do not ask for its changes alone.
+        ConfigError: the table is unknown, or the options do not ask for its changes alone.
 
     """
     table = options.get("table")

@@ -140,7 +140,7 @@ class ConsoleDoor:
             return answer(await read(request.query))
         try:
             if (read := self._pages.get(name)) is None:
-                raise RefusedError(404, "there is no such page")
+                raise RefusedError(404, "this page does not exist")
             document = await read(request.query)
         except HeadraceError as error:
             return self._failed(error)

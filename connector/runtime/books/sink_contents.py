@@ -1,7 +1,7 @@
 """Reads a sink back and counts which changes it has, to compare them with the books.
 
 A change counts once however often it was sent: delivery may repeat it. The names of changes are
-kept in temporary files, so that memory stays the same whatever the sink holds. Several processes
+kept in temporary files, so that memory does not grow with what the sink holds. Several processes
 can read it, each its own parts.
 """
 

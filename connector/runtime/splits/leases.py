@@ -193,7 +193,7 @@ class LeaseHolder:
         return self.others_live and not free
 
     def let_go(self) -> None:
-        """Forget all leases, whatever the store says: every split is claimed again."""
+        """Forget all leases, also those that the store has: every split is claimed again."""
         for lease in self._held.values():
             self._store.release(self._owner.worker, lease.split, lease.token)
         self._held.clear()

@@ -28,7 +28,7 @@ NUMBER_IN_BYTES: Final = ("Decimal", "unscaled")  # CQL's decimal: the record, a
 def mask_at(
     schema: Document, path: Sequence[str], known: Mapping[str, Document], text: str | None
 ) -> Mask | None:
-    """Return the mask of the field at *path* of a record's *schema*; None: there is no such field.
+    """Return the mask of the field at *path* of a record's *schema*; None: it does not have it.
 
     The other parameters are as for `masked`.
     """

@@ -412,7 +412,7 @@ class Heads:
         return self.commit([seen], copied).get(commit.split)
 
     def adopt(self, state: SplitState, position: EncodedPosition, copied: Copied) -> None:
-        """Copy a state at *position* that was found elsewhere, whatever the one here is.
+        """Copy a state at *position* that was found elsewhere, also in place of one that is here.
 
         Raises:
             LeaseLostError: the head carries another token.

@@ -61,7 +61,7 @@ def check_place(place: Path, *, create: bool) -> None:
         raise StateFileError("is a directory, expected a file", place=str(place))
     if place.exists() and place.stat().st_size == 0:
         raise StateLostError(
-            "the state file is empty: whatever was in it is gone",
+            "the state file is empty: what was in it is gone",
             place=str(place),
             hint=f"{RESTORE}. To start over, remove the file",
         )

@@ -36,7 +36,7 @@ def check_shape(connection: sqlite3.Connection, place: Path, script: str) -> Non
         if table not in found:
             raise _spoilt(place, f"table {table}", "no such table", _listed(columns))
         for column, declared in columns.items():
-            there = found[table].get(column, "no such column")
+            there = found[table].get(column, "no such column")  # As SQLite says it.
             if there != declared:
                 raise _spoilt(place, f"table {table}, column {column}", there, declared)
 

@@ -111,7 +111,7 @@ def dead_letter_sink(options: Mapping[str, Any]) -> Sink:
     """Return a sink whose topic is that of the dead letters of the sink with these *options*.
 
     Raises:
-        ConfigError: they name no such topic.
+        ConfigError: they do not name that topic.
 
     """
     topic = options.get(DEAD_LETTERS_KEY)

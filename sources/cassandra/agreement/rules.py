@@ -14,7 +14,7 @@ from headrace.sources.cassandra.native import constants, ops
 from headrace.sources.cassandra.native.growable import Block
 from headrace.sources.cassandra.ring.replica_groups import Groups
 
-PIECE_WORDS = 32 * 1024 - 64  # Of a stored piece: sealed it has at most 256 KiB, whatever is in it.
+PIECE_WORDS = 32 * 1024 - 64  # Of a stored piece: sealed it has at most 256 KiB, with any content.
 # The counters for the entries of a host.
 HOST_FATES = ("first", "counted", "surplus", "repeat")
 _HOST_COUNTERS = 4

@@ -48,7 +48,7 @@ class Compressor(msgspec.Struct, frozen=True):
         """Fill *room* with what is *packed*, which must be as long.
 
         Raises:
-            BlockError: it is another length, or no such block.
+            BlockError: it has another length, or is not such a block.
 
         """
         if not room:  # What an empty block looks like differs: some have no byte at all.

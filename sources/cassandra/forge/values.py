@@ -37,7 +37,7 @@ _UNITS: Final = {**_NS, "ms": 1_000_000, "us": 1_000, "µs": 1_000, "ns": 1}
 _DURATION: Final = re.compile(r"(\d+)(y|mo|w|d|h|ms|us|µs|ns|m|s)")
 _TIME: Final = re.compile(r"(\d\d?):(\d\d):(\d\d)(?:\.(\d{1,9}))?")
 
-# Any: what JSON or YAML gave, of whatever kind.
+# Any: what JSON or YAML gave.
 Given = Any
 
 

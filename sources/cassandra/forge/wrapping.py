@@ -37,7 +37,7 @@ def compression(name: str, options: Mapping[str, str] | None = None) -> Wrapping
     """Return the wrapping of a compressor, by its class name, with or without package.
 
     Raises:
-        ScriptError: Cassandra has no such compressor.
+        ScriptError: the compressor is not one of Cassandra.
 
     """
     compress = _COMPRESSORS.get(name.rpartition(".")[2])

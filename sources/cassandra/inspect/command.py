@@ -100,7 +100,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     options = _parser().parse_args(_joined(arguments))
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")  # JSON is UTF-8 whatever the locale.
+        sys.stdout.reconfigure(encoding="utf-8")  # JSON is UTF-8 in each locale.
     try:
         files = list(segment_files([Path(p) for p in options.paths if p != STDIN]))
         schema = schema_for(options.schema, files)

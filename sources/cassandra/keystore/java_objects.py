@@ -75,7 +75,7 @@ class _Reader:
 
     def __init__(self, cursor: DataInput) -> None:
         self._cursor = cursor
-        self._seen: list[Any] = []  # Any: whatever came; a reference gives it again.
+        self._seen: list[Any] = []  # Any: all that came; a reference gives it again.
         self._readers: Mapping[int, Callable[[int], Any]] = {
             _NULL: lambda _depth: None,
             _REFERENCE: self._reference,

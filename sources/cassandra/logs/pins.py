@@ -174,7 +174,7 @@ def read_all(folder: Path) -> Sequence[Need]:
 
 
 def names_in(folder: Path) -> set[str]:
-    """Return the names of the notes in *folder*; there need be no such folder."""
+    """Return the names of the notes in *folder*, which need not exist."""
     try:
         names = os.listdir(folder)  # noqa: PTH208 (a split has one for each log)
     except (FileNotFoundError, NotADirectoryError):

@@ -170,7 +170,7 @@ class Copies:
         self._unreadable.clear()
 
     def at(self, node: str, segment: int, position: int, length: int) -> Rescued | None:
-        """Return what lies at a place, whatever it is; None where nothing does."""
+        """Return what lies at a place, of any kind; None where nothing does."""
         if (node, segment) not in self._opened:  # What is open has all that was rescued of it.
             found = self._logs[node].fetch(segment, position, length)
             if found is not None:

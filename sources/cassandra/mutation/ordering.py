@@ -36,7 +36,7 @@ def sort_key(cql_type: CqlType, raw: bytes | None) -> SortKey:
 
 
 def _number(value: float) -> SortKey:
-    """NaN comes last, whatever its bits; -0.0 comes before 0.0."""
+    """NaN comes last, with any bits; -0.0 comes before 0.0."""
     return (1, 0.0, 0.0) if math.isnan(value) else (0, value, math.copysign(1.0, value))
 
 

@@ -275,7 +275,7 @@ def decimal_parts(raw: bytes) -> tuple[int, bytes]:
 
 
 def decimal(raw: bytes) -> Decimal:
-    """Exact, whatever the decimal context."""
+    """Exact in any decimal context."""
     scale, unscaled = decimal_parts(raw)
     # Exact from an int; arithmetic, and scaleb too, would round.
     sign, parts, _exponent = Decimal(varint(unscaled)).as_tuple()

@@ -113,7 +113,7 @@ class SchemaRows:
         return SchemaRows(given, edit.groups, _schema(edit.groups, before, edit.given))
 
     def with_table(self, table: TableSchema, keyspace: KeyspaceSchema | None) -> "SchemaRows":
-        """Take *table* as it is given, whatever was known of it, and leave the others."""
+        """Take *table* as it is given, in place of what was known of it, and leave the others."""
         if table.is_dropped:
             tables = {table.table_id: table, **self.schema.tables}
             return replace(self, schema=Schema(self.schema.keyspaces, tables))

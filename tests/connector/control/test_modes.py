@@ -171,7 +171,7 @@ def test_a_source_without_modes(service: ControlService) -> None:
 
 
 def test_a_viewer_may_not_ask(service: ControlService) -> None:
-    """It needs the role of an operator, whatever the source offers."""
+    """It needs the role of an operator, also if the source does not offer it."""
     for role, error in ((Role.VIEWER, UnauthorizedError), (Role.OPERATOR, NotFoundError)):
         token = CALLER.set(Caller(role=role))
         with pytest.raises(error):

@@ -273,7 +273,7 @@ def test_validate_says_what_would_happen(  # noqa: PLR0913, PLR0917 (fixtures an
     result: str,
     message: str,
 ) -> None:
-    """VALIDATE checks where the job would write, whatever the caller's working folder."""
+    """VALIDATE checks where the job would write, not in the caller's working folder."""
     (folder / "folder").mkdir()
     os.mkfifo(folder / "pipe")
     service = ControlService(connection, ask=ask_here, file=folder / "job.yaml")

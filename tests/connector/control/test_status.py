@@ -140,7 +140,7 @@ def test_stopped(store: SqliteStore, tmp_path: Path) -> None:
 
 
 def test_stopped_at_last(store: SqliteStore, tmp_path: Path) -> None:
-    """Without owners it is STOPPED, whatever happened before."""
+    """Without owners it is STOPPED, after any state."""
     release(store, "segment: byte 7")
     status = shown(tmp_path, desired=Desired.STOPPED)
 

@@ -126,7 +126,7 @@ def test_nothing_is_final_while_a_commit_is_under_way(kept: Kept, history: Histo
     assert ([1, 2], kept.clock.wall_ms()) == (ids([later]), later.safe_until_ms)
 
 
-def test_a_tail_sees_each_change_once_whatever_the_pages(kept: Kept, history: History) -> None:
+def test_a_tail_sees_each_change_once_in_any_pages(kept: Kept, history: History) -> None:
     """Its tokens continue where it stopped, with one change a page, and commits between."""
     query = Query(from_ms=0, limit=1)
     found: list[object] = []

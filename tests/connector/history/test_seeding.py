@@ -229,7 +229,7 @@ def test_only_the_run_that_seeds_it_writes_rows(tmp_path: Path) -> None:
 def test_what_was_not_read_yet_is_unknown(tmp_path: Path) -> None:
     """Of a row without rows of the snapshot, only what was seen: until all ranges are read.
 
-    Then there was no such row. What one image does not know makes the change partial.
+    Then the row did not exist. What one image does not know makes the change partial.
     """
     kept = Kept(DrivenClock(), **beside(tmp_path, table=orders.TABLE, seed="snapshot"))
     history = kept.history()

@@ -333,7 +333,7 @@ def test_a_clock_that_is_set_back_sets_no_arrival_back(tmp_path: Path) -> None:
 
 
 def test_what_was_said_to_be_final_is_final(tmp_path: Path) -> None:
-    """Whatever a writer's clock says, nothing arrives before a `safe_until` of a reader (HQ-3)."""
+    """With any clock of a writer, nothing arrives before a `safe_until` of a reader (HQ-3)."""
     kept, ahead = made(tmp_path), DrivenClock()
     writer = kept.writer()
     reader = History(opened(kept.sink.config.place, ahead), frozenset(), ahead)

@@ -234,7 +234,7 @@ def test_only_what_a_job_wrote_is_cut_off(stream: Stream) -> None:
 
 @pytest.mark.parametrize("name", ["state.db", "link", "state.db-wal"])
 def test_a_state_file_is_no_sink(stream: Stream, name: str) -> None:
-    """A job does not write into what keeps it, whatever it is called; nothing is written."""
+    """A job does not write into what keeps it, under any name; nothing is written."""
     (stream.folder / "link").symlink_to("state.db")
     stream.write()
     stream.commands.alter_sink(AlterSink(name="k", uri=f"file://{name}"))

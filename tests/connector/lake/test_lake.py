@@ -1,4 +1,4 @@
-"""Tables of lakes have each change once, or the newest state of each row, whatever happens."""
+"""Tables of lakes have each change once, or the newest state of each row, after any failure."""
 
 import signal
 from collections.abc import Mapping, Sequence

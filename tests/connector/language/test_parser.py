@@ -645,7 +645,7 @@ def test_name_length(form: str) -> None:
 @pytest.mark.parametrize("value", ["'canary'", "canary", "9canary", '"can canary"', "a canary"])
 @pytest.mark.parametrize("rest", ["", " x", "; y", " AND"])
 def test_no_secret_in_errors(value: str, rest: str) -> None:
-    """Whatever is wrong with a statement, and wherever it is cut off, no error shows a secret."""
+    """For each mistake in a statement, and wherever it is cut off, no error shows a secret."""
     text = f"CREATE DATA_SINK k WITH 'kafka://h' AND sasl.password = {value}{rest}"
     for end in range(len(text) + 1):
         for attempt in (text[:end], text[:end].replace("'kafka", "kafka"), f"{text[:end]} é"):

@@ -119,7 +119,7 @@ def test_none_of_what_is_shown_is_a_secret() -> None:
 
 
 def test_long_texts_are_covered_in_linear_time() -> None:
-    """Covering reads a text once, whatever it holds."""
+    """Covering reads a text once, with any content."""
 
     def cover(size: int) -> None:
         for piece in (" ", "=", "= ", "= a  ", "'"):

@@ -175,7 +175,7 @@ def registered(
 
 
 def test_imported_schemas_keep_their_ids_and_versions(address: str) -> None:
-    """In the mode IMPORT, whatever the level; what follows in the other mode has the next ones."""
+    """In the mode IMPORT, at each level; what follows in the other mode has the next ones."""
     assert (422, 42205, None) == registered(address, "a", "x", id=100)
     assert 200 == ask(address, "PUT", "/mode/a", {"mode": "IMPORT"})[0]
 

@@ -106,7 +106,7 @@ def undeclared(client: Client, canary: str) -> list[Answer]:
 
 
 def test_canaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No answer, log, audit or state has a secret, whatever is asked, refused, or fails."""
+    """No answer, log, audit or state has a secret, for any request, refusal and failure."""
     toys.install(tmp_path, monkeypatch)
     environment, in_file, in_request = CANARIES
     (tmp_path / "worker.yaml").write_text(WORKER)

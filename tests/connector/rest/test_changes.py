@@ -46,7 +46,7 @@ def notes(worker: RestWorker, query: str) -> list[str]:
 
 
 def test_each_change_is_a_line(worker: RestWorker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In their order, whatever the pages in which they are read, as SELECT JSON has them."""
+    """In their order, in pages of any size, as SELECT JSON has them."""
     monkeypatch.setattr(statements, "PAGE_CHANGES", 3)
     documents, end = lines(worker, "from=2023-01-01")
     assert [str(n) for n in range(7)] == [each["change_image"]["note"] for each in documents]
@@ -99,7 +99,7 @@ def test_what_is_wrong_is_said(worker: RestWorker, query: str, status: int, mess
 
 
 def test_what_is_not_there(served: RestWorker) -> None:
-    """No such history is 404; one that no worker has filled yet is 503."""
+    """An unknown history is 404; one that no worker has filled yet is 503."""
     assert 404 == served.client("GET", f"{PATH}?from=0").status
     served.client("POST", "/api/v1/statements", {"statement": CREATE})
     found = served.client("GET", f"{PATH}?from=0")

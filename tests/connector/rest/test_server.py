@@ -32,7 +32,7 @@ CONFIG = {"connector.class": "BrookBrookSource", "keyspace": "s", "table": "t", 
     ],
 )
 def test_errors_are_json(shared: RestWorker, method: str, path: str, status: int) -> None:
-    """Whatever is wrong with a request, its answer is an error in JSON, never a page."""
+    """For each mistake in a request the answer is an error in JSON, never a page."""
     answer = shared.client(method, path)
 
     assert status == answer.status

@@ -144,7 +144,7 @@ def test_bad_addresses(url: str, message: str) -> None:
 
 
 def test_no_server_of_ours(served: RestWorker) -> None:
-    """Whatever else answers there is named."""
+    """Any other program that answers there is named."""
     service = remote(f"{url_of(served)}/nowhere")
     with pytest.raises(RemoteError, match="HTTP 404"):
         service.execute(DescribeSinks())

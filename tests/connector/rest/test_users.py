@@ -104,7 +104,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 @given(content=st.binary(max_size=200) | st.text(alphabet="users: {}[]'\"&*!-\n\tab1", max_size=60))
 def test_any_content(tmp_path_factory: pytest.TempPathFactory, content: bytes | str) -> None:
-    """Whatever a file holds, it is read or refused by name."""
+    """With any content a file is read or refused by name."""
     path = tmp_path_factory.getbasetemp() / "any-users.yaml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     try:

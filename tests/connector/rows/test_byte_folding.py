@@ -259,7 +259,7 @@ class Chance:
 
 @pytest.mark.parametrize("seed", [*range(6), *map(long, range(6, 20))])
 def test_ties_are_decided_alike(seed: int) -> None:
-    """By a tombstone, by what expires, and when, and by the larger value; whatever the order."""
+    """By a tombstone, by what expires, and when, and by the larger value; in any order."""
     way, chance = Both(SCHEMA), Chance(seed)
     changes = [chance.change() for _ in range(60)]
     ends = []
@@ -307,7 +307,7 @@ def test_what_newer_versions_keep_in_a_state_stays() -> None:
 
 
 def test_damage_has_a_name() -> None:
-    """Whatever byte of a change or a state is damaged or missing: nothing else is raised."""
+    """If any byte of a change or a state is damaged or missing: nothing else is raised."""
     way, chance = Both(SCHEMA), Chance(3)
     packed: bytes | None = None
     contents = [way.write(chance.change()) for _ in range(30)]

@@ -1,4 +1,4 @@
-"""Messages fold into the rows that the source's own fold shows, whatever their order."""
+"""Messages fold into the rows that the source's own fold shows, in any order."""
 
 import json
 import random

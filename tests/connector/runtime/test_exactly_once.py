@@ -1,4 +1,4 @@
-"""A pipeline into a transactional sink: whatever fails, what is committed is seen once."""
+"""A pipeline into a transactional sink: after any failure, what is committed is seen once."""
 
 import random
 from collections import Counter

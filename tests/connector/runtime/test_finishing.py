@@ -141,7 +141,7 @@ def test_a_state_file_that_cannot_grow_ends_with_1(tmp_path: Path) -> None:
 def test_a_store_that_is_away_for_a_while_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    """Whatever it was asked, everything is delivered when it is there again."""
+    """After any question everything is delivered when it is there again."""
     left = failing(3, method, monkeypatch)
     report = run(job_of(tmp_path))
 

@@ -127,7 +127,7 @@ def replanning(
 def test_whoever_started_last_has_its_way_and_the_others_follow(
     job: GapJob, store: SqliteStore
 ) -> None:
-    """A process that runs on does not take back what another announced, whatever its file says."""
+    """A process that runs on does not take back what another announced, for any file."""
     configured, other = ConfiguredSplits(), ConfiguredSplits()
 
     def settled(count: int, mine: ConfiguredSplits) -> tuple[int, list[str]]:

@@ -78,6 +78,6 @@ def test_what_differs_is_an_error(found: EncodedRecords) -> None:
 
 
 def test_a_source_without_checksums_is_not_judged() -> None:
-    """Its batches have none, whatever their records are."""
+    """Its batches have none, with any records."""
     assert is_accepted(batch(None), encoded(1, 2))
     assert not is_accepted(batch(4), encoded(1, 2))

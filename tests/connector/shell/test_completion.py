@@ -123,7 +123,7 @@ def test_meaning() -> None:
 
 @given(st.text() | st.text("'\" ;CREATE_DASINK=:/.\n"))
 def test_any_text(before: str) -> None:
-    """Whatever was typed, something or nothing is offered."""
+    """For any input, something or nothing is offered."""
     for one in suggestions(before, KNOWN):
         assert 0 <= one.replaces <= len(before)
 

@@ -109,7 +109,7 @@ def test_any_text(text: str) -> None:
 @pytest.mark.parametrize("piece", ["x\n", "-- c\n", "'", "/*", "$$", ";", "BEGIN;", '"\n', "a://"])
 @pytest.mark.parametrize("head", ["", "DESC ", "SHOW LAG ", "BEGIN "])
 def test_units_are_cut_in_linear_time(head: str, piece: str) -> None:
-    """A text is cut in a time that grows as its length does, whatever it is."""
+    """A text is cut in a time that grows as its length does, for any text."""
 
     def cut(size: int) -> None:
         for _unit in units(head + piece * (size // len(piece))):

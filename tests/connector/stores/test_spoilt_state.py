@@ -166,7 +166,7 @@ _SPOILT: Final = (
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_was_spoilt_is_named(ran: Ran, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever is done to rows of a kind, the job continues exactly, or ends with a named error."""
+    """After any damage to rows of a kind the job continues exactly, or ends with a named error."""
     wrong = []
     of = f"partition LIKE '[\"{kind}\"%'"
     for script in (each.format(of=of) for each in _SPOILT):

@@ -86,7 +86,7 @@ def test_the_class_states_its_types(columns: Columns) -> None:
 
 
 def test_json_has_the_names_of_cql(columns: Columns) -> None:
-    """Whatever Python and Avro allow in names."""
+    """All that Python and Avro allow in names."""
     text = msgspec.json.encode(columns.make({"from": "here"}))
 
     assert {"from", "a-b", "k"} < msgspec.json.decode(text).keys()

@@ -23,7 +23,7 @@ def config(**given: str) -> KafkaConfig:
 
 
 def test_brokers_are_those_of_the_sink() -> None:
-    """Each broker is an address of Faust, whatever protocol librdkafka's address names."""
+    """Each broker is an address of Faust, with any protocol in librdkafka's address."""
     assert ["kafka://a:1", "kafka://b:2"] == broker_of(config().bootstrap_servers)
 
 

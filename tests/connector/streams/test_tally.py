@@ -1,4 +1,4 @@
-"""Things are counted once each, whatever is sent again, and wherever counting was cut off."""
+"""Things are counted once each, also if sent again, and wherever counting was cut off."""
 
 import random
 from collections.abc import Sequence

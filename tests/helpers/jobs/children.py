@@ -141,7 +141,7 @@ class JobFolder:
         return sorted(owners.count(owner) for owner in set(owners))
 
     def is_shared(self, *, owners: int, splits: int) -> bool:
-        """Return whether that many owners have all the splits, whatever the number of each."""
+        """Return whether that many owners have all the splits, in any division."""
         owned = self.owned()
         return (owners, splits) == (len(owned), sum(owned))
 
@@ -212,7 +212,7 @@ def next_line(
     finally:
         killer.cancel()
     when = f"within {seconds} s" if late.is_set() else f"before its {stream} ended"
-    raise AssertionError(f"it printed no such line {when}, only {printed}")
+    raise AssertionError(f"it did not print that line {when}, only {printed}")
 
 
 def stop(child: subprocess.Popen[bytes]) -> int:

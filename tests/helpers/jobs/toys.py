@@ -68,7 +68,7 @@ class BusConfig:
     seats: int = option("How many.", default=40, minimum=1, maximum=100)
     password: str | None = option("The driver's.", default=None, secret=True)
     token_colour: str | None = option("No secret at all.", name="colour.token", default=None)
-    extras: Mapping[str, str] = option("Whatever else.", keys_allowed=r"bus\..*")
+    extras: Mapping[str, str] = option("All else.", keys_allowed=r"bus\..*")
     keys: Mapping[str, str] = option("What opens it.", keys_allowed=r"key\..*", secret=True)
 
 
@@ -243,7 +243,7 @@ class BrookConfig:
 
 
 class BrookSource(Source, Relocation, Tables):
-    """`CREATE DATA_SOURCE brook`: follows files, whatever the tables are.
+    """`CREATE DATA_SOURCE brook`: follows files, for any tables.
 
     A table is missing while a file of its name exists beside them.
     """

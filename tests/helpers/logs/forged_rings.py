@@ -181,7 +181,7 @@ class World:
                 return ring
             if not self.unread:
                 self.refused.append(ring)
-        raise AssertionError("no such ring")
+        raise AssertionError("the ring is unknown")
 
     def can_be(self, ring: Ring) -> bool:
         """Return whether a job can read such a ring at its level."""

@@ -116,7 +116,7 @@ class World:
 
     @contextmanager
     def asleep(self, process: Process) -> Iterator[None]:
-        """Pause a process, whatever the others do."""
+        """Pause a process; the others continue."""
         self._asleep.append(process)
         yield
         self._asleep.remove(process)

@@ -151,7 +151,7 @@ def judges_what_was_by_what_is(patch: Patch) -> None:
 
 
 def compares_streams_at_once(patch: Patch) -> None:
-    """Compare what may be a stream's at once, whatever is unread (line 17)."""
+    """Compare what may be a stream's at once, also before all is read (line 17)."""
     patch.setattr(record_expiry, "CANONICAL_MS", 0)
 
 

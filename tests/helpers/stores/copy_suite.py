@@ -428,7 +428,7 @@ class CopySuite:
         assert seq + 1 == again.found()[0]
 
     def test_a_job_that_begins_beside_again(self, copies: Copies, sink: TransactionalSink) -> None:
-        """A job that is started beside again has no state, whatever the sink has of its name."""
+        """A job that is started beside again has no state, also if the sink has one of its name."""
         Process(copies, TransactionalSink(ChaosConfig(), context()))
         for _ in range(2):
             with contextlib.closing(copies.plain(copies.fork)) as fork:

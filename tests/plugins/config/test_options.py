@@ -213,7 +213,7 @@ def test_declared_options() -> None:
     )
 )
 def test_any_input(config: Any) -> None:  # noqa: ANN401 (anything that YAML may hold)
-    """Whatever YAML holds, it is a configuration or a ConfigError (I9)."""
+    """With any content of YAML it is a configuration or a ConfigError (I9)."""
     try:
         parsed = parse_config(Everything, config)
     except ConfigError as error:

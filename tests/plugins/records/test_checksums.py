@@ -8,7 +8,7 @@ NUMBERS = [0, 1, (1 << 64) - 1, 1 << 64, MODULUS - 1, 0x0123_4567_89AB_CDEF_FEDC
 
 
 def test_numbers_come_back() -> None:
-    """What was put in comes out, in order, whatever the signs of the halves."""
+    """What was put in comes out, in order, for all signs of the halves."""
     made = Checksums.of(NUMBERS)
     low, high = (array("Q", [n % (1 << 64) for n in half]) for half in (made.low, made.high))
     unsigned = Checksums(memoryview(low), memoryview(high))

@@ -1,4 +1,4 @@
-"""Exactly once: whatever dies, a consumer of what is committed sees every change one time."""
+"""Exactly once: after any death a consumer of what is committed sees every change one time."""
 
 import contextlib
 import json

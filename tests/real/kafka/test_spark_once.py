@@ -1,4 +1,4 @@
-"""Exactly once on Spark: whatever is killed, a consumer of what is committed sees each change once.
+"""Exactly once on Spark: after any kill, a consumer of what is committed sees each change once.
 
 So do the books, and a worker that continues.
 """

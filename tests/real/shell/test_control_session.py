@@ -106,7 +106,7 @@ class Writer:
         return self.written
 
     def __exit__(self, *_: object) -> None:
-        """End, whatever happened."""
+        """End, also after an error."""
         self.end()
         self._cluster.shutdown()
 

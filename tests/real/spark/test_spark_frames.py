@@ -105,7 +105,7 @@ def check_queries(frame: DataFrame, whole: int, updates: int, inserts: int) -> N
 
 @pytest.mark.parametrize("shards", ["4", "16"])
 def test_segments(filtering: SparkSession, shards: str) -> None:
-    """A frame of all tables answers a query as if it were the first, whatever came before.
+    """A frame of all tables answers a query as if it were the first, also after others.
 
     So it does where its tasks read the logs once for all.
     """
@@ -243,7 +243,7 @@ def named_by_worker(options: dict[str, str]) -> list[list[object]]:
 
 
 def test_pruned_columns(filtering: SparkSession, frames: list[Query]) -> None:
-    """A query of some columns has the rows of all, in whatever order the columns are."""
+    """A query of some columns has the rows of all, with the columns in any order."""
     for name, options, columns in frames:
         frame = filtering.read.format(name).options(**options).load()
         found = frame.selectExpr(*reversed(columns)).collect()

@@ -244,7 +244,7 @@ def test_a_broker_that_is_gone_stops_the_reading(slow: Slow) -> None:
 
 
 def test_a_slow_broker_is_not_outrun(slow: Slow) -> None:
-    """K06: what is read keeps to the broker's pace, whatever the source has."""
+    """K06: what is read keeps to the broker's pace, also if the source has more."""
     slow.cluster.delay(300)
     before = resident_bytes()
     growth = 0

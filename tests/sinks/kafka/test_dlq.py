@@ -65,7 +65,7 @@ def test_it_is_listed_and_shown(job: Path, capsys: pytest.CaptureFixture[str]) -
         found["code"],
     )
     assert 0 == headrace("dlq", "list", "--code", "other", str(job))
-    assert "no such dead letters\n" == capsys.readouterr().out
+    assert "no dead letters match\n" == capsys.readouterr().out
     content = job.with_name("content")
     assert 0 == headrace("dlq", "show", str(job), str(found["number"]), "--content", str(content))
     assert "code: kafka_msg_size_too_large" in capsys.readouterr().out
@@ -95,7 +95,7 @@ def test_it_is_sent_again(
 @pytest.mark.parametrize(
     "arguments",
     [("redrive",), ("redrive", "1", "--all"), ("show", "999")],
-    ids=["nothing named", "both named", "no such number"],
+    ids=["nothing named", "both named", "unknown number"],
 )
 def test_mistakes_are_named(job: Path, arguments: tuple[str, ...]) -> None:
     """They have status 2."""

@@ -1,4 +1,4 @@
-"""The topic of positions is read to its end, whatever else is in it."""
+"""The topic of positions is read to its end, past all else that is in it."""
 
 from collections.abc import Mapping
 

@@ -79,7 +79,7 @@ def test_brokers_where_nothing_may_go(
 def test_brokers_that_the_cluster_tells_of(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is judged are all brokers of the cluster, whatever name led there."""
+    """What is judged are all brokers of the cluster, not the one that was named."""
     judged: list[str] = []
     monkeypatch.setattr(topics, "check_hosts", judged.extend)
     KafkaDriver(broker.bootstrap_servers).sink().open().close()

@@ -74,7 +74,7 @@ def test_a_transaction_longer_than_brokers_allow() -> None:
 
 
 def test_brokers_that_do_not_answer_fill_no_queue() -> None:
-    """A commit that is tried again has its entries on their way once, whatever room there is."""
+    """A commit that is tried again has its entries on their way once, with any room."""
     sink_context = context()
     with KafkaNode() as node:
         given = {"bootstrap.servers": node.bootstrap_servers, "topic": "changes"}

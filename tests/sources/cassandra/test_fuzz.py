@@ -55,7 +55,7 @@ pytestmark = pytest.mark.timeout(900 + SECONDS)
 SLOWER_MAX = 10  # Times the clean rate, with
 GRACE_SECONDS = 0.05  # for what the machine does meanwhile.
 TRIES = 3
-MEMORY_MAX = 64 * 1024 * 1024  # More than before, whatever the bytes claim.
+MEMORY_MAX = 64 * 1024 * 1024  # More than before, for any claim of the bytes.
 PER_RECORDING = 40
 KEY = bytes(range(16))
 KEYS = Keys(KeyOptions(raw_key=KEY.hex()))
@@ -82,7 +82,7 @@ class Seed:
 
 
 class Everything(LogHandler):
-    """Continues whatever happens, and makes of each mutation all that can be made."""
+    """Continues after each error, and makes of each mutation all that can be made."""
 
     def on_mutation(self, mutation: Mutation) -> None:
         """Show it in both forms."""
@@ -288,7 +288,7 @@ def test_any_mutation_in_the_live_path() -> None:
 
 
 def test_any_segment_of_one_node(tmp_path: Path) -> None:
-    """Whatever one node's file holds, the copies of the others agree, and the books balance."""
+    """For any content of a node's file, the copies of the others agree, and the books balance."""
     rows = [insert(b"k%d" % n, b"%c" % n) for n in range(40)]
     options = forged_nodes(tmp_path, {"n1": rows, "n2": rows, "n3": rows})
     options |= {"raw_key": KEY.hex(), "splits": 2}

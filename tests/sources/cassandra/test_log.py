@@ -250,7 +250,7 @@ def test_raw_entries_need_no_schema() -> None:
 
 @pytest.mark.parametrize("name", ["4.0-ops", "6.0-v9-ops"])
 def test_the_key_of_a_mutation_is_found_without_its_schema(name: str) -> None:
-    """Whatever stands before it: the flags and the schema epoch of 6.0, a key of any length."""
+    """With all before it: the flags and the schema epoch of 6.0, a key of any length."""
     folder = recording(name)
     schema = parse_schema((folder / "schema.cql").read_text())
     decoder = MutationDecoder(Catalogue(schema))

@@ -219,7 +219,7 @@ def test_the_books_of_every_node_balance(tmp_path: Path) -> None:
 
 
 def test_a_split_reads_nothing_of_another(tmp_path: Path) -> None:
-    """Together the splits publish everything once, whatever their number."""
+    """Together the splits publish everything once, for any number of them."""
     options = forged_nodes(tmp_path, {"n1": ROWS, "n2": ROWS, "n3": ROWS})
 
     for splits in (1, 2, 7, 64):

@@ -134,7 +134,7 @@ def test_two_nodes_cannot_have_the_same_token(tmp_path: Path) -> None:
 
 
 def test_tables_of_cassandra_itself_are_not_delivered(tmp_path: Path) -> None:
-    """By default, whatever they say of CDC; a keyspace that is merely called alike is a user's."""
+    """By default, also without CDC; a keyspace that is merely called alike is a user's."""
     more = "".join(
         f"CREATE TABLE {name}.t (k blob PRIMARY KEY) WITH cdc = true AND ID = {number};\n"
         for name, number in (

@@ -21,7 +21,7 @@ def job(tmp_path: Path) -> GapJob:
 
 def on_spark(job: GapJob, *arguments: str) -> int:
     """Return the exit status of the job on Spark, which must end before Spark starts."""
-    return job.call("run", "--engine", "spark", "--master", "no such master", *arguments)
+    return job.call("run", "--engine", "spark", "--master", "an unknown master", *arguments)
 
 
 @pytest.mark.parametrize("arguments", [("--metrics", "h:1"), ("--batch-bytes", "0")])

@@ -98,7 +98,7 @@ def test_it_adds_the_image_to_those_of_the_history(filled: Filled) -> None:
 
 
 def test_what_cannot_be_read_is_named(filled: Filled) -> None:
-    """Too many rows, no such column, and an answer that the source did not get."""
+    """Too many rows, an unknown column, and an answer that the source did not get."""
     with pytest.raises(BadQueryError, match="found 101, expected at most 100: each row is read"):
         select(filled, "SELECT * $ALL LIMIT 101 LATEST FROM SOURCE")
     with pytest.raises(BadQueryError, match="images that are not among the columns"):

@@ -75,7 +75,7 @@ def test_the_blocks_of_a_key_are_found(memory: Memory, seed: int) -> None:
             wanted = [each for each in blocks if first <= each <= end]
             assert wanted == list(runs.blocks(key, first, end, descending=False))
             assert wanted[::-1] == list(runs.blocks(key, first, end, descending=True))
-    assert [] == list(runs.blocks(b"no such key", 0, last, descending=False))
+    assert [] == list(runs.blocks(b"an unknown key", 0, last, descending=False))
 
 
 def test_runs_are_few_and_one_slice_of_each_is_read(memory: Memory) -> None:
@@ -86,7 +86,7 @@ def test_runs_are_few_and_one_slice_of_each_is_read(memory: Memory) -> None:
     assert len(small) < key_runs.FAN * 3
     assert all(each < 3 * key_runs.ENTRIES_MAX for each in counts)
     memory.read = 0
-    assert [] == list(runs.blocks(b"no such key", 0, last, descending=False))
+    assert [] == list(runs.blocks(b"an unknown key", 0, last, descending=False))
     assert len(counts) == memory.read
 
 

@@ -249,7 +249,7 @@ def test_the_head_forgets_what_files_have(tmp_path: Path) -> None:
 
 
 def test_workers_that_write_at_once_lose_nothing_and_a_tail_sees_all(tmp_path: Path) -> None:
-    """Whatever file each of them is at, what a TAIL has passed is final."""
+    """At any file of each of them, what a TAIL has passed is final."""
     kept = made(tmp_path)
     rounds, failed = 12, list[BaseException]()
 

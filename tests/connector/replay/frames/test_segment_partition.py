@@ -68,7 +68,7 @@ def rows(partitions: Sequence[SegmentPartition]) -> Rows:
 def test_the_same_rows(
     options: Mapping[str, str], tmp_path: Path, room: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rows of a frame are those of tasks that read the logs themselves, whatever it selects."""
+    """The rows of a frame are those of tasks that read the logs themselves, for any selection."""
     once = rows(tasks(tmp_path, **options))
     assert room.exists()
 

@@ -294,7 +294,7 @@ def test_what_somebody_asks_for_meanwhile_counts(noted: Noted, verb: str) -> Non
 
 
 @pytest.mark.parametrize("verb", ["pause", "stop", "resume", "restart", "alter_source"])
-def test_whatever_is_asked_of_it_ends_the_failure(noted: Noted, verb: str) -> None:
+def test_each_request_of_a_state_ends_the_failure(noted: Noted, verb: str) -> None:
     """A second worker that met it before that notes it no more."""
     first, late = noted.refusals(), noted.refusals()
     first.note()

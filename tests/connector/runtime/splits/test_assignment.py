@@ -85,7 +85,7 @@ def test_a_worker_that_comes_gets_its_share_and_one_that_goes_leaves_it() -> Non
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_settled_stays(seed: int) -> None:
-    """Whatever the loads and places, the assignment of an assignment is itself (no oscillation)."""
+    """For any loads and places, the assignment of an assignment is itself (no oscillation)."""
     random = Random(seed)  # noqa: S311 (a test's dice)
     nodes = [f"n{n}" for n in range(random.randint(1, 12))]
     parts = [Part(f"s{n}", int(random.lognormvariate(9, 2)), None) for n in range(60)]

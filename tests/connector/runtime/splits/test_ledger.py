@@ -1,4 +1,4 @@
-"""The ledger: what may be committed, whatever the sink says and in whatever order."""
+"""The ledger: what may be committed, for all answers of the sink in any order."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field

@@ -74,7 +74,7 @@ def oracle(value: Any) -> bytes:  # noqa: ANN401 (likewise)
 @settings(max_examples=150, deadline=None)
 @given(VALUES)
 def test_any_value(value: Any) -> None:  # noqa: ANN401 (likewise)
-    """Whatever the data, both ways give the same bytes."""
+    """For any data both ways give the same bytes."""
     content = avro(value)
     read = fastavro.schemaless_reader(BytesIO(content), PARSED, None)
 

@@ -120,7 +120,7 @@ def every(name: str, envelope: str, step: int = 1) -> str:
     ("name", "envelope", "codec"), pairs(RECORDINGS, sorted(COLUMNS), ("avro", "json"))
 )
 def test_masks(name: str, envelope: str, codec: str) -> None:
-    """Of every column, whatever its type; null stays null."""
+    """Of every column, of any type; null stays null."""
     mask = {"type": "MaskField", "fields": every(name, envelope)}
     wanted = Encoding(codec=codec, envelope=envelope)
 

@@ -150,7 +150,7 @@ def test_what_is_neither_committed_nor_rolled_back_is_not_done(
 def test_chunks_are_always_those_listed(
     tmp_path_factory: pytest.TempPathFactory, versions: list[dict[str, bytes]]
 ) -> None:
-    """Whatever heads list one after another, exactly the last one's chunks are kept."""
+    """With any lists of heads one after another, exactly the last one's chunks are kept."""
     path = tmp_path_factory.mktemp("state") / "state.db"
     store = SqliteStore.open(path, "job")
     store.register(["a"])

@@ -1,4 +1,4 @@
-"""Changes are counted once each, whatever is sent again, by table, bucket and window."""
+"""Changes are counted once each, also if sent again, by table, bucket and window."""
 
 import random
 from collections import Counter

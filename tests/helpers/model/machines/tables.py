@@ -193,7 +193,7 @@ class Pair:
     # ---- jobs ----
 
     def begin_apart(self) -> None:
-        """Start the other table at the beginning of the logs, whatever its job has read."""
+        """Start the other table at the beginning of the logs, also if its job has read further."""
         with self.board() as board:
             board.remove_route(ROUTES[OTHER])
         self.go_on(TABLE)

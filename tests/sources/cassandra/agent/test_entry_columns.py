@@ -110,7 +110,7 @@ def test_malformed_answers_are_refused(content: bytes, said: str) -> None:
 
 @given(st.binary(max_size=80))
 def test_no_bytes_are_trusted(tail: bytes) -> None:
-    """Whatever comes is refused, or has parts that lie in what came."""
+    """Any answer is refused, or has parts that lie in what came."""
     head = FORMAT.to_bytes(4, "little")
     try:
         came = ReceivedEntries(head + tail, 0, 1_000)

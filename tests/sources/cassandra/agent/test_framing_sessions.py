@@ -117,7 +117,7 @@ def test_a_mutation_is_asked_for_once(served: Served) -> None:
 
 
 def test_a_digest_takes_eighteen_bytes(served: Served) -> None:
-    """So does each mutation of a stretch, whatever its length, but for sync markers and a head."""
+    """So does each mutation of a stretch of any length, but for sync markers and a head."""
     sent = served.sent(MADE.header_bytes, FAR)
 
     assert 16 + 18 * (len(ROWS) + 4) + 3 * (2 + 8) == len(sent)
@@ -224,7 +224,7 @@ def test_tokens_are_those_of_the_ranges(tmp_path: Path) -> None:
     "content", [b"\1" + bytes(9), b"\1" + b"i" * 20, b"\1" + b"i" * 16 + b"\xff"]
 )
 def test_an_entry_that_is_cut_short_is_for_the_reader(tmp_path: Path, content: bytes) -> None:
-    """One without a whole table id or partition key is sent, whatever was asked for."""
+    """One without a whole table id or partition key is sent, with each question."""
     assert is_sent(tmp_path, content.ljust(40, b"\xff"), 12, ranges=[(5, 5)])
     assert is_sent(tmp_path, content, 12, ranges=[(5, 5)])
 

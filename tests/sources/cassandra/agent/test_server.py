@@ -171,7 +171,7 @@ def test_only_its_own_names_are_answered(folder: Path, headers: str, status: int
 
 @pytest.mark.parametrize("token", ["", "Bearer", "Bearer x", "Bearer \xff", "\xff\xfe"])
 def test_who_has_no_token_is_refused_at_once(folder: Path, token: str) -> None:
-    """Whatever is shown instead of the token, the answer is 401, before the body has arrived."""
+    """With anything else than the token the answer is 401, before the body has arrived."""
     with serving(folder) as served:
         head = "Host: localhost\r\nContent-Length: 9000\r\nAuthorization: "
         request = f"PUT {NEEDS_PATH} HTTP/1.1\r\n{head}{token}\r\n\r\n{{"

@@ -235,7 +235,7 @@ def test_bytes_held_are_bounded(tmp_path: Path) -> None:
     held_max=st.integers(1, 20_000),
 )
 def test_a_bound_on_bytes_is_passed_by_one_mutation(sizes: list[int], held_max: int) -> None:
-    """Whatever stands beside it in the window; and what is below the bound is read."""
+    """With anything beside it in the window; and what is below the bound is read."""
     log = Log(3)
     raws = [insert(b"%d" % i, bytes(size)) for i, size in enumerate(sizes)]
 

@@ -83,7 +83,7 @@ class Run:
     expired: int = 0
     not_replica: int = 0
     position: int = 0
-    still_until_ms: int = 0  # Before that nothing is due, whatever comes.
+    still_until_ms: int = 0  # Before that nothing is due.
 
     def entry(self, host: int, digest: Digest) -> int:
         """Feed one entry to both; return the result."""

@@ -1,4 +1,4 @@
-"""Manifests: what is listed later never has a lower number, whatever becomes of the ids."""
+"""Manifests: what is listed later never has a lower number, also if ids come again."""
 
 from collections.abc import Collection, Sequence
 
@@ -106,7 +106,7 @@ def test_what_is_gone_for_long_is_forgotten() -> None:
 def test_what_is_listed_later_never_has_a_lower_number(
     listings: Sequence[Collection[int]], restarts: Collection[int], step: int
 ) -> None:
-    """Whatever ids come and go, also over restarts: what has a number keeps it."""
+    """While ids come and go, also over restarts: what has a number keeps it."""
     manifest = Manifest()
     known: dict[int, int] = {}
     for turn, ids in enumerate(listings):

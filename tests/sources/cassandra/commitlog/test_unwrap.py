@@ -96,7 +96,7 @@ def test_what_was_wrapped_comes_out(packer: str, sections: list[list[bytes]]) ->
 
 
 def test_positions_are_logical() -> None:
-    """They are those of an uncompressed segment with the same header, whatever the wrapping."""
+    """They are those of an uncompressed segment with the same header, for each wrapping."""
     at = len(packed_log("LZ4Compressor", []))
     ends = []
     for content in CONTENTS:
@@ -278,7 +278,7 @@ def test_a_broken_chain_loses_the_rest() -> None:
 
 @pytest.mark.parametrize("packer", PACKERS)
 def test_a_zero_marker_before_a_section_is_no_end(packer: str) -> None:
-    """Whatever the index says: the length behind a marker is written together with it."""
+    """For any index: the length behind a marker is written together with it."""
     made = packed_log(packer, CONTENTS)
     at = len(packed_log(packer, CONTENTS[:2]))  # Behind an empty section.
     raws, errors = salvaged(made[:at] + bytes(8) + made[at + 8 :])

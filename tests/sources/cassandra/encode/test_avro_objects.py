@@ -276,7 +276,7 @@ def test_an_alias_avoids_names_in_use() -> None:
 
 @given(st.lists(st.text(min_size=1, max_size=8), unique=True, max_size=8))
 def test_any_names_give_distinct_allowed_ones(names: list[str]) -> None:
-    """Whatever columns are called, their Avro names are allowed and differ."""
+    """For any names of columns, their Avro names are allowed and differ."""
     aliases = avro_names(tuple(names))
     assert len(names) == len(set(aliases))
     for alias in aliases:

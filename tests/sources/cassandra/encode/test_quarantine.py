@@ -25,7 +25,7 @@ NUMBER = SCHEMA.replace("v blob) WITH cdc = true", "v int) WITH cdc = true")
 
 @given(st.lists(st.one_of(st.binary(max_size=30), st.sampled_from(ROWS)), max_size=8))
 def test_whole_entries_are_found_in_any_bytes(parts: list[bytes]) -> None:
-    """Whatever stands between them; what the checksums do not vouch for is left."""
+    """With anything between them; what the checksums do not vouch for is left."""
     content = b"".join(entry(part) if part in ROWS else part for part in parts)
     found = list(whole_entries(content))
 

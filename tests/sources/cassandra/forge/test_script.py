@@ -142,7 +142,7 @@ def test_a_header_can_be_damaged(tmp_path: Path) -> None:
 
 
 def test_an_entry_can_be_written_as_it_is(tmp_path: Path) -> None:
-    """With whatever sizes and sums."""
+    """With any sizes and sums."""
     (path,) = forge(f"{NINE}- entry: '00000000'\n", tmp_path)
 
     assert (9, ["4 bytes are left of a section, too few for an entry"]) == entries(path)

@@ -63,7 +63,7 @@ def opened(tmp_path: Path, *blocks: bytes) -> BlockFile:
 
 
 def test_blocks_come_in_order(tmp_path: Path) -> None:
-    """Whatever their order in the file, they are in that of the segment, with their columns."""
+    """For any order in the file, they are in that of the segment, with their columns."""
     file = opened(tmp_path, *reversed(WHOLE))
     blocks = file.of("n1")[7]
 

@@ -158,7 +158,7 @@ def test_places_part_a_log(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_lines_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    """--count is the number of lines that there would be, with whatever else is asked."""
+    """--count is the number of lines that there would be, with any other option."""
     folder = str(recording("4.0-ops") / "segments")
     for options in (["--form", "mutations"], ["--token-range", "0:"]):
         assert 0 == main([*options, folder])
@@ -332,9 +332,9 @@ ERRORS = {
         2,
         "inspect_option: --from: expected SEGMENT or SEGMENT:POSITION",
     ),
-    "no such path": (["gone"], 3, "not_cdc_raw: gone: no such file or directory"),
+    "unknown path": (["gone"], 3, "not_cdc_raw: gone: no such file or directory"),
     "no schema": (["-"], 2, "no_schema: the log tells nothing of its tables"),
-    "no such schema": (["-", "--schema", "gone.cql"], 2, "no_schema: gone.cql: cannot read"),
+    "unknown schema": (["-", "--schema", "gone.cql"], 2, "no_schema: gone.cql: cannot read"),
     "bad schema": (["-", "--schema", "bad.cql"], 2, "schema_text: bad.cql: line 1, column 1"),
     "compressor": (["a-b.log", "--schema", "good.cql"], 1, "unsupported_segment: a-b.log: byte 14"),
     "no segment": (["good.cql", "--schema", "good.cql"], 1, "corrupt_segment: good.cql: byte"),

@@ -48,7 +48,7 @@ def options(store: Path, *, store_password: str = PASSWORD, key: str | None = No
 
 @pytest.mark.parametrize("store", KEYS, ids=lambda path: path.name)
 def test_keys_are_those_that_java_finds(store: Path) -> None:
-    """Every AES key, whatever the capitals of its name; certificates and pairs do not disturb."""
+    """Every AES key, with any capitals in its name; certificates and pairs do not disturb."""
     keys = Keys(options(store))
 
     assert KEYS[store] == {name: keys.key(name.upper()).material.hex() for name in KEYS[store]}
@@ -141,7 +141,7 @@ def test_a_damaged_jceks_store_is_named(data: st.DataObject) -> None:
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
 @given(data=st.data())
 def test_a_damaged_pkcs12_store_is_named(data: st.DataObject) -> None:
-    """Whatever byte is wrong, and where ever it is cut."""
+    """With any byte wrong, and wherever it is cut."""
     content = bytearray(PKCS12.read_bytes())
     content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
     cut = bytes(content[: data.draw(st.sampled_from([len(content), len(content) // 2]))])

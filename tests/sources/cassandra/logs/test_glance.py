@@ -50,7 +50,7 @@ def removed(folder: Path) -> None:
 
 @pytest.mark.parametrize("change", [rewritten, begun, removed])
 def test_a_change_is_seen(glance: Glance, tmp_path: Path, change: Callable[[Path], None]) -> None:
-    """Another content is, whatever its time and length are; and so is another name."""
+    """Another content is, also with the same time and length; and so is another name."""
     assert not glance.is_other()
     change(tmp_path)
     assert glance.is_other()

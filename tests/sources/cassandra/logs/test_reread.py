@@ -1,4 +1,4 @@
-"""Copies are found again where they lie, whatever the segment, and never other bytes for them."""
+"""Copies are found again where they lie, in each segment, and never other bytes for them."""
 
 import errno
 import os

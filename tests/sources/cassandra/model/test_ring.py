@@ -19,7 +19,7 @@ pytestmark = pytest.mark.soak
     ("machine", "part"),
     [(Machine, 1), (Changing, 1), (Everything, 1), (UnavailableLogs, 4), (NewGenerations, 4)],
 )
-def test_whatever_happens_the_promises_hold(machine: type[Machine], part: int) -> None:
+def test_the_promises_hold_after_any_events(machine: type[Machine], part: int) -> None:
     """I1 to I8, I10 and lines 35 to 37, under schedules that are the same each time."""
     schedules = -(-EXAMPLES // part)  # Where time must pass, they cost more.
     assert schedules <= run(machine, schedules)

@@ -1,4 +1,4 @@
-"""Two tables and two jobs of the same logs, whatever happens; mistakes are in `test_sabotage`."""
+"""Two tables and two jobs of the same logs, in any order; mistakes are in `test_sabotage`."""
 
 import pytest
 

@@ -213,7 +213,7 @@ def folded(changes: Iterable[Change]) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("name", ["4.0-random", "5.0-ops", "6.0-v9-random"])
 def test_order_does_not_matter(name: str) -> None:
-    """Recorded changes leave the same rows in whatever order they are folded (I4)."""
+    """Recorded changes leave the same rows, folded in any order (I4)."""
     changes = [
         change
         for mutation in recorded_mutations(recording(name))

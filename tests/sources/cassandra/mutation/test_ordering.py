@@ -92,7 +92,7 @@ EQUAL = {
 
 @pytest.mark.parametrize("name", EQUAL)
 def test_equal_values_have_equal_keys(name: str) -> None:
-    """Values that Cassandra takes for one have one key, whatever their bytes."""
+    """Values that Cassandra takes for one have one key, with different bytes."""
     text, one, other = EQUAL[name]
     cql_type = parse_type(text)
     first, second = (sort_key(cql_type, bytes.fromhex(raw)) for raw in (one, other))

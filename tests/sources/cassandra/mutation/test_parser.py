@@ -133,7 +133,7 @@ def test_trailing_bytes_are_refused(name: str) -> None:
 
 @given(choice=st.data())
 def test_wrong_bytes_are_refused_or_stay_inside(choice: st.DataObject) -> None:
-    """Whatever some bytes become, nothing but a bad mutation is raised, nothing outside is read."""
+    """With any changed bytes, nothing but a bad mutation is raised, nothing outside is read."""
     name = choice.draw(st.sampled_from(RECORDINGS))
     messaging, raw = choice.draw(st.sampled_from(few(name)))
     damaged = bytearray(raw)

@@ -21,7 +21,7 @@ from helpers.model.agreement_rules import everyone
 RAWS: Final = (insert(b"k"), mutation(update(b"k"), update(b"k")))
 
 
-def test_what_another_joined_is_published_once_whatever_the_order_in_memory() -> None:
+def test_what_another_joined_is_published_once_for_any_order_in_memory() -> None:
     """Line 19: a younger record may stand before the older one, as after a load.
 
     Then the older one, published with both copies, is met again in the same comparison.

@@ -120,7 +120,7 @@ def test_a_damaged_copy_does_not_matter(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_what_is_damaged_is_kept_with_its_bytes(tmp_path: Path, name: str) -> None:
-    """G05, G06: whatever is not zero lies in the quarantine, with node, segment and byte."""
+    """G05, G06: all that is not zero lies in the quarantine, with node, segment and byte."""
     spoil, missing = DAMAGE[name]
     content = spoil(MADE.content)
     found = list(batches(open_all(source(nodes(tmp_path, content))).values()))

@@ -174,7 +174,7 @@ def selected(source: SourceSpec, selection: Selection, *, sparing: bool) -> Rows
 
 
 def test_what_is_passed_over_has_nothing_that_is_wanted(tmp_path: Path) -> None:
-    """Whatever tables and times are wanted, an indexed ring gives the same and reads less."""
+    """For any tables and times an indexed ring gives the same and reads less."""
     source = ring(tmp_path)
     sections = [
         section

@@ -166,7 +166,7 @@ def test_a_replay_links_anew_what_was_let_go(node: Node) -> None:
 
 
 @pytest.mark.parametrize("left", list(product((True, False), repeat=4)))
-def test_whatever_a_crash_leaves_is_tidied(node: Node, left: tuple[bool, bool, bool, bool]) -> None:
+def test_all_that_a_crash_leaves_is_tidied(node: Node, left: tuple[bool, bool, bool, bool]) -> None:
     """Whichever of the four links of a segment are there, it is listed once, and all of it goes."""
     mine = hold(node)
     for number in (1, 2):

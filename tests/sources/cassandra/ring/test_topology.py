@@ -392,7 +392,7 @@ def completion(groups: Groups, order: Sequence[int], token: int) -> int:
 
 @given(nodes=rings(), copies=st.integers(1, 5), level=st.sampled_from(LEVELS))
 def test_a_version_is_read_back(nodes: list[Node], copies: int, level: str) -> None:
-    """Stored and read back it is the same version, whatever the order of its nodes was."""
+    """Stored and read back it is the same version, for any order of its nodes."""
     version = Topology.of(nodes, [simple(copies)], level, "dc1")
 
     assert version == Topology.decode(version.encode())

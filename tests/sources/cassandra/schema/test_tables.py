@@ -32,7 +32,7 @@ def test_system_tables_have_ids_of_their_names(name: tuple[str, str]) -> None:
 
 
 def test_key_columns_are_never_complex() -> None:
-    """A collection in the primary key is one value, whatever its type says."""
+    """A collection in the primary key is one value, frozen or not."""
     tags = parse_type("set<int>")
     key = ColumnSchema("k", ColumnKind.PARTITION_KEY, 0, tags)
     regular = ColumnSchema("r", ColumnKind.REGULAR, -1, tags)

@@ -130,7 +130,7 @@ def cut_of(change: Change) -> tuple[str, int, Mapping[str, bytes], Mapping[str, 
 @pytest.mark.parametrize("base", ["nothing", "the file"])
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_statements_are_found_again_under_the_names_of_their_time(name: str, base: str) -> None:
-    """Each statement's table, key and columns are found, whatever became of them later.
+    """Each statement's table, key and columns are found, also if they changed later.
 
     A write to a column that was dropped and added again, older than the drop, leaves no cell.
     """

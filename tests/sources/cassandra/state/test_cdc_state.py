@@ -270,7 +270,7 @@ def test_a_moved_log_leaves_the_others_where_they_are() -> None:
 
 @pytest.mark.parametrize("position", [1, 50, 900])
 def test_a_moved_log_is_ahead_nowhere(position: int) -> None:
-    """All of it is read again from the new marker, whatever some tokens had read further before."""
+    """All of it is read again from the new marker, also if some tokens had read further before."""
     further = {"node1": Marker(5, 0), "node2": Marker(6, 0)}
     state = replace(sample(), ahead=(Ahead(Arc(0, 9), further), Ahead(Arc(9, 12), further)))
     moved = state.moved({"node": "node1"}, {"segment_id": 3, "position": position})

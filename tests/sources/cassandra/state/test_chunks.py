@@ -132,7 +132,7 @@ def test_what_does_not_change_is_stored_by_turns() -> None:
 @pytest.mark.parametrize(
     ("word", "value"),
     [
-        (4, 7),  # No such kind.
+        (4, 7),  # An unknown kind.
         (4, 1 | 1 << 32),  # A keyspace that there is not.
         (4, 1 | 3 << 48),  # A host that there is not.
         (2, 0b1000),
@@ -165,7 +165,7 @@ def test_rows_that_end_early_are_refused(length: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_rows_are_refused_or_read(seed: int) -> None:
-    """Whatever numbers a chunk holds, it is a named error or records."""
+    """With any numbers a chunk is a named error or records."""
     random = Random(seed)  # noqa: S311 (a test's dice)
     small = [random.choice([0, 1, 2, 3, 6, 7, 1 << 32, random.getrandbits(64)]) for _ in range(60)]
     rows = b"".join(number.to_bytes(8, "little") for number in small)

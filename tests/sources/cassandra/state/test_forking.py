@@ -71,7 +71,7 @@ def test_what_waits_without_bytes_goes_on_waiting(job: GapJob) -> None:
 
 
 def test_a_keyspace_that_leaves_and_comes_back(job: GapJob) -> None:
-    """Its waiting mutations are judged by its own replicas, whatever left meanwhile."""
+    """Its waiting mutations are judged by its own replicas, also if others left meanwhile."""
     schema = job.folder / "schema.cql"
     more = schema.read_text().replace("forged", "another").replace("3b1e", "4b1e")
     schema.write_text(schema.read_text() + more)

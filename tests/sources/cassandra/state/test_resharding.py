@@ -445,7 +445,7 @@ COPIES = st.lists(st.tuples(st.integers(0, 30), st.sampled_from(HOSTS)), max_siz
     phases=st.lists(st.tuples(COPIES, st.integers(1, 9)), min_size=1, max_size=4),
     dice=st.randoms(use_true_random=False),
 )
-def test_whatever_becomes_of_splits_and_processes_the_books_balance(
+def test_the_books_balance_after_any_end_of_splits_and_processes(
     tmp_path_factory: pytest.TempPathFactory,
     phases: list[tuple[list[tuple[int, str]], int]],
     dice: Random,

@@ -140,9 +140,7 @@ def writes(kinds: Sequence[str], most: int) -> st.SearchStrategy[list[Write]]:
 
 @settings(max_examples=120, deadline=None)
 @given(before=writes(TAKEN, 6), live=writes(EVERY, 10), choice=st.data())
-def test_whatever_the_interleaving(
-    before: list[Write], live: list[Write], choice: st.DataObject
-) -> None:
+def test_each_interleaving(before: list[Write], live: list[Write], choice: st.DataObject) -> None:
     """N07: a consumer that keeps the newest value of each column has the table, in any order.
 
     Writes are applied in another order than that of their times. Each row is read at some moment

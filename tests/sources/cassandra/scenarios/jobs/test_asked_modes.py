@@ -156,7 +156,7 @@ def test_a_wait_that_is_over(job: Job, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_http_checks_the_mode(client: Client) -> None:
-    """Another mode is refused by the description of the path; no such source is 404."""
+    """Another mode is refused by the description of the path; an unknown source is 404."""
     assert 400 == client("PUT", PATH, {"mode": "fast"}).status
     assert 404 == client("PUT", "/api/v1/sources/none/mode", {"mode": "log"}).status
     assert 404 == client("GET", "/api/v1/sources/none/mode/changes").status

@@ -56,7 +56,7 @@ def test_a_new_job_starts_at_its_start(job: GapJob, start: str, first: int) -> N
 
 
 def test_times_of_files_that_were_lost_skip_nothing(job: GapJob) -> None:
-    """A segment is read if its id has a time after the start, whatever time its file has."""
+    """A segment is read if its id has a time after the start, also if its file is older."""
     for path in job.folder.glob("n?/*.log"):
         os.utime(path, (0, 0))
 

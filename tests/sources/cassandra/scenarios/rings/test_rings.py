@@ -95,7 +95,7 @@ def replicate(job: GapJob, said: str) -> None:
         "no centre is named",
         "no node in the centre",
         "which centre",
-        "no such centre",
+        "unknown centre",
     ],
 )
 def test_an_unknown_replication_is_refused(
