@@ -146,8 +146,14 @@ def test_adjacent_ranges_have_each_change_once(tmp_path: Path) -> None:
     history.close()
 
 
-@pytest.mark.parametrize("limit", [1, 49, 50, 51, 1_000])
-@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("limit", "descending"),
+    [
+        *((1, True), (49, False), (50, True), (51, False), (1_000, True)),
+        *soaked((1, False), (49, True), (50, False), (51, True), (1_000, False)),
+    ],
+)
 def test_pages_do_not_depend_on_their_size(ops: Kept, limit: int, *, descending: bool) -> None:
     """Also with hundreds of changes in one millisecond, in both directions (HQ-8)."""
     history = ops.history()

@@ -38,10 +38,11 @@ from helpers.histories.kept import FOREVER_MS, Kept, beside, fill, of_table, set
 from helpers.histories.plain_fold import add
 from helpers.histories.rows import TABLE, change, delivery
 from helpers.recordings.batches import recorded_batches
+from helpers.settings.seeds import soaked
 
 pytestmark = pytest.mark.usefixtures("each_store")
 
-RECORDINGS = ("4.1-ops", "5.0-random", "5.0-types", "6.0-v9-random")
+RECORDINGS = ("4.1-ops", "5.0-types", "6.0-v9-random", *soaked("5.0-random"))
 IMAGES = frozenset({"pre", "post"})
 
 
@@ -100,6 +101,7 @@ class TestHistorySource(SourceSuite, RelocationSuite):
         return HistoryDriver(tmp_path)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("name", "each_store"),
     [*((name, "file") for name in RECORDINGS), ("4.1-ops", "tables")],

@@ -13,6 +13,7 @@ from helpers.jobs.deliveries import consume
 from helpers.logs.forged import insert
 from helpers.logs.gap_jobs import GapJob
 from helpers.servers.registries import registry
+from helpers.settings.seeds import soaked
 
 ROWS = 40
 
@@ -98,19 +99,23 @@ NO_ORIGIN_FIELDS = {
 }
 FORMS: tuple[dict[str, str], ...] = (
     {},
-    {"format": "json"},
-    {"envelope": "flat"},
-    {"envelope": "flat", "format": "json"},
-    {"envelope": "debezium"},
+    {"envelope": "flat", "format": "json", "key.format": "text"},
     {"envelope": "debezium", "format": "json"},
-    {"key.format": "json"},
-    {"envelope": "flat", "key.format": "text"},
-    {"types": "cep44"},
+    {"types": "cep44", "key.format": "json"},
     MASK,
-    {**MASK, **OF_INSERTS},
     {**MASK, **OF_INSERTS, "envelope": "debezium", "transforms.m.fields": "after.v"},
     {**NO_ORIGIN_FIELDS, "envelope": "flat"},
-    {**NO_ORIGIN_FIELDS, "envelope": "flat", "format": "json"},
+    *soaked(
+        {"format": "json"},
+        {"envelope": "flat"},
+        {"envelope": "flat", "format": "json"},
+        {"envelope": "debezium"},
+        {"key.format": "json"},
+        {"envelope": "flat", "key.format": "text"},
+        {"types": "cep44"},
+        {**MASK, **OF_INSERTS},
+        {**NO_ORIGIN_FIELDS, "envelope": "flat", "format": "json"},
+    ),
 )
 
 
@@ -129,6 +134,7 @@ def copied(broker: EmbeddedBroker, *, swapped: bool) -> None:
     producer.flush(10)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("options", FORMS, ids=str)
 def test_loss_repetition_and_other_values_are_found(
     tmp_path: Path,
@@ -257,16 +263,22 @@ def test_large_values_are_read_whole(
         assert not path.exists()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
-    "options",
+    ("framing", "options"),
     [
-        {},
-        {"format": "json", "key.format": "avro"},
-        {"envelope": "flat"},
-        {"envelope": "debezium"},
+        ("confluent", {"format": "json", "key.format": "avro"}),
+        ("confluent", {"envelope": "flat"}),
+        ("confluent-headers", {}),
+        ("confluent-headers", {"envelope": "debezium"}),
+        *soaked(
+            ("confluent", {}),
+            ("confluent", {"envelope": "debezium"}),
+            ("confluent-headers", {"format": "json", "key.format": "avro"}),
+            ("confluent-headers", {"envelope": "flat"}),
+        ),
     ],
 )
-@pytest.mark.parametrize("framing", ["confluent", "confluent-headers"])
 def test_framed_messages(
     tmp_path: Path,
     broker: EmbeddedBroker,

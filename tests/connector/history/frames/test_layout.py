@@ -26,6 +26,7 @@ from helpers.logs.node_logs import batches, open_all, source
 from helpers.recordings.batches import recorded_batches
 from helpers.recordings.corpora import recording
 from helpers.settings.filled import filled
+from helpers.settings.seeds import soaked
 
 KEYS_AT = 3  # Behind the time, its number and the bucket.
 Both = tuple[list[Event], pa.Table]
@@ -48,12 +49,13 @@ def read(made: Kept) -> Both:
         return list(selection), selection.arrow()
 
 
-@pytest.fixture(scope="module", params=["4.1-ops", "5.0-types", "6.0-v9-random"])
+@pytest.fixture(scope="module", params=["5.0-types", "6.0-v9-random", *soaked("4.1-ops")])
 def tables(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Both]:
     """Return all tables of a recording."""
     return list(recorded(request.param, tmp_path_factory.mktemp(request.param)))
 
 
+@pytest.mark.soak
 def test_rows_have_what_events_have(tables: Sequence[Both]) -> None:
     """Keys, images, what was written, bounds and flags of every type, or the column is unfit."""
     for events, rows in filled(tables):
@@ -151,6 +153,7 @@ def plain(scalar: Any) -> Any:  # noqa: ANN401 (of Arrow)
     return scalar.value if pa.types.is_temporal(scalar.type) else scalar.as_py()
 
 
+@pytest.mark.soak
 def test_spark_has_the_same_types(tables: Sequence[Both]) -> None:
     """Spark's types of the columns are Arrow's again: it takes batches as they are."""
     for _, rows in filled(tables):

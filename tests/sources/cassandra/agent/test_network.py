@@ -16,6 +16,7 @@ from helpers.logs.forged import OTHER, SCHEMA, insert
 from helpers.logs.node_logs import batches, forged_nodes, open_all, source
 from helpers.recordings.corpora import recording
 from helpers.servers.agents import TOKEN, serving
+from helpers.settings.seeds import soaked
 
 PER_BYTE, PER_MUTATION = 1.3, 60  # The bound, at three copies.
 MUTATIONS, VALUE_BYTES = 3_000, 40
@@ -49,7 +50,8 @@ def far(folders: Mapping[str, Path], options: Mapping[str, object]) -> Iterator[
             made.close()
 
 
-@pytest.mark.parametrize("name", ["4.1-ring", "5.0-ring", "6.0-v9-ring"])
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["4.1-ring", "6.0-v9-ring", *soaked("5.0-ring")])
 def test_a_recorded_ring_is_read_through_agents(name: str) -> None:
     """Changes and entries are those of the directories, whichever copy went out."""
     folders = {f"node{n}": recording(name) / "segments" / f"node{n}" for n in (1, 2, 3)}

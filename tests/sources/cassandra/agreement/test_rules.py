@@ -33,6 +33,7 @@ from helpers.model.agreement_rules import (
     sweep,
 )
 from helpers.settings.native_modules import long
+from helpers.settings.seeds import soaked
 
 pytestmark = pytest.mark.hot
 
@@ -171,7 +172,8 @@ def test_it_does_what_the_rules_say(seed: int) -> None:
     assert entries == sum(run.counts.values())
 
 
-@pytest.mark.parametrize("seed", [0, 1, *map(long, range(2, 10))])
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", [0, 1, long(2), long(3), *soaked(*range(4, 10))])
 def test_nothing_is_emitted_twice_or_without_enough_hosts(seed: int) -> None:
     """While records are remembered, a mutation is emitted once, from as many hosts as are needed.
 

@@ -20,6 +20,7 @@ from helpers.model.envelopes import is_buried, key_of, value_of
 from helpers.recordings.batches import recorded_batches
 from helpers.settings.filled import filled
 from helpers.settings.pairs import pairs
+from helpers.settings.seeds import soaked
 
 RECORDINGS = ("4.1-ops", "5.0-types")
 ENVELOPES = ("cep44", "debezium", "flat")
@@ -121,12 +122,18 @@ def written_of(udt: Json) -> Json:
     return {name: cell["value"] for name, cell in cells if cell and not cell["removed"]}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("name", "envelope", "types"),
     [
-        *((name, envelope, "lossless") for name in RECORDINGS for envelope in ENVELOPES),
-        ("5.0-types", "cep44", "cep44"),
+        *(("5.0-types", envelope, "lossless") for envelope in ENVELOPES),
         ("5.0-types", "flat", "cep44"),
+        ("4.1-ops", "cep44", "lossless"),
+        *soaked(
+            ("4.1-ops", "debezium", "lossless"),
+            ("4.1-ops", "flat", "lossless"),
+            ("5.0-types", "cep44", "cep44"),
+        ),
     ],
 )
 def test_avro_and_json_have_equal_content(name: str, envelope: str, types: str) -> None:

@@ -25,6 +25,7 @@ from helpers.cost import calls_of
 from helpers.logs.sample_log import NOW_S, recorded_mutations
 from helpers.logs.wide import wide_mutation, wide_schema
 from helpers.recordings.corpora import recording
+from helpers.settings.seeds import is_soak
 
 (TABLE,) = parse_schema(
     "CREATE TYPE s.u (a int, b text); CREATE TABLE s.t (k int, c int, d int, st text static, v int,"
@@ -237,7 +238,8 @@ ROWS_AFTER_REPLAY = {
 }
 
 
-@pytest.mark.parametrize("name", ROWS_AFTER_REPLAY)
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ROWS_AFTER_REPLAY if is_soak() else ("4.0-crash", "5.0-lz4-crash"))
 def test_a_killed_nodes_log_folds_into_its_rows(name: str) -> None:
     """What a node logged before it was killed is what its tables had when it was up again."""
     folder = recording(name)

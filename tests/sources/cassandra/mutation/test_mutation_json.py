@@ -11,6 +11,7 @@ from helpers.logs.sample_log import MUTATIONS, NOW_S, NOW_US, recorded_mutations
 from helpers.logs.scenes import Scene
 from helpers.recordings.corpora import recording
 from helpers.settings.filled import filled
+from helpers.settings.seeds import soaked
 
 RECORDINGS = [
     "4.0-ops",
@@ -53,7 +54,8 @@ def test_recorded_logs_read_as_cassandra_reads_them(name: str) -> None:
     assert list(oracle(folder)) == found
 
 
-@pytest.mark.parametrize("name", ["4.1-ring", "5.0-ring"])
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["5.0-ring", *soaked("4.1-ring")])
 def test_rings_read_node_by_node(name: str) -> None:
     """The logs of a ring's nodes, one after another, are what Cassandra's reader made of them."""
     folder = recording(name)

@@ -41,6 +41,7 @@ from headrace.sources.cassandra.reading.lists import (
 from helpers.logs.node_logs import batches, open_all, source
 from helpers.recordings.batches import recorded_batches
 from helpers.recordings.corpora import recording
+from helpers.settings.seeds import soaked
 
 OPS: Final = "5.0-ops"  # It appends to lists and replaces them, among much else.
 STATICS: Final = "5.0-random"
@@ -166,16 +167,22 @@ def test_each_row_is_asked_for_once(table: Table, monkeypatch: pytest.MonkeyPatc
     assert batch.ready()
 
 
-@pytest.mark.parametrize("name", [OPS, STATICS])
+FORMS: tuple[dict[str, Any], ...] = (
+    {"codec": "avro"},
+    {"codec": "avro", "envelope": "debezium"},
+    {"codec": "avro", "envelope": "flat", "types": "cep44", "headers": ("schemaId", "op")},
+    {"codec": "json"},
+    {"codec": "json", "envelope": "cep44"},
+    {"codec": "json", "envelope": "debezium", "key": "primary"},
+)
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize(
-    "form",
+    ("name", "form"),
     [
-        {"codec": "avro"},
-        {"codec": "avro", "envelope": "debezium"},
-        {"codec": "avro", "envelope": "flat", "types": "cep44", "headers": ("schemaId", "op")},
-        {"codec": "json"},
-        {"codec": "json", "envelope": "cep44"},
-        {"codec": "json", "envelope": "debezium", "key": "primary"},
+        *((STATICS if number % 2 else OPS, form) for number, form in enumerate(FORMS)),
+        *soaked(*((OPS if number % 2 else STATICS, form) for number, form in enumerate(FORMS))),
     ],
 )
 def test_all_ways_give_the_same(

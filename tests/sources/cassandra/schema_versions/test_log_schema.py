@@ -22,6 +22,7 @@ from helpers.logs.sample_log import segments
 from helpers.recordings.corpora import recording
 from helpers.settings.filled import filled
 from helpers.settings.native_modules import long
+from helpers.settings.seeds import soaked
 
 SCHEMAS = ("4.0-schema", "4.1-schema", "5.0-schema", "5.0-v8-schema", "6.0-v9-schema")
 WHOLE = ("4.0-ops", "5.0-compact", "6.0-v9-types", *SCHEMAS)
@@ -93,7 +94,15 @@ class Notes(LogHandler):
         self.changes.append(mutation)
 
 
-@pytest.mark.parametrize("name", [*map(long, SCHEMAS[:-1]), SCHEMAS[-1]])
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "name",
+    [
+        *map(long, ("4.0-schema", "5.0-v8-schema")),
+        *soaked("4.1-schema", "5.0-schema"),
+        "6.0-v9-schema",
+    ],
+)
 def test_any_place_can_be_gone_on_from(name: str) -> None:
     """Rows stored at any place read the rest as the rows that were never stored do."""
     everything = read(name, LogSchema(given(name)))

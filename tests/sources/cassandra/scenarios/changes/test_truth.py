@@ -14,10 +14,10 @@ from helpers.settings.seeds import soaked
 
 RECORDINGS = [
     *(f"{version}-types" for version in ("4.0", "5.0", "6.0-v9")),
-    *(f"{version}-ops" for version in ("4.0", "4.1", "5.0", "5.0-v8", "6.0-v9")),
-    *(f"{version}-random" for version in ("4.1", "5.0-v8", "6.0-v9")),
+    *(f"{version}-ops" for version in ("4.0", "5.0-v8", "6.0-v9")),
+    *(f"{version}-random" for version in ("4.1", "6.0-v9")),
     "5.0-v8-sizes",
-    *soaked("4.0-random", "5.0-random", "5.0-sizes"),
+    *soaked("4.1-ops", "5.0-ops", "4.0-random", "5.0-random", "5.0-v8-random", "5.0-sizes"),
 ]
 # Statements have times of 2023, but for the extremes; the nodes' own clocks had these times.
 NODE_CLOCKS_US = range(1_790_000_000_000_000, 1_900_000_000_000_000)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -35,6 +35,7 @@ from helpers.jobs.children import until
 from helpers.jobs.deliveries import NO_BROKER
 from helpers.recordings.batches import recorded_batches
 from helpers.servers.registries import ask, registry
+from helpers.settings.seeds import soaked
 
 GIVEN = {"bootstrap.servers": "h:1", "topic": "t"}
 JSON = {"format": "json"}
@@ -302,12 +303,22 @@ def test_a_schema_that_is_refused(tmp_path: Path, policy: str) -> None:
     assert (policy == "new_subject") is (TABLES < len(subjects))
 
 
-@pytest.mark.parametrize("framing", ["none", "confluent", "confluent-headers"])
+SOME: Final = ({"type": "OperationIs", "operations": "DELETE"}, len(FIRST))
+ANOTHER_TABLES: Final = ({"type": "TableMatches", "pattern": OTHER}, 0)
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize(
-    ("predicate", "aside"),
+    ("framing", "predicate", "aside"),
     [
-        pytest.param({"type": "OperationIs", "operations": "DELETE"}, len(FIRST), id="some"),
-        pytest.param({"type": "TableMatches", "pattern": OTHER}, 0, id="another table's"),
+        ("none", *SOME),
+        ("confluent", *ANOTHER_TABLES),
+        ("confluent-headers", *SOME),
+        *soaked(
+            ("none", *ANOTHER_TABLES),
+            ("confluent", *SOME),
+            ("confluent-headers", *ANOTHER_TABLES),
+        ),
     ],
 )
 def test_a_schema_that_a_transform_fails_on(

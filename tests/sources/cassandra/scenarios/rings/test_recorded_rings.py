@@ -30,12 +30,11 @@ OTHER_LEVELS: Final = (
     ("TWO", "THREE", "LOCAL_ONE", "LOCAL_QUORUM", "EACH_QUORUM") if is_soak() else ()
 )
 # The interpreter needs minutes for all of them.
-RINGS: Final = (*soaked("4.1-ring"), "5.0-ring", "6.0-v9-ring") if COMPILED else ("5.0-ring",)
+RINGS: Final = (*soaked("4.1-ring", "5.0-ring"), "6.0-v9-ring") if COMPILED else ("5.0-ring",)
 SMALLEST: Final = "6.0-v9-ring"
 CRASHES: Final = (
     "4.0-crash",
-    "4.1-crash",
-    "5.0-crash",
+    *soaked("4.1-crash", "5.0-crash"),
     "5.0-lz4-crash",
     "5.0-v8-direct-crash",
 )
@@ -133,7 +132,7 @@ def test_each_justified_mutation_is_published_once(
 
 
 @pytest.mark.parametrize("seed", seeds())
-@pytest.mark.parametrize("level", ["ONE", "QUORUM"])
+@pytest.mark.parametrize("level", ["QUORUM", *soaked("ONE")])
 @pytest.mark.skipif(not COMPILED, reason="the interpreter needs minutes")
 def test_the_number_of_splits_changes_in_the_middle(tmp_path: Path, level: str, seed: int) -> None:
     """8, then 3, then 16 splits, each with its own progress: each mutation is published once.
