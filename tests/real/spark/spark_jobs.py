@@ -17,10 +17,10 @@ import yaml
 
 from headrace.connector.replay.columns import arrow_schema, record_batch
 from headrace.sources.cassandra.encode.origin import ORIGIN
-from helpers.jobs import sessions
 from helpers.jobs.deliveries import consume
 from helpers.logs.node_logs import everything
 from helpers.recordings.corpora import recording
+from real.servers import sessions
 
 RING: Final = "5.0-ring"
 NODES: Final = ("node1", "node2", "node3")

@@ -16,8 +16,8 @@ import yaml
 
 from headrace.connector.commands.cli import main
 from headrace.connector.stores.sqlite.store import SqliteStore
-from helpers.jobs import sessions
 from helpers.recordings.corpora import recording
+from real.servers import sessions
 
 pytestmark = pytest.mark.real
 
