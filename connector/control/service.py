@@ -1,6 +1,6 @@
 """Executes statements: each calls the command service once, and returns a table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -10,13 +10,12 @@ from headrace.connector.control.access.permission import CALLER, Caller, Guard
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.connector_config import compile_source
 from headrace.connector.control.entries import NAME_KEY, SinkEntry, SourceEntry
-from headrace.connector.control.errors import NotFoundError, StatementError
+from headrace.connector.control.errors import NotFoundError
 from headrace.connector.control.gaps import Acceptance
 from headrace.connector.control.job_files import source_class
-from headrace.connector.control.offsets import Offset, OffsetsChange
 from headrace.connector.control.plugins.probing import Ask, ask
 from headrace.connector.control.plugins.redriving import Redriving
-from headrace.connector.control.running import JobLag, Running
+from headrace.connector.control.running import Running
 from headrace.connector.control.runs.orders import order_of
 from headrace.connector.control.showing import runs, show, snapshots
 from headrace.connector.foundation.catch_up import Looks
@@ -95,7 +94,7 @@ class ControlService:
         """
         self._notes = notes
         self.commands = Commands(notes, guard=guard)
-        self._running = Running(
+        self.running = Running(
             notes, self.commands, ask=ask, ask_lag=ask_lag, file=file, looks=looks
         )
 
@@ -143,7 +142,7 @@ class ControlService:
             StoreUnavailableError: the state file did not answer; nothing was changed.
 
         """
-        commands, running, answer = self.commands, self._running, ResultTable()
+        commands, running, answer = self.commands, self.running, ResultTable()
         match statement:
             case Show():
                 answer = self._show(statement)
@@ -195,7 +194,7 @@ class ControlService:
         # It decodes records, and what that needs takes long to import.
         from headrace.connector.control.histories.commands import Histories  # noqa: PLC0415
 
-        return Histories(self._notes, self.commands, self._running.rows).execute(statement)
+        return Histories(self._notes, self.commands, self.running.rows).execute(statement)
 
     def change_source(self, statement: CreateSource | AlterSource) -> SourceEntry | None:
         """Create or change a source and return it; None if there was nothing to do. Asks no plugin.
@@ -211,16 +210,12 @@ class ControlService:
         changes = {**sink, **dict(statement.options)}
         return self.commands.alter_source(name, changes) if name else None
 
-    def checks_tables(self, source: SourceEntry) -> bool:
-        """Say whether `table_warnings` asks a plugin, which can take long."""
-        return self._running.checks_tables(source)
-
     def table_warnings(self, source: SourceEntry) -> tuple[StatementWarning, ...]:
         """Return the warnings about the table of *source*, and record them in the audit.
 
         Raises StoreUnavailableError.
         """
-        return self.warn(source, self._running.table_warnings(source))
+        return self.warn(source, self.running.table_warnings(source))
 
     def warn(
         self, source: SourceEntry, warnings: Sequence[StatementWarning]
@@ -232,19 +227,6 @@ class ControlService:
         if warnings:
             self.commands.note_warnings(source.name, [warning.code for warning in warnings])
         return tuple(warnings)
-
-    def lags(self, jobs: Sequence[str], *, may_wait: bool) -> Mapping[str, JobLag | StatementError]:
-        """Return how far *jobs* are behind, or why that is not known; see `Running.lags`."""
-        return self._running.lags(jobs, may_wait=may_wait)
-
-    def alter_offsets(
-        self, name: str, wanted: Sequence[Offset], *, dry_run: bool = False
-    ) -> OffsetsChange:
-        """Move positions of a stopped source, also to places that only its plugin can find.
-
-        Raises as `Commands.alter_offsets` and `Running.alter_offsets` do.
-        """
-        return self._running.alter_offsets(name, wanted, dry_run=dry_run)
 
     def _ask_run(self, statement: SnapshotSource | BulkSource) -> ResultTable:
         commands = self.commands
@@ -264,7 +246,7 @@ class ControlService:
         self.commands.check_job(job)
         if isinstance(statement, RedriveLetters):
             numbers = () if statement.number is None else (statement.number,)
-            return self._running.redrive(Redriving(job, numbers))
+            return self.running.redrive(Redriving(job, numbers))
         policy = statement.policy.lower()
         acceptance = Acceptance(job=job, names=[statement.gap], policy=policy)
         found = self.commands.accept_gaps(acceptance, source_class(self._notes, job))
@@ -283,7 +265,7 @@ class ControlService:
         target = statement.source
         source = self.commands.source_on(target.word, target.table) if target else None
         if statement.subject is Subject.LAG:
-            return self._running.lag(source)
+            return self.running.lag(source)
         if statement.subject is Subject.SNAPSHOTS:
             return snapshots(self.commands, source)
         if statement.subject is Subject.RUNS:

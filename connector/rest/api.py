@@ -326,7 +326,9 @@ class ApiDoor:
         """Move positions of a stopped source."""
         name, dry_run = request.match_info["name"], _is_dry(request)
         wanted = [Offset(p["partition"], p.get("offset")) for p in request[BODY]["offsets"]]
-        moved = await self._doorway.ask(lambda s: s.alter_offsets(name, wanted, dry_run=dry_run))
+        moved = await self._doorway.ask(
+            lambda s: s.running.alter_offsets(name, wanted, dry_run=dry_run)
+        )
         return answer(_moved(moved, dry_run=dry_run))
 
     async def reset_offsets(self, request: web.Request) -> web.Response:

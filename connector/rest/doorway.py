@@ -72,7 +72,7 @@ class Doorway:
         """
         if not isinstance(source, SourceEntry):
             return ()
-        if not await self._on(self._pool, lambda: self._service().checks_tables(source)):
+        if not await self._on(self._pool, lambda: self._service().running.checks_tables(source)):
             return ()
         try:
             return await self.ask(lambda service: service.table_warnings(source))

@@ -39,7 +39,7 @@ class TransactionalStore(Store):
         self._copies = self.state_copies()
         self._found = found
         self._key = digest_of(self.job_key())
-        self.keep_key()  # Before the sink has anything under it.
+        self._values.flush()  # Before the sink has anything under the key.
         self._chunks: dict[str, frozenset[str]] = {}  # What the sink keeps, by split.
         self._moved: dict[str, int] = {}
         self._loaded: dict[str, int] = {}  # Under which token.

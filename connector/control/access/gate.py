@@ -37,7 +37,7 @@ class Gate:
         if self._inside:
             return act()
         caller, subject = CALLER.get(), subject_of(given)
-        before, error = self._statement(subject), None
+        before, error = self._catalogue.text(subject), None
         self._audit.ready()
         self._inside = True
         try:
@@ -53,7 +53,7 @@ class Gate:
                 verb,
                 subject,
                 before=fingerprint(before),
-                after=fingerprint(self._statement(subject)),
+                after=fingerprint(self._catalogue.text(subject)),
                 error=error,
             )
 
@@ -67,14 +67,10 @@ class Gate:
 
     def warned(self, verb: str, subject: str, codes: str) -> None:
         """Audit the warnings that the caller got. Raises StoreUnavailableError."""
-        same = fingerprint(self._statement(subject))
+        same = fingerprint(self._catalogue.text(subject))
         self._audit.note(
             CALLER.get(), verb, subject, before=same, after=same, error=None, warned=codes
         )
-
-    def _statement(self, name: str) -> str | None:
-        """Return all that the store has of the source, sink or service of this name."""
-        return self._catalogue.text(name)
 
 
 class _Gated(Protocol):

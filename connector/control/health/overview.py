@@ -104,7 +104,9 @@ def overview_of(
         undefined = missing(len(commands.sinks()), len(lines))
     else:
         lines.append(job)
-    seen = service.lags(list(dict.fromkeys(line.status.job for line in lines)), may_wait=may_wait)
+    seen = service.running.lags(
+        list(dict.fromkeys(line.status.job for line in lines)), may_wait=may_wait
+    )
     return Overview(
         lines=lines,
         lags={

@@ -297,7 +297,7 @@ class ConnectDoor:
 
         def alter(service: ControlService) -> None:
             _with_offsets(service.commands, name)
-            service.alter_offsets(name, wanted)
+            service.running.alter_offsets(name, wanted)
 
         await self._move(name, alter)
         return answer({"message": "The offsets for this connector have been altered successfully"})

@@ -16,7 +16,7 @@ import structlog
 from msgspec.structs import replace
 
 from headrace.connector.stores import Publication, PublicationState
-from headrace.connector.stores.keyed.notes import Publications
+from headrace.connector.stores.keyed.publications import Publications
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.target_state import FORK_MARK
 from headrace.plugins import (

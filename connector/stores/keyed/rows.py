@@ -34,6 +34,7 @@ JOB: Final = "job"  # The name of the job's own row; those of its plans are numb
 HEAD: Final = "head"
 PROBLEM: Final = "problem"
 SINK: Final = "sink "  # Before the name of a host.
+SPLIT: Final = "/"  # Before the name of a split among what was seen; the job's is empty.
 SCHEMAS: Final = Partition(json.dumps(["schemas"]), is_plain=True)
 NUMBERS: Final = Partition(json.dumps(["numbers"]))
 _CHECK_BYTES: Final = 4

@@ -38,12 +38,13 @@ from headrace.connector.stores import (
 from headrace.connector.stores.keyed.heads import Heads, Known
 from headrace.connector.stores.keyed.losses import Losses
 from headrace.connector.stores.keyed.mode_requests import ModeRequests
-from headrace.connector.stores.keyed.notes import Publications, of_split, see, seen
+from headrace.connector.stores.keyed.publications import Publications
 from headrace.connector.stores.keyed.rows import (
     JOB,
     PROBLEM,
     SCHEMAS,
     SINK,
+    SPLIT,
     Head,
     JobRow,
     JobRows,
@@ -182,7 +183,8 @@ class Store:
         found = self._values.scan([*self._rows.buckets, self._rows.seen])
         if any(key.partition != self._rows.seen for key in found):
             return "leases"
-        return "rows of what was seen of its splits" if any(map(of_split, found)) else ""
+        is_seen = any(key.name.startswith(SPLIT) and key.name != SPLIT for key in found)
+        return "rows of what was seen of its splits" if is_seen else ""
 
     def _check_key(self, row: JobRow) -> None:
         if len(row.key) != JOB_KEY_BYTES:
@@ -654,10 +656,6 @@ class Store:
         """Return those of the job."""
         return self._heads
 
-    def keep_key(self) -> None:
-        """Put the job's key where the loss of the store's last commits leaves it."""
-        self._values.flush()
-
     def reposition(
         self, positions: Mapping[str, EncodedPosition | None], *, busy: Collection[str] = ()
     ) -> None:
@@ -830,12 +828,27 @@ class Store:
 
     def see(self, rows: Sequence[Seen]) -> None:
         """Replace what workers saw, except of splits that others own; the times are the store's."""
-        leases = self._leases_of([row.split for row in rows if row.split])
-        see(self._rows, rows, {split: lease.owner for split, (_, lease) in leases.items()})
+        leases, now_ms = self._leases_of([row.split for row in rows if row.split]), _now_ms()
+        owners = {split: lease.owner for split, (_, lease) in leases.items()}
+        ours = [row for row in rows if owners.get(row.split) in {None, row.worker}]
+        keys = [Key(self._rows.seen, SPLIT + row.split) for row in ours]
+        before = self._rows.read(Seen, keys)
+        found: dict[Key, bytes | None] = {}
+        for key, each in zip(keys, ours, strict=True):
+            _, last = before.get(key, (0, None))
+            since_ms = last.since_ms if last is not None and last.state is each.state else now_ms
+            found[key] = pack(msgspec.structs.replace(each, since_ms=since_ms, seen_ms=now_ms))
+        if found:
+            self._values.put(found)
 
     def seen(self) -> Mapping[str, Seen]:
         """Return what was seen of each split, and of the whole job under the empty name."""
-        return seen(self._rows)
+        found = [
+            self._rows.unpack(Seen, key, entry)
+            for key, entry in self._values.scan([self._rows.seen]).items()
+            if key.name.startswith(SPLIT)
+        ]
+        return {each.split: each for each in found}
 
     def note_sink(self, host: str, mark: str) -> None:
         """Keep *mark*, which identifies the sink that the job opened on *host*."""

@@ -1,18 +1,13 @@
-"""What workers saw of a job, and its queue of schemas, over a backend."""
+"""The queue of a job's schemas on their way to a schema store, over a backend."""
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
 
-from msgspec.structs import replace
-
-from headrace.connector.stores import Publication, Seen
-from headrace.connector.stores.keyed.rows import JobRows, PublicationRow, pack
+from headrace.connector.stores import Publication
+from headrace.connector.stores.keyed.rows import JobRows, PublicationRow
 from headrace.plugins.stores.key_values import Key
-
-_SPLIT: Final = "/"  # Before the name of a split among what was seen; the job's is empty.
 
 
 class Publications:
@@ -58,33 +53,3 @@ def _queued(each: Publication, now_us: int, row: PublicationRow | None) -> Publi
     if row is not None and row.publication.text == each.text:
         return None
     return PublicationRow(each, row.queued_us if row else now_us)
-
-
-def see(rows: JobRows, noted: Sequence[Seen], owners: Mapping[str, str | None]) -> None:
-    """Do what `Store.see` promises; *owners* have the splits that a worker may own."""
-    now_ms = time.time_ns() // 1_000_000
-    ours = [row for row in noted if owners.get(row.split) in {None, row.worker}]
-    keys = [Key(rows.seen, _SPLIT + row.split) for row in ours]
-    before = rows.read(Seen, keys)
-    found: dict[Key, bytes | None] = {}
-    for key, each in zip(keys, ours, strict=True):
-        _, last = before.get(key, (0, None))
-        since_ms = last.since_ms if last is not None and last.state is each.state else now_ms
-        found[key] = pack(replace(each, since_ms=since_ms, seen_ms=now_ms))
-    if found:
-        rows.values.put(found)
-
-
-def of_split(key: Key) -> bool:
-    """Say whether it is that of a row with what was seen of a split, not of the job."""
-    return key.name.startswith(_SPLIT) and key.name != _SPLIT
-
-
-def seen(rows: JobRows) -> Mapping[str, Seen]:
-    """Do what `Store.seen` promises."""
-    found = [
-        rows.unpack(Seen, key, entry)
-        for key, entry in rows.values.scan([rows.seen]).items()
-        if key.name.startswith(_SPLIT)
-    ]
-    return {each.split: each for each in found}
