@@ -5,26 +5,38 @@ A verb changes the state file and nothing else; it takes effect wholly or not at
 broker or node. Verbs write target states; the workers read them and act on them.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from headrace.connector.control.access.audit import newest_lines
 from headrace.connector.control.access.gate import Gate, needs
 from headrace.connector.control.access.permission import Guard, Role, RoleGuard, UnauthorizedError
-from headrace.connector.control.catalogue import near_hint
-from headrace.connector.control.connector_config import is_own, own_class, source_entry
+from headrace.connector.control.altering import altered_sink
+from headrace.connector.control.catalogue import Catalogue, near_hint
+from headrace.connector.control.connector_config import (
+    is_own,
+    own_class,
+    sink_entry,
+    sink_entry_of,
+    source_entry,
+)
 from headrace.connector.control.entries import (
     CLASS_KEY,
     NAME_KEY,
+    TASKS_KEY,
     ConnectorOptions,
     OwnOptions,
+    SinkEntry,
     SourceEntry,
     own_options,
 )
 from headrace.connector.control.errors import (
     AlreadyExistsError,
     BadRunError,
+    InUseError,
     NotFoundError,
     NotStoppedError,
 )
@@ -35,13 +47,19 @@ from headrace.connector.control.offsets import SPLIT_KEY, Offset, Offsets, Offse
 from headrace.connector.control.plugins.redriving import Redriving
 from headrace.connector.control.plugins.search import source_of_class
 from headrace.connector.control.services import ROUTE, check_service
-from headrace.connector.control.sink_commands import SinkCommands
 from headrace.connector.control.status import ConnectorStatus, connector_statuses, sink_status
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.foundation.secrets import secret_problems
 from headrace.connector.foundation.states import Desired, Observed
 from headrace.connector.language.formatting import format_statement, format_table
-from headrace.connector.language.statements import DropSource, TableName
+from headrace.connector.language.parser import parse_statement
+from headrace.connector.language.statements import (
+    AlterSink,
+    CreateSink,
+    DropSink,
+    DropSource,
+    TableName,
+)
 from headrace.connector.obs.logging import set_threshold
 from headrace.connector.stores.asked_runs import (
     OVER,
@@ -66,11 +84,13 @@ from headrace.plugins import (
 from headrace.plugins.config.forms import CheckedOption, check_options
 from headrace.plugins.stores.kept_modes import ALL_LOGS
 
+# A config that a client of Kafka Connect gave is stored as it was given, also after a change.
+_AS_GIVEN: Final = (NAME_KEY, CLASS_KEY, TASKS_KEY)
 _RUNS_SHOWN_MAX: Final = 5  # In a hint.
 _FAILED: Final = frozenset({Observed.FAILED, Observed.RESTARTING})
 
 
-class Commands(SinkCommands):
+class Commands:
     """The verbs. Use them from the thread of *notes* only.
 
     The caller is the one in `CALLER`. The guard checks each verb that changes something, and the
@@ -79,7 +99,9 @@ class Commands(SinkCommands):
 
     def __init__(self, notes: NoteCopy, *, guard: Guard | None = None) -> None:
         """Use *notes*, which the caller closes."""
-        super().__init__(notes, guard or RoleGuard())
+        self._notes = notes
+        self._gate = Gate(notes, guard or RoleGuard())
+        self._catalogue = Catalogue(notes)
         self._offsets = Offsets(notes)
         self._gaps = Gaps(notes)
         self._modes = JobModes(notes)
@@ -87,6 +109,127 @@ class Commands(SinkCommands):
     def guard_by(self, guard: Guard) -> None:
         """Let *guard* decide from now on."""
         self._gate = Gate(self._notes, guard)
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Run the block so that the verbs in it take effect all together, or not at all."""
+        with self._catalogue.changing():
+            yield
+
+    # Sinks.
+
+    def sinks(self) -> Sequence[SinkEntry]:
+        """Return all sinks by name."""
+        return self._catalogue.sinks()
+
+    def sink(self, name: str) -> SinkEntry:
+        """Return one sink. Raises NotFoundError."""
+        return self._catalogue.sink(name)
+
+    @needs(Role.ADMIN)
+    def create_sink(self, statement: CreateSink) -> bool:
+        """Create a sink; return False if it exists and that is allowed.
+
+        Raises:
+            ConfigError: with every mistake.
+            AlreadyExistsError: there is one of that name.
+
+        """
+        entry = sink_entry(statement)
+        with self._catalogue.changing():
+            if not self._catalogue.has_sink(entry.name):
+                self._add(entry)
+                return True
+        if statement.if_not_exists:
+            return False
+        raise AlreadyExistsError(
+            "sink",
+            f"data sink {entry.name} already exists",
+            f"use IF NOT EXISTS, or first {format_statement(DropSink(name=entry.name))}",
+        )
+
+    @needs(Role.ADMIN)
+    def alter_sink(self, statement: AlterSink) -> SinkEntry | None:
+        """Change options of a sink, or its URI; None if it does not exist and that is allowed.
+
+        Its running jobs settle and commit the records in flight, then take the new options.
+
+        Raises:
+            NotFoundError: the sink does not exist.
+            ConfigError: with every mistake; nothing was changed.
+
+        """
+        with self._catalogue.changing():
+            if statement.if_exists and not self._catalogue.has_sink(statement.name):
+                return None
+            known = self._catalogue.sink(statement.name)
+            before = parse_statement(known.statement)
+            assert isinstance(before, CreateSink)  # noqa: S101 (the formatter wrote it)
+            entry = sink_entry(altered_sink(before, statement))
+            kept = {k: v for k, v in known.config.items() if k in _AS_GIVEN}
+            entry = replace(entry, config={**entry.config, **kept})
+            self._catalogue.replace_sink(entry)
+        return entry
+
+    @needs(Role.ADMIN)
+    def drop_sink(self, name: str, *, if_exists: bool = False) -> None:
+        """Delete a sink.
+
+        Raises:
+            NotFoundError: the sink does not exist, and *if_exists* does not allow that.
+            InUseError: a source writes into it.
+
+        """
+        with self._catalogue.changing():
+            if if_exists and not self._catalogue.has_sink(name):
+                return
+            sink = self._catalogue.sink(name)
+            users = self._users(sink.name)
+            if users:
+                first = self._catalogue.source(users[0])
+                more = f" and {len(users) - 1} more" if users[1:] else ""
+                drop = format_statement(DropSource(word=first.word, table=first.table))
+                raise InUseError(
+                    "sink", f"data sink {sink.name} is used by {first.name}{more}", f"first {drop}"
+                )
+            self._catalogue.remove_sink(sink.name)
+
+    @needs(Role.OPERATOR)
+    def validate_sink(self, name: str) -> SinkEntry:
+        """Return a sink that the caller wants to check. Raises NotFoundError."""
+        return self._catalogue.sink(name)
+
+    # The same for connector configs of Kafka Connect's clients.
+
+    @needs(Role.ADMIN)
+    def put_sink(self, config: Mapping[str, str], *, replaces: bool = True) -> bool:
+        """Create a sink from a connector config, or give it another one; say whether it is new.
+
+        The config is stored as it is given.
+
+        Raises:
+            ConfigError: with every mistake; nothing was changed.
+            AlreadyExistsError: there is one of that name, and *replaces* does not allow that.
+
+        """
+        entry = sink_entry_of(config)
+        with self._catalogue.changing():
+            if not self._catalogue.has_sink(entry.name):
+                self._add(entry)
+                return True
+            if not replaces:
+                raise AlreadyExistsError("sink", f"data sink {entry.name} already exists")
+            if entry.config != self._catalogue.sink(entry.name).config:
+                self._catalogue.replace_sink(entry)
+        return False
+
+    def check_sink(self, config: Mapping[str, str]) -> Sequence[Problem]:
+        """Return what is wrong with a sink's connector config. Changes nothing."""
+        try:
+            sink_entry_of(config)
+        except ConfigError as error:
+            return error.problems
+        return ()
 
     # Sources and their status.
 
@@ -582,6 +725,14 @@ class Commands(SinkCommands):
                 hint += "; if nothing runs the job, run it: the sink may have a newer position"
             raise NotStoppedError("table", f"{name} is still stopping", hint)
         return self.status(name).job
+
+    def _add(self, entry: SinkEntry) -> None:
+        if self._catalogue.has_source(entry.name):
+            raise AlreadyExistsError("sink", f"{entry.name} is the name of a data source")
+        self._catalogue.add_sink(entry)
+
+    def _users(self, sink: str) -> Sequence[str]:
+        return [source.name for source in self._catalogue.sources() if source.sink == sink]
 
     def _want(self, name: str, state: Desired) -> None:
         with self._catalogue.changing():

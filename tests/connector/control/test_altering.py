@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.connector.control.altering import altered_sink
 from headrace.connector.control.plugins.sink_uri import parse_sink_uri
-from headrace.connector.control.sink_commands import altered_sink
 from headrace.connector.language.parser import parse_statement
 from headrace.connector.language.statements import AlterSink, CreateSink
 
