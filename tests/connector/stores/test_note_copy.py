@@ -1,7 +1,7 @@
 """A copy of notes that two share."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,8 @@ import pytest
 from headrace.connector.stores import StateLostError, StoreUnavailableError, note_copy
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
+from headrace.plugins.stores.key_values import Entry, Key, Partition
+from headrace.plugins.testing.memory_values import MemoryValues
 from helpers.stores.shared import Kept, shared_notes
 
 
@@ -112,6 +114,31 @@ def test_a_snapshot_stays_as_it_is(copies: tuple[NoteCopy, NoteCopy]) -> None:
         during = one.get("k", "a")
 
     assert (None, "1") == (during, one.get("k", "a"))
+
+
+def test_notes_that_change_while_they_are_read(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of before and after a write are not taken for the notes, whichever has the version."""
+    with closing(shared_notes(kept)) as one, closing(shared_notes(kept)) as other:
+        with one.transaction():
+            one.put("k", "a", "1")
+            one.put("k", "b", "1")
+        scan, scans = MemoryValues.scan, list[int]()
+
+        def torn(self: MemoryValues, partitions: Collection[Partition]) -> Mapping[Key, Entry]:
+            first = scan(self, partitions)
+            scans.append(len(first))
+            if len(scans) > 1:
+                return first
+            with one.transaction():
+                one.put("k", "a", "2")
+                one.put("k", "b", "2")
+            page = {key: entry for key, entry in first.items() if '"a"' in key.name}
+            return {**scan(self, partitions), **page}
+
+        monkeypatch.setattr(MemoryValues, "scan", torn)
+
+        assert {"a": "2", "b": "2"} == other.all("k")
+        assert [3, 3] == scans
 
 
 @dataclass(frozen=True)
