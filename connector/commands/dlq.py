@@ -95,7 +95,7 @@ def _chosen(store: Store, given: argparse.Namespace) -> Sequence[KeptLoss]:
         found = list(store.losses(numbers))
         missing = set(numbers) - {kept.number for kept in found}
         if missing:
-            problem = Problem("", f"there is no number {min(missing)}", "see headrace dlq list")
+            problem = Problem("", f"number {min(missing)} does not exist", "see headrace dlq list")
             raise ConfigError([problem])
         return found
     return [

@@ -80,7 +80,9 @@ def _check_creates(place: Path, origin: str, text: str) -> None:
             return
     except StatementSyntaxError as error:
         raise _at_line(origin, error) from error
-    problem = Problem("--state", "there is no state file", "CREATE makes it; is the name right?")
+    problem = Problem(
+        "--state", "the state file does not exist", "CREATE makes it; is the name right?"
+    )
     raise ConfigError([problem], place=str(place))
 
 

@@ -148,7 +148,7 @@ def _screen(options: ShellOptions) -> Screen:
         try:
             sys.stdout.reconfigure(encoding=options.encoding, errors="backslashreplace")
         except LookupError:
-            raise ShellError(f"there is no encoding {options.encoding!r}") from None
+            raise ShellError(f"encoding {options.encoding!r} is unknown") from None
     return Screen(
         palette=COLOURS if _is_coloured(options) else MONOCHROME,
         interactive=_is_interactive(options),

@@ -121,7 +121,7 @@ class Catalogue:
         found = self._notes.document(SINKS, name, SinkEntry)
         if found is None:
             hint = near_hint(name, [quote_name(known.name) for known in self.sinks()])
-            raise NotFoundError("sink", f"there is no data sink {name}", hint)
+            raise NotFoundError("sink", f"data sink {name} does not exist", hint)
         return found
 
     def source(self, name: str) -> SourceEntry:

@@ -442,7 +442,7 @@ class Commands:
             return found
         known = [each.name for each, _ in runs.all()]
         hint = near_hint(name, known, _RUNS_SHOWN_MAX)
-        raise NotFoundError("run", f"there is no run {name[:48]!r}", hint)
+        raise NotFoundError("run", f"run {name[:48]!r} does not exist", hint)
 
     @needs(Role.ADMIN)
     def snapshot_source(
@@ -686,7 +686,7 @@ class Commands:
         jobs = {status.job for status in self.statuses().values()}
         if job not in jobs:
             known = ", ".join(sorted(jobs)) or "none"
-            raise NotFoundError("job", f"there is no job {job[:48]!r}", f"there are: {known}")
+            raise NotFoundError("job", f"job {job[:48]!r} does not exist", f"there are: {known}")
 
     def gaps(self, job: str, source: type[Source]) -> Sequence[JobGap]:
         """Return the gaps that the splits of *job* met, in the order of their time."""

@@ -47,7 +47,7 @@ class AlreadyExistsError(StatementError):
 
 
 class NotFoundError(StatementError):
-    """There is no sink or source of this name."""
+    """No sink or source has this name."""
 
     code = "not_found"
 

@@ -76,7 +76,7 @@ class Offsets:
                 problems.append(
                     Problem(
                         f"offsets[{number}].partition.split",
-                        f"there is no split {split!r} that has a position",
+                        f"split {split!r} does not exist, or has no position",
                         f"there are: {known}",
                     )
                 )

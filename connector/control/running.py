@@ -284,7 +284,7 @@ class Running:
         if not found:
             splits = ", ".join(split.split for split in self._commands.status(name).splits)
             hint = f"there are: {splits or 'none'}"
-            raise NotFoundError("split", f"there is no split {split!r}", hint)
+            raise NotFoundError("split", f"split {split!r} does not exist", hint)
         return found
 
     def _move(self, name: str, found: Sequence[Part], *, dry_run: bool = False) -> OffsetsChange:

@@ -148,7 +148,7 @@ def check_service(
     """
     check = _CHECKS.get(name)
     if check is None:
-        raise NotFoundError("service", f"there is no service {name[:48]!r}", ", ".join(SERVICES))
+        raise NotFoundError("service", f"service {name[:48]!r} does not exist", ", ".join(SERVICES))
     check(config)
     whole = {**others, name: config}
     if "cdc" in whole and "kafka" in whole:

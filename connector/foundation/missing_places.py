@@ -18,7 +18,7 @@ Given = Mapping[str, Any]  # Any: YAML.
 def missing_places(folder: Path, state: object, sections: Mapping[str, Given]) -> Iterator[Problem]:
     """Yield what is missing of a file in *folder*; *sections* are those with a plugin, by name."""
     if isinstance(state, str) and not (folder / state).parent.is_dir():
-        yield Problem("state", f"there is no directory {(folder / state).parent}", _HINT)
+        yield Problem("state", f"the directory {(folder / state).parent} does not exist", _HINT)
     for name, given in sections.items():
         yield from _of_section(folder, name, given)
 
@@ -36,7 +36,7 @@ def _of_section(folder: Path, section: str, given: Given) -> Iterator[Problem]:
             if found.writes:
                 place = place.parent
             if not (place.exists() or glob(str(place))):  # noqa: PTH207 (a pattern may be absolute)
-                yield Problem(f"{section}.{name}", f"there is no {place}", _HINT)
+                yield Problem(f"{section}.{name}", f"{place} does not exist", _HINT)
 
 
 def _paths(given: Given, key: str) -> Iterator[tuple[str, str]]:

@@ -90,7 +90,7 @@ class Client:
         """
         wanted = frozenset(include)
         if unknown := wanted.difference(SCOPES):
-            what = f"there is no image {min(unknown)!r}"
+            what = f"image {min(unknown)!r} is unknown"
             raise ConfigError([Problem("include", what, f"there are {', '.join(SCOPES)}")])
         now_ms = self._history.clock.wall_ms()
         query = Query(

@@ -257,7 +257,7 @@ class History:
         none = [number for number in query.partitions if not 0 <= number < self.file.buckets]
         if none:
             hint = f"buckets are 0 to {self.file.buckets - 1}"
-            raise QueryError([Problem("partition_id", f"there is no bucket {min(none)}", hint)])
+            raise QueryError([Problem("partition_id", f"bucket {min(none)} does not exist", hint)])
         values = query.key
         schemas = self.file.schemas() if values else {}
         if not schemas:

@@ -292,7 +292,7 @@ class _Parser:
         at.spans["mode"] = (token.start, token.end)
         mode = at.string("quoted mode", hint=_MODE_HINT)
         if mode not in MODES:
-            raise at.error(f"there is no mode {mode[:16]!r}", at.spans["mode"], hint=_MODE_HINT)
+            raise at.error(f"mode {mode[:16]!r} is unknown", at.spans["mode"], hint=_MODE_HINT)
         node = ""
         if at.accept("FOR"):
             at.expect("NODE")

@@ -134,7 +134,7 @@ class RunTable:
         found = [run for run in self.runs() if run.run == name]
         if not found:
             names = ", ".join(run.run for run in self.runs()[:5])
-            raise bad_option("RUN", f"there is no run {name!r}", f"there are {names or 'none'}")
+            raise bad_option("RUN", f"run {name!r} does not exist", f"there are {names or 'none'}")
         return found[0]
 
     def shards(self, run: str) -> Sequence[ShardRow]:

@@ -50,7 +50,7 @@ class ServiceDoor:
         name = request.match_info["service"]
         if name not in SERVICES:
             known = ", ".join(SERVICES)
-            raise RefusedError(404, f"there is no service {name[:48]!r} (there are: {known})")
+            raise RefusedError(404, f"service {name[:48]!r} does not exist (there are: {known})")
         found = await self._doorway.call(lambda c: c.services())
         return answer({"config": dict(found.get(name, {}))})
 

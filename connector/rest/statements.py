@@ -150,7 +150,7 @@ def _select_of(request: web.Request) -> SelectCdc:
     images = tuple(filter(None, given.get("include", "").split(",")))
     unknown = [name for name in images if name not in (*SCOPES, "all")]
     if unknown:
-        raise RefusedError(400, f"include: there is no image {unknown[0]}")
+        raise RefusedError(400, f"include: image {unknown[0]} is unknown")
     return SelectCdc(
         name=request.match_info["name"],
         as_json=True,

@@ -40,7 +40,7 @@ def _help(session: Session, argument: str) -> None:
     width = session.screen.width()
     text = topic_text(argument.split()) if argument else overview(width)
     if not text:
-        raise ShellError(f"There is no help on {argument}. HELP lists the topics.")
+        raise ShellError(f"No topic of help is called {argument}. HELP lists the topics.")
     session.say(text.rstrip("\n"))
 
 

@@ -287,7 +287,7 @@ class Session:
         name, *rest = text.split(maxsplit=1)
         command = self._commands.get(name.upper())
         if command is None:  # Only one that begins with a backslash is not looked up before.
-            raise ShellError(f"There is no command {name}. HELP lists the commands.")
+            raise ShellError(f"{name} is not a command. HELP lists the commands.")
         command(self, rest[0].strip() if rest else "")
 
     def _run_cql(self, unit: Unit) -> None:

@@ -375,7 +375,7 @@ def _codec_problem(key: str, name: str) -> Problem | None:
     known = names("codecs")
     if name in known:
         return None
-    return Problem(key, f"there is no format {name!r}", f"there are {', '.join(known)}")
+    return Problem(key, f"format {name!r} is unknown", f"there are {', '.join(known)}")
 
 
 def _server_problem(server: str) -> Problem | None:

@@ -92,7 +92,7 @@ def answer(statement: SelectCdc, page: Page, history: History) -> ResultTable:
     for name in names:
         if name not in cells:
             hint = f"there are {', '.join(cells)}"
-            raise BadQueryError(name, f"there is no column {name[:48]!r}", hint)
+            raise BadQueryError(name, f"column {name[:48]!r} does not exist", hint)
     rows = tuple(tuple(cells[name](event) for name in names) for event in page.events)
     return ResultTable(names, rows, footer=tuple(footer))
 

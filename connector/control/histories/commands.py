@@ -324,7 +324,9 @@ class Histories:
         known = self._known(name)
         if known is None:
             names = ", ".join(s.name for s in self._commands.sinks() if s.plugin == PLUGIN)
-            raise NotFoundError("cdc", f"there is no CDC {name}", f"there are: {names or 'none'}")
+            raise NotFoundError(
+                "cdc", f"CDC {name} does not exist", f"there are: {names or 'none'}"
+            )
         return known
 
     def _sources(self, known: SinkEntry) -> list[SourceEntry]:

@@ -347,7 +347,9 @@ def _chosen(query: Mapping[str, str], jobs: Mapping[str, object]) -> str:
     """Return the job that is asked for, or the first one. Raises NotFoundError."""
     job = query.get("job") or next(iter(jobs), "")
     if job and job not in jobs:
-        raise NotFoundError("job", f"there is no job {job[:48]!r}", f"there are: {', '.join(jobs)}")
+        raise NotFoundError(
+            "job", f"job {job[:48]!r} does not exist", f"there are: {', '.join(jobs)}"
+        )
     return job
 
 

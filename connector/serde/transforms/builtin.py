@@ -196,7 +196,7 @@ class RegexRouterConfig:
         groups = re.compile(self.regex).groups
         missing = [each for each in _GROUP.findall(self.replacement) if int(each) > groups]
         if missing:
-            message = f"there is no group ${missing[0]}, the regex has {groups}"
+            message = f"group ${missing[0]} does not exist, the regex has {groups}"
             raise ConfigError([Problem("replacement", message, "groups are in round brackets")])
         letters = _GROUP.sub("", self.replacement)
         if not _TOPIC.fullmatch(letters) and (letters or not self.replacement):

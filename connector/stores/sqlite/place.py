@@ -67,7 +67,7 @@ def check_place(place: Path, *, create: bool) -> None:
         )
     if not create and not place.exists():
         raise StateFileError(
-            "there is no state file", place=str(place), hint="`headrace run` makes it"
+            "the state file does not exist", place=str(place), hint="`headrace run` makes it"
         )
     if not os.access(directory, os.W_OK) or (place.exists() and not os.access(place, os.W_OK)):
         raise StateFileError("is not writable", place=str(place))

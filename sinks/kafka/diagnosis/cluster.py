@@ -96,7 +96,7 @@ class ClusterCheck:
             yield self._rights.of_topic(topic, AclOperation.READ)
         else:
             hint = "create it, or leave signal.topic out"
-            yield Finding("topic", _FAILED, f"there is no topic {topic} of signals", hint)
+            yield Finding("topic", _FAILED, f"topic {topic} of signals does not exist", hint)
         yield self._rights.of_group(signal_group(self._config, self._job))
 
     def _why(self) -> KafkaError | None:
@@ -152,7 +152,7 @@ def missing_finding(topic: str, is_created: str | None) -> Finding:
     if is_created is None:
         hint += ", unless the brokers create topics on first use"
     result = CheckResult.WARNED if is_created is None else _FAILED
-    return Finding("topic", result, f"there is no topic {topic}", hint)
+    return Finding("topic", result, f"topic {topic} does not exist", hint)
 
 
 def partition_findings(topic: str, found: TopicMetadata) -> Iterator[Finding]:

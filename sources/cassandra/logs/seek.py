@@ -222,7 +222,7 @@ def _node_of(logs: Logs, node: str | None, segment_id: int) -> str:
         if segment_id in {file_of(segment.segment_id) for segment in log.segments()}
     ]
     if node is not None and node not in logs:
-        raise _no_position(f"there is no node {node[:48]!r}", f"the nodes are {', '.join(logs)}")
+        raise _no_position(f"node {node[:48]!r} is unknown", f"the nodes are {', '.join(logs)}")
     if not holders or (node is not None and node not in holders):
         where = f"of {node}" if node else "of any node"
         raise _no_position(f"no log {where} has segment {segment_id}", "SHOW OFFSETS shows some")

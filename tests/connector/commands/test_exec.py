@@ -84,7 +84,7 @@ def test_stops_at_an_error(state: str, capsys: pytest.CaptureFixture[str]) -> No
 
     assert 2 == main(["--state", state, "-e", text])
     assert capsys.readouterr().err == (
-        "<stdin>:2:InvalidRequest: line 2:15 there is no data sink x\n"
+        "<stdin>:2:InvalidRequest: line 2:15 data sink x does not exist\n"
         "  DROP DATA_SINK x;\n"
         "                 ^\n"
         "hint: there are: k\n"
@@ -152,7 +152,7 @@ def test_unreadable_file(state: str, tmp_path: Path, content: bytes | None, mess
 @pytest.mark.parametrize("text", ["DESC DATA_SINKS", "SHOW STATUS", "DROP DATA_SINK k", ""])
 def test_only_create_makes_a_state_file(state: str, text: str) -> None:
     """A state file that does not exist is an error, and only CREATE makes it."""
-    with pytest.raises(ConfigError, match="--state: there is no state file") as caught:
+    with pytest.raises(ConfigError, match="--state: the state file does not exist") as caught:
         main(["--state", state, "-e", text])
 
     assert (2, state) == (caught.value.exit_status, caught.value.place)
@@ -185,7 +185,7 @@ def test_at_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
         main([])
     assert "headrace exec: no statements: -e or -f has them" in capsys.readouterr().err
 
-    with pytest.raises(ConfigError, match="there is no state file"):
+    with pytest.raises(ConfigError, match="the state file does not exist"):
         main(["-f", "-", "--state", "no.db"])
 
 

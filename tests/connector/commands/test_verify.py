@@ -62,7 +62,7 @@ def test_verify_names_splits_that_failed(folder: Path, capsys: pytest.CaptureFix
 def test_verify(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`verify` prints the committed books; it starts nothing and creates no file."""
     assert 3 == main(["verify", str(folder / "job.yaml")])
-    assert "there is no state file" in capsys.readouterr().err
+    assert "the state file does not exist" in capsys.readouterr().err
     run(folder)
     capsys.readouterr()
 

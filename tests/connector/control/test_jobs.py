@@ -342,7 +342,7 @@ def test_who_only_reads_the_text_checks_references(
 def test_asks_the_state_for_a_missing_sink(tmp_path: Path) -> None:
     """Without `sink` a state file must exist; reading the job does not create it."""
     text = GOOD.replace("sink: {plugin: files, path: out.jsonl}\n", "")
-    with pytest.raises(StateFileError, match="there is no state file"):
+    with pytest.raises(StateFileError, match="the state file does not exist"):
         read_job(write(tmp_path, text))
 
     assert not (tmp_path / "state.db").exists()

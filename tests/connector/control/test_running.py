@@ -226,7 +226,11 @@ def test_what_was_never_read_can_be_moved(service: ControlService, folder: Path)
     ("rest", "error", "message"),
     [
         ("SET POSITION = 'nowhere' DRY RUN", BadPositionError, "knows no position 'nowhere'"),
-        ("SET POSITION = 'latest' FOR SPLIT 'x' DRY RUN", NotFoundError, "there is no split 'x'"),
+        (
+            "SET POSITION = 'latest' FOR SPLIT 'x' DRY RUN",
+            NotFoundError,
+            "split 'x' does not exist",
+        ),
     ],
 )
 def test_no_such_place(

@@ -122,7 +122,7 @@ def test_a_tail_begins_where_it_is_asked_to(opened: history.Client) -> None:
     ("given", "message"),
     [
         ({"since": "yesterday"}, "since: expected a duration, found 'yesterday'"),
-        ({"since": 0, "include": ["past"]}, "include: there is no image 'past'"),
+        ({"since": 0, "include": ["past"]}, "include: image 'past' is unknown"),
         ({"since": 0, "operations": ["upset"]}, "operations: 'upset' is not an operation"),
         ({"since": 0, "operations": ["ttl_insert"]}, "operations: 'ttl_insert' is not an"),
         ({"since": 0, "key": {"note": "1"}}, "note: cannot be compared"),

@@ -378,7 +378,7 @@ def test_what_is_stopped_is_over(made: Snapped) -> None:
     for verb in ("RESUME", "PAUSE"):
         with pytest.raises(BadRunError, match=f"{name} is STOPPED"):
             made.execute(f"{verb} SNAPSHOT '{name}'")
-    with pytest.raises(NotFoundError, match="there is no run 'x'"):
+    with pytest.raises(NotFoundError, match="run 'x' does not exist"):
         made.execute("STOP SNAPSHOT 'x'")
 
 

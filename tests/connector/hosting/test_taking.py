@@ -194,7 +194,7 @@ def test_gaps_of_a_replay(made: Statements) -> None:
         (f"REPLAY {SOURCE} FROM '2026-02-01' TO '2026-01-01'", BadRunError, "is not after FROM"),
         (f"RECONCILE {SOURCE} FROM '9000-01-01'", BadRunError, "nothing was written after now"),
         (f"RECONCILE {SOURCE} WITH buckets = 0", ConfigError, "must be at least 1"),
-        ("PAUSE RUN 'x'", NotFoundError, "there is no run 'x'"),
+        ("PAUSE RUN 'x'", NotFoundError, "run 'x' does not exist"),
     ],
 )
 def test_refused(made: Statements, text: str, error: type[ConfigError], said: str) -> None:

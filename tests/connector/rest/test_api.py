@@ -275,7 +275,7 @@ def test_refused_runs(served: RestWorker, body: object, message: str) -> None:
     [
         ("GET", "/api/v1/sources/x/snapshots", None, 404, "data source x does not exist"),
         ("POST", "/api/v1/sources/x/snapshots", {}, 404, "data source x does not exist"),
-        ("POST", "/api/v1/snapshots/x/stop", None, 404, "there is no run 'x'"),
+        ("POST", "/api/v1/snapshots/x/stop", None, 404, "run 'x' does not exist"),
         ("POST", SNAPSHOTS, {"after": "5"}, 400, "expected integer"),
         ("POST", SNAPSHOTS, {"after": 5, "until": 5}, 400, "no token is after 5"),
         ("POST", SNAPSHOTS, {"after": 5, "key": {"k": 1}}, 400, "do not go together"),

@@ -66,7 +66,7 @@ def test_exec(served: RestWorker, capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 == exec_main([*place, "-e", "CREATE DATA_SINK b WITH 'bus://x'; DESC DATA_SINK b"])
     assert "CREATE DATA_SINK b WITH 'bus://x';" in capsys.readouterr().out
     assert 2 == exec_main([*place, "-e", "DROP DATA_SINK none"])
-    assert "InvalidRequest: line 1:15 there is no data sink none" in capsys.readouterr().err
+    assert "InvalidRequest: line 1:15 data sink none does not exist" in capsys.readouterr().err
     nobody = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(RemoteError, match="no answer"):
         exec_main(["--rest", nobody, "-e", "DESC DATA_SINKS"])
@@ -98,7 +98,10 @@ def test_positions_by_place(
     (part,) = client("GET", f"/connectors/{name}/offsets").json["offsets"]
     assert 14 == part["offset"]["offset"]
     for wrong, message in (
-        ({"partition": {"split": "none"}, "offset": {"at": "latest"}}, "there is no split 'none'"),
+        (
+            {"partition": {"split": "none"}, "offset": {"at": "latest"}},
+            "split 'none' does not exist",
+        ),
         ({"partition": {"split": "in.jsonl", "x": "y"}, "offset": {"at": "latest"}}, "a place is"),
         ({"partition": {}, "offset": {"at": "nonsense"}}, "nonsense"),
     ):

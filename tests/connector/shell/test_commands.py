@@ -40,12 +40,12 @@ from helpers.jobs.shells import Seen
         ("WATCH 1", "Improper WATCH command: WATCH seconds statement.\n"),
         ("WATCH 1 DROP DATA_SINK k", "WATCH repeats statements that change nothing.\n"),
         ("WATCH 1 TRUNCATE t", "WATCH repeats statements that change nothing.\n"),
-        ("HELP zz", "There is no help on zz. HELP lists the topics.\n"),
+        ("HELP zz", "No topic of help is called zz. HELP lists the topics.\n"),
         ("EXIT now", "Improper EXIT command.\n"),
         ("\\q now", "Improper EXIT command.\n"),
         ("\\timing on", "TIMING set to ON\n"),
         ("\\x on;", "EXPAND set to ON\n"),
-        ("\\nope", "There is no command \\nope. HELP lists the commands.\n"),
+        ("\\nope", "\\nope is not a command. HELP lists the commands.\n"),
     ],
 )
 def test_answers(seen: Seen, text: str, expected: str) -> None:

@@ -25,7 +25,7 @@ def test_errors(seen: Seen) -> None:
 
     assert "SyntaxException: line 1:5 found 'DATA_SNK'" in written
     assert "hint: did you mean DATA_SINK?" in written
-    assert "InvalidRequest: line 1:15 there is no data sink none" in written
+    assert "InvalidRequest: line 1:15 data sink none does not exist" in written
     assert "(0 rows)" in written
 
 

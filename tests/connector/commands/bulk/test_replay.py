@@ -375,7 +375,7 @@ def test_an_empty_suffix_is_not_the_live_topics(
 def test_unknown_run(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`run` of an unknown run is an error of the command line."""
     assert 2 == execute(job, "replay-1")
-    assert "there is no run 'replay-1'" in capsys.readouterr().err
+    assert "run 'replay-1' does not exist" in capsys.readouterr().err
 
 
 def test_records_that_cannot_be_made_are_counted(

@@ -122,10 +122,10 @@ def test_creating_is_all_or_nothing(control: Control) -> None:
         ("CREATE CDC i ON shop.orders WITH retention = 1", "expected a duration"),
         ("ALTER CDC h WITH buckets = 9", "cannot be changed"),
         ("ALTER CDC h WITH files = 2", "cannot be changed"),
-        ("ALTER CDC i WITH retention = '1d'", "there is no CDC i"),
-        ("DROP CDC i", "there is no CDC i"),
+        ("ALTER CDC i WITH retention = '1d'", "CDC i does not exist"),
+        ("DROP CDC i", "CDC i does not exist"),
         ("DESCRIBE CDC i", "there are: h"),
-        ("SELECT * FROM i $ALL", "there is no CDC i"),
+        ("SELECT * FROM i $ALL", "CDC i does not exist"),
     ],
 )
 def test_what_cannot_be_done_is_named(control: Control, statement: str, message: str) -> None:
@@ -263,8 +263,8 @@ def test_json_has_the_names_of_phoenix(control: Control) -> None:
         ("$ALL AND op IN ('insert', 'ttl_upsert')", "op: 'ttl_upsert' is not an operation"),
         ("$ALL AND id > 7", "id: a column of the key is compared once"),
         ("$ALL AND note = 'a'", "note: cannot be compared"),
-        ("$ALL AND PARTITION_ID() = 8", r"partition_id: there is no bucket 8\n.* 0 to 7"),
-        ("$ALL AND PARTITION_ID() IN (0, -1)", "partition_id: there is no bucket -1"),
+        ("$ALL AND PARTITION_ID() = 8", r"partition_id: bucket 8 does not exist\n.* 0 to 7"),
+        ("$ALL AND PARTITION_ID() IN (0, -1)", "partition_id: bucket -1 does not exist"),
         ("$ALL AND id = '7'", "id: is a whole number, found '7'"),
         ("$ALL AND at = TRUE", "at: is a whole number, found True"),
         ("$ALL AFTER 'x'", "after: 'x' is not a token"),
@@ -282,7 +282,7 @@ def test_an_unknown_column_is_named(control: Control) -> None:
     """With those that there are."""
     control(CREATE)
     control.fill()
-    with pytest.raises(ConfigError, match="nope: there is no column 'nope'"):
+    with pytest.raises(ConfigError, match="nope: column 'nope' does not exist"):
         control("SELECT nope FROM h $ALL")
 
 

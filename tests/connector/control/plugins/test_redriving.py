@@ -75,7 +75,7 @@ def test_who_may(service: ControlService, connection: NoteCopy) -> None:
             run(service, "REDRIVE DEAD_LETTERS FOR JOB 'j'")
     finally:
         CALLER.reset(token)
-    with pytest.raises(NotFoundError, match="there is no job 'k'"):
+    with pytest.raises(NotFoundError, match="job 'k' does not exist"):
         run(service, "REDRIVE DEAD_LETTERS FOR JOB 'k'")
 
     line = service.commands.audit()[0]

@@ -253,7 +253,7 @@ def test_a_history_without_changes(tmp_path: Path) -> None:
         ({"since": "noon"}, "since: expected a duration, found 'noon'"),
         ({"until": "noon"}, "until: expected a duration, found 'noon'"),
         ({"include": "post,latest"}, "include: a frame is as of its load"),
-        ({"include": "past"}, "include: there is no image 'past'"),
+        ({"include": "past"}, "include: image 'past' is unknown"),
         ({"include": ","}, "include: expected names"),
         ({"key": "id=7"}, "key: expected columns, found 'id=7'"),
         ({"key": '{"note": 7}'}, "note: cannot be compared"),

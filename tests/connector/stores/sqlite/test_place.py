@@ -23,7 +23,7 @@ user@host: /home/me/remote fuse.sshfs rw 0 0
     [
         ("missing/state.db", True, "its directory does not exist"),
         (".", True, "is a directory"),
-        ("state.db", False, "there is no state file"),
+        ("state.db", False, "the state file does not exist"),
     ],
 )
 def test_refuses_a_bad_place(tmp_path: Path, name: str, create: bool, message: str) -> None:  # noqa: FBT001 (a table of cases)

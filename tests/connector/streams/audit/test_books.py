@@ -37,7 +37,7 @@ def test_all_splits_and_plans_add_up(tmp_path: Path) -> None:
 def test_a_state_without_the_job_is_named(tmp_path: Path) -> None:
     """Neither a missing state file nor another job's counts as books without changes."""
     path = tmp_path / "state.db"
-    with pytest.raises(StateFileError, match="there is no state file"):
+    with pytest.raises(StateFileError, match="the state file does not exist"):
         JobBooks(path, "j").read()
     SqliteStore.open_job(SqliteConfig(path=str(path)), "j").close()
 

@@ -38,7 +38,7 @@ def test_no_topic(broker: EmbeddedBroker) -> None:
     for _ in range(2):
         connection, missing = check(bootstrap_servers=broker.bootstrap_servers, topic=topic)
         assert PASSED == connection.result
-        assert (WARNED, f"there is no topic {topic}") == (missing.result, missing.message)
+        assert (WARNED, f"topic {topic} does not exist") == (missing.result, missing.message)
 
 
 def test_a_topic_that_will_be_made(broker: EmbeddedBroker) -> None:
@@ -71,7 +71,7 @@ def test_topics_of_tables(broker: EmbeddedBroker) -> None:
 
     known = f"confluent-kafka {version('confluent-kafka')}, librdkafka "
     assert (PASSED, True) == (client.result, client.message.startswith(known))
-    assert [(WARNED, f"there is no topic {name}.{table}") for table in "tu"] == [
+    assert [(WARNED, f"topic {name}.{table} does not exist") for table in "tu"] == [
         (found.result, found.message) for found in topics
     ]
 

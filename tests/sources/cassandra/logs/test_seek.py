@@ -85,7 +85,7 @@ def test_pending_is_booked(logs: dict[str, LogDirectory]) -> None:
         ("nowhere", "is not a position"),
         ("", "is not a position"),
         ("6:0", "is in the logs of n1, n2"),
-        ("n3:6:0", "there is no node 'n3'"),
+        ("n3:6:0", "node 'n3' is unknown"),
         ("n2:7:0", "no log of n2 has segment 7"),
         ("8:0", "no log of any node has segment 8"),
         ("6:-1", "is not a position"),

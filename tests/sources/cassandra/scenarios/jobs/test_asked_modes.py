@@ -151,7 +151,7 @@ def test_a_wait_that_is_over(job: Job, capsys: pytest.CaptureFixture[str]) -> No
         assert message in capsys.readouterr().err
     assert 2 == job.execute(f"ALTER {SOURCE} SET MODE = 'fast'")
     error = capsys.readouterr().err
-    assert "there is no mode 'fast'" in error
+    assert "mode 'fast' is unknown" in error
     assert "'realtime' or 'log'" in error
 
 
