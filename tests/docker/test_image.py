@@ -39,6 +39,16 @@ def test_java_comes_with_spark() -> None:
     assert "Java 17 or newer" in (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
 
 
+def test_java_finds_the_folder_of_its_manuals() -> None:
+    """Slim images are without it, and Java's package is not installed where it is missing."""
+    made, installed = (
+        "mkdir -p /usr/share/man/man1",
+        "apt-get install -y --no-install-recommends openjdk",
+    )
+
+    assert -1 < DOCKERFILE.find(made) < DOCKERFILE.find(installed)
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_its_commands_are_those_it_takes(page: str) -> None:
     """What the page says of building it names arguments of the Dockerfile, and extras."""
