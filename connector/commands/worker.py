@@ -19,7 +19,7 @@ from headrace.connector.foundation.job_file import FILE_SUFFIXES, state_given
 from headrace.connector.hosting.supervisor import Supervisor, start_child
 from headrace.connector.obs.logging import threshold
 from headrace.connector.obs.metrics import merged
-from headrace.connector.rest.auth import Authenticator, Tokens
+from headrace.connector.rest.auth import Authenticator
 from headrace.connector.rest.config import RestConfig, addresses
 from headrace.connector.rest.logins import CassandraLogins
 from headrace.connector.rest.server import RestServer
@@ -148,17 +148,19 @@ def _runs(place: Path) -> Sequence[Mapping[str, Any]]:  # Any: JSON.
 def authenticator_of(config: RestConfig, folder: Path) -> Authenticator:
     """Return who is let in; paths are relative to *folder*. Raises ConfigError."""
     users, certificates = read_users(folder / config.users) if config.users else (None, None)
-    tokens = None
+    bearers = None
     if config.jwt_keys and config.jwt_issuer and config.jwt_audience:
+        from headrace.connector.rest.bearers import Bearers  # noqa: PLC0415 (slow, seldom needed)
+
         https = config.jwt_keys.startswith("https://")
-        tokens = Tokens(
+        bearers = Bearers(
             keys=config.jwt_keys if https else str(folder / config.jwt_keys),
             issuer=config.jwt_issuer,
             audience=config.jwt_audience,
             role_claim=config.jwt_role_claim,
         )
     logins = _logins(config, folder) if config.cassandra else None
-    return Authenticator(users=users, certificates=certificates, tokens=tokens, logins=logins)
+    return Authenticator(users=users, certificates=certificates, bearers=bearers, logins=logins)
 
 
 def _logins(config: RestConfig, folder: Path) -> CassandraLogins:

@@ -11,13 +11,10 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import argon2
-import jwt
-import msgspec
 from aiohttp import web
 
 from headrace.connector.control.access.permission import ROLES, Caller, Role
@@ -26,26 +23,16 @@ from headrace.connector.rest.logins import DOOR, CassandraLogins
 from headrace.connector.rest.probes import PUBLIC
 from headrace.connector.rest.users import User
 
+if TYPE_CHECKING:  # It imports cryptography, which few workers need.
+    from headrace.connector.rest.bearers import Bearers
+
 T = TypeVar("T")
 
 HEADER_CHARS_MAX: Final = 8_192
 CHECKS_AT_ONCE: Final = 4
 REMEMBERED_SECONDS: Final = 60.0
 REMEMBERED_MAX: Final = 1_000
-KEYS_SECONDS: Final = 300
-KEYS_ANSWER_SECONDS_MAX: Final = 5  # Others wait to be logged in meanwhile.
-_ALGORITHMS: Final = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "EdDSA")
-_CLAIMS: Final = ("exp", "iss", "aud", "sub")
 CHECKS_WAITING_MAX: Final = 64  # With those that are being made.
-
-
-class Tokens(msgspec.Struct, frozen=True, kw_only=True):
-    """Which bearers are believed: keys from a file or an https URL, and what must be claimed."""
-
-    keys: str
-    issuer: str
-    audience: str
-    role_claim: str
 
 
 class Authenticator:
@@ -56,15 +43,14 @@ class Authenticator:
         *,
         users: Mapping[str, User] | None = None,
         certificates: Mapping[str, Role] | None = None,
-        tokens: Tokens | None = None,
+        bearers: "Bearers | None" = None,
         logins: CassandraLogins | None = None,
     ) -> None:
         """Believe what is given; nothing is everybody's."""
         self._users = users
         self.logins = logins
         self._certificates = certificates
-        self._tokens = tokens
-        self._keys = _Keys(tokens.keys) if tokens else None
+        self._bearers = bearers
         self._hasher = argon2.PasswordHasher()
         self._secret = secrets.token_bytes(32)
         self._remembered: dict[bytes, float] = {}
@@ -74,7 +60,7 @@ class Authenticator:
     @property
     def open_to_all(self) -> bool:
         """Whether no login is needed."""
-        ways = (self._users, self._certificates, self._tokens, self.logins)
+        ways = (self._users, self._certificates, self._bearers, self.logins)
         return all(way is None for way in ways)
 
     async def caller(self, request: web.Request) -> Caller:
@@ -99,7 +85,7 @@ class Authenticator:
         if len(credentials) <= HEADER_CHARS_MAX:
             if scheme.lower() == "basic" and (self._users is not None or self.logins):
                 return await self._by_password(credentials.strip())
-            if scheme.lower() == "bearer" and self._tokens is not None:
+            if scheme.lower() == "bearer" and self._bearers is not None:
                 return (*await self._by_token(credentials.strip()), "rest")
         raise self._unknown("log in")
 
@@ -159,64 +145,19 @@ class Authenticator:
             return False
 
     async def _by_token(self, token: str) -> tuple[str, Role]:
-        assert self._tokens is not None  # noqa: S101 (asked by the caller)
-        assert self._keys is not None  # noqa: S101 (they come together)
-        wanted, keys = self._tokens, self._keys
+        assert self._bearers is not None  # noqa: S101 (asked by the caller)
+        bearers = self._bearers
         try:
-            key = await self._checked(lambda: keys.of(token))
-            claims = jwt.decode(
-                token,
-                key,
-                algorithms=list(_ALGORITHMS),
-                audience=wanted.audience,
-                issuer=wanted.issuer,
-                options={"require": list(_CLAIMS)},
-            )
-        except (jwt.PyJWTError, OSError, ValueError, TypeError):  # Such as a key of another kind.
-            raise self._unknown("the token is not good") from None
-        roles = _names_in(claims.get(wanted.role_claim))
-        if roles is None:
-            raise self._unknown("the token's roles are neither a string nor a list of strings")
-        known = (ROLES[name] for name in roles if name in ROLES)
-        return str(claims["sub"]), max(known, default=Role.NONE)
+            name, roles = await self._checked(lambda: bearers.named(token))
+        except ValueError as error:
+            raise self._unknown(str(error)) from None
+        known = (ROLES[role] for role in roles if role in ROLES)
+        return name, max(known, default=Role.NONE)
 
     def _unknown(self, reason: str) -> RefusedError:
         basic = self._users is not None or self.logins
         scheme = "Bearer" if not basic else 'Basic realm="headrace", charset="UTF-8"'
         return RefusedError(401, reason, headers={"WWW-Authenticate": scheme})
-
-
-class _Keys:
-    """The public keys of a JWKS, from a file or an https URL; both are read again now and then."""
-
-    def __init__(self, place: str) -> None:
-        """Read nothing yet."""
-        self._file = None if place.startswith("https://") else Path(place)
-        self._client = None
-        if self._file is None:  # A key that is not known has it asked again twice a minute at most.
-            seconds = KEYS_ANSWER_SECONDS_MAX
-            self._client = jwt.PyJWKClient(place, lifespan=KEYS_SECONDS, timeout=seconds)
-
-    def of(self, token: str) -> Any:  # noqa: ANN401 (a key of cryptography)
-        """Return the key that *token* names. Blocks; raises jwt.PyJWTError, OSError, ValueError."""
-        if self._client is not None:
-            return self._client.get_signing_key_from_jwt(token).key
-        assert self._file is not None  # noqa: S101 (one of both)
-        known = jwt.PyJWKSet.from_json(self._file.read_text(encoding="utf-8"))
-        name = jwt.get_unverified_header(token).get("kid")
-        found = [key.key for key in known.keys if key.key_id == name]
-        if name is None or not found:
-            raise jwt.InvalidTokenError("no key has the name that the token gives")
-        return found[0]
-
-
-def _names_in(claimed: object) -> Sequence[str] | None:
-    """Return the names in what is claimed, or None if it is neither a string nor a list of them."""
-    if claimed is None or isinstance(claimed, str):
-        return (claimed or "").split()
-    if isinstance(claimed, list) and all(isinstance(name, str) for name in claimed):
-        return claimed
-    return None
 
 
 @functools.cache

@@ -4,14 +4,15 @@ import hashlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace import __version__
 from headrace.connector.control.console.paging import Document
 from headrace.connector.rest.console.drawing import arc_path
 from headrace.plugins.amounts import size_text, span_text
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 HERE: Final = Path(__file__).parent
 TITLES: Final = {
@@ -56,7 +57,10 @@ def rendered(template: str, document: Document, **more: object) -> bytes:
 
 
 @cache
-def _environment() -> Environment:
+def _environment() -> "Environment":
+    # A worker whose pages nobody opens starts without it.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415
+
     made = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,

@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm
 
 from headrace.connector.commands.worker import authenticator_of
-from headrace.connector.rest.auth import CHECKS_WAITING_MAX, Authenticator, Tokens
+from headrace.connector.rest.auth import CHECKS_WAITING_MAX, Authenticator
+from headrace.connector.rest.bearers import Bearers
 from headrace.connector.rest.config import RestConfig
 from headrace.connector.rest.server import RestServer
 from headrace.plugins import ConfigError, parse_config
@@ -215,7 +216,7 @@ def test_safe_configuration() -> None:
 def test_nothing_shows_a_password() -> None:
     """No repr holds a hash."""
     authenticator = Authenticator(
-        tokens=Tokens(keys="k", issuer="i", audience="a", role_claim="role")
+        bearers=Bearers(keys="k", issuer="i", audience="a", role_claim="role")
     )
 
     assert not authenticator.open_to_all
