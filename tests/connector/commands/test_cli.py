@@ -109,6 +109,19 @@ def test_a_command_imports_what_it_needs(
     assert "0 []" == child.stdout.splitlines()[-1], child.stderr
 
 
+def test_a_worker_starts_without_what_few_need() -> None:
+    """What verifies tokens, and what makes pages, is imported by who has tokens, and pages."""
+    program = (
+        "import sys, headrace.connector.commands.worker\n"
+        "print([n for n in ('aiohttp', 'cryptography', 'jinja2', 'jwt') if n in sys.modules])"
+    )
+    child = subprocess.run(  # noqa: S603 (our own interpreter)
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+
+    assert "['aiohttp']" == child.stdout.strip()
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "first"),
     [
