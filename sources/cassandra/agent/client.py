@@ -46,6 +46,7 @@ from headrace.sources.cassandra.agent.protocol import (
     tls,
 )
 from headrace.sources.cassandra.agent.remade_entries import RemadeEntries
+from headrace.sources.cassandra.commitlog.framer import Framer, Supply
 from headrace.sources.cassandra.commitlog.manifest import Manifest, Stored, file_of
 from headrace.sources.cassandra.commitlog.segment import parse_descriptor
 from headrace.sources.cassandra.errors import (
@@ -278,10 +279,11 @@ class RemoteSegment:
         if self._end is not None and offset >= self._end:
             return 0
         wanted = min(len(buffer), RANGE_BYTES_MAX)
-        content = self._kept(offset, wanted)
+        content, is_end = self._kept(offset, wanted), False
         if not content and self.by_entries and wanted >= ENTRIES_BYTES_MIN:
-            content = self._entries(offset, wanted)
-        if not content and not (self.by_entries and wanted >= ENTRIES_BYTES_MIN):
+            self._entries(offset, wanted)
+            content, is_end = self._kept(offset, wanted), not self._ahead
+        if not content and not is_end:
             ahead = self._segment.final and not self.by_entries
             content = self._fetch(offset, max(wanted, AHEAD_BYTES) if ahead else wanted)
             if ahead:
@@ -303,11 +305,28 @@ class RemoteSegment:
 
     def _kept(self, offset: int, wanted: int) -> bytes | memoryview:
         begin = offset - self._ahead_at
-        return self._ahead[begin : begin + wanted] if begin >= 0 else b""
+        content = self._ahead[begin : begin + wanted] if begin >= 0 else b""
+        if content and self._remade is not None:
+            content = content[: self._remade.fill(offset, offset + len(content)) - offset]
+        return content
 
-    def _entries(self, offset: int, wanted: int) -> memoryview:
-        """Return the segment from *offset* on, made of its entries; nothing at its end."""
+    @property
+    def supply(self) -> Supply | None:
+        """See `SegmentBytes`: of a plain segment, if all logs read ahead less than is kept."""
+        return self._supply if self.by_entries and self._log.is_kept else None
+
+    def _supply(self, framer: Framer, offset: int) -> None:
+        if self._end is not None and offset >= self._end:
+            return
+        if self._remade is None or not self._ahead or not self._remade.has(offset):
+            self._entries(offset, ENTRIES_BYTES_MIN)
+        if self._remade is not None and self._ahead:
+            self._remade.supply(framer)
+
+    def _entries(self, offset: int, wanted: int) -> None:
+        """Get the segment from *offset* on, by its entries; nothing at its end."""
         log, messaging = self._log, self._messaging or 0
+        self.forget()
         asked = log.asked(offset, wanted, is_first=self._remade is None)
         remade = self._remade = self._remade or RemadeEntries(log.exchange)
         try:
@@ -324,7 +343,8 @@ class RemoteSegment:
         if END_HEADER in sent.headers:
             self._end = offset + len(content)
         self._keep(content, offset)
-        return content
+        if not log.is_kept:
+            remade.fill(offset, offset + len(content))
 
     def _ask(self, path: str, body: bytes) -> "Answer":
         answer = self._answer("POST", f"{path}/{self._name}", {}, body)
@@ -479,6 +499,15 @@ class RemoteLog:
         if is_new and self._opened is not None:
             self._opened.forget()
         return is_new and self._opened is not None and self._opened.by_entries
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the exchange keeps what all logs read ahead, until it is read."""
+        return self._wanted() * self.exchange.readers <= self.exchange.bytes_max
+
+    def _wanted(self) -> int:
+        """Return about how many bytes of mutations are in an answer, at most."""
+        return min(_WANTED_BYTES, max(_SPAN_BYTES_MIN, MADE_BYTES_MAX // self.exchange.readers))
 
     def asked(self, begin: int, count: int, *, is_first: bool) -> Entries:
         """Return what is asked of a segment from *begin* on, of *count* bytes at least.

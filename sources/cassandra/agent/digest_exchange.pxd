@@ -13,10 +13,12 @@ cdef class Exchange:
     cdef readonly bytes key
     cdef readonly uint64_t k0, k1
     cdef public int readers
-    cdef uint64_t bytes_max, known_max, bytes_mask, known_mask
-    cdef unsigned char[::1] room
+    cdef readonly uint64_t bytes_max
+    cdef uint64_t known_max, bytes_mask, known_mask
+    cdef readonly unsigned char[::1] room
     cdef uint64_t[::1] records, newest
-    cdef readonly uint64_t added, written
+    cdef readonly uint64_t added
+    cdef readonly uint64_t[::1] written
     cdef object stretches
     cdef Py_ssize_t placed
 
@@ -26,4 +28,4 @@ cdef class Exchange:
     cpdef uint64_t find(self, uint64_t d0, uint64_t d1, uint64_t length) noexcept
     @cython.locals(begin=uint64_t)
     cpdef bint has(self, uint64_t number) noexcept
-    cpdef Py_ssize_t begin_of(self, uint64_t number) noexcept
+    cpdef int64_t begin_of(self, uint64_t number) noexcept

@@ -6,6 +6,7 @@ compiled.
 """
 
 import os
+from array import array
 from bisect import bisect_left
 from collections import deque
 
@@ -14,6 +15,8 @@ from headrace.sources.cassandra.native import ops
 from headrace.sources.cassandra.native.growable import Block
 
 BYTES_MAX = 32 * 1024 * 1024
+FILLER_BYTES = 32 * 1024  # Of one entry, so that it fits into a window.
+_FILLER = b"\0\1" + bytes(6) + b"\x30" + bytes(9)  # Flags, updates, a name-based id.
 KNOWN_MAX = 128 * 1024  # Of mutations: a power of two.
 PLACES_MAX = 1024 * 1024  # Of mutations in stretches: 16 bytes each.
 # A record: the halves of a digest, the number of the one before it whose digest is similar, where
@@ -38,11 +41,15 @@ class Exchange:
         self.bytes_max = bytes_max
         self.known_max = known_max
         self.bytes_mask, self.known_mask = bytes_max - 1, known_max - 1
-        self.room = Block("B", bytes_max).view()
+        # Behind the mutations is that of a system table that there is not, as in messaging version
+        # 14; one byte behind it, as in those before. If it ends sooner, it is one, too.
+        self.room = Block("B", bytes_max + FILLER_BYTES).view()
+        ops.copy(self.room, bytes_max, _FILLER, 0, len(_FILLER))
         self.records = Block("Q", _WORDS * known_max).view()
         self.newest = Block("Q", known_max).view()  # By the lowest bits of the digest.
         self.added = 0
-        self.written = 0  # Bytes of the room, with all that were written over.
+        # The bytes of mutations in the room, with all that were written over.
+        self.written = memoryview(array("Q", [0]))
         # Whose log, which segment, its messaging version; ends of entries, and their mutations.
         self.stretches: deque[tuple[str, int, int, memoryview, memoryview]] = deque()
         self.placed = 0
@@ -52,9 +59,9 @@ class Exchange:
         length = end - start
         if length > self.bytes_max:
             return 0
-        at = self.written & self.bytes_mask
+        at = self.written[0] & self.bytes_mask
         if at + length > self.bytes_max:
-            self.written += self.bytes_max - at
+            self.written[0] += self.bytes_max - at
             at = 0
         ops.copy(self.room, at, view, start, end)
         self.added += 1
@@ -63,10 +70,10 @@ class Exchange:
         self.records[record + _D0] = d0
         self.records[record + _D1] = d1
         self.records[record + _BEFORE] = self.newest[chain]
-        self.records[record + _BEGIN] = self.written
+        self.records[record + _BEGIN] = self.written[0]
         self.records[record + _LENGTH] = length
         self.newest[chain] = self.added
-        self.written += length
+        self.written[0] += length
         return self.added
 
     def find(self, d0: int, d1: int, length: int) -> int:
@@ -84,11 +91,11 @@ class Exchange:
         if number == 0 or self.added - number >= self.known_max:
             return False
         begin = self.records[_WORDS * (number & self.known_mask) + _BEGIN]
-        return begin + self.bytes_max >= self.written
+        return begin + self.bytes_max >= self.written[0]
 
     def begin_of(self, number: int) -> int:
-        """Return where in `room` a mutation begins that is kept."""
-        return self.records[_WORDS * (number & self.known_mask) + _BEGIN] & self.bytes_mask
+        """Return where a mutation begins that is kept, among all bytes that were ever `written`."""
+        return self.records[_WORDS * (number & self.known_mask) + _BEGIN]
 
     def keep(
         self, log: str, segment_id: int, messaging: int, ends: memoryview, numbers: memoryview
@@ -106,7 +113,7 @@ class Exchange:
                 continue
             found = bisect_left(ends, position)
             if found < len(ends) and ends[found] == position and self.has(numbers[found]):
-                begin = self.begin_of(numbers[found])
+                begin = self.begin_of(numbers[found]) & self.bytes_mask
                 record = _WORDS * (numbers[found] & self.known_mask)
                 end = begin + self.records[record + _LENGTH]
                 return Rescued(ops.take(self.room, begin, end), messaging)

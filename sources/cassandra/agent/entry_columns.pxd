@@ -31,8 +31,8 @@ cdef class EntryColumns:
 
 @cython.final
 cdef class ReceivedEntries:
-    cdef readonly Py_ssize_t count, digest_count, size, entries
-    cdef readonly int64_t begin, made_bytes
+    cdef readonly Py_ssize_t count, digest_count, size, entries, passed
+    cdef readonly int64_t begin, made_bytes, passed_bytes
     cdef const uint64_t[::1] digests
     cdef const uint16_t[::1] parts
     cdef const unsigned char[::1] content

@@ -137,6 +137,7 @@ class ReceivedEntries:
         self.content = view[parts_end:]
         self.begin = begin
         self.made_bytes = self.entries = 0
+        self.passed = self.passed_bytes = 0  # Parts, and what they take together.
         self.at = self.kind = self.length = 0
         self._check(bytes_max)
 
@@ -151,6 +152,9 @@ class ReceivedEntries:
             if kind in (constants.PART_FULL, constants.PART_DIGEST):
                 self.made_bytes += constants.ENTRY_OVERHEAD
                 self.entries += 1
+            elif kind == constants.PART_PASSED:
+                self.passed += 1
+                self.passed_bytes += length
             digests += kind == constants.PART_DIGEST
             if kind in (constants.PART_BYTES, constants.PART_FULL):
                 size += length

@@ -1,32 +1,35 @@
-"""Makes the bytes of a segment again, at their places, of what an agent sent of its entries.
+"""Finds the mutations of a segment again, at their places, of what an agent sent of its entries.
 
-So framing is the same as of a file. A mutation of which only the digest came is taken from the
-exchange, or its place is asked for; entries that were not asked for become entries of a system
-table that there is not, of the same length. Separate so that it can be compiled.
+What came before, or comes now, is in the room of the exchange: a framer takes it from there. A
+mutation of which only the digest came is looked up there, or its place is asked for; entries that
+were not asked for become entries of a system table that there is not, of the same length. What is
+between entries is here as bytes; entries are made as bytes when they are read so. Separate so that
+it can be compiled.
 """
 
-import zlib
 from array import array
 
+from headrace.sources.cassandra.agent.digest_exchange import FILLER_BYTES as _FILLER_MAX
 from headrace.sources.cassandra.agent.digest_exchange import Exchange
 from headrace.sources.cassandra.agent.entry_columns import ReceivedEntries
+from headrace.sources.cassandra.commitlog.framer import Framer
 from headrace.sources.cassandra.native import constants, ops
 from headrace.sources.cassandra.native.growable import Block
 
-_FILLER_BYTES = 32 * 1024  # Of one entry, so that it fits into a window.
 _ANSWER_BYTES_MAX = 4 * 1024 * 1024  # Of the mutations that are asked for at once,
 _PLACES_MAX = 64 * 1024  # and of their places.
 _GROUP = 64  # Digests that are made side by side.
 _FIRST_BYTES = 64 * 1024
 _HEAD_BYTES = 8  # Of an entry, before its mutation.
-_NAME_BASED_ID = bytes(6) + b"\x30" + bytes(9)  # Of a system table that there is not.
+# Where the mutation of an entry is, if not in the room; see `Framer.know`.
+_IN_BYTES, _FILLER, _OLD_FILLER = -1, -2, -3
 _NO_BYTES = memoryview(bytearray())
 _NO_WORDS = memoryview(array("q"))
 _NO_NUMBERS = memoryview(array("Q"))
 
 
 class RemadeEntries:
-    """The bytes of one stretch after another, in the same memory."""
+    """The entries of one stretch after another."""
 
     def __init__(self, exchange: Exchange) -> None:
         """Make none yet."""
@@ -34,29 +37,29 @@ class RemadeEntries:
         self.block = Block("B", _FIRST_BYTES)
         self.made = self.block.view()
         self.begin = self.size = 0
-        self.filler = memoryview(bytearray(_FILLER_BYTES))  # An entry, of this messaging version.
-        self.filler_of = -1
+        # Of each entry where it ends in the segment, how long its mutation is, and where that is.
+        self.count = 0
+        self.ends = self.lengths = self.starts = _NO_WORDS
+        # Of each mutation where its entry ends, and its number in the exchange.
         self.entries = 0
-        self.ends, self.numbers = _NO_WORDS, _NO_NUMBERS
-        # Of each mutation that did not come yet: the number of its entry, and its digest.
+        self.placed_ends, self.numbers = _NO_WORDS, _NO_NUMBERS
+        # Of each mutation that did not come yet: its number among both, and its digest.
         self.missing = 0
-        self.missing_entries, self.missing_digests = _NO_WORDS, _NO_NUMBERS
-        self.lengths = _NO_WORDS  # Of all mutations.
+        self.missing_entries, self.missing_placed = _NO_WORDS, _NO_WORDS
+        self.missing_digests = _NO_NUMBERS
         self.came = self.asked = 0  # Of those that are missing.
         self.ranges = memoryview(array("q", bytes(16 * _GROUP)))
         self.found = memoryview(array("Q", bytes(16 * _GROUP)))
 
     def start(self, received: ReceivedEntries, messaging: int) -> None:
-        """Make what can be made of *received*; the bytes made before are gone."""
+        """Find what can be found of *received*; the entries before are gone."""
         if received.made_bytes > len(self.made):
             self._grow(received.made_bytes)
         self.begin, self.size = received.begin, received.made_bytes
-        self.entries = self.missing = self.came = self.asked = 0
-        self.ends = memoryview(array("q", bytes(8 * received.entries)))
-        self.lengths = memoryview(array("q", bytes(8 * received.entries)))
-        self.numbers = memoryview(array("Q", bytes(8 * received.entries)))
-        self.missing_entries = memoryview(array("q", bytes(8 * received.digest_count)))
-        self.missing_digests = memoryview(array("Q", bytes(16 * received.digest_count)))
+        self.count = self.entries = self.missing = self.came = self.asked = 0
+        fillers = 2 * received.passed + received.passed_bytes // _FILLER_MAX
+        self._make_columns(received.entries + fillers, received.entries, received.digest_count)
+        filler = _FILLER if messaging >= constants.MESSAGING_60 else _OLD_FILLER
         at = content = digest = 0
         while received.next():
             kind, length = received.kind, received.length
@@ -65,45 +68,128 @@ class RemadeEntries:
                 at += length
                 content += length
             elif kind == constants.PART_PASSED:
-                self._fill(at, length, messaging)
+                self._pass(at, length, filler)
                 at += length
             elif kind == constants.PART_FULL:
                 number = self.exchange.add(received.content, content, content + length, 0, 0)
-                self._put_entry(at, received.content, content, length)
+                if number == 0:
+                    self._put_entry(at, received.content, content, length)
                 at += length + constants.ENTRY_OVERHEAD
                 content += length
-                self._note(at, length, number)
+                self._place(at, length, number)
             else:
                 d0, d1 = received.digests[2 * digest], received.digests[2 * digest + 1]
                 digest += 1
                 number = self.exchange.find(d0, d1, length)
-                if number:
-                    known = self.exchange.begin_of(number)
-                    self._put_entry(at, self.exchange.room, known, length)
-                else:
+                if number == 0:
                     self._miss(d0, d1)
                 at += length + constants.ENTRY_OVERHEAD
-                self._note(at, length, number)
+                self._place(at, length, number)
 
-    def _note(self, at: int, length: int, number: int) -> None:
-        self.ends[self.entries] = self.begin + at
-        self.lengths[self.entries] = length
+    def _make_columns(self, count: int, entries: int, digests: int) -> None:
+        self.ends = memoryview(array("q", bytes(8 * count)))
+        self.lengths = memoryview(array("q", bytes(8 * count)))
+        self.starts = memoryview(array("q", bytes(8 * count)))
+        self.placed_ends = memoryview(array("q", bytes(8 * entries)))
+        self.numbers = memoryview(array("Q", bytes(8 * entries)))
+        self.missing_entries = memoryview(array("q", bytes(8 * digests)))
+        self.missing_placed = memoryview(array("q", bytes(8 * digests)))
+        self.missing_digests = memoryview(array("Q", bytes(16 * digests)))
+
+    def _place(self, at: int, length: int, number: int) -> None:
+        self.placed_ends[self.entries] = self.begin + at
         self.numbers[self.entries] = number
         self.entries += 1
+        self._note(at, length, self.exchange.begin_of(number) if number else _IN_BYTES)
+
+    def _note(self, at: int, length: int, start: int) -> None:
+        self.ends[self.count] = self.begin + at
+        self.lengths[self.count] = length
+        self.starts[self.count] = start
+        self.count += 1
 
     def _miss(self, d0: int, d1: int) -> None:
-        self.missing_entries[self.missing] = self.entries
+        self.missing_entries[self.missing] = self.count
+        self.missing_placed[self.missing] = self.entries
         self.missing_digests[2 * self.missing] = d0
         self.missing_digests[2 * self.missing + 1] = d1
         self.missing += 1
 
+    def _pass(self, at: int, count: int, filler: int) -> None:
+        """Let there be entries of *count* bytes together for what was passed over."""
+        while count:
+            size = count
+            if count >= _FILLER_MAX + constants.PASSED_BYTES_MIN:
+                size = _FILLER_MAX
+            elif count > _FILLER_MAX:  # What is left is never too little for an entry.
+                size = count - constants.PASSED_BYTES_MIN
+            at += size
+            count -= size
+            self._note(at, size - constants.ENTRY_OVERHEAD, filler)
+
+    def supply(self, framer: Framer) -> None:
+        """Give all entries to *framer*, so that it need not frame them."""
+        exchange = self.exchange
+        framer.know(
+            self.begin,
+            self.begin + self.size,
+            self.ends[: self.count],
+            self.lengths[: self.count],
+            self.starts[: self.count],
+            exchange.room,
+            exchange.bytes_max,
+            exchange.written,
+        )
+
+    def fill(self, begin: int, end: int) -> int:
+        """Make the entries between two file offsets as bytes.
+
+        Returns up to where there are bytes then: the next mutation is in the room no longer.
+        """
+        end = min(end, self.begin + self.size)
+        low, high = 0, self.count
+        while low < high:
+            middle = (low + high) >> 1
+            if self.ends[middle] <= begin:
+                low = middle + 1
+            else:
+                high = middle
+        while low < self.count:
+            length, start = self.lengths[low], self.starts[low]
+            at = self.ends[low] - length - constants.ENTRY_OVERHEAD
+            if at >= end:
+                break
+            if start != _IN_BYTES:
+                place = self._in_room(start)
+                if place < 0:
+                    return max(at, begin)
+                self._put_entry(at - self.begin, self.exchange.room, place, length)
+                self.starts[low] = _IN_BYTES
+            low += 1
+        return end
+
+    def _in_room(self, start: int) -> int:
+        """Return where in the room a mutation is; -1 if it was written over."""
+        exchange = self.exchange
+        if start < 0:
+            return exchange.bytes_max + _FILLER - start
+        if exchange.written[0] - start > exchange.bytes_max:
+            return -1
+        return start & exchange.bytes_mask
+
+    def has(self, at: int) -> bool:
+        """Say whether the stretch has the byte *at*, and no mutation of it was written over."""
+        end = self.begin + self.size
+        if not self.begin <= at < end:
+            return False
+        for number in range(self.count):
+            if self.starts[number] >= 0 and self.ends[number] > at:
+                return self._in_room(self.starts[number]) >= 0
+        return True
+
     def _put_entry(self, at: int, view: ops.View, start: int, length: int) -> None:
         """Write the entry of a mutation as it is in a segment (3.2 of docs/commit-log.md)."""
         ops.copy(self.made, at + _HEAD_BYTES, view, start, start + length)
-        self._seal(at, length)
-
-    def _seal(self, at: int, length: int) -> None:
-        """Write the size and the checksums of the entry at made[at]."""
         self._put_number(at, length)
         crc = ops.crc32(self.made, at, at + 4, 0)
         self._put_number(at + 4, crc)
@@ -116,24 +202,6 @@ class RemadeEntries:
         self.made[at + 1] = number >> 16 & 0xFF
         self.made[at + 2] = number >> 8 & 0xFF
         self.made[at + 3] = number & 0xFF
-
-    def _fill(self, at: int, count: int, messaging: int) -> None:
-        """Write entries of *count* bytes together for what was passed over."""
-        if self.filler_of != messaging:
-            whole = filler(_FILLER_BYTES, messaging)
-            ops.copy(self.filler, 0, whole, 0, _FILLER_BYTES)
-            self.filler_of = messaging
-        while count:
-            size = count
-            if count >= _FILLER_BYTES + constants.PASSED_BYTES_MIN:
-                size = _FILLER_BYTES
-            elif count > _FILLER_BYTES:  # What is left is never too little for an entry.
-                size = count - constants.PASSED_BYTES_MIN
-            ops.copy(self.made, at, self.filler, 0, size)
-            if size < _FILLER_BYTES:
-                self._seal(at, size - constants.ENTRY_OVERHEAD)
-            at += size
-            count -= size
 
     def places(self) -> bytes:
         """Return places of mutations that are missing, to ask for now; none when all came.
@@ -189,28 +257,23 @@ class RemadeEntries:
             ):
                 raise ValueError(f"another mutation came for the place {self.ends[entry]}")
             start, end = self.ranges[2 * i], self.ranges[2 * i + 1]
-            at = self.ends[entry] - self.begin - (end - start) - constants.ENTRY_OVERHEAD
-            self._put_entry(at, view, start, end - start)
-            self.numbers[entry] = exchange.add(view, start, end, d0, d1)
+            number = exchange.add(view, start, end, d0, d1)
+            self.numbers[self.missing_placed[first + i]] = number
+            if number:
+                self.starts[entry] = exchange.begin_of(number)
+            else:
+                at = self.ends[entry] - self.begin - (end - start) - constants.ENTRY_OVERHEAD
+                self._put_entry(at, view, start, end - start)
 
     def placed(self) -> tuple[memoryview, memoryview]:
         """Return where entries of mutations end, ascending, and their numbers in the exchange."""
-        return memoryview(self.ends), memoryview(self.numbers)
+        return memoryview(self.placed_ends), memoryview(self.numbers)
 
     def content(self) -> memoryview:
-        """Return the bytes, until the next `start`."""
+        """Return the bytes, until the next `start`: those of entries only where they are made."""
         return memoryview(self.made)[: self.size]
 
     def _grow(self, size: int) -> None:
         self.made = _NO_BYTES
         self.block = Block("B", max(size, 2 * self.size))
         self.made = self.block.view()
-
-
-def filler(count: int, messaging: int) -> bytes:
-    """Return an entry of *count* bytes, of a system table that there is not."""
-    flags = b"\0" if messaging >= constants.MESSAGING_60 else b""
-    raw = (flags + b"\1" + _NAME_BASED_ID).ljust(count - constants.ENTRY_OVERHEAD, b"\0")
-    size = len(raw).to_bytes(4, "big")
-    crc = zlib.crc32(size)
-    return b"".join((size, crc.to_bytes(4, "big"), raw, zlib.crc32(raw, crc).to_bytes(4, "big")))

@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from headrace.sources.cassandra.native cimport constants, ops
 
-cdef int _LENGTH_EXTRA_MAX, _MARKER, _SIZE_MIN, _NO_LIMIT
+cdef int _LENGTH_EXTRA_MAX, _MARKER, _SIZE_MIN, _NO_LIMIT, _UNKNOWN, _KNOWN, _FORGOTTEN, _PASSED
 
 
 @cython.final
@@ -33,6 +33,14 @@ cdef class Framer:
     cdef const int64_t[::1] ends
     cdef const int32_t[::1] sizes
     cdef Py_ssize_t number, count
+    cdef object supply
+    cdef const int64_t[::1] known_ends, known_lengths, known_starts
+    cdef Py_ssize_t known, known_count
+    cdef int64_t known_begin, known_until
+    cdef unsigned char[::1] room, beneath
+    cdef int64_t room_bytes
+    cdef const uint64_t[::1] written
+    cdef readonly bint is_apart
 
     cpdef bytes entry(self)
     @cython.locals(first=int, extra=int, value=int64_t, i=int)
@@ -41,9 +49,24 @@ cdef class Framer:
     cpdef allow(self, int64_t limit, int64_t until=*, int64_t indexed=*)
     cpdef go_on(self, error)
     cpdef int next_entry(self) except -1
-    @cython.locals(found=int, size=int64_t, begin=int64_t, length=int64_t, offset=Py_ssize_t)
+    @cython.locals(found=int)
     cdef inline int _next_framed(self) except -1
+    @cython.locals(size=int64_t, begin=int64_t, length=int64_t, offset=Py_ssize_t)
+    cdef inline int _frame(self) except -1
+    cdef inline int _pass_over(self, int64_t length) noexcept
     cdef _start(self, int64_t segment_id, int64_t header_bytes, int messaging, int64_t resume, str place)
+    cpdef supply_from(self, supply)
+    cpdef know(self, int64_t begin, int64_t until, const int64_t[::1] ends, const int64_t[::1] lengths, const int64_t[::1] starts, unsigned char[::1] room, int64_t room_bytes, const uint64_t[::1] written)
+    @cython.locals(found=int)
+    cdef inline bint _is_known(self) except -1
+    cdef inline bint _covers(self, int64_t at) noexcept
+    @cython.locals(end=int64_t, begin=int64_t, start=int64_t)
+    cdef inline int _find_known(self) noexcept
+    @cython.locals(start=int64_t, length=int64_t)
+    cdef inline int _take_known(self) except -1
+    cdef inline int _leave_room(self) except -1
+    @cython.locals(number=Py_ssize_t, size=int64_t)
+    cdef int64_t _bytes_until(self, int64_t at) noexcept
     cpdef gather(self, const int64_t[::1] ends, const int32_t[::1] sizes, unsigned char[::1] content)
     cpdef pass_to(self, int64_t at, bint at_until)
     @cython.locals(size=int64_t)

@@ -16,6 +16,8 @@ from headrace.sources.cassandra.native import constants, ops
 ReadInto: TypeAlias = Callable[[int, memoryview], int]
 # Passes a block of entries to `Framer.gather` and returns ENTRY, or what was found behind the last.
 NextBlock: TypeAlias = Callable[["Framer"], int]
+# Passes what is known of the entries from an offset on to `Framer.know`.
+Supply: TypeAlias = Callable[["Framer", int], None]
 
 WINDOW_BYTES = 128 * 1024
 
@@ -25,6 +27,9 @@ _SIZE_MIN = 10
 _NO_LIMIT = -1
 _NO_ENDS = memoryview(array("q"))
 _NO_SIZES = memoryview(array("i"))
+_NO_ROOM = memoryview(bytearray())
+_UNKNOWN, _KNOWN, _FORGOTTEN = 0, 1, 2
+_PASSED = -2  # An entry that was read before.
 
 
 class Framer:
@@ -48,6 +53,15 @@ class Framer:
         self.next_block: NextBlock = _no_block
         self.ends, self.sizes = _NO_ENDS, _NO_SIZES
         self.number = self.count = 0
+        # Of entries that are known: where they end in the segment, how long their mutations are,
+        # and where these begin in the room; see `know`.
+        self.supply: Supply | None = None
+        self.known_ends = self.known_lengths = self.known_starts = _NO_ENDS
+        self.known = self.known_count = self.known_begin = self.known_until = 0
+        self.room, self.room_bytes = _NO_ROOM, 0
+        self.written = memoryview(array("Q", [0]))
+        self.is_apart = False  # Whether the last entry is known, so that `window` is the room.
+        self.beneath = _NO_ROOM  # The window of file bytes meanwhile.
 
     def open(  # noqa: PLR0913 (all of them define where framing starts)
         self,
@@ -65,6 +79,7 @@ class Framer:
         *place* names the segment in errors. *by_section* reads nothing ahead of a section's end:
         for bytes that are made section by section, and may turn out to be damaged.
         """
+        self._leave_room()
         self.read_into = read_into
         if self.is_gathered:
             self.is_gathered = False
@@ -87,6 +102,7 @@ class Framer:
         Where an entry is missing, its bytes were passed. The others have the positions that they
         have in the segment; an entry may be cut behind its first partition key.
         """
+        self._leave_room()
         self.is_gathered = True
         self.next_block = next_block
         self.number = self.count = 0
@@ -109,6 +125,8 @@ class Framer:
         self.limit = self.until = _NO_LIMIT
         self.durable = 0
         self.at_until = False
+        self.supply = None
+        self.known = self.known_count = self.known_begin = self.known_until = 0
 
     def allow(self, limit: int, until: int = _NO_LIMIT, indexed: int = 0) -> None:
         """Let sections be read that end at or before *limit*; -1 allows all (I6).
@@ -119,6 +137,36 @@ class Framer:
         self.limit = limit
         self.until = until
         self.durable = max(self.durable, limit, indexed)
+
+    def supply_from(self, supply: Supply | None) -> None:
+        """Ask *supply* for entries that need no framing, until the next `open`."""
+        self.supply = supply
+
+    def know(  # noqa: PLR0913, PLR0917 (the columns, and where the mutations are)
+        self,
+        begin: int,
+        until: int,
+        ends: memoryview,
+        lengths: memoryview,
+        starts: memoryview,
+        room: memoryview,
+        room_bytes: int,
+        written: memoryview,
+    ) -> None:
+        """Take mutations from *room*, unchecked: all that are known between two file offsets.
+
+        The others, and what is between them, are framed as bytes. *ends* ascend. A start counts the
+        bytes that were ever *written* into the first *room_bytes* of the room, in a circle: what
+        was written over is asked for again. -1 is none, and below that it is a place behind these
+        bytes, -2 the first of them.
+        """
+        self.known_begin, self.known_until = begin, until
+        self.known_ends, self.known_lengths, self.known_starts = ends, lengths, starts
+        self.known, self.known_count = 0, len(ends)
+        self.written, self.room_bytes = written, room_bytes
+        self.room = room
+        if self.is_apart:
+            self.window = room
 
     def go_on(self, error: CorruptSegmentError) -> None:
         """Leave what *error* says is unusable; the next entry is the first one after it."""
@@ -148,30 +196,112 @@ class Framer:
                 found = self._next_section()
                 if found != constants.ENTRY:
                     return found
-            size = self._entry_size()
-            if size == 0:
+            found = self._frame()
+            if found != _PASSED:
+                return found
+
+    def _frame(self) -> int:
+        """Move behind the entry at `at`; return what it is, or _PASSED."""
+        if self.supply is not None and self._is_known():
+            return self._take_known()
+        self._leave_room()
+        size = self._entry_size()
+        if size == 0:
+            return constants.LIMIT
+        begin = self.at
+        length = size + constants.ENTRY_OVERHEAD
+        if begin + length <= self.resume:
+            return self._pass_over(length)
+        if self._is_behind(begin + length):
+            return constants.LIMIT
+        if not self._have(begin, length):
+            if self.limit >= 0:  # The index was seen before the bytes.
                 return constants.LIMIT
-            begin = self.at
-            length = size + constants.ENTRY_OVERHEAD
-            if begin + length <= self.resume:
-                self.at = begin + length
-                self.beside += length
-                continue
-            if self._is_behind(begin + length):
-                return constants.LIMIT
-            if not self._have(begin, length):
-                if self.limit >= 0:  # The index was seen before the bytes.
-                    return constants.LIMIT
-                short = f"an entry of {length} bytes, then the file ends"
-                self._corrupt(begin, short, self.section_end)
-            offset = begin - self.base
-            self.start = offset + 8
-            self.end = self.start + size
-            self.at = begin + length
-            if not self.defers:
-                self._check()
-            self.found += self.at
-            return constants.ENTRY
+            short = f"an entry of {length} bytes, then the file ends"
+            self._corrupt(begin, short, self.section_end)
+        offset = begin - self.base
+        self.start = offset + 8
+        self.end = self.start + size
+        self.at = begin + length
+        if not self.defers:
+            self._check()
+        self.found += self.at
+        return constants.ENTRY
+
+    def _pass_over(self, length: int) -> int:
+        self.at += length
+        self.beside += length
+        return _PASSED
+
+    def _is_known(self) -> bool:
+        """Say whether the mutation of the entry at `at` is in the room, asking for it if need be.
+
+        One that is forgotten again at once is read as bytes.
+        """
+        assert self.supply is not None  # noqa: S101 (the caller knows)
+        if not self._covers(self.at):
+            self.supply(self, self.at)
+        found = self._find_known()
+        if found == _FORGOTTEN:
+            self.supply(self, self.at)
+            found = self._find_known()
+        return found == _KNOWN
+
+    def _covers(self, at: int) -> bool:
+        return self.known_begin <= at < self.known_until
+
+    def _find_known(self) -> int:
+        """Go to the known entry that begins at `at`; say whether there is one, and is kept."""
+        while self.known < self.known_count and self.known_ends[self.known] <= self.at:
+            self.known += 1
+        if self.known == self.known_count:
+            return _UNKNOWN
+        end = self.known_ends[self.known]
+        begin = end - self.known_lengths[self.known] - constants.ENTRY_OVERHEAD
+        start = self.known_starts[self.known]
+        if begin != self.at or end > self.section_end or start == -1:
+            return _UNKNOWN
+        if start >= 0 and self.written[0] - start > self.room_bytes:
+            return _FORGOTTEN
+        return _KNOWN
+
+    def _take_known(self) -> int:
+        """Move behind the known entry at `at`."""
+        length = self.known_lengths[self.known] + constants.ENTRY_OVERHEAD
+        if self.at + length <= self.resume:
+            return self._pass_over(length)
+        if self._is_behind(self.at + length):
+            return constants.LIMIT
+        if not self.is_apart:
+            self.beneath = self.window
+            self.window = self.room
+            self.is_apart = True
+        start = self.known_starts[self.known]
+        self.start = self.room_bytes - 2 - start
+        if start >= 0:
+            self.start = start % self.room_bytes
+        self.end = self.start + self.known_lengths[self.known]
+        self.at = self.known_ends[self.known]
+        self.found += self.at
+        return constants.ENTRY
+
+    def _leave_room(self) -> None:
+        """Return to the window of file bytes."""
+        if self.is_apart:
+            self.window = self.beneath
+            self.is_apart = False
+
+    def _bytes_until(self, at: int) -> int:
+        """Return where the next known entry begins, or what is known ends; *at* if that is amid."""
+        number = self.known
+        while number < self.known_count and (
+            self.known_ends[number] <= at or self.known_starts[number] == -1
+        ):
+            number += 1
+        if number == self.known_count:
+            return self.known_until
+        size = self.known_lengths[number] + constants.ENTRY_OVERHEAD
+        return max(at, self.known_ends[number] - size)
 
     def gather(self, ends: memoryview, sizes: memoryview, content: memoryview) -> None:
         """Continue with a block: where entries end in the segment, their sizes, and mutations."""
@@ -226,7 +356,7 @@ class Framer:
             CorruptSegmentError: its checksum is wrong; as of `next_entry`.
 
         """
-        if self.defers and not self.is_gathered:
+        if self.defers and not (self.is_gathered or self.is_apart):
             self._check()
 
     def _check(self) -> None:
@@ -265,6 +395,11 @@ class Framer:
         """Say whether the next entry is in the window already, so that this one stays there."""
         if self.is_gathered:
             return self.number < self.count
+        if self.supply is not None:
+            if self.is_apart:
+                return self.at < self.section_end and self._find_known() == _KNOWN
+            if not self._covers(self.at) or self._find_known() != _UNKNOWN:
+                return False
         offset = self.at - self.base
         left = self.filled - offset
         if self.at >= self.section_end or left < constants.ENTRY_OVERHEAD:
@@ -280,6 +415,7 @@ class Framer:
     def _next_section(self) -> int:
         """Read the sync marker at the section's end and enter the next section (2.3)."""
         at = self.section_end
+        self._leave_room()
         if self._is_behind(at + 1) or 0 <= self.limit < at + _MARKER:
             return constants.LIMIT
         if not self._have(at, _MARKER):
@@ -340,6 +476,8 @@ class Framer:
         return self._fill(at, count)
 
     def _fill(self, at: int, count: int) -> bool:
+        if self.supply is not None and not self._covers(at):
+            self.supply(self, at)
         keep = max(0, self.base + self.filled - at) if at >= self.base else 0
         room = len(self.window)
         if count > room or (room > self.window_bytes and count <= self.window_bytes):
@@ -360,6 +498,8 @@ class Framer:
             wanted = min(wanted, max(count, self.limit - at))
         if self.by_section:
             wanted = min(wanted, max(count, self.section_end - at))
+        if self.supply is not None and self._covers(at):  # What is known need not be read.
+            wanted = max(count, min(wanted, self._bytes_until(at) - at))
         while self.filled < wanted:
             came = self.read_into(at + self.filled, self.window[self.filled : wanted])
             if came == 0:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 
-from headrace.sources.cassandra.commitlog.framer import Framer
+from headrace.sources.cassandra.commitlog.framer import Framer, Supply
 from headrace.sources.cassandra.errors import StateError
 from headrace.sources.cassandra.framed.blocks import Block, BlockFile
 from headrace.sources.cassandra.logs.directory import Arcs, LogReader, SegmentBytes, SegmentInfo
@@ -13,6 +13,8 @@ from headrace.sources.cassandra.native import constants
 
 class FramedSegment:
     """A segment as blocks of entries."""
+
+    supply: Supply | None = None
 
     def __init__(self, file: BlockFile, blocks: Sequence[Block], copies: Copies) -> None:
         """Read none of *blocks* yet, which are in *file*; *copies* are those of all logs."""

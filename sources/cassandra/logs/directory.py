@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from headrace.sources.cassandra.commitlog.framer import Supply
 from headrace.sources.cassandra.commitlog.manifest import Manifest, file_of, place_of
 from headrace.sources.cassandra.commitlog.segment import (
     HEADER_BYTES_MAX,
@@ -88,6 +89,10 @@ class SegmentBytes(Protocol):
     def read_into(self, offset: int, buffer: memoryview) -> int:
         """Read file bytes at *offset* and return how many came; 0 is the end of the file."""
 
+    @property
+    def supply(self) -> Supply | None:
+        """What gives a framer entries that it need not frame, if anything does."""
+
     def close(self) -> None:
         """Give the file back."""
 
@@ -152,6 +157,8 @@ class NodeLog(LogReader, Protocol):
 
 class SegmentFile:
     """A segment in a file; `bytes_read` counts what was read of it."""
+
+    supply: Supply | None = None
 
     def __init__(self, path: Path) -> None:
         """Open *path*; its inode stays readable after the name is gone.

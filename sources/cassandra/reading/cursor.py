@@ -310,6 +310,7 @@ class LogCursor:
             segment_id=segment.segment_id,
             workspace=self._workspace,
         )
+        self._framer.supply_from(opened.supply)
 
     def _widen(self, error: CorruptSegmentError) -> None:
         """Skip the rest of a section with much damage: entry by entry it would take too long."""

@@ -16,9 +16,15 @@ from aiohttp import web
 
 from headrace.plugins import Batch, ConfigError, Demand, Reader, parse_config
 from headrace.plugins.testing.doubles import DrivenClock
-from headrace.sources.cassandra.agent.client import Agent, AgentRefusedError, RemoteHold, RemoteLog
+from headrace.sources.cassandra.agent.client import (
+    Agent,
+    AgentRefusedError,
+    RemoteHold,
+    RemoteLog,
+    RemoteSegment,
+)
 from headrace.sources.cassandra.agent.command import AgentConfig
-from headrace.sources.cassandra.agent.digest_exchange import Exchange
+from headrace.sources.cassandra.agent.digest_exchange import BYTES_MAX, Exchange
 from headrace.sources.cassandra.agent.framing_sessions import FramingSessions
 from headrace.sources.cassandra.agent.protocol import (
     COPIES_PATH,
@@ -28,6 +34,8 @@ from headrace.sources.cassandra.agent.protocol import (
     AgentAccess,
 )
 from headrace.sources.cassandra.agent.server import AgentServer, Pace
+from headrace.sources.cassandra.commitlog.framer import Framer
+from headrace.sources.cassandra.commitlog.opening import open_segment
 from headrace.sources.cassandra.errors import (
     END_OFFSET,
     AgentUnavailableError,
@@ -35,8 +43,10 @@ from headrace.sources.cassandra.errors import (
     LogUnreadableError,
 )
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
+from headrace.sources.cassandra.keystore.keys import KeyOptions, Keys
 from headrace.sources.cassandra.logs.directory import LogDirectory, SegmentInfo
 from headrace.sources.cassandra.logs.pins import FOLDER
+from headrace.sources.cassandra.native import constants
 from headrace.sources.cassandra.state.cdc_state import Marker
 from helpers.jobs.children import RUN, next_line, until
 from helpers.logs.forged import insert
@@ -357,6 +367,57 @@ def two_logs(url: str) -> RemoteLog:
     exchange = Exchange()
     RemoteLog(agent_at(url), exchange)
     return RemoteLog(agent_at(url), exchange)
+
+
+def framed(opened: RemoteSegment, meanwhile: Callable[[int], None]) -> list[bytes]:
+    """Return the mutations of a segment as a cursor reads them; *meanwhile* others are read."""
+    framer, found = Framer(), []
+    open_segment(framer, opened.read_into, keys=Keys(KeyOptions()), place="segment")
+    framer.supply_from(opened.supply)
+    while framer.next_entry() == constants.ENTRY:
+        found.append(framer.entry())
+        meanwhile(len(found))
+    return found
+
+
+def test_mutations_are_taken_from_where_they_are_kept(plain: Path) -> None:
+    """What came of one log is there for another one; each log asks once for all entries."""
+    with serving(plain) as served:
+        logs = [two_logs(served.url), two_logs(served.url)]
+        logs[1].exchange = logs[0].exchange
+        for log in logs:
+            assert list(ROWS) == framed(log.open(log.segments()[0]), lambda _: None)
+            log.close()
+        sent = served.server.sent_bytes
+
+    assert sent < len(PLAIN.content) + 2 * (16 + 2) * len(ROWS) + 20_000
+
+
+def test_what_is_forgotten_meanwhile_is_asked_for_again(plain: Path) -> None:
+    """Others may write over all that was read ahead, at any time."""
+    with serving(plain) as served:
+        log = two_logs(served.url)
+        room = bytes(BYTES_MAX)
+
+        def forget(count: int) -> None:
+            if count % 150 == 0:
+                log.exchange.add(room, 0, len(room), 1, 1)
+
+        assert list(ROWS) == framed(log.open(log.segments()[0]), forget)
+        log.close()
+
+
+def test_more_than_is_kept_is_read_as_bytes(plain: Path) -> None:
+    """Such as of many logs, or of mutations that are too long for the room."""
+    for bytes_max in (1 << 8, 1 << 12, 1 << 20):
+        with serving(plain) as served:
+            exchange = Exchange(bytes_max, 1 << 10)
+            RemoteLog(agent_at(served.url), exchange)
+            log = RemoteLog(agent_at(served.url), exchange)
+            opened = log.open(log.segments()[0])
+            assert opened.supply is None
+            assert list(ROWS) == framed(opened, lambda _: None)
+            log.close()
 
 
 def test_an_agent_may_start_again_between_requests(

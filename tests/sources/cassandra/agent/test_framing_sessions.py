@@ -72,6 +72,8 @@ class Served:
             assert self.sessions.mutations("mark", self.descriptor, gathering)
             self.asked_for += gathering.count
             remade.take(bytes(gathering.content))
+        end = remade.begin + remade.size
+        assert end == remade.fill(begin, end)
         return bytes(remade.content())
 
     def close(self) -> None:

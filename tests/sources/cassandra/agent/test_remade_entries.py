@@ -52,6 +52,7 @@ def test_only_what_is_missing_is_asked_for() -> None:
     assert [(ends[raw], len(raw)) for raw in RAWS[1::2]] == places_in(remade.places())
     remade.take(b"".join(RAWS[1::2]))
     assert b"" == remade.places()
+    assert ends[RAWS[-1]] == remade.fill(BEGIN, ends[RAWS[-1]])
     content = bytes(remade.content())
     assert all(
         raw == content[ends[raw] - BEGIN - 4 - len(raw) : ends[raw] - BEGIN - 4] for raw in RAWS
@@ -103,15 +104,20 @@ def test_not_too_much_is_asked_for_at_once() -> None:
     assert 65_536 == len(places_in(started(Exchange(), many).places()))
 
 
-def test_what_is_forgotten_meanwhile_is_there() -> None:
-    """A mutation that was known at the start is copied then: the room is for others."""
+def test_what_is_forgotten_meanwhile_is_reported() -> None:
+    """The room is for others then: bytes are made up to there, and again once it is known."""
     exchange = Exchange(1 << 10, 1 << 6)
     first = started(exchange, [b"a" * 600])
     first.places()
     first.take(b"a" * 600)
     remade = started(exchange, [b"a" * 600, b"b" * 600])
     assert [(BEGIN + 2 * 612, 600)] == places_in(remade.places())
+    assert remade.has(BEGIN)
     remade.take(b"b" * 600)
 
-    content = bytes(remade.content())
-    assert b"a" * 600 + b"b" * 600 == content[8:608] + content[620:1220]
+    assert not remade.has(BEGIN)
+    assert BEGIN == remade.fill(BEGIN, BEGIN + 1224)
+    assert remade.has(BEGIN + 612)
+    assert BEGIN + 1224 == remade.fill(BEGIN + 612, BEGIN + 1224)
+    assert b"b" * 600 == bytes(remade.content())[620:1220]
+    assert not any(remade.has(at) for at in (BEGIN - 1, BEGIN + 1224))

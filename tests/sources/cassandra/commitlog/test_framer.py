@@ -2,10 +2,11 @@
 
 import struct
 import zlib
+from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from io import BytesIO
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import pytest
@@ -488,3 +489,104 @@ def test_both_implementations_of_the_digest_agree(content: bytes, key: bytes) ->
     ops.siphash128(content, 0, len(content), *halves, out)
 
     assert bytes(out) == digest(content, key)
+
+
+class Room:
+    """Mutations that a framer takes as they are; *begun* bytes were written before them."""
+
+    BYTES = 8192
+
+    def __init__(self, begun: int) -> None:
+        """Have none yet."""
+        self.content = memoryview(bytearray(self.BYTES))
+        self.written = memoryview(array("Q", [begun]))
+        self.asked: list[int] = []
+
+    def put(self, raw: bytes) -> int:
+        """Keep a mutation; return where it begins among all bytes that were written."""
+        at = self.written[0] % self.BYTES
+        if at + len(raw) > self.BYTES:
+            self.written[0] += self.BYTES - at
+            at = 0
+        self.content[at : at + len(raw)] = raw
+        self.written[0] += len(raw)
+        return self.written[0] - len(raw)
+
+    def give(self, source: Framer, places: Sequence[tuple[int, int, int]], span: int) -> None:
+        """Let *source* ask for (end, length, start) of mutations, of *span* bytes at a time."""
+
+        def supply(asking: Framer, at: int) -> None:
+            self.asked.append(at)
+            until = min([end for end, *_ in places if end >= at + span], default=1 << 30)
+            here = [place for place in places if at < place[0] <= until]
+            ends, lengths, starts = (memoryview(array("q", [p[i] for p in here])) for i in range(3))
+            asking.know(at, until, ends, lengths, starts, self.content, self.BYTES, self.written)
+
+        source.supply_from(supply)
+
+
+@given(
+    sections=st.lists(st.lists(st.tuples(raw_mutations, st.booleans()), max_size=5), max_size=5),
+    begun=st.integers(0, 3 * Room.BYTES),
+    span=st.integers(1, 2_000),
+    data=st.data(),
+)
+def test_what_is_known_is_not_framed(
+    sections: list[list[tuple[bytes, bool]]], begun: int, span: int, data: st.DataObject
+) -> None:
+    """Of entries in a room no byte is read; the others, and sync markers, are framed."""
+    made = segment([[raw for raw, _ in section] for section in sections])
+    everything = list(found(framer(Bytes(made.content).read_into)))
+    room, content, places = Room(begun), bytearray(made.content), []
+    for (end, raw), (_, is_known) in zip(everything, chain.from_iterable(sections), strict=True):
+        if is_known:
+            content[end - len(raw) - constants.ENTRY_OVERHEAD : end] = bytes(len(raw) + 12)
+            places.append((end, len(raw), room.put(raw)))
+    resume = data.draw(st.sampled_from([0, *made.ends]))
+    source = framer(Bytes(bytes(content)).read_into, resume=resume)
+    room.give(source, places, span)
+
+    assert [each for each in everything if each[0] > resume] == list(found(source))
+
+
+def test_what_is_written_over_is_asked_for_again_and_then_framed() -> None:
+    """Once: what is forgotten again at once is read as bytes."""
+    made, raws = sample()
+    room = Room(0)
+    places = [(end, len(raw), room.put(raw)) for end, raw in zip(made.ends, raws, strict=True)]
+    source = framer(Bytes(made.content).read_into)
+    room.give(source, places, 1 << 20)
+    assert constants.ENTRY == source.next_entry()
+    assert source.is_apart
+    assert [made.header_bytes] == room.asked
+
+    room.written[0] += Room.BYTES
+    assert raws[1:] == [raw for _, raw in found(source)]
+    assert not source.is_apart
+    assert made.ends[0] == room.asked[1]
+
+
+def test_a_place_behind_the_room_is_never_written_over() -> None:
+    """It has what stands for entries that were not asked for: of any length, from two places on."""
+    made, _ = sample()
+    room = Room(7 * Room.BYTES)
+    behind = bytes(range(256))
+    room.content = memoryview(bytearray(Room.BYTES) + behind)
+    lengths = [len(raw) for _, raw in found(framer(Bytes(made.content).read_into))]
+    starts = [-2, -3, -2]
+    source = framer(Bytes(made.content).read_into)
+    room.give(source, list(zip(made.ends, lengths, starts, strict=True)), 1 << 20)
+
+    expected = [behind[-2 - start :][:n] for n, start in zip(lengths, starts, strict=True)]
+    assert expected == [raw for _, raw in found(source)]
+
+
+def test_what_is_said_to_be_beyond_a_section_is_framed() -> None:
+    """A known entry that no section has is none: the bytes decide."""
+    made, raws = sample()
+    room = Room(0)
+    end = made.ends[0]
+    source = framer(Bytes(made.content).read_into)
+    room.give(source, [(end + 400, len(raws[0]) + 400, room.put(bytes(len(raws[0]) + 400)))], 1)
+
+    assert raws == [raw for _, raw in found(source)]
