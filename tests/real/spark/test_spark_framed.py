@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from headrace.connector.commands.bulk import run_on_spark
 from headrace.connector.commands.cli import main
 from real.spark.spark_jobs import delivered, ring_job, stream_job
 
@@ -22,10 +23,16 @@ def of_worker(folder: Path) -> Counter[str]:
     return delivered(job)
 
 
-@pytest.mark.parametrize("sink", ["files", "null"])
-def test_a_stream(spark: SparkSession, tmp_path: Path, sink: str) -> None:
-    """A job with many splits delivers what a worker delivers, in several micro-batches."""
+@pytest.mark.parametrize(("sink", "cores"), [("files", 2), ("files", 8), ("null", 2)])
+def test_a_stream(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: str, cores: int
+) -> None:
+    """A job with many splits delivers what a worker delivers, in several micro-batches.
+
+    With few cores tasks read the logs in one pass each, with more they get blocks of them.
+    """
     assert spark is SparkSession.getActiveSession()
+    monkeypatch.setattr(run_on_spark, "width", lambda _: cores)
     given = {"plugin": sink, **({"path": "out.jsonl"} if sink == "files" else {})}
     job = ring_job(tmp_path, "out", given, splits=SHARDS)
 
