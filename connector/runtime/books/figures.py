@@ -147,8 +147,8 @@ def figure_rows(figures: Figures, job: str) -> Sequence[Row]:
     if figures.waits:
         label = "waiting for a copy" if has_copies else "waiting"
         rows.append((label, figures.waiting, f"headrace waiting {job}" if figures.waiting else ""))
-    causes = ", ".join(figures.repeats)
-    rows.append(("possibly repeated", figures.repeated, f"at most ({causes})" if causes else ""))
+    why = f"at most; why: headrace verify {job} --books" if figures.repeated else ""
+    rows.append(("possibly repeated", figures.repeated, why))
     look = f"headrace dlq list {job}" if figures.dead_lettered else ""
     rows.append(("dead-lettered", figures.dead_lettered, look))
     if figures.filtered:

@@ -95,7 +95,7 @@ def test_the_text_has_a_headline_a_line_for_each_figure_and_commands() -> None:
         "  changes published   2,990\n"
         "  copies dropped      2,003\n"
         "  waiting for a copy      2  headrace waiting j.yaml --job x\n"
-        "  possibly repeated       7  at most (window, stutter)\n"
+        "  possibly repeated       7  at most; why: headrace verify j.yaml --job x --books\n"
         "  dead-lettered           9  headrace dlq list j.yaml --job x\n"
         "  filtered                1\n"
         "  not published           4  orders.given_up\n"
