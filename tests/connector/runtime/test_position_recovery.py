@@ -17,6 +17,7 @@ from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins import MissingRequirementError
 from headrace.plugins.testing.doubles import context
 from helpers.jobs import toys
+from helpers.jobs.transactions import VAULTS
 from helpers.stores.file_rows import heads, replace_heads
 
 JOB = """\
@@ -68,7 +69,7 @@ class Died:
 
     def seen(self) -> Sequence[int]:
         """Return what a consumer sees of both files, the fewest first."""
-        return sorted(json.loads(value)["n"] for _, value in toys.VAULTS[self.vault].seen)
+        return sorted(json.loads(value)["n"] for _, value in VAULTS[self.vault].seen)
 
     def known(self, name: str) -> set[object]:
         """Return where the state file has the splits of a source."""

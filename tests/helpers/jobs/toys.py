@@ -2,18 +2,15 @@
 
 import os
 import threading
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-
-import pytest
+from typing import TYPE_CHECKING
 
 from headrace.plugins import (
     Backlog,
     CheckResult,
     ConfigError,
-    Context,
     Delivery,
     Finding,
     MissingRequirementError,
@@ -23,17 +20,17 @@ from headrace.plugins import (
     Relocation,
     Settle,
     Sink,
-    SinkOptions,
     Source,
     Split,
     Tables,
     Writer,
     option,
 )
-from headrace.plugins.testing.doubles import ChaosConfig, ChaosWriter
 from headrace.sinks.files import FileSink, FileSinkConfig
 from headrace.sources.files import FileSource, FileSourceConfig
-from helpers.jobs.transactions import Pair, TransactionalSink
+
+if TYPE_CHECKING:  # Child processes load these plugins, and need no pytest.
+    import pytest
 
 ENTRY_POINTS = """\
 [headrace.sources]
@@ -43,14 +40,14 @@ brook = helpers.jobs.toys:BrookSource
 bus = helpers.jobs.toys:BusSink
 pond = helpers.jobs.toys:PondSink
 mud = helpers.jobs.toys:MudSink
-vault = helpers.jobs.toys:VaultSink
+vault = helpers.jobs.transactions:VaultSink
 torn-sink = no_such_module:TornSink
 [headrace.stores]
 attic = headrace.plugins.testing.memory_values:MemoryValues
 """
 
 
-def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def install(folder: Path, monkeypatch: "pytest.MonkeyPatch") -> None:
     """Make the plugins an installed distribution for one test."""
     metadata = folder / "toys-1.0.dist-info"
     metadata.mkdir()
@@ -161,58 +158,6 @@ class MudSink(Sink):
         """Accept any URI."""
         del host, path
         return {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VaultConfig(SinkOptions):
-    """The options of a sink that stores positions."""
-
-    number: str = option("Which vault.")
-    shut: str = option("A file; while it is there, nobody is let in.", default="")
-
-
-@dataclass
-class Vault:
-    """The contents of a vault: what consumers see, and the states of the jobs' splits."""
-
-    seen: list[Pair] = field(default_factory=list)
-    kept: dict[str, tuple[dict[str, dict[str, bytes]], dict[str, int]]] = field(
-        default_factory=dict
-    )
-
-
-VAULTS: defaultdict[str, Vault] = defaultdict(Vault)
-
-
-class VaultSink(TransactionalSink):
-    """`vault://number`: exactly once, in the memory of this process."""
-
-    schemes = ("vault",)
-    config_class = VaultConfig  # type: ignore[assignment]  # It has other options.
-
-    def __init__(self, config: VaultConfig, context: Context) -> None:
-        """Continue with the contents of the vault."""
-        super().__init__(ChaosConfig(), context)
-        vault = VAULTS[config.number]
-        self.seen = vault.seen
-        self.entries, self.epochs = vault.kept.setdefault(context.job, ({}, {}))
-        self._shut = Path(config.shut)
-
-    def open(self) -> ChaosWriter:
-        """Open, unless the vault is shut."""
-        if self._shut.is_file():
-            raise MissingRequirementError("the vault is shut")
-        return super().open()
-
-    def home(self) -> str:
-        """Name this process."""
-        return f"process {os.getpid()}"
-
-    @classmethod
-    def config_of_uri(cls, host: str, path: str) -> dict[str, str]:
-        """Parse the host as the number."""
-        del path
-        return {"number": host}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,11 @@
 """A transactional sink in memory, whose commits fail, are late or are fenced as a test says."""
 
-from collections import deque
+import os
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 
 from headrace.plugins import (
     AbortedError,
@@ -11,10 +14,13 @@ from headrace.plugins import (
     Disposition,
     Failure,
     FencedError,
+    MissingRequirementError,
     Settle,
+    SinkOptions,
     TransactionalWriter,
+    option,
 )
-from headrace.plugins.testing.doubles import ChaosConfig, ChaosResult, ChaosSink
+from headrace.plugins.testing.doubles import ChaosConfig, ChaosResult, ChaosSink, ChaosWriter
 
 Pair = tuple[bytes | None, bytes]
 
@@ -153,3 +159,55 @@ class MemoryTransactions(TransactionalWriter):
             self._dead = True
             self._sink.fenced(self._split)
             raise FencedError("a later writer has begun")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VaultConfig(SinkOptions):
+    """The options of a sink that stores positions."""
+
+    number: str = option("Which vault.")
+    shut: str = option("A file; while it is there, nobody is let in.", default="")
+
+
+@dataclass
+class Vault:
+    """The contents of a vault: what consumers see, and the states of the jobs' splits."""
+
+    seen: list[Pair] = field(default_factory=list)
+    kept: dict[str, tuple[dict[str, dict[str, bytes]], dict[str, int]]] = field(
+        default_factory=dict
+    )
+
+
+VAULTS: defaultdict[str, Vault] = defaultdict(Vault)
+
+
+class VaultSink(TransactionalSink):
+    """`vault://number`: exactly once, in the memory of this process."""
+
+    schemes = ("vault",)
+    config_class = VaultConfig  # type: ignore[assignment]  # It has other options.
+
+    def __init__(self, config: VaultConfig, context: Context) -> None:
+        """Continue with the contents of the vault."""
+        super().__init__(ChaosConfig(), context)
+        vault = VAULTS[config.number]
+        self.seen = vault.seen
+        self.entries, self.epochs = vault.kept.setdefault(context.job, ({}, {}))
+        self._shut = Path(config.shut)
+
+    def open(self) -> ChaosWriter:
+        """Open, unless the vault is shut."""
+        if self._shut.is_file():
+            raise MissingRequirementError("the vault is shut")
+        return super().open()
+
+    def home(self) -> str:
+        """Name this process."""
+        return f"process {os.getpid()}"
+
+    @classmethod
+    def config_of_uri(cls, host: str, path: str) -> dict[str, str]:
+        """Parse the host as the number."""
+        del path
+        return {"number": host}

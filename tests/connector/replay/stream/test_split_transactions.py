@@ -17,7 +17,7 @@ from headrace.connector.stores import StateLostError
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins import AbortedError, ConfigError, FencedError
 from helpers.jobs import toys
-from helpers.jobs.transactions import MemoryTransactions, Outcome
+from helpers.jobs.transactions import VAULTS, MemoryTransactions, Outcome
 from helpers.logs.gap_jobs import GapJob
 from helpers.streams.by_hand import ByHand, HandQuery, overtake_once, run_by_hand
 
@@ -53,7 +53,7 @@ class Once:
 
     def rows(self) -> list[int]:
         """Return the rows that a consumer sees."""
-        found = [json.loads(value) for _, value in toys.VAULTS[self.number].seen]
+        found = [json.loads(value) for _, value in VAULTS[self.number].seen]
         return sorted(int(each["columns"]["v"]["value"], 16) for each in found)
 
     def delivered(self) -> int:
@@ -200,7 +200,7 @@ def test_a_state_that_was_lost(once: Once, monkeypatch: pytest.MonkeyPatch) -> N
 
     def step(query: HandQuery) -> bool:
         if query.batches == 2:
-            toys.VAULTS[once.number].kept["orders"][0].clear()
+            VAULTS[once.number].kept["orders"][0].clear()
         return original(query)
 
     monkeypatch.setattr(HandQuery, "step", step)
