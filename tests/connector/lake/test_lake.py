@@ -33,6 +33,7 @@ from helpers.histories.whole_changes import schema_of, whole
 from helpers.jobs.children import JobFolder
 from helpers.logs.gap_jobs import GapJob
 from helpers.settings.leftovers import open_files
+from helpers.settings.seeds import soaked
 
 NOW_US = 1_700_000_000_000_000
 MODES = ("append", "upsert")
@@ -435,7 +436,15 @@ def test_statements_make_a_lake(tmp_path: Path, uri: str, monkeypatch: pytest.Mo
     assert 0 == job.call("verify")
 
 
-@pytest.mark.parametrize(("step", "mode"), [("lake_staged", "upsert"), ("lake_added", "append")])
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("kind", "step", "mode"),
+    [
+        ("delta", "lake_staged", "upsert"),
+        ("iceberg", "lake_added", "append"),
+        *soaked(("delta", "lake_added", "append"), ("iceberg", "lake_staged", "upsert")),
+    ],
+)
 def test_kill_amid_a_commit(
     tmp_path: Path, kind: str, mode: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ from helpers.histories import places
 from helpers.histories.kept import FOREVER_MS, Kept, beside, fill, recorded_history, settled
 from helpers.histories.places import table_places
 from helpers.histories.rows import TABLE, change, delivery
+from helpers.settings.seeds import soaked
 
 IMAGES = {"since": "2023-01-01", "include": "change,pre,post"}
 
@@ -75,7 +76,8 @@ def test_spark_finds_the_source() -> None:
     assert "headrace.history" == HistorySource.name()
 
 
-@pytest.mark.parametrize("shards", [None, "1", "2", "7", "10000"])
+@pytest.mark.soak
+@pytest.mark.parametrize("shards", [None, "7", "10000", *soaked("1", "2")])
 def test_tasks_share_the_rows(kept: Kept, shards: str | None) -> None:
     """However many there are, together they have each change once, in its order."""
     wanted = selected(kept)

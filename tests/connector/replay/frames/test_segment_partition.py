@@ -18,8 +18,9 @@ from headrace.connector.replay.planning import planned
 from headrace.connector.replay.selection import Selection
 from headrace.plugins import MissingRequirementError
 from helpers.recordings.corpora import recording
+from helpers.settings.seeds import soaked
 
-TASKS = 18
+TASKS = 9
 ORIGIN = ("copies", "node", "segment", "position", "value")  # Of whichever copy came first.
 AMID = "2023-11-15T22:24:49.019188"  # The writes of the ring.
 Rows = Sequence[Mapping[str, Any]]
@@ -55,14 +56,18 @@ def rows(partitions: Sequence[SegmentPartition]) -> Rows:
     return sorted(found, key=lambda row: (row["mutation"] or b"", row["index"]))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "options",
     [
         {},
-        {"from": AMID},
-        {"operations": "UPDATE"},
+        {"from": AMID, "operations": "UPDATE"},
         {"token_range": "-8000000000000000000:8000000000000000000", "format": "json"},
-        {"table": "ring_cobalt_ticket.b_gale_umbra", "format": "none"},
+        *soaked(
+            {"from": AMID},
+            {"operations": "UPDATE"},
+            {"table": "ring_cobalt_ticket.b_gale_umbra", "format": "none"},
+        ),
     ],
 )
 def test_the_same_rows(

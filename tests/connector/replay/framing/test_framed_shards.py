@@ -30,8 +30,8 @@ from helpers.recordings.batches import source_of
 from helpers.recordings.corpora import recording
 from helpers.recordings.segment_reads import note_reads
 from helpers.recordings.shards import Read, read, ring
+from helpers.settings.seeds import soaked
 
-RINGS = ("4.1-ring", "5.0-ring", "6.0-v9-ring")
 ORIGIN = ("copies", "node", "segment", "position", "value")  # A value has the others.
 MIDDLE_US = 1_700_597_089_019_188  # Amid the writes of the ring of 5.0.
 
@@ -57,8 +57,14 @@ def named(reads: Sequence[Read]) -> list[Mapping[str, Any]]:
     return sorted(rows, key=lambda row: (row["mutation"], row["index"]))
 
 
-@pytest.mark.parametrize("shards", [2, 8])
-@pytest.mark.parametrize("name", RINGS)
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("name", "shards"),
+    [
+        *(("4.1-ring", 8), ("5.0-ring", 2), ("6.0-v9-ring", 8)),
+        *soaked(("4.1-ring", 2), ("5.0-ring", 8), ("6.0-v9-ring", 2)),
+    ],
+)
 def test_a_ring(name: str, shards: int) -> None:
     """Shards of a ring with a late replica read the same rows in the same order, books and ends."""
     alone, once = both(planned(ring(name), Selection(), shards=shards).shards)
@@ -69,7 +75,7 @@ def test_a_ring(name: str, shards: int) -> None:
 
 def test_many_shards() -> None:
     """Many shards take longer turns of each log: other copies may come first, of the same rows."""
-    alone, once = both(planned(ring("5.0-ring"), Selection(), shards=64).shards)
+    alone, once = both(planned(ring("5.0-ring"), Selection(), shards=32).shards)
 
     assert named(alone) == named(once)
     assert [each.position for each in alone] == [each.position for each in once]
@@ -243,7 +249,8 @@ def test_one_replica_sends_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(nodes) < rows // 10  # A replica was late: its log does not have all.
 
 
-@pytest.mark.parametrize("node", ["node1", "node2", "node3"])
+@pytest.mark.soak
+@pytest.mark.parametrize("node", ["node2", *soaked("node1", "node3")])
 def test_a_replica_that_misses_mutations(
     node: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ from helpers.logs.gap_jobs import NODES, GapJob
 from helpers.recordings.batches import source_of
 from helpers.recordings.corpora import recording
 from helpers.recordings.segment_reads import note_reads
+from helpers.settings.seeds import soaked
 from helpers.streams.by_hand import MANY, TASKS, ByHand, run_by_hand
 
 WHOLE = 1 << 40
@@ -77,7 +78,8 @@ def by_worker(job: GapJob) -> Mapping[str, list[str]]:
     return said(job)
 
 
-@pytest.mark.parametrize("splits", [2, 8, 32])
+@pytest.mark.soak
+@pytest.mark.parametrize("splits", [2, 16, *soaked(8, 32)])
 def test_what_a_worker_delivers(splits: int, tmp_path: Path) -> None:
     """With any number of splits each key gets what a worker delivers, in its order."""
     job = ring_job(tmp_path, splits)
@@ -98,7 +100,8 @@ def test_books_and_positions(tmp_path: Path) -> None:
     assert job.verified()["splits"] == by_spark["splits"]
 
 
-@pytest.mark.parametrize(("splits", "batch_bytes"), [(2, 150_000), (8, 400_000)])
+@pytest.mark.soak
+@pytest.mark.parametrize(("splits", "batch_bytes"), [(8, 400_000), *soaked((2, 150_000))])
 def test_many_batches(
     splits: int, batch_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from headrace.plugins import AbortedError, ConfigError, FencedError
 from helpers.jobs import toys
 from helpers.jobs.transactions import VAULTS, MemoryTransactions, Outcome
 from helpers.logs.gap_jobs import GapJob
+from helpers.settings.seeds import soaked
 from helpers.streams.by_hand import ByHand, HandQuery, overtake_once, run_by_hand
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ def dying(monkeypatch: pytest.MonkeyPatch, step: str, time: int) -> None:
     monkeypatch.setattr(crash, "reached", reached)
 
 
-@pytest.mark.parametrize("time", [1, 2, 3, 4])
+@pytest.mark.soak
+@pytest.mark.parametrize("time", [1, 4, *soaked(2, 3)])
 @pytest.mark.parametrize("step", ["part_sent", "part_committed", "stream_committed"])
 def test_deaths(once: Once, monkeypatch: pytest.MonkeyPatch, step: str, time: int) -> None:
     """Before a transaction ends, after it, and before the driver copies it."""

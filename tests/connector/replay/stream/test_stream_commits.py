@@ -20,6 +20,7 @@ from headrace.sinks.kafka.embedded import EmbeddedBroker
 from helpers import FOLDER
 from helpers.jobs.deliveries import consume
 from helpers.logs.gap_jobs import NODES, GapJob
+from helpers.settings.seeds import soaked
 from helpers.streams.by_hand import ByHand, HandQuery, engine_by_hand, run_by_hand
 
 FAILING = {"transforms": "t", "transforms.t.type": "ValueToKey", "transforms.t.fields": "nobody"}
@@ -56,9 +57,10 @@ def left_in_logs(job: GapJob) -> list[Path]:
     return sorted(path.relative_to(job.folder) for path in found)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "step",
-    ["stream_committed:1", "stream_committed:3", "committed:2", "stream_copied:2"],
+    ["stream_committed:1", "committed:2", "stream_copied:2", *soaked("stream_committed:3")],
 )
 def test_a_driver_that_is_killed(job: GapJob, step: str) -> None:
     """At whichever step after Spark's commit: nothing is lost or repeated, the books balance."""
@@ -74,7 +76,8 @@ def test_a_driver_that_is_killed(job: GapJob, step: str) -> None:
     assert 9 == sum(each["delivered"] for each in totals.values())
 
 
-@pytest.mark.parametrize("step", ["committed:2", "stream_copied:2"])
+@pytest.mark.soak
+@pytest.mark.parametrize("step", ["committed:2", *soaked("stream_copied:2")])
 def test_dead_letters_are_in_the_store(job: GapJob, step: str) -> None:
     """`headrace dlq` and the books have them, once, though the driver was killed in between."""
     job.deliver({"plugin": "files", "path": "out.jsonl", **FAILING}, {})

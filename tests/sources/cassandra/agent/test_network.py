@@ -96,7 +96,8 @@ def ring(tmp_path: Path) -> Mapping[str, Path]:
     return {node: tmp_path / node for node in ("n1", "n2", "n3")}
 
 
-@pytest.mark.parametrize("level", ["ONE", "QUORUM", "ALL"])
+@pytest.mark.soak
+@pytest.mark.parametrize("level", ["ONE", "ALL", *soaked("QUORUM")])
 def test_a_mutation_crosses_the_network_about_once(
     ring: Mapping[str, Path], tmp_path: Path, level: str
 ) -> None:
