@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from typing import Any
 
-import matplotlib.pyplot as plt
 import pytest
 from pyspark.sql import SparkSession
 
@@ -23,6 +22,8 @@ TABLE, KEY = "ring_cobalt_ticket.b_gale_umbra", "k"
 
 def test_the_notebook(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     """It prints the changes of each table, plots those of a day, and prints a row's history."""
+    import matplotlib.pyplot as plt  # noqa: PLC0415 (slow, for all who collect)
+
     assert spark is SparkSession.getActiveSession()
     plt.switch_backend("agg")  # Draws without a display.
     cells = json.loads(NOTEBOOK.read_text())["cells"]

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,12 @@ RECORDS_MAX = 1_000
 # Many times RECORDS_MAX, as an hour at 10,000 a second is many times a job's 200,000 records.
 COUNT = 6_000
 CHUNK_RECORDS = CHUNK_BYTES // 60  # Read of one log before the next.
-ROWS = [insert(b"key %d" % i, b"value") for i in range(COUNT)]
+
+
+@cache
+def rows() -> Sequence[bytes]:
+    """Return mutations, which are made when a test wants them: not by each worker that collects."""
+    return [insert(b"key %d" % i, b"value") for i in range(COUNT)]
 
 
 def logger(capture: LogCapture) -> structlog.stdlib.BoundLogger:
@@ -91,7 +97,7 @@ def job(tmp_path: Path) -> Job:
     made = Job(tmp_path)
     for at in range(0, COUNT, RECORDS_MAX):
         for node in ("n1", "n2"):
-            made.add(node, ROWS[at : at + RECORDS_MAX])
+            made.add(node, rows()[at : at + RECORDS_MAX])
         made.read()
     return made
 
@@ -107,7 +113,7 @@ def test_a_node_that_is_down_takes_no_more_memory_than_is_allowed(job: Job) -> N
 
 def test_what_it_logs_afterwards_is_never_published_again(job: Job) -> None:
     """Late copies are recognised, wait alone, or are quarantined with their bytes (line 25)."""
-    job.add("n3", ROWS)
+    job.add("n3", rows())
     job.read()
 
     assert {1} == set(job.published.values())
@@ -115,7 +121,7 @@ def test_what_it_logs_afterwards_is_never_published_again(job: Job) -> None:
     late = books["mutations.first"] - COUNT
     assert late == books["mutations.overflow"] + books["mutations.pending"]
     assert COUNT == late + books["entries.n3.surplus"]
-    assert {ROWS.index(item.content) for item in job.aside} <= set(range(COUNT))
+    assert {rows().index(item.content) for item in job.aside} <= set(range(COUNT))
     assert len(job.aside) == books["mutations.overflow"]
     assert job.most <= RECORDS_MAX + CHUNK_RECORDS
 
@@ -127,13 +133,13 @@ def test_a_log_that_is_ahead_waits_for_the_others_after_a_restart(
     monkeypatch.setattr(pump, "CHUNK_BYTES", RECORDS_MAX * 60 // 10)
     made, ahead = Job(tmp_path), RECORDS_MAX * 2 // 5
     for node in made.segments:
-        made.add(node, ROWS[:RECORDS_MAX])
-    made.add("n1", ROWS[RECORDS_MAX : RECORDS_MAX + ahead])
+        made.add(node, rows()[:RECORDS_MAX])
+    made.add("n1", rows()[RECORDS_MAX : RECORDS_MAX + ahead])
     made.read()
     made.readers = made.opened()
-    made.add("n1", ROWS[RECORDS_MAX + ahead :])
+    made.add("n1", rows()[RECORDS_MAX + ahead :])
     for node in ("n2", "n3"):
-        made.add(node, ROWS[RECORDS_MAX:])
+        made.add(node, rows()[RECORDS_MAX:])
     made.read()
 
     assert COUNT == len(made.published)
