@@ -85,6 +85,10 @@ class Driven:
         out = self.job.folder / "out.jsonl"
         return lambda: self._lives() and out.exists() and sorted(rows) == self.job.rows()
 
+    def started(self, queries: int) -> Callable[[], bool]:
+        """Return whether so many queries have started, to be asked again and again."""
+        return lambda: self._lives() and queries == len(self.queries)
+
     def _lives(self) -> bool:
         if self.error is not None:
             raise self.error
@@ -213,7 +217,7 @@ def test_restart(driven: Driven) -> None:
     with driven.running():
         until(driven.has(*range(3)), "the first changes never came")
         driven.job.execute(f"RESTART DATA_SOURCE cdc ON TABLE {T}")
-        until(lambda: 2 == len(driven.queries), "the query never started again")
+        until(driven.started(2), "the query never started again")
         driven.job.log(2, range(3, 6))
         until(driven.has(*range(6)), "it never continued")
         assert 2 == len(driven.queries)
@@ -226,11 +230,11 @@ def test_a_source_that_is_created_while_it_runs(driven: Driven) -> None:
     with driven.running():
         until(driven.has(*range(3)), "the first changes never came")
         driven.job.execute(SECOND)
-        until(lambda: 2 == len(driven.queries), "the query never started again")
+        until(driven.started(2), "the query never started again")
         driven.job.log(2, range(3, 6), others=range(12, 14))
         until(driven.has(*range(6), 12, 13), "the new source never delivered")
         driven.job.execute(f"DROP DATA_SOURCE cdc ON TABLE {OTHER}")
-        until(lambda: 3 == len(driven.queries), "the query never started again")
+        until(driven.started(3), "the query never started again")
         driven.job.log(3, range(6, 9), others=range(14, 16))
         until(driven.has(*range(9), 12, 13), "the source that stays never delivered")
 
