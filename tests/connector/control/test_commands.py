@@ -131,7 +131,7 @@ def test_alter_source(commands: Commands) -> None:
     assert "k2" == commands.source("x").config["sink"]
     with pytest.raises(ConfigError, match="keeps its name"):
         commands.alter_source("x", {"name": "z"})
-    with pytest.raises(NotFoundError, match="no data sink k3"):
+    with pytest.raises(NotFoundError, match="data sink k3 does not exist"):
         commands.alter_source("x", {"sink": "k3"})
 
 
@@ -210,8 +210,8 @@ def test_offsets_while_stopping(commands: Commands, store: Store) -> None:
 @pytest.mark.parametrize(
     ("partition", "offset", "message"),
     [
-        ({"split": "b"}, {"offset": 1}, "no split 'b'"),
-        ({}, {"offset": 1}, "no split ''"),
+        ({"split": "b"}, {"offset": 1}, "split 'b' does not exist"),
+        ({}, {"offset": 1}, "split '' does not exist"),
         ({"split": "a", "node": "n"}, {"offset": 1}, "has no part"),
         ({"split": "a"}, {"offset": -1}, "whole number"),
         ({"split": "a"}, {"offset": "x"}, "whole number"),

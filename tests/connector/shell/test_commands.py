@@ -94,7 +94,7 @@ def test_capture(seen: Seen, tmp_path: Path) -> None:
     assert f"Now capturing query output to {str(file)!r}.\n" == seen.run(f"CAPTURE '{quoted}'")
     assert "Currently capturing" in seen.run("CAPTURE")
     assert "Already capturing" in seen.run("CAPTURE 'other'")
-    assert "no data sink" in seen.run("DESC DATA_SINKS; DESC DATA_SINK x")
+    assert "data sink x does not exist" in seen.run("DESC DATA_SINKS; DESC DATA_SINK x")
     assert "" == seen.run("CAPTURE OFF")
     assert "(0 rows)" in seen.run("DESC DATA_SINKS")
     assert file.read_text().startswith("before\n\n name |")
