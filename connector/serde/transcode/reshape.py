@@ -66,12 +66,8 @@ class Shape:
         `debezium`, *before* and *after* are their places, and *wide* the numbers of operations on
         many rows, which have none.
         """
-        self.envelope = envelope
-        self.fields = Piece(octets.RECORD, *fields)
-        sizes = [len(piece.plan) for piece in fields]
-        # Where the nodes of the fields begin in the plan of all.
-        self.nodes = memoryview(array("i", accumulate(sizes, initial=_NODE_WORDS)))
-        self.payload = payload
+        self.envelope, self.payload = envelope, payload
+        self.fields, self.nodes = Piece(octets.RECORD, *fields), _nodes_of(fields)
         self.row = Piece(octets.RECORD, *columns)
         self.columns = list(columns)
         self.sames = memoryview(array("i", [piece.same for piece in columns] or [1]))
@@ -85,13 +81,11 @@ class Shape:
         self.clustering = list(clustering)
         self.clustering_pieces = list(clustering_pieces)
         self.buried = memoryview(array("i", [n in buried for n in range(len(operations))]))
-        self.runs = list(runs)
+        self.runs, self.headers = list(runs), list(headers)
         self.names = [octets.sized(name.encode()) for name in names]
         self.is_key = memoryview(array("i", [n in key_columns for n in range(len(columns) + 1)]))
-        self.constants = list(constants)
-        self.marks = list(marks)
+        self.constants, self.marks = list(constants), list(marks)
         self.range_of = range_of
-        self.headers = list(headers)
         self.sources = memoryview(array("i", [place for place, _ in source] or [_UNKNOWN]))
         self.digits = memoryview(array("i", [int(digits) for _, digits in source] or [0]))
         self.images, self.images_at = list(images), len(fields) - len(images)
@@ -102,6 +96,12 @@ class Shape:
         self.room = _SOURCE_BYTES + octets.SPILL_BYTES
         self.room += 3 * _COLUMN_BYTES * (len(columns) + 2)  # With both images.
         self.room += sum(map(len, constants)) + _NUMBER_BYTES * len(source)
+
+
+def _nodes_of(fields: Sequence[Piece]) -> memoryview:
+    """Return where the nodes of the fields begin in the plan of a record of all."""
+    sizes = [len(piece.plan) for piece in fields]
+    return memoryview(array("i", accumulate(sizes, initial=_NODE_WORDS)))
 
 
 class Reshaper(Walk):
