@@ -99,7 +99,6 @@ class AgreedMutations:
         self.size += length
         self.count += 1
         self.flags |= flags
-        ops.prefetch_room(self.data, self.size, length)  # The next one's, mostly of this size.
         return at
 
     def checksum(self) -> int:
@@ -522,9 +521,6 @@ class Intake:
             keyspace = self._noted(i, constants.NOTE_KEYSPACE)
             found = agreement.fetch_record(self.digests[2 * i], token, keyspace)
             self._set_noted(i, constants.NOTE_RECORD, found)
-        for i in range(self.waiting):
-            agreement = self.agreements[self._noted(i, constants.NOTE_SPLIT)]
-            agreement.fetch_location(self._noted(i, constants.NOTE_RECORD))
         for i in range(self.waiting):
             self._observe(framer, host, i)
 

@@ -135,8 +135,6 @@ cdef class Agreement:
     cdef inline void _fetch_head(self, uint64_t token, uint64_t keyspace) noexcept
     @cython.locals(mask=int, at=int, found=uint32_t)
     cdef int64_t fetch_record(self, uint64_t d0, uint64_t token, uint64_t keyspace) noexcept
-    @cython.locals(mask=int, found=uint32_t, slot=int, at=Py_ssize_t)
-    cdef void fetch_location(self, int64_t likely) noexcept
     @cython.locals(at=int)
     cdef int _find_likely(self, uint64_t d0, uint64_t d1) noexcept
     cdef int _find(self, uint64_t d0, uint64_t d1) noexcept

@@ -632,19 +632,6 @@ class Agreement:
             self._fetch_head(token & _MASK64, keyspace)
         return self.indexed << 32 | at
 
-    def fetch_location(self, likely: int) -> None:
-        """Begin to load where the copy of a pending record lies, of what `fetch_record` returned.
-
-        Its record was asked for before, and is there by now.
-        """
-        mask = 2 * self.room - 1
-        found = self.slots[likely & _LOW32 & mask]
-        if found:
-            slot = (found & mask) - 1
-            if self._kind(slot) == constants.PENDING:
-                at = self._field(slot, constants.LOCATIONS) - 1
-                ops.prefetch_row(self.locs, at * constants.LOCATION_WORDS)
-
     def _find_likely(self, d0: int, d1: int) -> int:
         """Return what `_find` does; the search continues where `likely` says that it stood.
 
@@ -893,8 +880,6 @@ class Agreement:
         loc = self.locs_free
         if loc:
             self.locs_free = self._location(loc, constants.LOCATION_NEXT)
-            # The next one is far away, too.
-            ops.prefetch_row(self.locs, (self.locs_free - 1) * constants.LOCATION_WORDS)
         else:
             if self.locs_used * constants.LOCATION_WORDS >= len(self.locs):
                 locs = memoryview(array("q", bytes(16 * len(self.locs))))

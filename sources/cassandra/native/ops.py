@@ -259,14 +259,6 @@ def prefetch_index(index: Words, at: int) -> None:
     """Prefetch index[at]; does nothing in Python."""
 
 
-def prefetch_row(row: Words, at: int) -> None:
-    """Prefetch row[at]; does nothing in Python."""
-
-
-def prefetch_room(out: bytearray | memoryview, at: int, count: int) -> None:
-    """Prefetch out[at : at + count]; does nothing in Python."""
-
-
 def prefetch_record(words: Words, at: int) -> None:
     """Prefetch the record that starts at words[at]; does nothing in Python."""
 

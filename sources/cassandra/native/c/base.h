@@ -27,11 +27,6 @@ static inline uint64_t hr_le64(const uint8_t *p) {
     memcpy(&v, p, 8);
     return v;
 }
-/* Asks for bytes that are written soon. */
-static inline void hr_prefetch_room(const uint8_t *out, Py_ssize_t count) {
-    for (Py_ssize_t at = 0; at < count && at < 1024; at += 64) __builtin_prefetch(out + at, 1);
-}
-
 /* The builtin calls a library function where the processor may not have the instruction. */
 static inline int hr_popcount(uint64_t x) {
     x -= x >> 1 & 0x5555555555555555ull;

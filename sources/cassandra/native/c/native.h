@@ -43,8 +43,6 @@
 #define hr_v_put_bytes(out, at, content) hr_put_bytes(hr_at(out, 0), at, content)
 #define hr_v_put_long(out, at, number) hr_put_long(hr_at(out, 0), at, number)
 #define hr_v_prefetch_index(index, at) __builtin_prefetch(hr_at(index, 4 * (at)), 1)
-#define hr_v_prefetch_row(row, at) __builtin_prefetch(hr_at(row, 8 * (at)), 1)
-#define hr_v_prefetch_room(out, at, count) hr_prefetch_room((const uint8_t *)hr_at(out, at), count)
 #define hr_v_prefetch_record(words, at) \
     (__builtin_prefetch(hr_at(words, 8 * (at)), 1), __builtin_prefetch(hr_at(words, 8 * (at) + 64), 1))
 #define hr_v_put_value(out, at, type, v, start, n) \
