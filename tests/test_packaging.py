@@ -191,7 +191,7 @@ def _text(file: Path) -> str:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Return what is no expression: those are most of a tree, and hold no import or function."""
+    """Return all but expressions, which are most of a tree, and have no import or function."""
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.expr):
             yield child

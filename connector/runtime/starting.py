@@ -105,9 +105,8 @@ def job_key_of(job: Job, notes: NoteCopy, store: Store) -> bytes:
 
     The store keeps the job's file: machines that share a store each have one of their own.
     """
-    published = job_of(job.start)
-    if published and isinstance(store, PublishedStates):  # Else `begin` refuses.
-        store.adopt(published)
+    if isinstance(store, PublishedStates) and (published := job_of(job.start)):
+        store.adopt(published)  # `begin` refuses where a store has none.
     return store.begin_run("" if job.file is None or notes.file is not None else str(job.file))
 
 

@@ -58,7 +58,7 @@ def rendered(template: str, document: Document, **more: object) -> bytes:
 
 @cache
 def _environment() -> "Environment":
-    # A worker whose pages nobody opens starts without it.
+    # A worker whose pages are not opened starts without it.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415
 
     made = Environment(

@@ -110,7 +110,7 @@ def test_a_command_imports_what_it_needs(
 
 
 def test_a_worker_starts_without_what_few_need() -> None:
-    """What verifies tokens, and what makes pages, is imported by who has tokens, and pages."""
+    """What verifies tokens, and what makes pages, is imported only where it is used."""
     program = (
         "import sys, headrace.connector.commands.worker\n"
         "print([n for n in ('aiohttp', 'cryptography', 'jinja2', 'jwt') if n in sys.modules])"

@@ -214,7 +214,7 @@ def test_few_tasks_exactly_once(tmp_path: Path) -> None:
     """Exactly once few tasks get blocks too: they deliver their splits one after another."""
     job = ring_job(tmp_path, 4)
     stream = stream_of(job, tasks=TASKS)
-    term = Term(checkpoint="", key="", token=1, moved=0, first=0, seq=0, is_kept=False)
+    term = Term(checkpoint="", key="", token=1, moved=0, first=0, seq=0, is_kept=False, home="")
     checkpoint = checkpoint_of(tmp_path / "state.db", "orders")
     checkpoint.put_terms({f"{number}-of-4": term for number in range(1, 5)})
 
