@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from dis import opmap
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final
@@ -43,6 +44,7 @@ CREATE DATA_SINK lines WITH 'file://changes.jsonl';
 CREATE DATA_SOURCE cdc ON TABLE shop.orders WITH lines;
 """
 _RESUME: Final = 3  # The bits of RESUME's argument that are 0 where a function begins.
+_YIELD: Final = opmap["YIELD_VALUE"]  # Where a generator was when it is closed.
 _WAITED_FOR: Final = f"{returned.__qualname__}.<locals>.run"
 
 Entry = tuple[str, str]  # A file of headrace, and a function in it.
@@ -124,7 +126,8 @@ class Trace:
             self._thread = thread
         if not self._thread or not code.co_filename.startswith(_PACKAGE):
             return
-        is_resumed = code.co_code[frame.f_lasti + 1] & _RESUME
+        operation, argument = code.co_code[frame.f_lasti : frame.f_lasti + 2]
+        is_resumed = operation == _YIELD or argument & _RESUME
         if not (is_resumed or code.co_name.startswith("<") or self._is_beside(frame)):
             file = code.co_filename.removeprefix(_PACKAGE)
             self._entries.append((file, code.co_qualname))

@@ -244,11 +244,6 @@ def limits_of(job: Job) -> Limits:
     )
 
 
-def errors_of(job: Job) -> ErrorPolicy:
-    """Return how errors are handled."""
-    return ErrorPolicy.of(job.sink_config, retry_ms_max=in_ms(job.runtime.retry_seconds_max))
-
-
 def watch_of(job: Job, worker: str, generation: int, *, until_idle: bool) -> SplitWatch:
     """Return the watch of the splits; with *until_idle* failed splits are not restarted."""
     return SplitWatch(

@@ -27,6 +27,7 @@ from headrace.connector.runtime.books.equations import SplitBooks
 from headrace.connector.runtime.books.report import Outcome, Report
 from headrace.connector.runtime.failures.hung import PluginHungError, hung, returned
 from headrace.connector.runtime.failures.refusals import Refusals, Resumes, no_sources
+from headrace.connector.runtime.failures.tolerance import ErrorPolicy
 from headrace.connector.runtime.finishing import Course, Finishing, unfinished
 from headrace.connector.runtime.making import made_sink, made_source
 from headrace.connector.runtime.messages import (
@@ -52,7 +53,6 @@ from headrace.connector.runtime.starting import (
     begin,
     check_sink,
     check_traces,
-    errors_of,
     in_ms,
     is_sink_noted,
     job_key_of,
@@ -122,7 +122,10 @@ class Worker:
         self._wanted = wanted or Wanted()
         self._log = log.bind(job=job.name)
         self._clock = SystemClock()
-        self._errors, self._limits = errors_of(job), limits_of(job)
+        self._limits = limits_of(job)
+        self._errors = ErrorPolicy.of(
+            job.sink_config, retry_seconds_max=job.runtime.retry_seconds_max
+        )
         self._inbox: SimpleQueue[Closed | Idled | Pulse | _Stopped | _Ended] = SimpleQueue()
         self._measures: JobMeasures | None = None
         self._otlp: OtlpSender | None = None

@@ -207,11 +207,10 @@ class Parts:
         """The keyspaces of the tables that are delivered from the start."""
         return sorted({table.keyspace for table in self.tables})
 
-    @property
+    @cached_property
     def logs(self) -> "Mapping[str, LogDirectory | RemoteLog]":
         """Each node's log, in the order that numbers the hosts."""
-        if not self._logs:
-            self._logs = self._made_logs()
+        self._logs = self._made_logs()
         return self._logs
 
     def _made_logs(self) -> "dict[str, LogDirectory | RemoteLog]":

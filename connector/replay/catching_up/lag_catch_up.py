@@ -33,11 +33,11 @@ from headrace.connector.replay.run_metrics import CatchUpMeasures
 from headrace.connector.replay.shards import Shard, SourceSpec
 from headrace.connector.replay.stream.microbatches import ALL_BYTES, Part, offset_of, position_at
 from headrace.connector.runtime.failures.retry import Retry
-from headrace.connector.runtime.failures.tolerance import ErrorBudget
+from headrace.connector.runtime.failures.tolerance import ErrorBudget, ErrorPolicy
 from headrace.connector.runtime.making import made_sink
 from headrace.connector.runtime.splits.leases import LeaseHolder
 from headrace.connector.runtime.splits.ownership import Lease, tell_ownership
-from headrace.connector.runtime.starting import errors_of, in_ms, lease_times
+from headrace.connector.runtime.starting import in_ms, lease_times
 from headrace.connector.stores import Commit, SplitState, StoreUnavailableError, add_counters
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.open_control_store import open_notes
@@ -283,7 +283,9 @@ class Driver:
             self._lose(split)
         for lease in changes.gained:
             state = self._store.load(lease.split, lease.token)
-            errors = errors_of(self._job)
+            errors = ErrorPolicy.of(
+                self._job.sink_config, retry_seconds_max=self._job.runtime.retry_seconds_max
+            )
             budget = ErrorBudget(records_max=errors.budget_records, window_ms=errors.budget_ms)
             self._waiting.discard(lease.split)
             self._held[lease.split] = _Held(lease, state, self._position(state), budget)

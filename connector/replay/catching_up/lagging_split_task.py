@@ -18,13 +18,14 @@ from headrace.connector.replay.delivery import sink_job
 from headrace.connector.replay.errors import LogShortError
 from headrace.connector.replay.shards import opened
 from headrace.connector.replay.stream.microbatches import Part, is_short
+from headrace.connector.runtime.failures.tolerance import ErrorPolicy
 from headrace.connector.runtime.making import made_sink
 from headrace.connector.runtime.messages import Closed, Gain, Idled, Stop
 from headrace.connector.runtime.pipeline import Pipeline
 from headrace.connector.runtime.schemas import encoder_of
 from headrace.connector.runtime.splits.ownership import Lease
 from headrace.connector.runtime.splits.split_task import DeliveryResult, Surroundings
-from headrace.connector.runtime.starting import errors_of, in_ms, limits_of
+from headrace.connector.runtime.starting import in_ms, limits_of
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.stores import Counters, Loss
 from headrace.connector.stores.job import Job
@@ -137,7 +138,11 @@ def _run(source: Source, job: Job, context: Context, state: _State) -> None:
             job=job.name,
             worker=state.owner,
             # A worker writes the topic of dead letters, after the driver has committed them.
-            errors=replace(errors_of(job), topic="", budget_records=None),
+            errors=replace(
+                ErrorPolicy.of(job.sink_config, retry_seconds_max=job.runtime.retry_seconds_max),
+                topic="",
+                budget_records=None,
+            ),
             settle_ms_max=in_ms(job.runtime.settle_seconds_max),
             tick_ms=job.runtime.tick_min_ms,
             post=post,

@@ -11,7 +11,8 @@ from headrace.connector.foundation.clock import SystemClock, ThreadWake
 from headrace.connector.replay.stream.checkpoint import Begun, Checkpoint, name_of
 from headrace.connector.replay.stream.terms import BatchNote, Term
 from headrace.connector.runtime.failures.retry import Retry
-from headrace.connector.runtime.starting import errors_of, store_of
+from headrace.connector.runtime.failures.tolerance import ErrorPolicy
+from headrace.connector.runtime.starting import store_of
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.stores import Commit, Loss, SplitState, StoreUnavailableError
 from headrace.connector.stores.job import Job
@@ -126,7 +127,10 @@ class SinkStates:
 
     def _ask(self, store: Store, split: str, held: Callable[[], Mapping[str, SplitState]]) -> int:
         """Load the state of a split; return the token under which that was done."""
-        retry, wake = Retry(errors_of(self._job).retry_ms_max), ThreadWake()
+        policy = ErrorPolicy.of(
+            self._job.sink_config, retry_seconds_max=self._job.runtime.retry_seconds_max
+        )
+        retry, wake = Retry(policy.retry_ms_max), ThreadWake()
         while True:
             try:
                 token = held()[split].token

@@ -23,10 +23,10 @@ from headrace.connector.replay.stream.microbatches import offset_of
 from headrace.connector.replay.stream.sink_states import SinkStates
 from headrace.connector.runtime.failures.dead_letters import DeadLetters
 from headrace.connector.runtime.failures.retry import Retry
-from headrace.connector.runtime.failures.tolerance import ErrorBudget
+from headrace.connector.runtime.failures.tolerance import ErrorBudget, ErrorPolicy
 from headrace.connector.runtime.splits.leases import LeaseHolder
 from headrace.connector.runtime.splits.ownership import tell_ownership
-from headrace.connector.runtime.starting import errors_of, in_ms, lease_times
+from headrace.connector.runtime.starting import in_ms, lease_times
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.stores import (
     Commit,
@@ -94,7 +94,9 @@ class StreamCommits:
         self._lease_holder = LeaseHolder(
             self._store, self._owner, self._clock, lease_ms=lease_times(job)[0]
         )
-        self._errors = errors_of(job)
+        self._errors = ErrorPolicy.of(
+            job.sink_config, retry_seconds_max=job.runtime.retry_seconds_max
+        )
         records_max, window_ms = self._errors.budget_records, self._errors.budget_ms
         self._budgets = {
             split: ErrorBudget(records_max=records_max, window_ms=window_ms)

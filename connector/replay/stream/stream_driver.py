@@ -27,6 +27,7 @@ from headrace.connector.replay.stream.stream_books import StreamMeasures
 from headrace.connector.replay.stream.stream_commits import StreamCommits, refuse_others
 from headrace.connector.runtime.books.committed import closing_books
 from headrace.connector.runtime.books.report import Outcome, Report
+from headrace.connector.runtime.failures.tolerance import ErrorPolicy
 from headrace.connector.runtime.making import made_sink, made_source
 from headrace.connector.runtime.metrics import in_detail
 from headrace.connector.runtime.replanning import ConfiguredSplits, Replanning
@@ -35,7 +36,6 @@ from headrace.connector.runtime.starting import (
     begin,
     check_sink,
     check_traces,
-    errors_of,
     job_key_of,
     lease_times,
     watch_of,
@@ -240,7 +240,13 @@ class StreamDriver:
             said = "only workers write it: it does not say where its positions are"
             hint = "--engine worker, or engine = 'worker' of its sources"
             raise ConfigError([Problem("sink", said, hint)])
-        check_sink(self._job, sink, errors_of(self._job))
+        check_sink(
+            self._job,
+            sink,
+            ErrorPolicy.of(
+                self._job.sink_config, retry_seconds_max=self._job.runtime.retry_seconds_max
+            ),
+        )
         source.plan()
         MicroBatches.of(source).ahead(None, 0)
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 AS_SINK: Final = "sink"
 BATCH_BYTES: Final = 512 * 1024 * 1024  # What a batch costs by itself is little beside it.
-RETRY_MS_MAX: Final = 120_000  # How long a task starts transactions again, exactly once.
+RETRY_SECONDS_MAX: Final = 120  # How long a task starts transactions again, exactly once.
 _OPTIONS: Final = ("job", "name", "generation", "format", "batch_bytes", "tasks")
 _SINK_OPTIONS: Final = ("job", "name", "generation", "checkpointlocation", "queryname")
 _BATCH: Final = "streaming.sql.batchId"  # As Spark tells its tasks.
@@ -231,13 +231,13 @@ class SinkStream(DataSourceStreamArrowWriter):
         ):
             sink, encoder = opened
             if sink.is_transactional:
-                policy = ErrorPolicy.of(sink.config, retry_ms_max=RETRY_MS_MAX)
+                policy = ErrorPolicy.of(sink.config, retry_seconds_max=RETRY_SECONDS_MAX)
                 once = SplitTransactions(opened, self._checkpoint, policy, _batch())
                 for number in sorted(parts):
                     made[number] = once.deliver(parts[number], files.file_of(str(number)))
                 return made
             _, config = configured("sink", text.sink, text.bounds)
-            policy = ErrorPolicy.of(config, retry_ms_max=0)
+            policy = ErrorPolicy.of(config, retry_seconds_max=0)
             asides = {number: _Aside(self._checkpoint, policy) for number in sorted(parts)}
             schemas: dict[bytes, RecordSchema] = {}
             with closing(sink.open()) as writer:

@@ -25,8 +25,9 @@ class ErrorPolicy:
     budget_ms: int = 60_000
 
     @classmethod
-    def of(cls, options: object, *, retry_ms_max: int) -> "ErrorPolicy":
-        """Read a sink's options; *retry_ms_max* is the default."""
+    def of(cls, options: object, *, retry_seconds_max: float) -> "ErrorPolicy":
+        """Read a sink's options; *retry_seconds_max* is the default."""
+        retry_ms_max = round(retry_seconds_max * 1000)
         if not isinstance(options, SinkOptions):
             return cls(retry_ms_max=retry_ms_max)
         asked_ms = options.errors_retry_timeout

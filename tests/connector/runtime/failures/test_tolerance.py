@@ -31,7 +31,7 @@ from helpers.jobs.live_worker import LoneWorker
 def policy_of(**options: object) -> ErrorPolicy:
     """Return the policy of these options; underscores in keys stand for dots."""
     given = {f"errors.{key.replace('_', '.')}": value for key, value in options.items()}
-    return ErrorPolicy.of(parse_config(SinkOptions, given), retry_ms_max=7)
+    return ErrorPolicy.of(parse_config(SinkOptions, given), retry_seconds_max=0.007)
 
 
 def passes(budget: ErrorBudget, records: int) -> bool:
@@ -72,7 +72,7 @@ def test_a_budget_of_nothing_stops_at_the_first() -> None:
 
 def test_sinks_without_the_options_have_the_defaults() -> None:
     """A sink that does not inherit them tolerates, and repeats as the runtime says."""
-    assert ErrorPolicy(retry_ms_max=9) == ErrorPolicy.of(object(), retry_ms_max=9)
+    assert ErrorPolicy(retry_ms_max=9) == ErrorPolicy.of(object(), retry_seconds_max=0.009)
     assert ErrorPolicy(retry_ms_max=7) == policy_of()
 
 
