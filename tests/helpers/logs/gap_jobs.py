@@ -162,6 +162,11 @@ class GapJob:
         document: Json = json.loads(printed.getvalue())
         return document
 
+    def delivered(self) -> int:
+        """Return how many changes the books, which balance, have as delivered."""
+        tables = self.verified()["total"]["tables"]
+        return sum(each["delivered"] for each in tables.values())
+
     def _main(self, verb: str, *arguments: str, before: Sequence[str] = ()) -> int:
         try:
             return main([verb, *before, str(self.path), *arguments])

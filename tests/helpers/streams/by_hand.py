@@ -1,6 +1,7 @@
 """A stream without Spark: what Spark calls is called by hand, and its checkpoint is written."""
 
 import contextlib
+import itertools
 import json
 import pickle
 import threading
@@ -202,6 +203,21 @@ def run_by_hand(path: Path, *, job: str | None = None, batch_bytes: int = 1) -> 
     _, report = Host(path, log=log, job=job, engine=engine).run(until_idle=True)
     assert report is not None
     return report.changes
+
+
+class Death(BaseException):
+    """A process ends here."""
+
+
+def dying(monkeypatch: pytest.MonkeyPatch, step: str, time: int) -> None:
+    """Let the process end when it reaches a step for the *time*-th time."""
+    left = itertools.count(1)
+
+    def reached(point: str) -> None:
+        if point == step and next(left) == time:
+            raise Death
+
+    monkeypatch.setattr(crash, "reached", reached)
 
 
 def overtake_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """Lakes and histories without Spark: processes die amid commits, and the engine changes."""
 
-import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,23 +8,18 @@ import pytest
 from msgspec import structs
 
 from headrace import history
-from headrace.connector.foundation import crash
 from headrace.connector.replay.errors import SinkElsewhereError
 from headrace.connector.replay.stream.sink_states import SinkStates
 from headrace.connector.replay.stream.terms import Term
 from helpers.histories.lakes import KINDS, LakeBox
 from helpers.logs.gap_jobs import GapJob
 from helpers.settings.pairs import pairs
-from helpers.streams.by_hand import overtake_once, run_by_hand
+from helpers.streams.by_hand import Death, dying, overtake_once, run_by_hand
 
 TABLE = "forged.t"
 MODES = ("append", "upsert")
 STEPS_OF_TASKS = ("part_sent", "lake_staged", "lake_added", "part_committed")
 STEPS = (*STEPS_OF_TASKS, "stream_committed")
-
-
-class Death(BaseException):
-    """A process ends here."""
 
 
 class LakeJob:
@@ -45,22 +39,6 @@ class LakeJob:
         values = (row["v"] if "v" in row else row["change"]["v"] for row in rows)
         return sorted(int.from_bytes(value, "big") for value in values)
 
-    def delivered(self) -> int:
-        """Return how many changes the books, which balance, have as delivered."""
-        tables = self.job.verified()["total"]["tables"]
-        return sum(each["delivered"] for each in tables.values())
-
-
-def dying(monkeypatch: pytest.MonkeyPatch, step: str, time: int) -> None:
-    """Let the process end when it reaches a step for the *time*-th time."""
-    left = itertools.count(1)
-
-    def reached(point: str) -> None:
-        if point == step and next(left) == time:
-            raise Death
-
-    monkeypatch.setattr(crash, "reached", reached)
-
 
 @pytest.mark.parametrize(("kind", "mode", "step", "time"), pairs(KINDS, MODES, STEPS, (1, 2)))
 def test_deaths(  # noqa: PLR0913, PLR0917 (a job, and where it dies)
@@ -75,7 +53,7 @@ def test_deaths(  # noqa: PLR0913, PLR0917 (a job, and where it dies)
     run_by_hand(lake.job.path)
 
     assert [*range(3, 12)] == lake.rows()
-    assert 9 == lake.delivered()
+    assert 9 == lake.job.delivered()
 
 
 @pytest.mark.parametrize(("kind", "mode", "step"), pairs(KINDS, MODES, STEPS_OF_TASKS))
@@ -96,7 +74,7 @@ def test_a_worker_continues_what_tasks_left(
     assert 0 == lake.job.run()
 
     assert [*range(3, 18)] == lake.rows()
-    assert 15 == lake.delivered()
+    assert 15 == lake.job.delivered()
 
 
 @pytest.mark.parametrize(("kind", "mode"), [("delta", "upsert"), ("iceberg", "append")])
@@ -111,7 +89,7 @@ def test_an_attempt_that_is_overtaken(
     run_by_hand(lake.job.path)
 
     assert [*range(3, 12)] == lake.rows()
-    assert 9 == lake.delivered()
+    assert 9 == lake.job.delivered()
 
 
 def test_a_task_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,4 +128,4 @@ def test_a_history(files: int, step: str, tmp_path: Path, monkeypatch: pytest.Mo
     with history.connect(place) as client:
         kept = client.select(0).arrow().num_rows
     assert 12 == kept
-    assert 12 == sum(t["delivered"] for t in job.verified()["total"]["tables"].values())
+    assert 12 == job.delivered()

@@ -1,7 +1,6 @@
 """Exactly once without Spark: tasks and drivers die, overtake each other, and change the engine."""
 
 import contextlib
-import itertools
 import json
 import shutil
 from pathlib import Path
@@ -10,7 +9,6 @@ from uuid import uuid4
 
 import pytest
 
-from headrace.connector.foundation import crash
 from headrace.connector.replay.errors import DeliveryRefusedError
 from headrace.connector.replay.stream.checkpoint import checkpoint_of
 from headrace.connector.stores import StateLostError
@@ -20,16 +18,12 @@ from helpers.jobs import toys
 from helpers.jobs.transactions import VAULTS, MemoryTransactions, Outcome
 from helpers.logs.gap_jobs import GapJob
 from helpers.settings.seeds import soaked
-from helpers.streams.by_hand import ByHand, HandQuery, overtake_once, run_by_hand
+from helpers.streams.by_hand import ByHand, Death, HandQuery, dying, overtake_once, run_by_hand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 FAILING = {"transforms": "t", "transforms.t.type": "ValueToKey", "transforms.t.fields": "nobody"}
-
-
-class Death(BaseException):
-    """A process ends here."""
 
 
 class Once:
@@ -57,11 +51,6 @@ class Once:
         found = [json.loads(value) for _, value in VAULTS[self.number].seen]
         return sorted(int(each["columns"]["v"]["value"], 16) for each in found)
 
-    def delivered(self) -> int:
-        """Return how many changes the books, which balance, have as delivered."""
-        tables = self.job.verified()["total"]["tables"]
-        return sum(each["delivered"] for each in tables.values())
-
 
 @pytest.fixture
 def once(
@@ -71,17 +60,6 @@ def once(
     toys.install(tmp_path_factory.mktemp("toys"), monkeypatch)
     monkeypatch.chdir(tmp_path)
     return Once(tmp_path)
-
-
-def dying(monkeypatch: pytest.MonkeyPatch, step: str, time: int) -> None:
-    """Let the process end when it reaches a step for the *time*-th time."""
-    left = itertools.count(1)
-
-    def reached(point: str) -> None:
-        if point == step and next(left) == time:
-            raise Death
-
-    monkeypatch.setattr(crash, "reached", reached)
 
 
 @pytest.mark.soak
@@ -96,7 +74,7 @@ def test_deaths(once: Once, monkeypatch: pytest.MonkeyPatch, step: str, time: in
     run_by_hand(once.job.path)
 
     assert [*range(3, 12)] == once.rows()
-    assert 9 == once.delivered()
+    assert 9 == once.job.delivered()
 
 
 @pytest.mark.parametrize("time", [1, 2])
@@ -132,7 +110,7 @@ def test_a_worker_continues_what_tasks_left(once: Once, monkeypatch: pytest.Monk
     assert 0 == once.job.run()
 
     assert [*range(3, 18)] == once.rows()
-    assert 15 == once.delivered()
+    assert 15 == once.job.delivered()
 
 
 def test_a_checkpoint_that_is_removed(once: Once) -> None:
@@ -143,7 +121,7 @@ def test_a_checkpoint_that_is_removed(once: Once) -> None:
     assert 3 == run_by_hand(once.job.path)
 
     assert [*range(3, 15)] == once.rows()
-    assert 12 == once.delivered()
+    assert 12 == once.job.delivered()
 
 
 def test_an_attempt_that_is_overtaken(once: Once, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +133,7 @@ def test_an_attempt_that_is_overtaken(once: Once, monkeypatch: pytest.MonkeyPatc
     run_by_hand(once.job.path)
 
     assert [*range(3, 12)] == once.rows()
-    assert 9 == once.delivered()
+    assert 9 == once.job.delivered()
 
 
 @pytest.mark.parametrize("outcomes", [[Outcome.ABORTED], [Outcome.LATE], [Outcome.LATE] * 3])
@@ -181,7 +159,7 @@ def test_commits_that_fail_or_are_late(
 
     assert [] == left
     assert [*range(3, 12)] == once.rows()
-    assert 9 == once.delivered()
+    assert 9 == once.job.delivered()
 
 
 def test_a_transaction_that_takes_too_long(once: Once, monkeypatch: pytest.MonkeyPatch) -> None:
