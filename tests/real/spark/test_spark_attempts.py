@@ -108,7 +108,7 @@ def test_tasks_that_are_overtaken(
 
 
 def test_a_stream_that_is_overtaken(master: str, tmp_path: Path) -> None:
-    """Two attempts deliver the same split: only what it had in that batch comes twice.
+    """Two attempts of one of two tasks deliver: only what its splits had in that batch comes twice.
 
     The books count it once.
     """
@@ -121,7 +121,7 @@ def test_a_stream_that_is_overtaken(master: str, tmp_path: Path) -> None:
     found = delivered(job)
     repeats = found.total() - len(found)
     assert by_worker().total() == len(found)
-    assert 0 < repeats < len(found) / 4
+    assert 0 < repeats < len(found) / 2
     assert 2 == max(found.values())
     assert counted(job) == len(found)
 
