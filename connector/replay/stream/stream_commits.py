@@ -8,13 +8,14 @@ whichever engine runs the job next continues from there. For one thread.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from headrace.connector.control.status import live_workers
 from headrace.connector.foundation import crash
-from headrace.connector.foundation.clock import SystemClock
+from headrace.connector.foundation.clock import SystemClock, ThreadWake
 from headrace.connector.foundation.offered import tokens_of
 from headrace.connector.foundation.processes import is_dead, this_process
 from headrace.connector.replay.errors import JobBusyError
@@ -22,7 +23,11 @@ from headrace.connector.replay.stream.checkpoint import Begun, Checkpoint, Known
 from headrace.connector.replay.stream.microbatches import offset_of
 from headrace.connector.replay.stream.sink_states import SinkStates
 from headrace.connector.runtime.failures.dead_letters import DeadLetters
-from headrace.connector.runtime.failures.retry import Retry
+from headrace.connector.runtime.failures.retry import (
+    RetriesExhaustedError,
+    Retry,
+    call_with_retries,
+)
 from headrace.connector.runtime.failures.tolerance import ErrorBudget, ErrorPolicy
 from headrace.connector.runtime.splits.leases import LeaseHolder
 from headrace.connector.runtime.splits.ownership import tell_ownership
@@ -56,6 +61,7 @@ if TYPE_CHECKING:
 
 LETTERS_SECONDS_MAX: Final = 30.0  # What is not in the topic by then is sent after the next start.
 _DRAIN_MS: Final = 100
+_GIVE_BACK_MS_MAX: Final = 10_000  # By then a lease of the default has run out.
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +149,13 @@ class StreamCommits:
                 self._end_letters()
             self._trust_copies()
         finally:
-            with suppress(StoreUnavailableError):  # The leases run out by themselves.
-                self._store.dismiss(self._owner.worker)
+            with suppress(RetriesExhaustedError):  # The leases run out by themselves.
+                self._give_back()
+
+    def _give_back(self) -> None:
+        """Free the leases, for which the next run, in this process too, would have to wait."""
+        call = partial(self._store.dismiss, self._owner.worker)
+        call_with_retries(call, Retry(_GIVE_BACK_MS_MAX), self._clock, ThreadWake())
 
     def look(self) -> bool:
         """Renew the leases, and copy what Spark has committed; say whether there was any.

@@ -17,6 +17,8 @@ from headrace.connector.foundation.states import Observed
 from headrace.connector.hosting.host import Host
 from headrace.connector.replay.errors import JobBusyError
 from headrace.connector.replay.stream.checkpoint import checkpoint_of
+from headrace.connector.stores import StoreUnavailableError
+from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins import ConfigError, HeadraceError
@@ -239,6 +241,26 @@ def test_a_source_that_is_created_while_it_runs(driven: Driven) -> None:
         until(driven.has(*range(9), 12, 13), "the source that stays never delivered")
 
     assert driven.error is None
+
+
+def test_leases_that_are_given_back_late(driven: Driven, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that does not answer when a query ends is asked again, and the next one starts."""
+    dismiss, failures = Store.dismiss, iter([StoreUnavailableError("it is locked")])
+
+    def late(store: Store, worker: str) -> None:
+        for failure in failures:
+            raise failure
+        dismiss(store, worker)
+
+    monkeypatch.setattr(Store, "dismiss", late)
+    driven.job.log(1, range(3))
+    with driven.running():
+        until(driven.has(*range(3)), "the first changes never came")
+        driven.job.execute(SECOND)
+        until(driven.started(2), "the query never started again")
+
+    assert driven.error is None
+    assert None is next(failures, None)
 
 
 def test_a_sink_that_is_altered_while_it_runs(driven: Driven) -> None:
