@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,7 @@ from uuid import uuid4
 
 import msgspec
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from headrace.connector.commands.cli import main
@@ -42,6 +44,8 @@ DELIVERED: Final = ("shutil.rmtree", "headrace-replay-")
 SETTLED: Final = ("os.remove", r"/dead-letters/\d+-\d+\.jsonl$")
 # The driver has counted the second batch, and Spark has not committed it.
 COUNTED: Final = ("os.rename", r"/delivered/1$")
+# A task has decided a commit, and is about to add its rows to the tables: it locks these.
+STAGED: Final = ("sqlite3.connect", r"/_headrace\.db\.lock$")
 
 
 def submitted(master: str, command: str) -> list[str]:
@@ -174,10 +178,7 @@ def test_a_stream_through_kills(
     assert before.total() - both + both - first == whole.total() - len(whole)
     again = whole - before
     assert both - first == sum(before[name] > 0 for name in again.elements())
-    capsys.readouterr()
-    assert 0 == main(["verify", str(job), "--json"])
-    tables = json.loads(capsys.readouterr().out)["total"]["tables"].values()
-    assert len(whole) == sum(table["delivered"] for table in tables)
+    assert len(whole) == changes_of(job, capsys)
 
 
 def delivered_in(path: Path) -> int:
@@ -185,3 +186,52 @@ def delivered_in(path: Path) -> int:
     kept = msgspec.msgpack.decode(path.read_bytes())
     splits = msgspec.convert(kept["splits"], list[dict[str, TableCounts]])
     return sum(counts.delivered for split in splits for counts in split.values())
+
+
+def test_a_lake_through_kills(
+    master: str, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A task, an executor and a driver that are killed amid a commit: each change is in once.
+
+    Task and executor have decided a commit then, and no table has it. A worker continues, has
+    nothing to do, and its own lake has the same rows.
+    """
+    assert spark is SparkSession.getActiveSession()
+    sink = {"plugin": "delta", "path": str(tmp_path / "lake")}
+    job = ring_job(tmp_path, "stream", sink, splits=4)
+    moments = [Moment(TASK, *STAGED), Moment(EXECUTOR, *STAGED), Moment(DRIVER, *COUNTED)]
+    python = killing_python(tmp_path / "kills", moments)
+    command = ["run", str(job), "--engine", "spark", "--until-idle", "--batch-bytes", "3145728"]
+
+    log = tmp_path / "killed.log"
+    with spark_process([*command, "--master", master], log, python) as child:
+        status = child.wait(WAIT_SECONDS_MAX)
+    assert (-signal.SIGKILL, len(moments)) == (status, past(python)), log.read_text()
+    assert 0 == main(command)
+    assert 0 == main(["run", str(job), "--until-idle"])
+
+    (tmp_path / "other").mkdir()
+    of_worker = ring_job(tmp_path / "other", "other", sink | {"path": str(tmp_path / "other/lake")})
+    assert 0 == main(["run", str(of_worker), "--until-idle"])
+    rows = in_lake(tmp_path / "lake")
+    assert rows == in_lake(tmp_path / "other/lake")
+    assert by_worker().total() == changes_of(job, capsys) == rows.total()
+
+
+def in_lake(folder: Path) -> Counter[str]:
+    """Return the rows of the tables in a folder, without where they were read."""
+    found: Counter[str] = Counter()
+    for place in folder.iterdir():
+        if place.is_dir() and DeltaTable.is_deltatable(str(place)):
+            rows = DeltaTable(place).to_pyarrow_table()
+            names = sorted({*rows.column_names} - {"copies", "node", "segment", "position"})
+            found.update(f"{place.name}: {row}" for row in rows.select(names).to_pylist())
+    return found
+
+
+def changes_of(job: Path, capsys: pytest.CaptureFixture[str]) -> int:
+    """Return how many changes the books of a job, which balance, have as delivered."""
+    capsys.readouterr()
+    assert 0 == main(["verify", str(job), "--json"])
+    tables = json.loads(capsys.readouterr().out)["total"]["tables"].values()
+    return sum(int(table["delivered"]) for table in tables)
