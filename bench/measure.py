@@ -130,7 +130,8 @@ def forked_probes() -> Iterator[Probe]:
             try:
                 return pool.submit(_measured, name, arguments).result(PROBE_SECONDS_MAX)
             except Exception as error:
-                raise ProbeFailedError(f"probe {name}: {error!r}") from error
+                # The cause is the text of the traceback in the process.
+                raise ProbeFailedError(f"probe {name}: {error!r}\n{error.__cause__}") from error
 
         yield forked
 

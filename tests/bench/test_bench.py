@@ -26,7 +26,7 @@ def test_quick(tmp_path: Path) -> None:
     """Every figure is kept with all runs of it, three for the sink's, and with its machine."""
     child = run("bench", "--quick", "--results", str(tmp_path))
 
-    assert (0, "") == (child.returncode, child.stderr)
+    assert (0, "") == (child.returncode, child.stderr), child.stderr
     (path,) = tmp_path.iterdir()
     kept = json.loads(path.read_text())
     assert {"compiled", "cores", "processor", "python"} <= kept["machine"].keys()
@@ -39,7 +39,7 @@ def test_a_probe_has_a_process_of_its_own() -> None:
     """As `make bench` starts it; `--quick` forks instead."""
     child = run("bench.probes", "fold", '{"columns": 2}')
 
-    assert (0, "") == (child.returncode, child.stderr)
+    assert (0, "") == (child.returncode, child.stderr), child.stderr
     assert {"cells", "cpu_ns"} == json.loads(child.stdout).keys()
 
 
