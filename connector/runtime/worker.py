@@ -123,9 +123,7 @@ class Worker:
         self._log = log.bind(job=job.name)
         self._clock = SystemClock()
         self._limits = limits_of(job)
-        self._errors = ErrorPolicy.of(
-            job.sink_config, retry_seconds_max=job.runtime.retry_seconds_max
-        )
+        self._errors = ErrorPolicy.of_job(job)
         self._inbox: SimpleQueue[Closed | Idled | Pulse | _Stopped | _Ended] = SimpleQueue()
         self._measures: JobMeasures | None = None
         self._otlp: OtlpSender | None = None

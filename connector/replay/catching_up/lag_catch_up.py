@@ -283,9 +283,7 @@ class Driver:
             self._lose(split)
         for lease in changes.gained:
             state = self._store.load(lease.split, lease.token)
-            errors = ErrorPolicy.of(
-                self._job.sink_config, retry_seconds_max=self._job.runtime.retry_seconds_max
-            )
+            errors = ErrorPolicy.of_job(self._job)
             budget = ErrorBudget(records_max=errors.budget_records, window_ms=errors.budget_ms)
             self._waiting.discard(lease.split)
             self._held[lease.split] = _Held(lease, state, self._position(state), budget)

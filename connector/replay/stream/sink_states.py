@@ -127,9 +127,7 @@ class SinkStates:
 
     def _ask(self, store: Store, split: str, held: Callable[[], Mapping[str, SplitState]]) -> int:
         """Load the state of a split; return the token under which that was done."""
-        policy = ErrorPolicy.of(
-            self._job.sink_config, retry_seconds_max=self._job.runtime.retry_seconds_max
-        )
+        policy = ErrorPolicy.of_job(self._job)
         retry, wake = Retry(policy.retry_ms_max), ThreadWake()
         while True:
             try:

@@ -100,9 +100,7 @@ class StreamCommits:
         self._lease_holder = LeaseHolder(
             self._store, self._owner, self._clock, lease_ms=lease_times(job)[0]
         )
-        self._errors = ErrorPolicy.of(
-            job.sink_config, retry_seconds_max=job.runtime.retry_seconds_max
-        )
+        self._errors = ErrorPolicy.of_job(job)
         records_max, window_ms = self._errors.budget_records, self._errors.budget_ms
         self._budgets = {
             split: ErrorBudget(records_max=records_max, window_ms=window_ms)

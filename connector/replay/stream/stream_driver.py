@@ -240,13 +240,7 @@ class StreamDriver:
             said = "only workers write it: it does not say where its positions are"
             hint = "--engine worker, or engine = 'worker' of its sources"
             raise ConfigError([Problem("sink", said, hint)])
-        check_sink(
-            self._job,
-            sink,
-            ErrorPolicy.of(
-                self._job.sink_config, retry_seconds_max=self._job.runtime.retry_seconds_max
-            ),
-        )
+        check_sink(self._job, sink, ErrorPolicy.of_job(self._job))
         source.plan()
         MicroBatches.of(source).ahead(None, 0)
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.connector.runtime.failures.retry import PAUSE_MAX_MS
+from headrace.connector.stores.job import Job
 from headrace.plugins import FatalError, Problem, Sink, SinkOptions
 from headrace.plugins.config.sink_options import DEAD_LETTERS_KEY
 
@@ -23,6 +24,11 @@ class ErrorPolicy:
     context: bool = True
     budget_records: int | None = None
     budget_ms: int = 60_000
+
+    @classmethod
+    def of_job(cls, job: Job) -> "ErrorPolicy":
+        """Read the options of the sink of *job*; its runtime has the default."""
+        return cls.of(job.sink_config, retry_seconds_max=job.runtime.retry_seconds_max)
 
     @classmethod
     def of(cls, options: object, *, retry_seconds_max: float) -> "ErrorPolicy":
