@@ -2,9 +2,8 @@
 
 import platform
 from pathlib import Path
-from typing import Final
 
-_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")  # The same in all containers of a machine.
+from headrace.connector.foundation.processes import boot_id
 
 
 def file_home(path: Path) -> str:
@@ -13,15 +12,9 @@ def file_home(path: Path) -> str:
     Equal in processes that have the same file, also where containers have it at other paths. Of a
     file on a share each machine has another name: locks and shared memory do not reach so far.
     """
+    machine = boot_id() or platform.node()
     try:
         found = path.stat()
     except OSError:
-        return f"{_machine()}: no {path.name}"
-    return f"{_machine()}: {found.st_dev}.{found.st_ino}"
-
-
-def _machine() -> str:
-    try:
-        return _BOOT.read_text().strip()
-    except OSError:
-        return platform.node()
+        return f"{machine}: no {path.name}"
+    return f"{machine}: {found.st_dev}.{found.st_ino}"

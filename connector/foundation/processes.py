@@ -22,7 +22,7 @@ def this_process() -> Owner:
     return Owner(
         worker=secrets.token_hex(8),
         host=socket.gethostname(),
-        boot=_boot(),
+        boot=boot_id(),
         pid_space=_pid_space(),
         pid=os.getpid(),
         started=_started(os.getpid()) or 0,
@@ -34,7 +34,7 @@ def is_dead(owner: Owner) -> bool:
 
     False means only that nothing is known.
     """
-    boot = _boot()
+    boot = boot_id()
     if not boot or owner.boot != boot or owner.pid_space != _pid_space() or not owner.started:
         return False
     return _started(owner.pid) != owner.started
@@ -56,7 +56,7 @@ def is_alive(owner: Owner) -> bool:
 
     False means only that nothing is known.
     """
-    boot = _boot()
+    boot = boot_id()
     if not boot or owner.boot != boot or owner.pid_space != _pid_space() or not owner.started:
         return False
     state, started = _stat(owner.pid)
@@ -64,7 +64,8 @@ def is_alive(owner: Owner) -> bool:
 
 
 @cache  # Asked for each worker in each look.
-def _boot() -> str:
+def boot_id() -> str:
+    """Return what identifies this machine since it started, in all containers; empty if unknown."""
     try:
         return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
