@@ -163,19 +163,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _verbs() -> Sequence[str]:
-    """Return the words that statements start with."""
-    # Only here: few commands need the language.
-    from headrace.connector.language.errors import StatementSyntaxError  # noqa: PLC0415
-    from headrace.connector.language.parser import parse_statement  # noqa: PLC0415
-
-    try:
-        parse_statement("x")  # No statement starts so.
-    except StatementSyntaxError as error:
-        return error.expected
-    return ()
-
-
 def _command(name: str) -> CommandMain:
     if name in COMMANDS:
         module, _, function = COMMANDS[name][0].partition(":")
@@ -185,7 +172,10 @@ def _command(name: str) -> CommandMain:
     if name not in plugins:
         known = (*COMMANDS, *plugins)
         hint = f"`headrace --help` lists all {len(known)}"
-        if name.upper() in _verbs():
+        # Only here: few commands need the language.
+        from headrace.connector.language.parser import outlook  # noqa: PLC0415
+
+        if name.upper() in outlook("").expected:
             hint = f"{name.upper()} starts a statement: `headrace shell`, or headrace exec -e '…'"
         hint = meant(name, known, hint)
         raise ConfigError([Problem("", f"{name!r} is not a command", hint)])
