@@ -5,7 +5,7 @@ stable: logs, REST answers and the documentation name it. Nothing here knows a p
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import ClassVar
 
@@ -117,10 +117,15 @@ class Problem(msgspec.Struct, frozen=True):
     hint: str = ""
 
 
-def meant(given: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Return a hint: which of *known* was probably meant by *given*, or else *otherwise*."""
+def meant(given: str, known: Iterable[str] | Mapping[str, str], otherwise: str = "") -> str:
+    """Return a hint: which of *known* was probably meant by *given*, or else *otherwise*.
+
+    A mapping says how each of them is to be written.
+    """
     near = difflib.get_close_matches(given, list(known), n=1)
-    return f"did you mean {near[0]}?" if near else otherwise
+    if not near:
+        return otherwise
+    return f"did you mean {known[near[0]] if isinstance(known, Mapping) else near[0]}?"
 
 
 class ConfigError(HeadraceError):

@@ -1,6 +1,5 @@
 """`headrace options`: what can be configured, from the declarations themselves."""
 
-import difflib
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from headrace.connector.rest.config import RestConfig
 from headrace.plugins import ConfigError, HeadraceError, Problem, discovery
 from headrace.plugins.config.arguments import CommandParser
 from headrace.plugins.config.forms import json_schema, options_table
+from headrace.plugins.errors import meant
 
 # What declares a section, and where it is written.
 _OURS: Final[Mapping[str, tuple[type, str]]] = {
@@ -62,9 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     sections = list(_sections(given.name))
     if not sections:
         known = sorted({name for name, _ in every_section()})
-        near = difflib.get_close_matches(given.name, known, n=1)
-        meant = f"did you mean {near[0]}? " if near else ""
-        hint = f"{meant}`headrace options` lists what there is"
+        hint = f"{meant(given.name, known)} `headrace options` lists what there is".lstrip()
         raise ConfigError([Problem("", f"nothing named {given.name!r} has options", hint)])
     if given.format == "json-schema":
         sys.stdout.write(json.dumps(_schema(given.name, sections), indent=2) + "\n")

@@ -4,7 +4,6 @@ Separate from the service, so that a job can read them without executing stateme
 """
 
 import contextlib
-import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -406,15 +405,16 @@ def _sources_for(catalogue: Catalogue, routes: Sequence[Route], job: str) -> lis
 
 def _no_source(name: str, sources: Sequence[SourceEntry]) -> NotFoundError:
     known = {source.name: format_source(source.word, source.table) for source in sources}
-    near = difflib.get_close_matches(name, known, n=1)
-    listed = f"there are: {', '.join(known.values())}" if known else "there are none yet"
-    hint = f"did you mean {known[near[0]]}?" if near else listed
+    hint = near_hint(name, known)
     return NotFoundError("table", f"data source {name} does not exist", hint)
 
 
-def near_hint(name: str, known: Sequence[str], shown_max: int | None = None) -> str:
-    """Return which of the *known* names was probably meant, or else the first of them."""
-    listed = f"there are: {', '.join(known[:shown_max])}" if known else "there are none yet"
+def near_hint(
+    name: str, known: Sequence[str] | Mapping[str, str], shown_max: int | None = None
+) -> str:
+    """Return which of the *known* was probably meant, or else the first of them; see `meant`."""
+    shown = list(known.values() if isinstance(known, Mapping) else known)[:shown_max]
+    listed = f"there are: {', '.join(shown)}" if shown else "there are none yet"
     return meant(name, known, listed)
 
 

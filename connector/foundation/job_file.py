@@ -1,7 +1,6 @@
 """Reads a job file and checks its parts."""
 
 import contextlib
-import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from urllib.parse import quote
 
 from headrace.connector.foundation.confinement import ROOTS_KEY
 from headrace.plugins import ConfigError, Problem, option, parse_config
+from headrace.plugins.errors import meant
 
 EARLIEST: Final = "earliest"
 PER_JOB: Final = "job"
@@ -212,11 +212,10 @@ def is_state(path: Path) -> bool:
 def _near(path: Path) -> str:
     """Return which file beside the missing one at *path* was probably meant."""
     try:
-        beside = [each.name for each in path.parent.iterdir() if each.suffix in FILE_SUFFIXES]
+        beside = {e.name: str(e) for e in path.parent.iterdir() if e.suffix in FILE_SUFFIXES}
     except OSError:
-        beside = []
-    near = difflib.get_close_matches(path.name, beside, n=1)
-    return f"did you mean {path.parent / near[0]}?" if near else "give the path of a YAML file"
+        beside = {}
+    return meant(path.name, beside, "give the path of a YAML file")
 
 
 def document_of(path: Path) -> Mapping[str, Any]:

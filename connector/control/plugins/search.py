@@ -4,13 +4,13 @@ Both are attributes of the plugin's class, so plugins are imported here, the one
 name first. A plugin that cannot be imported is skipped; the error names it if no plugin fits.
 """
 
-import difflib
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from headrace.connector.control.errors import UnknownPluginError
 from headrace.plugins import HeadraceError, Sink, Source, Tables, declared_options, discovery
+from headrace.plugins.errors import meant
 
 
 def sink_of_scheme(scheme: str) -> tuple[str, type[Sink]]:
@@ -118,9 +118,6 @@ def _search(group: str, wanted: str) -> tuple[tuple[str, type] | None, list[str]
 
 
 def _hint(wanted: str, words: list[str], broken: list[str], suffix: str) -> str:
-    near = difflib.get_close_matches(wanted, words, n=1)
-    if near:
-        return f"did you mean {near[0]}{suffix}?"
-    known = ", ".join(f"{word}{suffix}" for word in words) or "none"
+    known = {word: f"{word}{suffix}" for word in words}
     cannot = f"; cannot be imported: {', '.join(broken)}" if broken else ""
-    return f"installed: {known}{cannot}"
+    return meant(wanted, known, f"installed: {', '.join(known.values()) or 'none'}{cannot}")
