@@ -39,6 +39,7 @@ from headrace.plugins import (
     LogSearch,
     NumberPosition,
     Origin,
+    Reader,
     RecordBatch,
     Source,
     Split,
@@ -354,9 +355,14 @@ def changes_with_facts(encoder: Encoder, batch: Batch) -> EncodedRecords:
     )
 
 
-def _read(source: Source, split: Split, shard: Shard, demand: Demand) -> Iterator[Batch]:
+def reader_of(source: Source, split: Split, shard: Shard) -> Reader:
+    """Open the *split* of *shard* where the shard begins."""
     resume = None if shard.resume is None else source.decode_position(shard.resume)
-    reader = source.open(split, resume)
+    return source.open(split, resume)
+
+
+def _read(source: Source, split: Split, shard: Shard, demand: Demand) -> Iterator[Batch]:
+    reader = reader_of(source, split, shard)
     idle, left = 0, False
     try:
         while idle < IDLE_READS:

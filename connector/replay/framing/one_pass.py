@@ -10,8 +10,6 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import msgspec
-
 from headrace.connector.replay.delivery import (
     ShardDelivery,
     ShardReport,
@@ -26,22 +24,13 @@ from headrace.connector.replay.framing.framed_shards import (
     SHARDS_MIN,
     framing_of,
 )
+from headrace.connector.replay.framing.turns import read_in_turns
 from headrace.connector.replay.sending import OUTSTANDING_RECORDS_MAX, Sending
-from headrace.connector.replay.shards import (
-    BATCH_BYTES_MAX,
-    BATCH_RECORDS_MAX,
-    IDLE_READS,
-    LINGER_MS,
-    inside,
-    opened,
-    short_of,
-    split_of,
-)
-from headrace.plugins import Batch, CloseReason, Demand, Done, HeadraceError, Reader, Source
+from headrace.connector.replay.shards import inside, opened, reader_of, short_of, split_of
+from headrace.plugins import CloseReason, HeadraceError, Reader, Source
 
 PASS_BYTES: Final = 1024 * 1024 * 1024
 """Of logs, for one pass: what is delivered again if the process dies."""
-_BATCHES_MAX: Final = 64  # Of `BATCH_BYTES_MAX`, that are read at once for all shards of a pass.
 
 
 def passes_of(works: Sequence[Work], width: int) -> Sequence[Sequence[Work]]:
@@ -89,21 +78,6 @@ def deliver_together(works: Sequence[Work]) -> Sequence[ShardReport]:
     return reports
 
 
-def demands_of(readers: int) -> tuple[Demand, Demand]:
-    """Return what *readers* of a pass are asked for, and what where nothing else comes: ends.
-
-    An end costs as much as a small batch.
-    """
-    more = Demand(
-        records_max=BATCH_RECORDS_MAX,
-        bytes_max=BATCH_BYTES_MAX * max(1, min(_BATCHES_MAX, readers)),
-        linger_ms=LINGER_MS,
-        position_due=False,
-        end_may_wait=True,
-    )
-    return more, msgspec.structs.replace(more, end_may_wait=False)
-
-
 @contextlib.contextmanager
 def _frozen() -> Iterator[None]:
     """Exclude what lives as long as a pass, and all modules, from its garbage collections."""
@@ -146,7 +120,6 @@ class _Pass:
     ) -> None:
         """Open a reader for each of *works*; a shard that cannot be opened fails alone."""
         self._reading: dict[ShardDelivery, Reader] = {}
-        self._short: set[ShardDelivery] = set()  # In the last round.
         self._sendings: dict[ShardDelivery, Sending] = {}
         self._readers = contextlib.ExitStack()
         splits = source.plan()
@@ -154,44 +127,28 @@ class _Pass:
             shard = work.shard
             delivery = ShardDelivery(shard, sending, report)
             with self._alone(delivery):
-                resume = None if shard.resume is None else source.decode_position(shard.resume)
-                reader = source.open(split_of(shard, splits), resume)
+                reader = reader_of(source, split_of(shard, splits), shard)
                 self._readers.callback(reader.close, CloseReason.FINISHED)
                 self._reading[delivery] = reader
                 self._sendings[delivery] = sending
 
     def run(self) -> None:
         """Read to the end and deliver."""
-        more, ends = demands_of(len(self._reading))
-        idle = 0
-        while idle < IDLE_READS and self._reading:
-            is_idle = self._round(ends if idle else more)
-            idle = idle + 1 if is_idle else 0
+        short = read_in_turns(
+            self._reading, ShardDelivery.take, self._settle_many, alone=self._alone
+        )
         for delivery in list(self._sendings):
             with self._alone(delivery):
-                if delivery in self._short:
+                if delivery in short:
                     raise short_of(delivery.shard)
                 delivery.finish()
 
-    def _round(self, demand: Demand) -> bool:
-        """Read once for each shard, and deliver; return whether nothing came."""
-        is_idle = True
-        self._short.clear()
-        for delivery in list(self._reading):
-            with self._alone(delivery):
-                came = self._reading[delivery].read(demand)
-                if isinstance(came, Batch):
-                    is_idle = False
-                    delivery.take(came)
-                elif isinstance(came, Done):
-                    del self._reading[delivery]
-                elif came.more:
-                    self._short.add(delivery)
+    def _settle_many(self) -> None:
+        """Wait until all is settled, if much is outstanding."""
         if sum(each.outstanding for each in self._sendings.values()) > OUTSTANDING_RECORDS_MAX:
             for delivery, sending in list(self._sendings.items()):
                 with self._alone(delivery):
                     sending.finish()
-        return is_idle
 
     @contextlib.contextmanager
     def _alone(self, delivery: ShardDelivery) -> Iterator[None]:

@@ -6,15 +6,15 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from headrace.connector.replay.framing.one_pass import demands_of
+from headrace.connector.replay.framing.turns import read_in_turns
 from headrace.connector.replay.sending import OUTSTANDING_RECORDS_MAX, Sending
-from headrace.connector.replay.shards import IDLE_READS, encode_with_retries, short_of, split_of
+from headrace.connector.replay.shards import encode_with_retries, reader_of, short_of, split_of
 from headrace.connector.replay.stream.checkpoint import Checkpoint
 from headrace.connector.replay.stream.microbatches import Reading
 from headrace.connector.runtime.splits.ledger import tally
 from headrace.connector.serde import Encoder
 from headrace.connector.stores import Counters, Loss, TableCounts, add_counters
-from headrace.plugins import Batch, CloseReason, Demand, Done, Reader, Source
+from headrace.plugins import Batch, CloseReason, Reader, Source
 
 K = TypeVar("K")
 
@@ -75,8 +75,19 @@ def deliver_together(deliveries: Mapping[K, PartDelivery]) -> Mapping[K, Counter
 
     """
     parts = list(deliveries.values())
+
+    def take(part: PartDelivery, batch: Batch) -> None:
+        part.reading.note(batch)
+        part.take(batch)
+
+    def settle_many() -> None:
+        if sum(part.sending.outstanding for part in parts) > OUTSTANDING_RECORDS_MAX:
+            for part in parts:
+                part.sending.finish()
+
     with parts[0].reading.source() as source, ExitStack() as readers:
-        _read_all(_opened(source, parts, readers))
+        for part in read_in_turns(_opened(source, parts, readers), take, settle_many):
+            raise short_of(part.reading.shard)
     for part in parts:
         part.reading.store()
     return {name: part.finish() for name, part in deliveries.items()}
@@ -90,38 +101,6 @@ def _opened(
     splits = source.plan()
     for part in parts:
         shard = part.reading.shard
-        resume = None if shard.resume is None else source.decode_position(shard.resume)
-        reader = made[part] = source.open(split_of(shard, splits), resume)
+        reader = made[part] = reader_of(source, split_of(shard, splits), shard)
         readers.callback(reader.close, CloseReason.FINISHED)
     return made
-
-
-def _read_all(reading: dict[PartDelivery, Reader]) -> None:
-    """Ask the readers in turns, up to the end of the batch. Raises LogShortError."""
-    more, ends = demands_of(len(reading))
-    idle, parts, short = 0, list(reading), set[PartDelivery]()
-    while idle < IDLE_READS and reading:
-        is_idle = _round(reading, ends if idle else more, short)
-        idle = idle + 1 if is_idle else 0
-        if sum(part.sending.outstanding for part in parts) > OUTSTANDING_RECORDS_MAX:
-            for part in parts:
-                part.sending.finish()
-    for part in short:
-        raise short_of(part.reading.shard)
-
-
-def _round(reading: dict[PartDelivery, Reader], demand: Demand, short: set[PartDelivery]) -> bool:
-    """Ask each reader once; return whether nothing came. *short* are those that had to wait."""
-    is_idle = True
-    short.clear()
-    for part, reader in list(reading.items()):
-        came = reader.read(demand)
-        if isinstance(came, Batch):
-            is_idle = False
-            part.reading.note(came)
-            part.take(came)
-        elif isinstance(came, Done):
-            del reading[part]
-        elif came.more:
-            short.add(part)
-    return is_idle
