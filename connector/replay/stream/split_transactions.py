@@ -65,7 +65,7 @@ class SplitTransactions:
             raise bad_option("job", said, "use `headrace run … --engine spark`")
         split, refused = part.shard.split, 0
         if self._sink.home() != part.term.home:
-            said = "this task has not the file of positions that the driver has"
+            said = "this task does not have the file of positions that the driver has"
             hint = "run all executors on the driver's machine, or let a worker write this sink"
             raise SinkElsewhereError(said, place=f"{platform.node()}, split {split}", hint=hint)
         retry, wake = Retry(self._policy.retry_ms_max), ThreadWake()

@@ -40,10 +40,11 @@ from headrace.connector.replay.stream.part_delivery import PartDelivery, deliver
 from headrace.connector.replay.stream.split_transactions import SplitTransactions
 from headrace.connector.replay.stream.terms import Settled
 from headrace.connector.runtime.failures.tolerance import ErrorPolicy, NotToleratedError
+from headrace.connector.serde import Encoder
 from headrace.connector.stores import Counters, Loss, StateLostError, TableCounts
 from headrace.connector.stores.job import state_of
 from headrace.connector.stores.open_control_store import open_notes
-from headrace.plugins import NumberPosition, RecordBatch, RecordSchema
+from headrace.plugins import NumberPosition, RecordBatch, RecordSchema, Sink
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -220,47 +221,50 @@ class SinkStream(DataSourceStreamArrowWriter):
                 keep_modules()
 
     def _deliver(self, parts: Mapping[int, Part], files: SplitFiles) -> Mapping[int, Settled]:
-        """Deliver splits one after another, through one sink; return what became of each."""
+        """Deliver splits through one sink; return what became of each."""
         text = self._text
-        made: dict[int, Settled] = {}
         if not parts:
-            return made
+            return {}
         with (
             inside(str(text.directory)),
             sink_and_encoder(text.sink, text.name, origin_of(text.source), text.bounds) as opened,
         ):
-            sink, encoder = opened
-            if sink.is_transactional:
-                policy = ErrorPolicy.of(sink.config, retry_seconds_max=RETRY_SECONDS_MAX)
-                once = SplitTransactions(opened, self._checkpoint, policy, _batch())
-                for number in sorted(parts):
-                    made[number] = once.deliver(parts[number], files.file_of(str(number)))
-                return made
-            _, config = configured("sink", text.sink, text.bounds)
-            policy = ErrorPolicy.of(config, retry_seconds_max=0)
-            asides = {number: _Aside(self._checkpoint, policy) for number in sorted(parts)}
-            schemas: dict[bytes, RecordSchema] = {}
-            with closing(sink.open()) as writer:
+            deliver = self._deliver_once if opened[0].is_transactional else self._deliver_all
+            return deliver(opened, parts, files)
 
-                def part_of(number: int) -> PartDelivery:
-                    lose, file = asides[number].take, files.file_of(str(number))
-                    return PartDelivery(
-                        Reading(parts[number], self._checkpoint, file),
-                        Sending(sink, encoder, lose=lose, shared=writer, schemas=schemas),
-                        encoder,
-                        self._checkpoint,
-                        lose,
-                    )
+    def _deliver_once(
+        self, opened: tuple[Sink, Encoder], parts: Mapping[int, Part], files: SplitFiles
+    ) -> Mapping[int, Settled]:
+        """Deliver one split after another, each in a transaction."""
+        policy = ErrorPolicy.of(opened[0].config, retry_seconds_max=RETRY_SECONDS_MAX)
+        once = SplitTransactions(opened, self._checkpoint, policy, _batch())
+        return {n: once.deliver(parts[n], files.file_of(str(n))) for n in sorted(parts)}
 
-                counters: Mapping[int, Counters]
-                if files.splits:  # The blocks of a split are read for it alone.
-                    counters = {number: part_of(number).run() for number in asides}
-                else:
-                    counters = deliver_together({number: part_of(number) for number in asides})
-            for number, aside in asides.items():
-                made[number] = Settled(counters[number])
-                aside.keep(number)
-        return made
+    def _deliver_all(
+        self, opened: tuple[Sink, Encoder], parts: Mapping[int, Part], files: SplitFiles
+    ) -> Mapping[int, Settled]:
+        """Deliver through one writer: splits with blocks one by one, the others together."""
+        sink, encoder = opened
+        _, config = configured("sink", self._text.sink, self._text.bounds)
+        policy = ErrorPolicy.of(config, retry_seconds_max=0)
+        asides = {number: _Aside(self._checkpoint, policy) for number in sorted(parts)}
+        schemas: dict[bytes, RecordSchema] = {}
+        with closing(sink.open()) as writer:
+
+            def part_of(number: int) -> PartDelivery:
+                lose, file = asides[number].take, files.file_of(str(number))
+                reading = Reading(parts[number], self._checkpoint, file)
+                sending = Sending(sink, encoder, lose=lose, shared=writer, schemas=schemas)
+                return PartDelivery(reading, sending, encoder, self._checkpoint, lose)
+
+            counters: Mapping[int, Counters]
+            if files.splits:  # The blocks of a split are read for it alone.
+                counters = {number: part_of(number).run() for number in asides}
+            else:
+                counters = deliver_together({number: part_of(number) for number in asides})
+        for number, aside in asides.items():
+            aside.keep(number)
+        return {number: Settled(counters[number]) for number in asides}
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
         """Count the delivered records (I3); all of them are settled.
