@@ -32,7 +32,7 @@ from headrace.connector.runtime.finishing import not_idle
 from headrace.connector.runtime.making import made_source
 from headrace.connector.runtime.position_recovery import catch_up
 from headrace.connector.runtime.replanning import ConfiguredSplits
-from headrace.connector.runtime.starting import job_key_of
+from headrace.connector.runtime.starting import begin_run
 from headrace.connector.runtime.worker import Worker
 from headrace.connector.stores import StateLockedError
 from headrace.connector.stores.job import Job, state_of
@@ -180,7 +180,7 @@ class Host:
         if self._stopped.is_set():
             taker.stop()
         if FORK_MARK in job.name and is_only(notes, job.name):
-            job_key_of(job, notes, notes.store(job.name))
+            begin_run(job, notes, notes.store(job.name))
             return self._take_only(notes, job.name, wanted, until_idle=until_idle)
         with contextlib.ExitStack() as stack:
             if job.engine == SPARK:  # It may be missing here.

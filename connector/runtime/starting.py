@@ -100,8 +100,8 @@ def _begin(store: Store, source: Source, job: Job) -> None:
         store.dismiss(owner.worker)
 
 
-def job_key_of(job: Job, notes: NoteCopy, store: Store) -> bytes:
-    """Return the job's key; a job that starts from published states has the key of their job.
+def begin_run(job: Job, notes: NoteCopy, store: Store) -> bytes:
+    """Begin a run of *job*; return its key, which is that of published states if it starts there.
 
     The store keeps the job's file: machines that share a store each have one of their own.
     """

@@ -51,11 +51,11 @@ from headrace.connector.runtime.splits.split_task import DeliveryResult, Surroun
 from headrace.connector.runtime.splits.watch import Pulse, SplitWatch
 from headrace.connector.runtime.starting import (
     begin,
+    begin_run,
     check_sink,
     check_traces,
     in_ms,
     is_sink_noted,
-    job_key_of,
     lease_times,
     limits_of,
     mark_of,
@@ -149,7 +149,7 @@ class Worker:
         """
         started = time.monotonic()
         store = notes.store(self._job.name)
-        job_key = job_key_of(self._job, notes, store)
+        job_key = begin_run(self._job, notes, store)
         self._refusals = Refusals(
             notes,
             self._job.name,
@@ -239,16 +239,17 @@ class Worker:
     @contextlib.contextmanager
     def _made_source(self, context: Context) -> Iterator[Source]:
         """Make the source, and close it in the end, unless a plugin hangs: the process ends."""
-        with contextlib.ExitStack() as closing:
-            source: Source = made_source(self._job, context)
-            closing.callback(source.close)
-            closing.callback(self._end_measures)
-            try:
-                yield source
-            except PluginHungError:
-                closing.pop_all()
-                self._end_measures()
-                raise
+        source: Source = made_source(self._job, context)
+        is_hung = False
+        try:
+            yield source
+        except PluginHungError:
+            is_hung = True
+            raise
+        finally:
+            self._end_measures()
+            if not is_hung:
+                source.close()
 
     def _sender(self, source: Source) -> "OtlpSender | None":
         if not self._job.runtime.otel_endpoint:

@@ -34,9 +34,9 @@ from headrace.connector.runtime.replanning import ConfiguredSplits, Replanning
 from headrace.connector.runtime.splits.watch import Pulse
 from headrace.connector.runtime.starting import (
     begin,
+    begin_run,
     check_sink,
     check_traces,
-    job_key_of,
     lease_times,
     watch_of,
 )
@@ -164,7 +164,7 @@ class StreamDriver:
 
         """
         store = notes.store(self._job.name)
-        job_key = job_key_of(self._job, notes, store)
+        job_key = begin_run(self._job, notes, store)
         try:
             with self._checkpoint.running():
                 report = self._run(notes, store, job_key, until_idle=until_idle)
