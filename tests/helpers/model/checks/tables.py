@@ -173,7 +173,9 @@ class TablesChecks:
                 for split, state in states.items():
                     at = NOWHERE if state is None else markers_of(state).get(node, NOWHERE)
                     past = at >= (segment, END)
-                    self.check(past, f"I5: {node}'s segment {segment} went, {job} {split} lacks it")
+                    self.check(
+                        past, f"I5: {node}'s segment {segment} went, {job} {split} does not have it"
+                    )
 
     # ---- the end (line 35) ----
 

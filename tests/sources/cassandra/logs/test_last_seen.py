@@ -19,7 +19,7 @@ from helpers.logs.node_logs import batches, source
         pytest.param([5], Watched(5, (3,)), id="nothing-new"),
         pytest.param([4, 5, 9], Watched(9, (3,)), id="the-witness-is-there"),
         pytest.param([7, 9], Watched(9, (3, 7)), id="the-oldest-went-and-who-knows-what-else"),
-        pytest.param([1, 2], Watched(2, (3, 1)), id="the-log-begins-anew"),
+        pytest.param([1, 2], Watched(2, (3, 1)), id="the-log-begins-again"),
     ],
 )
 def test_a_break_is_where_the_newest_one_seen_is_gone(here: list[int], expected: Watched) -> None:

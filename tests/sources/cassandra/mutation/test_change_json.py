@@ -250,7 +250,7 @@ CELLS = {
             "cells": [{"key": "b", "ts": 5}, {"key": "a", "value": 1, "ts": 5}],
         },
     ),
-    "field that the schema lacks": (
+    "field that the schema does not have": (
         column_document(cell("u", b"\xff", b"\0\7")),
         {
             "mode": "merge",

@@ -395,11 +395,11 @@ def test_a_wait() -> None:
 ABSENCES = st.dictionaries(
     st.sampled_from("abc"), st.builds(Absence, st.integers(0, 9), st.integers(0, 9)), max_size=3
 )
-TOLD = st.lists(st.tuples(ABSENCES, st.integers(0, 5)), min_size=1, max_size=4)
+REPORTED = st.lists(st.tuples(ABSENCES, st.integers(0, 5)), min_size=1, max_size=4)
 
 
 @settings(max_examples=200)
-@given(TOLD)
+@given(REPORTED)
 def test_what_several_splits_know_is_one_in_any_order(
     reported: list[tuple[dict[str, Absence], int]],
 ) -> None:
