@@ -301,17 +301,13 @@ cdef extern from *:
         return x;
     }
 
-    static inline uint64_t hr_o_real_bits(const uint8_t *p, Py_ssize_t n) {
-        double x;
-        float f;
+    static inline uint64_t hr_o_real_bits(const uint8_t *v, Py_ssize_t at, Py_ssize_t n) {
+        double x = hr_o_real(v, at, n);
         uint64_t bits;
-        if (n == 4) memcpy(&f, p, 4), x = f;
-        else memcpy(&x, p, 8);
         memcpy(&bits, &x, 8);
         return bits;
     }
 
-    #define hr_o_real_bits_at(v, at, n) hr_o_real_bits((v) + (at), n)
     #define hr_o_skip(v, at, end, plan, node) \\
         hr_o_skip_node(v, at, end, (const int *)(plan).data + (node))
     #define hr_o_note_starts(v, at, end, plan, node, starts) \\
@@ -361,5 +357,5 @@ cdef extern from *:
     Py_ssize_t put_plain "hr_o_put_plain"(unsigned char *out, Py_ssize_t at, const unsigned char *view, Py_ssize_t start, Py_ssize_t end, Py_ssize_t edge) noexcept
     double real "hr_o_real"(const unsigned char *view, Py_ssize_t at, Py_ssize_t size) noexcept
     int64_t unzigzag "hr_o_unzigzag"(uint64_t coded) noexcept
-    uint64_t real_bits "hr_o_real_bits_at"(const unsigned char *view, Py_ssize_t at, Py_ssize_t size) noexcept
+    uint64_t real_bits "hr_o_real_bits"(const unsigned char *view, Py_ssize_t at, Py_ssize_t size) noexcept
     int64_t signed "(int64_t)"(uint64_t number) noexcept

@@ -290,8 +290,7 @@ def real(view: View, at: int, size: int) -> float:
 
 def real_bits(view: View, at: int, size: int) -> int:
     """Return the 64 bits of a float or double as those of a double."""
-    number: float = struct.unpack_from("<f" if size == _FLOAT_BYTES else "<d", view, at)[0]
-    return int.from_bytes(struct.pack(">d", number), "big")
+    return int.from_bytes(struct.pack(">d", real(view, at, size)), "big")
 
 
 def signed(number: int) -> int:
