@@ -292,7 +292,7 @@ class TableChecks(Capability):
         """Return what it will not deliver of *tables*, on which a statement is to create sources.
 
         Called instead of `plan`, on a read-only source. May block for a few seconds. A table that
-        does not exist yet is not a warning: the source waits for it.
+        does not exist yet is a warning as well, although the source waits for it.
 
         Raises:
             HeadraceError: the source cannot find out now.

@@ -205,9 +205,12 @@ class TableChecksSuite(CapabilitySuite):
 
     capability: ClassVar[type] = TableChecks
 
-    def test_a_table_that_is_not_there_is_no_warning(self, driver: SourceDriver) -> None:
-        """The source waits for it."""
-        assert [] == list(TableChecks.of(driver.source()).check_tables(["no_such.table"]))
+    def test_a_table_that_does_not_exist_has_a_warning(self, driver: SourceDriver) -> None:
+        """The warning names the table, which may be misspelt."""
+        (warning,) = TableChecks.of(driver.source()).check_tables(["no_such.table"])
+
+        assert "no_such.table" in warning.message
+        assert warning.code
 
 
 class PartialReadingSuite(CapabilitySuite):

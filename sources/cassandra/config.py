@@ -330,10 +330,15 @@ def tables_named(
 
 
 def warnings_of(schema: Schema, names: Collection[str]) -> Sequence[TableWarning]:
-    """Return what is not delivered of the tables in *names* that the schema has."""
-    tables = [table for name in names if (table := schema.table(name)) is not None]
-    found = [(t.qualified, unlogged(t, schema.keyspaces.get(t.keyspace))) for t in tables]
-    return [lost.warning(name) for name, lost in found if lost is not None]
+    """Return a warning for each table in *names* of which not all changes are delivered."""
+    warnings = []
+    for name in names:
+        table = schema.table(name)
+        if table is not None and (lost := unlogged(table, schema.keyspaces.get(table.keyspace))):
+            warnings.append(lost.warning(table.qualified))
+        elif problem := _problem(schema, name, table):
+            warnings.append(TableWarning("table_missing", problem.message, problem.hint))
+    return warnings
 
 
 def _problem(schema: Schema, name: str, table: TableSchema | None) -> Problem | None:

@@ -454,7 +454,7 @@ class CassandraSource(
         return [table.qualified for table in self._parts.tables]
 
     def check_tables(self, tables: Sequence[str]) -> Sequence[TableWarning]:
-        """Return warnings for those whose writes are in no commit log, by the configured schema."""
+        """Return a warning for each table of which the configured schema shows a loss."""
         return warnings_of(self._parts.schema, tables)
 
     def flaws(self, *, from_ms: int | None = None, to_ms: int | None = None) -> Sequence[Finding]:

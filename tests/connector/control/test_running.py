@@ -390,12 +390,20 @@ def test_create_warns(worker: ControlService) -> None:
     assert (SKIPPED,) == run(worker, f"ALTER {CDC}.orders WITH tasks.max = 2").warnings
 
 
+def test_create_on_a_misspelt_table_warns(worker: ControlService) -> None:
+    """CREATE accepts a table that the schema does not have, and names the nearest one."""
+    found = run(worker, f"CREATE {CDC}.itmes WITH k")
+
+    said = ("table_missing", "shop.itmes is not in the schema", "did you mean shop.items?")
+    assert [StatementWarning(*said)] == list(found.warnings)
+    assert ["cdc.shop.itmes"] == [source.name for source in worker.commands.sources()]
+
+
 def test_nothing_to_warn_of(worker: ControlService) -> None:
-    """A logged or missing table gives no warning, nor does a statement that created nothing."""
+    """A logged table gives no warning, nor does a statement that created nothing."""
     for statement in (
         f"CREATE {CDC}.items WITH k",
-        f"CREATE {CDC}.later WITH k",
-        f"DROP {CDC}.later",
+        f"DROP {CDC}.items",
         "ALTER DATA_SOURCE IF EXISTS cdc ON TABLE shop.later WITH tasks.max = 2",
     ):
         assert ResultTable() == run(worker, statement)

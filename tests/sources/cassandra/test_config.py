@@ -62,8 +62,28 @@ def test_tracked_replication() -> None:
 
 
 def test_no_warnings() -> None:
-    """There is none of a table that is logged, nor of one that does not exist yet."""
-    assert [] == warnings_of(parse_schema(SCHEMA), ["shop.items", "shop.later"])
+    """A table whose writes are in commit logs has no warning."""
+    assert [] == warnings_of(parse_schema(SCHEMA), ["shop.items"])
+
+
+MISSING = {
+    "shop.itmes": ("shop.itmes is not in the schema", "did you mean shop.items?"),
+    "shop.items": ("shop.items has no CDC", "ALTER TABLE"),
+}
+
+
+@pytest.mark.parametrize("table", MISSING)
+def test_a_table_that_cannot_be_delivered_yet(table: str) -> None:
+    """A misspelt table and a table without CDC have a warning that says what to do."""
+    option = "AND cdc = true"
+    assert option in SCHEMA
+    schema = parse_schema(SCHEMA if table == "shop.itmes" else SCHEMA.replace(option, ""))
+    message, hint = MISSING[table]
+
+    (found,) = warnings_of(schema, [table])
+
+    assert ("table_missing", message) == (found.code, found.message)
+    assert hint in found.hint
 
 
 def test_source_needs_its_schema_alone(tmp_path: Path) -> None:
