@@ -21,61 +21,85 @@ from headrace.plugins.errors import error_text, meant
 
 COMMANDS: Final = {
     "run": ("headrace.connector.commands.run:run_main", "run a job"),
-    "worker": ("headrace.connector.commands.worker:worker_main", "run all jobs, and serve HTTP"),
-    "options": ("headrace.connector.commands.options:main", "what can be configured"),
-    "audit": ("headrace.connector.commands.access.audit:main", "show who changed what"),
+    "worker": (
+        "headrace.connector.commands.worker:worker_main",
+        "run all jobs of a state, and serve HTTP",
+    ),
+    "options": ("headrace.connector.commands.options:main", "list the options of jobs and plugins"),
+    "audit": (
+        "headrace.connector.commands.access.audit:main",
+        "show who changed which source or sink",
+    ),
     "hash-password": (
         "headrace.connector.commands.access.hash_password:main",
-        "for a file of users",
+        "hash a password for the file of users",
     ),
-    "status": ("headrace.connector.commands.health.status:main", "how all jobs are, on one screen"),
+    "status": ("headrace.connector.commands.health.status:main", "show all jobs on one screen"),
     "doctor": (
         "headrace.connector.commands.health.doctor:main",
-        "what is wrong with a job, and the fix",
+        "find what is wrong with a job, and how to fix it",
     ),
-    "verify": ("headrace.connector.commands.verify:verify_main", "check the books of a job"),
-    "gaps": ("headrace.connector.commands.gaps:gaps_main", "what was lost unread"),
-    "accept": ("headrace.connector.commands.gaps:accept_main", "continue without it"),
+    "verify": (
+        "headrace.connector.commands.verify:verify_main",
+        "check that no change of a job was lost",
+    ),
+    "gaps": (
+        "headrace.connector.commands.gaps:gaps_main",
+        "list parts of logs that were lost before they were read",
+    ),
+    "accept": ("headrace.connector.commands.gaps:accept_main", "continue a job after a gap"),
     "forget": (
         "headrace.connector.commands.forget:main",
-        "let go what is kept for a job that is gone",
+        "release segments that are kept for a removed job",
     ),
-    "splits": ("headrace.connector.commands.splits:main", "who owns the splits of a job"),
+    "splits": (
+        "headrace.connector.commands.splits:main",
+        "list the splits of a job, their owners and their lag",
+    ),
     "realtime": (
         "headrace.connector.commands.realtime:main",
-        "read logs as they are written, or at each tick",
+        "turn the realtime mode of a job on or off",
     ),
-    "waiting": ("headrace.connector.commands.waiting:main", "what waits for copies"),
-    "dlq": ("headrace.connector.commands.dlq:main", "dead letters: show them, send them again"),
+    "waiting": (
+        "headrace.connector.commands.waiting:main",
+        "list mutations that wait for copies from other nodes",
+    ),
+    "dlq": ("headrace.connector.commands.dlq:main", "list dead letters, or send them again"),
     "backfill": (
         "headrace.connector.commands.bulk.spark_entry:backfill_main",
-        "send what a table holds now",
+        "send the rows that a table has now",
     ),
     "seed": (
         "headrace.connector.commands.bulk.spark_entry:seed_main",
-        "read the rows that a history does not know yet",
+        "load the existing rows of a table into a history",
     ),
     "replay": (
         "headrace.connector.commands.bulk.spark_entry:replay_main",
-        "derive records again, in bulk",
+        "read a part of the logs again",
     ),
     "reconcile": (
         "headrace.connector.commands.bulk.spark_entry:reconcile_main",
-        "compare the logs with the topic",
+        "compare logs, topic and table",
     ),
-    "shell": ("headrace.connector.commands.shell:main", "statements, CQL and help at a prompt"),
-    "exec": ("headrace.connector.commands.exec:main", "execute statements"),
-    "registry": ("headrace.connector.registry.server:main", "serve schemas to consumers"),
-    "new": ("headrace.connector.commands.authors.new:main", "write a package with a plugin"),
+    "shell": ("headrace.connector.commands.shell:main", "execute statements and CQL at a prompt"),
+    "exec": (
+        "headrace.connector.commands.exec:main",
+        "execute statements from the command line or a file",
+    ),
+    "registry": ("headrace.connector.registry.server:main", "run a schema registry"),
+    "new": ("headrace.connector.commands.authors.new:main", "create a plugin from a template"),
     "plugins": (
         "headrace.connector.commands.authors.listing:main",
-        "list the plugins that are installed",
+        "list the installed plugins",
     ),
     "quickstart": (
         "headrace.connector.demo.quickstart.main:main",
-        "watch a live ring of three nodes, and break it",
+        "run a simulated cluster live, and make parts of it fail",
     ),
-    "demo": ("headrace.connector.demo.main:main", "see it work, without any server"),
+    "demo": (
+        "headrace.connector.demo.main:main",
+        "replay a recorded cluster, and check the result",
+    ),
 }
 FAILED_STATUS: Final = 1
 
@@ -124,7 +148,9 @@ class _Parser(CommandParser):
         from headrace.connector.commands.help_text import commands_text  # noqa: PLC0415 (only for help)
 
         texts = {name: text for name, (_, text) in COMMANDS.items()}
-        self.epilog = f"{commands_text(texts)}\nheadrace COMMAND --help has the arguments of each."
+        self.epilog = (
+            f"{commands_text(texts)}\nheadrace COMMAND --help shows the arguments of a command."
+        )
         return super().format_help()
 
 
@@ -143,7 +169,8 @@ def _unnamed(error: Exception, command: str) -> HeadraceError:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="headrace",
-        description="Moves changes out of a database's log to where other programs can use them.",
+        description="Change data capture: reads the logs of a database, and delivers its changes "
+        "to Kafka, files or other sinks.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"headrace {__version__}")

@@ -65,25 +65,31 @@ def _redrive(job: Job, store: Store, chosen: Sequence[KeptLoss], *, dry: bool) -
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="headrace dlq",
-        description="Show and send again records that could not be processed or delivered.",
+        description="List records that could not be processed or delivered, or send them again.",
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    listing = verbs.add_parser("list", help="one line each, oldest first")
-    listing.add_argument("--json", action="store_true", help="as JSON, one object a line")
-    showing = verbs.add_parser("show", help="all about one, with its bytes")
-    showing.add_argument(
-        "--content", type=Path, metavar="FILE", help="write its bytes to this file"
+    listing = verbs.add_parser("list", help="list dead letters, the oldest first")
+    listing.add_argument("--json", action="store_true", help="print JSON lines")
+    showing = verbs.add_parser("show", help="show one with its bytes")
+    showing.add_argument("--content", type=Path, metavar="FILE", help="write its bytes to FILE")
+    again = verbs.add_parser(
+        "redrive", help="send them again; those that are delivered are removed from the list"
     )
-    again = verbs.add_parser("redrive", help="send again; delivered records leave the quarantine")
-    again.add_argument("--dry-run", action="store_true", help="only print what would be sent")
-    again.add_argument("--all", action="store_true", help="all that match the filters")
+    again.add_argument(
+        "--dry-run", action="store_true", help="print the records without sending them"
+    )
+    again.add_argument("--all", action="store_true", help="all records that match the filters")
     for verb in (listing, showing, again):
         add_job(verb)
-    showing.add_argument("numbers", nargs=1, type=int, metavar="NUMBER", help="as `list` prints it")
-    again.add_argument("numbers", nargs="*", type=int, metavar="NUMBER", help="as `list` prints it")
+    showing.add_argument(
+        "numbers", nargs=1, type=int, metavar="NUMBER", help="the number that `list` prints"
+    )
+    again.add_argument(
+        "numbers", nargs="*", type=int, metavar="NUMBER", help="the number that `list` prints"
+    )
     for verb in (listing, again):
-        verb.add_argument("--code", help="only those with this code")
-        verb.add_argument("--table", help="only those of this table")
+        verb.add_argument("--code", help="only records with this error code")
+        verb.add_argument("--table", help="only records of this table")
     return parser
 
 

@@ -32,11 +32,13 @@ def main(arguments: Sequence[str]) -> int:
     """Remove the notes of a job; return 0."""
     parser = job_parser(
         "forget",
-        "Remove the notes that a job which is gone left beside the logs, so that the "
-        "segments it needed may go. Refused while the job runs or can continue.",
+        "Remove the pins of a removed job beside the logs, so that the segments it needed can be "
+        "deleted. Refused while the job runs or can continue.",
     )
-    parser.add_argument("--state", metavar="MARK", help="only the files of this state of the job")
-    parser.add_argument("--dry-run", action="store_true", help="only print the files")
+    parser.add_argument("--state", metavar="MARK", help="only the pins of this state of the job")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the files without removing them"
+    )
     given = parser.parse_args(arguments)
     place, name = state_of(given.job_file, given.job)
     in_use = _in_use(given.job_file, place, name)

@@ -20,8 +20,11 @@ POLICIES: Final = ("expire", "assume")
 
 def gaps_main(arguments: Sequence[str]) -> int:
     """Print the gaps of a job; return 4 while one of them is open."""
-    parser = job_parser("gaps", "Print the gaps of a job; exit 4 while one is open.")
-    parser.add_argument("--json", action="store_true", help="as JSON, one object a line")
+    parser = job_parser(
+        "gaps",
+        "List the parts of logs that were lost before the job read them; exit 4 while one is open.",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON lines")
     given = parser.parse_args(arguments)
     state, name = state_of(given.job_file, given.job)
     source, _ = read_source(given.job_file, name)
@@ -38,9 +41,13 @@ def gaps_main(arguments: Sequence[str]) -> int:
 
 def accept_main(arguments: Sequence[str]) -> int:
     """Let a job continue behind gaps. Returns 0."""
-    parser = job_parser("accept", "Let a job continue behind gaps, without what they had.")
-    parser.add_argument("names", nargs="*", metavar="GAP", help="as `headrace gaps` prints it")
-    parser.add_argument("--all", action="store_true", help="all that are open")
+    parser = job_parser(
+        "accept", "Make a job continue after gaps, without the changes that were lost in them."
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="GAP", help="the name that `headrace gaps` prints"
+    )
+    parser.add_argument("--all", action="store_true", help="all open gaps")
     parser.add_argument(
         "--policy",
         choices=POLICIES,

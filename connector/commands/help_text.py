@@ -8,7 +8,7 @@ from headrace.plugins import HeadraceError
 from headrace.plugins.discovery import load, names
 
 GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
-    "Begin": {
+    "Get started": {
         "demo": "headrace demo",
         "quickstart": "headrace quickstart",
     },
@@ -17,25 +17,25 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "worker": "headrace worker worker.yaml",
         "shell": "headrace shell --state worker.yaml",
         "exec": 'headrace exec --state state.db -e "DESCRIBE DATA_SINKS"',
+        "realtime": "headrace realtime on job.yaml",
         "options": "headrace options kafka",
         "registry": "headrace registry --port 8081 --state registry.db",
     },
-    "See how they are": {
+    "Watch jobs": {
         "status": "headrace status worker.yaml --watch",
         "doctor": "headrace doctor job.yaml",
         "splits": "headrace splits job.yaml",
         "verify": "headrace verify job.yaml --sink",
         "audit": "headrace audit --state state.db",
     },
-    "Mend what went wrong": {
+    "Solve problems": {
         "gaps": "headrace gaps job.yaml",
         "accept": "headrace accept job.yaml --all",
         "waiting": "headrace waiting job.yaml",
         "dlq": "headrace dlq list job.yaml",
         "forget": "headrace forget job.yaml",
-        "realtime": "headrace realtime on job.yaml",
     },
-    "Bulk work, with the extra `spark`": {
+    "Bulk work (needs the extra `spark`)": {
         "backfill": "headrace backfill job.yaml shop.orders",
         "seed": "headrace seed job.yaml",
         "replay": "headrace replay plan job.yaml --table shop.orders",
@@ -45,9 +45,9 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "new": "headrace new sink my-queue",
         "plugins": "headrace plugins",
     },
-    "Users": {"hash-password": "headrace hash-password"},
+    "Manage users": {"hash-password": "headrace hash-password"},
 }
-PLUGINS: Final = "Of plugins"
+PLUGINS: Final = "Commands of plugins"
 _EXAMPLE: Final = "Example: "
 _WIDTH: Final = 16
 

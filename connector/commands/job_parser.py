@@ -19,7 +19,9 @@ def job_parser(name: str, description: str) -> argparse.ArgumentParser:
 def add_job(parser: argparse.ArgumentParser) -> None:
     """Let *parser* take the same."""
     parser.add_argument("job_file", type=Path, metavar="JOB.yaml", help="the job file")
-    parser.add_argument("--job", metavar="NAME", help="the job, instead of the one in the file")
+    parser.add_argument(
+        "--job", metavar="NAME", help="the job to use instead of the one in the file"
+    )
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
@@ -28,10 +30,10 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         "--engine",
         choices=ENGINES,
         default=WORKER,
-        help="what runs a job whose data sources do not say it (`engine`): a process of its own, "
-        "or Spark in micro-batches",
+        help="the engine of jobs whose data sources do not set `engine`: a process for each job, "
+        "or Spark, in micro-batches",
     )
-    parser.add_argument("--master", help="with Spark: its master; by default local mode")
+    parser.add_argument("--master", help="with Spark: the master; default: local mode")
     parser.add_argument(
         "--batch-bytes",
         type=int,

@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="headrace realtime",
         description="Ask a job to read logs as they are written (on), or at each tick (off). "
-        "It does not wait for the outcome, which SHOW MODE CHANGES tells.",
+        "SHOW MODE CHANGES has the outcome.",
     )
     parser.add_argument("mode", choices=tuple(MODES), help="the mode realtime, on or off")
     add_job(parser)
@@ -60,9 +60,9 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=0.0,
         metavar="SECONDS",
-        help="wait so long for the outcome; exit 1 without success, 4 while it is pending",
+        help="wait for the outcome, at most this long; exit 1 if it failed, 4 if it is pending",
     )
-    parser.add_argument("--json", action="store_true", help="as JSON, one object a line")
+    parser.add_argument("--json", action="store_true", help="print JSON lines")
     return parser
 
 

@@ -26,8 +26,8 @@ HEADINGS: Final = (
 
 def main(arguments: Sequence[str]) -> int:
     """Print a line for each split; return 0."""
-    parser = job_parser("splits", "Who owns each split of a job, and how far it is.")
-    parser.add_argument("--json", action="store_true", help="as JSON, one object a line")
+    parser = job_parser("splits", "List the splits of a job: their owners, positions and lag.")
+    parser.add_argument("--json", action="store_true", help="print JSON lines")
     given = parser.parse_args(arguments)
     job = enter(given.job_file, given.job)
     with closing(job.open_store(create=False)) as store:

@@ -46,12 +46,14 @@ def verify_main(arguments: Sequence[str]) -> int:
     """Print the figures of a job, as committed; return 4 if something differs, or a gap is open."""
     parser = job_parser(
         "verify",
-        "Print what became of the changes of a job, as committed; exit 4 if its books do not "
-        "balance, or a gap is open.",
+        "Show how many changes of a job were published, dropped or lost, as committed; exit 4 if "
+        "its books do not balance, or a gap is open.",
     )
-    parser.add_argument("--books", action="store_true", help="also the books, line by line")
-    parser.add_argument("--by-split", action="store_true", help="also the books of each split")
-    parser.add_argument("--json", action="store_true", help="everything as JSON")
+    parser.add_argument("--books", action="store_true", help="also print the books")
+    parser.add_argument(
+        "--by-split", action="store_true", help="also print the books of each split"
+    )
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
     parser.add_argument(
         "--sink",
         action="store_true",

@@ -21,11 +21,11 @@ def main(arguments: Sequence[str]) -> int:
     """Print a line for each; return 0."""
     parser = job_parser(
         "waiting",
-        "What a job has read and not published, because copies of it are missing: "
-        "what has waited longest first, as of the last commit. `headrace inspect` decodes a copy: "
+        "List the mutations that a job has read and not published, because too few nodes have "
+        "logged them: the oldest first, as of the last commit. `headrace inspect` decodes a copy: "
         "its place is the id of the segment and the position in it.",
     )
-    parser.add_argument("--json", action="store_true", help="as JSON, one object a line")
+    parser.add_argument("--json", action="store_true", help="print JSON lines")
     parser.add_argument(
         "--limit", type=int, default=SHOWN_MAX, metavar="N", help=f"at most N ({SHOWN_MAX})"
     )

@@ -29,14 +29,14 @@ def main(arguments: Sequence[str]) -> int:
     """Write a package, and say how to install, test and use it."""
     parser = CommandParser(
         prog="headrace new",
-        description="Write a package with a plugin that works, and its tests: the suite of its "
-        "kind, and one of its own.",
+        description="Create a package with a working plugin and its tests: the suite of its kind, "
+        "and a test of its own.",
     )
-    kinds = f"what to write: {', '.join(KINDS)}"
+    kinds = f"the kind of plugin: {', '.join(KINDS)}"
     parser.add_argument("kind", metavar="KIND", choices=KINDS, help=kinds)
     parser.add_argument("name", metavar="NAME", help="lower-case letters, digits and -: my-queue")
     parser.add_argument(
-        "--folder", type=Path, metavar="F", help="a new one; by default headrace-NAME-KIND"
+        "--folder", type=Path, metavar="F", help="the new folder; default: headrace-NAME-KIND"
     )
     given = parser.parse_args(arguments)
     plugin = NewPlugin(given.kind, given.name)

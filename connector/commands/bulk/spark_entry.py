@@ -27,12 +27,12 @@ from headrace.plugins.config.command_line import add_options, config_of
 from headrace.plugins.errors import install_hint
 
 _VERBS: Final[dict[str, tuple[str, type[OfJob]]]] = {
-    "plan": ("say what would be done, and keep it as a run", PlanOptions),
-    "run": ("execute a plan, or what is left of it", RunOptions),
-    "verify": ("compare", VerifyOptions),
-    "index": ("find what lets plans and runs pass over parts of logs", IndexOptions),
-    "status": ("show runs, or the shards of one", StatusOptions),
-    "catch-up": ("read in bulk what lags, and give it back", CatchUpOptions),
+    "plan": ("plan a run, and show what it will read", PlanOptions),
+    "run": ("execute a planned run, or continue it", RunOptions),
+    "verify": ("compare what a run delivered with the logs", VerifyOptions),
+    "index": ("index tables and times of the logs, so that runs read less", IndexOptions),
+    "status": ("list the runs, or the shards of a run", StatusOptions),
+    "catch-up": ("read the backlog of lagging splits in bulk", CatchUpOptions),
 }
 _POSITIONAL: Final = {"job_file": "JOB.yaml", "run": "RUN"}
 
@@ -40,7 +40,8 @@ _POSITIONAL: Final = {"job_file": "JOB.yaml", "run": "RUN"}
 def replay_main(arguments: Sequence[str]) -> int:
     """Run `headrace replay`."""
     parser = CommandParser(
-        prog="headrace replay", description="Derive records again from segments, in bulk."
+        prog="headrace replay",
+        description="Read a part of the logs again, and deliver its changes.",
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb, (words, options) in _VERBS.items():
@@ -64,7 +65,7 @@ def backfill_main(arguments: Sequence[str]) -> int:
     """Run `headrace backfill`."""
     parser = CommandParser(
         prog="headrace backfill",
-        description="Send the present rows of tables, with their write times, into the job's sink.",
+        description="Send the rows that tables have now to the job's sink, with their write times.",
         epilog="Run an interrupted command again to continue it.",
     )
     positional = {"job_file": "JOB.yaml", "tables": "KEYSPACE.TABLE"}
@@ -76,8 +77,7 @@ def seed_main(arguments: Sequence[str]) -> int:
     """Run `headrace seed`."""
     parser = CommandParser(
         prog="headrace seed",
-        description="Read the rows that were in a table before its history, so that images "
-        "are whole.",
+        description="Load the rows that a table had before its history, to complete its images.",
         epilog="Run an interrupted command again to continue it.",
     )
     positional = {"job_file": "WORKER.yaml", "history": "HISTORY"}

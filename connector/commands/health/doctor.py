@@ -190,5 +190,5 @@ def _parser() -> argparse.ArgumentParser:
         help="a job's file, or a worker's file or a state file, whose jobs are all checked; "
         "default: HEADRACE_STATE, or headrace.db",
     )
-    parser.add_argument("--json", action="store_true", help="as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

@@ -28,7 +28,7 @@ TROUBLED_STATUS: Final = 1
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the screen; return 1 if something needs a hand."""
+    """Print the screen; return 1 if something needs attention."""
     given = _parser().parse_args(arguments)
     place = state_given(given.state)
     looks = Looks()
@@ -95,5 +95,5 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help=f"show it again each {WATCH_SECONDS:.0f} s, until Ctrl-C",
     )
-    parser.add_argument("--json", action="store_true", help="as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
