@@ -1,4 +1,4 @@
-"""`headrace replay`, and `headrace run --engine spark`, as a program that `spark-submit` takes."""
+"""`headrace replay`, and `headrace run --engine spark`, as a program for `spark-submit`."""
 
 import sys
 

@@ -1,6 +1,6 @@
 """`headrace`: finds the command, runs it, and turns errors into a line, a hint and an exit status.
 
-Commands are imported only when they are run: what stands here must stay cheap.
+Commands are imported only when they run: imports of this module must stay cheap.
 """
 
 import argparse
@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(CommandParser):
-    """Looks for what plugins' commands do only when it is asked for help: that imports them."""
+    """Looks up plugins' commands only when it is asked for help, because that imports them."""
 
     def format_help(self) -> str:
         """Return the help, with all commands."""
@@ -155,7 +155,7 @@ class _Parser(CommandParser):
 
 
 def _unnamed(error: Exception, command: str) -> HeadraceError:
-    """Return a named error for an unexpected one: of ours, or of a plugin."""
+    """Return a named error for an unexpected one, raised by our code or by a plugin."""
     place = place_of(error)
     if is_foreign(place.rpartition(":")[0]):
         return PluginBrokenError(f"{described(error)}, in {command}", hint=HINT)

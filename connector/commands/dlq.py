@@ -28,13 +28,13 @@ _LINE_ENDS: Final = str.maketrans("", "", "\n\r\t")
 
 
 class NotRedrivenError(FatalError):
-    """Some of what was to be sent again was not delivered; it stays where it was."""
+    """Some dead letters were sent again and not delivered; they stay in quarantine."""
 
     code = "not_redriven"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what *arguments* say; return 0."""
+    """List, show or redrive dead letters, as *arguments* say; return 0."""
     given = _parser().parse_args(arguments)
     job = enter(given.job_file, given.job)
     with closing(job.open_store(create=False)) as store:
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _redrive(job: Job, store: Store, chosen: Sequence[KeptLoss], *, dry: bool) -> None:
-    """Send them again, and print what became of each. Raises NotRedrivenError."""
+    """Send dead letters again, and print the outcome of each. Raises NotRedrivenError."""
     if not dry:
         with closing(open_notes(job.notes, create=False)) as notes:
             Commands(notes).redrive(Redriving(job.name, [kept.number for kept in chosen]))
@@ -146,11 +146,11 @@ def _show(kept: KeptLoss, path: Path | None) -> None:
 def _readable(content: bytes) -> str:
     """Return text as text, in JSON's quotes if it has lines, and other bytes as hex digits.
 
-    Of much, its beginning.
+    Long content is cut.
     """
     shown = content[:_SHOWN_MAX]
     more = f" … and {len(content) - len(shown)} bytes" if len(content) > len(shown) else ""
-    try:  # What was cut off may begin within a character.
+    try:  # The cut may be within a character.
         text = getincrementaldecoder("utf-8")().decode(shown, final=not more)
     except UnicodeDecodeError:
         return f"0x{shown.hex()}{more}"

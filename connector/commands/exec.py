@@ -30,7 +30,7 @@ _STANDARD_INPUT: Final = "<stdin>"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; return 2 when a statement was in error, which was then printed.
+    """Run the command; return 2 after printing the error of a statement that failed.
 
     Raises:
         HeadraceError: the statements or the state file cannot be read.
@@ -68,10 +68,10 @@ def _service(arguments: argparse.Namespace, origin: str, text: str) -> Iterator[
 
 
 def _check_creates(place: Path, origin: str, text: str) -> None:
-    """Refuse statements that only look at a state file that does not exist: a wrong name.
+    """Raise if the statements only read a state file that does not exist: its name may be wrong.
 
     Raises:
-        ConfigError: none of them makes anything.
+        ConfigError: no statement creates a sink, a source or a history.
 
     """
     try:
@@ -129,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _statements(arguments: argparse.Namespace) -> tuple[str, str]:
-    """Return where the statements come from, and their text."""
+    """Return the name of the statements' origin, and their text."""
     if arguments.execute is not None:
         return _STANDARD_INPUT, arguments.execute  # As cqlsh names what -e gives.
     if arguments.file in (None, "-"):

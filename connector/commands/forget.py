@@ -1,4 +1,4 @@
-"""`headrace forget`: removes the notes of a job that is gone, for which segments are kept."""
+"""`headrace forget`: removes the pins of a job that no longer exists, which keep segments."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ from headrace.plugins.traces import Trace
 
 
 class JobInUseError(FatalError):
-    """A job that is to be forgotten runs, or can continue."""
+    """The job to forget runs, or can continue."""
 
     code = "job_in_use"
 
@@ -58,14 +58,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 class _InUse(msgspec.Struct, frozen=True):
-    """Why the notes of the state that a job has now must stay, and the job's key in it."""
+    """The reason to keep the notes of a job's current state, and the job's key in that state."""
 
     key: bytes
     error: JobInUseError
 
 
 def _in_use(path: Path, place: Path, name: str) -> _InUse | None:
-    """Return why a job must not be forgotten: a worker runs it, or it can continue."""
+    """Return why a job must not be forgotten: a worker runs it, or it can continue; else None."""
     state, kind, config = kept_in(path)
     if kind is None and not state.exists():
         return None
@@ -89,7 +89,7 @@ def _in_use(path: Path, place: Path, name: str) -> _InUse | None:
 
 
 def _is_defined(path: Path, name: str) -> bool:
-    """Say whether there is such a job: by its file, or by statements."""
+    """Return whether a job file or statements define the job."""
     try:
         job_text(path, name)
     except HeadraceError:

@@ -1,4 +1,4 @@
-"""`headrace gaps` and `headrace accept`: what was lost unread, and continuing without it."""
+"""`headrace gaps` and `headrace accept`: show lost parts of logs, and continue without them."""
 
 import contextlib
 import json

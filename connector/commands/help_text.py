@@ -1,4 +1,4 @@
-"""The help of `headrace`: its commands in groups, each with what it does and an example."""
+"""The help of `headrace`: its commands in groups, each with a description and an example."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -53,7 +53,7 @@ _WIDTH: Final = 16
 
 
 def commands_text(commands: Mapping[str, str]) -> str:
-    """Return the groups; *commands* are those of the framework, and what each does."""
+    """Return the groups; *commands* are the framework's own, each with its description."""
     groups = {
         group: [
             (name, commands[name], example) for name, example in members.items() if name in commands

@@ -1,4 +1,4 @@
-"""What several commands take: a job, and the engine that runs it."""
+"""Arguments that several commands take: a job, and the engine that runs it."""
 
 import argparse
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from headrace.plugins.config.arguments import CommandParser
 
 
 def job_parser(name: str, description: str) -> argparse.ArgumentParser:
-    """Return a parser that takes a job file, and perhaps another job than the one in it."""
+    """Return a parser that takes a job file and, optionally, the name of another job."""
     parser = CommandParser(prog=f"headrace {name}", description=description)
     add_job(parser)
     return parser
 
 
 def add_job(parser: argparse.ArgumentParser) -> None:
-    """Let *parser* take the same."""
+    """Add the job file and the job's name to *parser*."""
     parser.add_argument("job_file", type=Path, metavar="JOB.yaml", help="the job file")
     parser.add_argument(
         "--job", metavar="NAME", help="the job to use instead of the one in the file"
@@ -25,7 +25,7 @@ def add_job(parser: argparse.ArgumentParser) -> None:
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
-    """Let *parser* take what runs a job."""
+    """Add the options of engines to *parser*."""
     parser.add_argument(
         "--engine",
         choices=ENGINES,
@@ -43,12 +43,12 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
 
 
 def check_engine(given: argparse.Namespace, *, by_source: bool) -> None:
-    """Refuse options of Spark that would have no effect, or are out of range.
+    """Raise if options of Spark would have no effect, or are out of range.
 
-    *by_source* says that data sources may want Spark, which these options are for, too.
+    *by_source* says that data sources may ask for Spark: then the options have an effect.
 
     Raises:
-        ConfigError: with all of them.
+        ConfigError: it names all of these options.
 
     """
     problems = [
@@ -63,7 +63,7 @@ def check_engine(given: argparse.Namespace, *, by_source: bool) -> None:
 
 
 def engine_arguments(given: argparse.Namespace) -> Sequence[str]:
-    """Return the arguments of `headrace run` that say the same as *given*."""
+    """Return the arguments of `headrace run` that are equivalent to *given*."""
     master = () if given.master is None else ("--master", given.master)
     size = () if given.batch_bytes is None else ("--batch-bytes", str(given.batch_bytes))
     return ("--engine", given.engine, *master, *size)

@@ -1,4 +1,4 @@
-"""`headrace options`: what can be configured, from the declarations themselves."""
+"""`headrace options`: shows the options of plugins and sections, from their declarations."""
 
 import json
 import sys
@@ -15,13 +15,13 @@ from headrace.plugins.config.arguments import CommandParser
 from headrace.plugins.config.forms import json_schema, options_table
 from headrace.plugins.errors import meant
 
-# What declares a section, and where it is written.
+# By section: the class that declares its options, and where users write them.
 _OURS: Final[Mapping[str, tuple[type, str]]] = {
     "job": (JobFile, "job file or worker's file, top level"),
     "runtime": (RuntimeConfig, "job file or worker's file, `runtime`"),
     "rest": (RestConfig, "worker's file, `rest`"),
 }
-# Where the options of a plugin are written, by its group.
+# By group of plugins: where users write their options.
 _PLACES: Final[Mapping[str, str]] = {
     "sources": "job file, `source` with `plugin: {}`; worker's file, also `clusters.NAME`",
     "sinks": "job file, `sink` with `plugin: {}`, and CREATE DATA_SINK",
@@ -35,7 +35,7 @@ _STATEMENTS: Final = "CREATE DATA_SOURCE, and the config of the connector {}"
 
 
 class Section(msgspec.Struct, frozen=True):
-    """Options that are written in one place; *kind* says what has them, as `schema store`."""
+    """The options of one place; *kind* names their owner, such as `schema store`."""
 
     place: str
     config_class: type
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def every_section() -> Iterator[tuple[str, Section]]:
-    """Yield all that has options, by its name; options of several places come once for each."""
+    """Yield each section by its name; options of several places come once for each."""
     for name, (declared, place) in _OURS.items():
         yield name, Section(place, declared, "section")
     for group in _PLACES:
@@ -87,7 +87,7 @@ def every_section() -> Iterator[tuple[str, Section]]:
 
 
 def _sections(name: str) -> Iterator[Section]:
-    """Yield all that is called *name*, which may be a plugin of several groups."""
+    """Yield all sections called *name*, which may be a plugin of several groups."""
     if name in _OURS:
         declared, place = _OURS[name]
         yield Section(place, declared, "section")
@@ -116,7 +116,7 @@ def _section_of_class(plugin: PluginInfo, declared: type) -> Section:
 
 
 def _declared(group: str, name: str) -> type | None:
-    """Return what declares the options of a plugin; None if nothing does, or it is broken."""
+    """Return the class of a plugin's options; None if it has none, or the plugin is broken."""
     try:
         found: type | None = getattr(discovery.load(group, name), "config_class", None)
     except HeadraceError:
@@ -129,7 +129,7 @@ def _place_of_class(group: str, class_name: str, name: str) -> str:
 
 
 def _schema(name: str, sections: Sequence[Section]) -> dict[str, Any]:  # Any: JSON.
-    """Return one JSON Schema; what has several places fits one of theirs."""
+    """Return one JSON Schema; options of several places match any of their schemas."""
     if len(sections) == 1:
         return json_schema(sections[0].config_class, title=name)
     schemas = [json_schema(each.config_class, title=each.place) for each in sections]

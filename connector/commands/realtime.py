@@ -26,9 +26,9 @@ _BAD: Final = (ModeOutcome.FELL_BACK, ModeOutcome.REFUSED, ModeOutcome.FAILED)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Ask for a mode and print what became of it, by log, so far.
+    """Request a mode and print its outcome so far, by log.
 
-    Returns 0. After --wait: 1 where it did not succeed, 4 where it is pending.
+    Returns 0. After --wait: 1 if it did not succeed, 4 if it is pending.
     """
     given = _parser().parse_args(arguments)
     state, job = state_of(given.job_file, given.job)

@@ -47,7 +47,7 @@ class BooksDifferError(FatalError):
 
 
 def run_main(arguments: Sequence[str]) -> int:
-    """Run a job until SIGTERM, or until all there is was taken. Returns the exit status."""
+    """Run a job until SIGTERM or, with --until-idle, until all is read. Returns the exit status."""
     given = _run_parser().parse_args(arguments)
     check_engine(given, by_source=given.with_parent)
     log = structlog.stdlib.get_logger()
@@ -55,7 +55,7 @@ def run_main(arguments: Sequence[str]) -> int:
 
         @cache
         def spark() -> Engine:
-            # Only here: a worker needs nothing of it.
+            # Imported here because a worker does not need it.
             from headrace.connector.commands.bulk.spark_entry import stream_engine  # noqa: PLC0415
 
             return stack.enter_context(stream_engine(given, log))
@@ -86,7 +86,7 @@ def _run_host(host: Host, given: argparse.Namespace) -> int:
         metrics_served(host.measures, lambda: host.name, place) as port,
     ):
         if given.with_parent:
-            sys.stdout.write(f"{port}\n")  # The parent asks there.
+            sys.stdout.write(f"{port}\n")  # The parent scrapes this port.
             sys.stdout.flush()
         name, report = host.run(until_idle=given.until_idle)
     if report is None:
@@ -116,13 +116,13 @@ def _run_host(host: Host, given: argparse.Namespace) -> int:
 
 
 def called(given: argparse.Namespace) -> str:
-    """Return what other commands need to find the job of *given*, for a shell."""
+    """Return the arguments by which other commands find the job of *given*, quoted for a shell."""
     named = f" --job {shlex.quote(given.job)}" if given.job else ""
     return f"{given.job_file}{named}"
 
 
 def _forked_text(path: Path, state: Path, name: str) -> str:
-    """Return which sources are to run, though not in this run: they have jobs of their own."""
+    """Return a line for each running source that is not in this run but in a job of its own."""
     with contextlib.closing(open_notes(state)) as connection:
         forks = connection.board.forks(name)
     return "".join(
@@ -155,7 +155,7 @@ def _run_parser() -> argparse.ArgumentParser:
 
 
 def _check_state(path: Path, job: str | None) -> None:
-    """Refuse to make a state file: the worker that started this process has made it."""
+    """Raise StateLostError if the state file is missing: the worker has made it."""
     place, _ = state_of(path, job)
     if not place.exists():
         raise StateLostError(
@@ -167,7 +167,7 @@ def _check_state(path: Path, job: str | None) -> None:
 def metrics_served(
     measures: Callable[[], Iterable[Measure]], job: Callable[[], str], place: str | None
 ) -> Iterator[int]:
-    """Serve the measures of *job* at *place*, if it is one; give the port."""
+    """Serve the metrics of *job* at *place*, if there is one; yield the port."""
     if place is None:
         yield 0
         return
@@ -182,7 +182,7 @@ def metrics_served(
 def enter(path: Path, name: str | None = None) -> Job:
     """Read a job file and go to its directory, to which the paths in it are relative.
 
-    *name* stands for that in the file.
+    *name* replaces the one in the file.
     """
     job = read_job(path, name)
     os.chdir(job.directory)
@@ -220,6 +220,6 @@ def _write(path: Path, text: str) -> None:
 
 
 def _balance(wrong: Sequence[str]) -> None:
-    """Raise BooksDifferError if there are equations that do not hold."""
+    """Raise BooksDifferError if equations do not hold."""
     if wrong:
         raise BooksDifferError("; ".join(wrong), hint="`headrace verify --books` prints them")

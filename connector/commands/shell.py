@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the shell; return its status.
 
     Raises:
-        HeadraceError: it cannot begin.
+        HeadraceError: it cannot start.
 
     """
     options = read_options(argv)
@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
         is_new = "" if place.exists() else ", which CREATE makes"
         sys.stderr.write(f"The state is {place}{is_new}; --state FILE or --rest URL is another.\n")
         options = dataclasses.replace(options, state=str(place))
-    if not options.debug:  # What goes wrong is shown in our own words.
+    if not options.debug:  # The shell shows errors itself.
         logging.getLogger("cassandra").setLevel(logging.CRITICAL)
     for warning in options.warnings:
         sys.stderr.write(f"{warning}\n")
@@ -79,7 +79,7 @@ def main(argv: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def service_of(options: ShellOptions, *, create: bool = True) -> Iterator[Executes]:
-    """Open what executes statements: a state file's service, or that of another machine."""
+    """Open the service that executes statements: of a state file, or on another machine."""
     if options.rest:
         password = options.password or ""
         yield remote(
@@ -203,7 +203,7 @@ def _prompt(session: Session, options: ShellOptions) -> None:
         known = session.cql.tables() if session.cql else ()
         return {TableName(keyspace, name): cdc for keyspace, name, cdc in known}
 
-    # What was started in the background, as by a script, is made to ignore it; here is a user.
+    # A process started in the background, such as by a script, ignores SIGINT; here is a user.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     lookout = Lookout(lambda: service_of(options, create=False), tables)
     Prompt(session, ShellHistory(options.history), lookout, colour=_is_coloured(options)).run()

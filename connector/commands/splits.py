@@ -1,4 +1,4 @@
-"""`headrace splits`: who owns the splits of a job, and what each has still to read."""
+"""`headrace splits`: shows the owner of each split of a job, and its lag."""
 
 import json
 import sys
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def facts_of(job: Job, store: Store) -> Sequence[Mapping[str, Fact]]:
-    """Return what is known of each split, under HEADINGS; None is not known.
+    """Return the facts of each split under HEADINGS; None if unknown.
 
     As in SHOW SPLITS, a process that is dead owns nothing.
 

@@ -102,7 +102,7 @@ def verify_main(arguments: Sequence[str]) -> int:
 
 
 def _committed(job: Job) -> tuple[Sequence[SplitBooks], Mapping[str, str]]:
-    """Return the books of a job, whichever engine runs it, and why splits of it failed."""
+    """Return the books of a job on any engine, and why splits of it failed."""
     with contextlib.closing(job.open_store(create=False)) as store:
         if not (store.plans().in_force.splits or store.leases()):
             raise StateFileError(
@@ -124,7 +124,7 @@ def _snapshots(notes: NoteCopy, job: str) -> Mapping[str, tuple[str, int]]:
 def _compared(
     job: Job, books: Sequence[SplitBooks], processes: int
 ) -> tuple[SinkContent, Sequence[str]]:
-    """Return what the job's sink has, and what differs from *books*, which were read before."""
+    """Return the content of the job's sink, and its differences from *books*, read before."""
     assert job.file is not None  # noqa: S101 (it was read from there)
     opened = partial(_opened, job.file, job.name)
     content = content_of(opened, total(books).counters, processes=processes)
@@ -133,10 +133,10 @@ def _compared(
 
 
 def _opened(path: Path, name: str) -> tuple[Sink, ChangeNames]:
-    """Open the sink of a job, and what reads the names of its changes.
+    """Open the sink of a job, and make the reader of its changes' names.
 
     Raises:
-        ConfigError: its messages do not say which changes they are.
+        ConfigError: the messages do not identify their changes.
 
     """
     job = enter(path, name)
@@ -148,7 +148,7 @@ def _opened(path: Path, name: str) -> tuple[Sink, ChangeNames]:
     chain = Chain(options) if isinstance(options, SinkOptions) else None
     if chain is not None:
         chain.check_topics({schema.table: sink.topic_of(schema.table) for schema in schemas})
-    # Without a schema store: it is asked for nothing, and nothing is published.
+    # Without a schema store: nothing is read from it or published.
     encoder = Encoder(sink.encoding(), NO_ORIGIN, chain=chain, topic_of=sink.topic_of)
     decoder = Decoder.of(sink, {}, job.directory)
     return sink, ChangeNames(sink.encoding(), encoder, schemas, decoder, origin=job.source.origin)

@@ -1,4 +1,4 @@
-"""`headrace waiting`: what was read and is not published, because copies of it are missing."""
+"""`headrace waiting`: shows mutations that are not published because copies are missing."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ SHOWN_MAX: Final = 100
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print a line for each; return 0."""
+    """Print a line for each waiting mutation; return 0."""
     parser = job_parser(
         "waiting",
         "List the mutations that a job has read and not published, because too few nodes have "
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def waiting_of(job: Job, store: Store) -> Sequence[tuple[str, Waiting]]:
-    """Return what waits in the committed positions of all splits, and in which split."""
+    """Return the split and the facts of each mutation that waits in a committed position."""
     found = [
         (state.split, each)
         for state in store.states()

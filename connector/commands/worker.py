@@ -1,4 +1,4 @@
-"""`headrace worker`: all jobs of a state file, processes for each, and the HTTP doors."""
+"""`headrace worker`: runs all jobs of a state file, in processes for each, and serves HTTP."""
 
 import asyncio
 import os
@@ -113,7 +113,7 @@ async def _serve(
     def supervise() -> None:
         try:
             supervisor.run()
-        except HeadraceError as error:  # Jobs are no longer supervised: so serving ends.
+        except HeadraceError as error:  # Jobs are not supervised: stop serving.
             failures.append(error)
         finally:
             loop.call_soon_threadsafe(over.set)
@@ -137,7 +137,7 @@ async def _serve(
 
 
 def _runs(place: Path) -> Sequence[Mapping[str, Any]]:  # Any: JSON.
-    """Return the runs of bulk work; without the packages that it needs, there are none."""
+    """Return the runs of bulk work; none if its packages are not installed."""
     try:
         from headrace.connector.replay.runs import run_documents  # noqa: PLC0415 (slow, seldom needed)
     except ModuleNotFoundError:
@@ -146,7 +146,7 @@ def _runs(place: Path) -> Sequence[Mapping[str, Any]]:  # Any: JSON.
 
 
 def authenticator_of(config: RestConfig, folder: Path) -> Authenticator:
-    """Return who is let in; paths are relative to *folder*. Raises ConfigError."""
+    """Return the authenticator; paths are relative to *folder*. Raises ConfigError."""
     users, certificates = read_users(folder / config.users) if config.users else (None, None)
     bearers = None
     if config.jwt_keys and config.jwt_issuer and config.jwt_audience:
@@ -164,7 +164,7 @@ def authenticator_of(config: RestConfig, folder: Path) -> Authenticator:
 
 
 def _logins(config: RestConfig, folder: Path) -> CassandraLogins:
-    """Return Cassandra's users, who are asked over connections of their own."""
+    """Return the logins by Cassandra's users; each is checked over a connection of its own."""
     from headrace.connector.shell.cql import CqlConnection, CqlTarget  # noqa: PLC0415 (slow, seldom needed)
 
     (node,) = addresses((str(config.cassandra),))
@@ -190,7 +190,7 @@ def _tls_to_cassandra(authority: Path) -> ssl.SSLContext:
 
 
 def tls_of(config: RestConfig, folder: Path) -> ssl.SSLContext | None:
-    """Return how connections are encrypted; None where they are not. Raises ConfigError."""
+    """Return the TLS context of connections; None for plain text. Raises ConfigError."""
     if config.tls_certificate is None or config.tls_key is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,1 +1,1 @@
-"""The commands about who may change what, and who did."""
+"""The commands about users: passwords and the audit log."""

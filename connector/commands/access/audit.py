@@ -1,4 +1,4 @@
-"""`headrace audit`: shows who did what, and whether the file is whole."""
+"""`headrace audit`: shows who did what, and whether the file was changed."""
 
 import sys
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ BROKEN_STATUS: Final = 4
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the lines; return 4 if one was changed, put in or taken out."""
+    """Print the lines; return 4 if one was changed, inserted or removed."""
     parser = CommandParser(
         prog="headrace audit",
         description="Print the audit log of a state file; exit 4 if it is not intact.",

@@ -1,4 +1,4 @@
-"""`headrace hash-password`: what a file of users holds instead of a password."""
+"""`headrace hash-password`: prints the hash of a password, for the file of users."""
 
 import getpass
 import sys

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _lines() -> Iterator[tuple[str, str]]:
-    """Yield the line of each plugin, and what is wrong with it."""
+    """Yield the line of each plugin, and its error, or empty."""
     for group, kind in _GROUPS.items():
         for entry in sorted(entries(group), key=attrgetter("name", "value")):
             problem = ""

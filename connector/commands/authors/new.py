@@ -1,4 +1,4 @@
-"""`headrace new`: writes a package with a plugin that works, to be changed into another one."""
+"""`headrace new`: writes a package with a plugin that works, as a template for another one."""
 
 import re
 import sys
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 class NewPlugin(msgspec.Struct, frozen=True):
-    """What a plugin's parts are called, by its kind and name."""
+    """The names of a plugin's parts, derived from its kind and name."""
 
     kind: str
     name: str
@@ -76,7 +76,7 @@ class NewPlugin(msgspec.Struct, frozen=True):
         return self.class_name if self.kind == "transform" else self.name
 
     def check(self) -> None:
-        """Refuse a name of another form, and one that is taken. Raises ConfigError."""
+        """Raise ConfigError if the name has another form, or is taken."""
         if not _NAME.fullmatch(self.name) or len(self.name) > _NAME_CHARS_MAX:
             said = f"expected a name, found {self.name[: 2 * _NAME_CHARS_MAX]!r}"
             hint = f"at most {_NAME_CHARS_MAX} lower-case letters, digits and -: my-queue"

@@ -1,4 +1,4 @@
-"""`headrace backfill`: what is in tables now, into the job's sink, while live changes flow."""
+"""`headrace backfill`: sends the rows of tables to the job's sink, while live changes flow."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _KIND: Final = "backfill"
 
 
 def main(given: BackfillOptions) -> int:
-    """Plan a run for each table, or find it, and execute them unless only plans are asked for."""
+    """Find or plan a run for each table, and execute the runs unless only plans are asked for."""
     text = job_text(Path(given.job), given.job_name)
     names = list(dict.fromkeys(given.tables))
     _check_delivered(text, names)
@@ -36,10 +36,10 @@ def main(given: BackfillOptions) -> int:
 
 
 def _check_delivered(text: JobText, names: Sequence[str]) -> None:
-    """Refuse tables that the job does not deliver: what is sent would never be brought up to date.
+    """Raise unless the job delivers these tables: else their rows in the sink would become stale.
 
     Raises:
-        ConfigError: with all of them.
+        ConfigError: it names all tables that the job does not deliver.
 
     """
     spec = SourceSpec.of_job(text)
@@ -48,7 +48,7 @@ def _check_delivered(text: JobText, names: Sequence[str]) -> None:
 
 
 def _run_of(runs: RunTable, text: JobText, name: str, given: BackfillOptions) -> Run | None:
-    """Return the run that has to read the table *name*; None where one has done so."""
+    """Return the run that has to read the table *name*; None if a run has read it."""
     made = Target.of_job(text, folder=given.to_folder, suffix=given.suffix)
     target = in_lake(replace(made, rate=given.rate), given)
     selection = Selection(tokens=(token_range(given.token_range),) if given.token_range else ())
@@ -69,7 +69,7 @@ def _run_of(runs: RunTable, text: JobText, name: str, given: BackfillOptions) ->
 
 
 def _known(runs: RunTable, target: Target, facts: Mapping[str, Any]) -> Run | None:
-    """Return the last run that reads the same into the same target, however fast."""
+    """Return the last run with the same facts and target; their rates may differ."""
     for run in runs.runs():
         same = replace(run.target, rate=target.rate) == target
         if same and run.kind == _KIND and facts.items() <= run.facts.items():
@@ -78,10 +78,10 @@ def _known(runs: RunTable, target: Target, facts: Mapping[str, Any]) -> Run | No
 
 
 def _execute(runs: RunTable, wanted: Sequence[Run], text: JobText, given: BackfillOptions) -> None:
-    """Execute one run after another; one that fails does not keep back the next.
+    """Execute one run after another; the next run starts even if one fails.
 
     Raises:
-        ShardFailedError: the first that failed.
+        ShardFailedError: a run failed; this is the error of the first.
 
     """
     failed: list[ShardFailedError] = []

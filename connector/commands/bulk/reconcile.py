@@ -1,4 +1,4 @@
-"""`headrace reconcile`: logs, topic and tables, a report, and a plan that repairs."""
+"""`headrace reconcile`: compares logs, topic and tables, and writes a report and a repair plan."""
 
 import sys
 from pathlib import Path

@@ -53,7 +53,7 @@ WATCH_SECONDS: Final = 10.0
 
 
 def main(given: OfJob) -> int:
-    """Do what the options of a verb say; return the exit status."""
+    """Execute a verb with its options; return the exit status."""
     if isinstance(given, CatchUpOptions):
         return catch_up(given)
     text = job_text(Path(given.job), given.job_name)
@@ -94,7 +94,7 @@ def _plan(given: PlanOptions, text: JobText, table: RunTable) -> int:
 
 
 def selection_of(given: Selected) -> Selection:
-    """Return what --tables, --operations and the others select."""
+    """Return the selection by --tables, --operations and similar options."""
     return Selection(
         tables=names_in(given.tables, "--tables"),
         operations=operations_in(given.operations, "--operations"),
@@ -201,7 +201,7 @@ def _states(rows: Sequence[ShardRow]) -> str:
 
 
 def summary(run: Run, rows: Sequence[ShardRow]) -> str:
-    """Return what a run came to, in words."""
+    """Return the outcome of a run, in words."""
     delivered = sum(row.report.get("delivered", 0) for row in rows)
     cpu = sum(row.report.get("cpu_seconds", 0) for row in rows)
     notes = [note for row in rows for note in row.report.get("notes", ())]
@@ -214,10 +214,10 @@ def summary(run: Run, rows: Sequence[ShardRow]) -> str:
 
 
 def catch_up(given: CatchUpOptions) -> int:
-    """Take lagging splits over, work them off, and give them back. Returns the exit status.
+    """Take over lagging splits, read their backlog, and give them back. Returns the exit status.
 
     Raises:
-        ShardFailedError: of some splits a part could not be read or delivered, or they were lost.
+        ShardFailedError: part of a split was not read or delivered, or a lease was lost.
         HeadraceError: nothing can be caught up.
 
     """
@@ -260,7 +260,7 @@ def _show_lagging(lagging: Mapping[str, int]) -> None:
 
 
 def _report_caught_up(came_to: CaughtUp) -> None:
-    """Say what was done; raise what was not."""
+    """Print how much was caught up; raise ShardFailedError if splits failed or were lost."""
     sys.stdout.write(
         f"caught up: {len(came_to.done)} splits, {came_to.changes} changes in "
         f"{came_to.chunks} chunks\n"

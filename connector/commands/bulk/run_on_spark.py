@@ -24,17 +24,17 @@ from headrace.connector.stores.job import Job
 from headrace.connector.stores.target_state import Wanted
 from headrace.plugins import ConfigError, HeadraceError, MissingRequirementError, Problem
 
-_KEPT_BATCHES: Final = 1_000  # Of which Spark tells what they were.
+_KEPT_BATCHES: Final = 1_000  # Spark reports the progress of the last ones.
 _MS: Final = 1_000
 _HINT: Final = "started again, the job repeats the batch"
 _SAID_CHARS_MAX: Final = 2_000
-# An error of ours as Python writes it at the end of a trace: its class, and what it says.
+# One of our errors, as Python prints it at the end of a traceback: class, message and hint.
 _OURS: Final = re.compile(r"\b(headrace\.[\w.]+)\.(\w+Error): (.+)(?:\nhint: (.+))?$", re.MULTILINE)
 
 
 @contextmanager
 def spark_engine(given: argparse.Namespace, log: structlog.stdlib.BoundLogger) -> Iterator[Engine]:
-    """Give what makes runs of a job on Spark, which starts with the first run."""
+    """Yield a factory of runs of a job on Spark; Spark starts with the first run."""
     with ExitStack() as stack:
 
         @cache
@@ -90,8 +90,8 @@ def _begin(
 def _tasks(spark: SparkSession, checkpoint: Checkpoint) -> int:
     """Return how many tasks share the splits.
 
-    One for each core, where each reads the logs once for its splits. Else two, so that none waits
-    long.
+    One for each core if each task reads the logs once for its splits; else two for each core, so
+    that no task waits long.
     """
     begun, most = checkpoint.begun(), width(spark)
     if most >= SHARDS_MIN or checkpoint.terms():
@@ -100,7 +100,7 @@ def _tasks(spark: SparkSession, checkpoint: Checkpoint) -> int:
 
 
 def failure_of(said: str) -> HeadraceError:
-    """Return the error of ours in what Spark says of a failure; else what Spark says."""
+    """Return our own error from Spark's message about a failure, or one with that message."""
     for module, name, message, hint in reversed(_OURS.findall(said)):
         kind = getattr(import_module(module), name, None)
         if isinstance(kind, type) and issubclass(kind, HeadraceError):

@@ -1,6 +1,7 @@
-"""`headrace seed`: the rows that were in a table before its history, as the states of rows.
+"""`headrace seed`: writes the rows that a table had before its history into it, as states of rows.
 
-They are read as by a backfill, while live changes flow. Safe to kill: run again, it continues.
+It reads them as a backfill does, while live changes flow. A run that was killed continues when the
+command is repeated.
 """
 
 import sys
@@ -38,11 +39,11 @@ _KIND: Final = "seed"
 
 
 def main(given: SeedOptions) -> int:
-    """Read what is left of the table; return the exit status.
+    """Read the ranges of the table that are not yet done; return the exit status.
 
     Raises:
         ConfigError: the history does not exist, or its table cannot be read.
-        HistorySeedError: it is not to be seeded, or not yet.
+        HistorySeedError: the history must not be seeded, or cannot be seeded yet.
         ShardFailedError: a range of the table could not be read; the others are done.
 
     """
@@ -70,10 +71,10 @@ def main(given: SeedOptions) -> int:
 
 
 def _text_of(path: Path, given: SeedOptions) -> JobText:
-    """Return the job that feeds a history; without its name, the one that is named, or the file's.
+    """Return the job that feeds a history; without a history, the job that is named, or the file's.
 
     Raises:
-        ConfigError: no source writes into it.
+        ConfigError: no source writes into the history.
 
     """
     history = given.history
@@ -90,7 +91,7 @@ def _text_of(path: Path, given: SeedOptions) -> JobText:
 
 
 def _check_followed(path: Path, text: JobText, file: HistoryStore) -> None:
-    """Refuse a snapshot before the logs are followed: a change between both would be in neither."""
+    """Raise until the logs are followed: a change between snapshot and logs would be in neither."""
     epochs = file.epochs()
     if not epochs or epochs[-1].states_since_us is None:
         raise _keeps_no_images(file.place)
@@ -111,7 +112,7 @@ def _keeps_no_images(place: str) -> HistorySeedError:
 
 
 def _read(text: JobText, config: HistoryConfig, file: HistoryStore, given: SeedOptions) -> None:
-    """Execute the run that seeds the history, or what is left of it."""
+    """Execute the run that seeds the history, or its remaining shards."""
     made = Target.of_job(text)
     target = replace(made, rate=given.rate)
     with closing(RunTable(text.notes)) as runs:

@@ -1,4 +1,4 @@
-"""The commands that need Spark: they read the command line, and say what is missing to run it."""
+"""The commands that need Spark: they parse the command line, and name a missing package."""
 
 import argparse
 from collections.abc import Sequence
@@ -88,7 +88,7 @@ def seed_main(arguments: Sequence[str]) -> int:
 def stream_engine(
     given: argparse.Namespace, log: structlog.stdlib.BoundLogger
 ) -> AbstractContextManager[Engine]:
-    """Return what makes runs of a job on Spark, as `headrace run` is *given*."""
+    """Return a factory of runs of a job on Spark; *given* are the arguments of `headrace run`."""
     made: AbstractContextManager[Engine] = _module("run_on_spark").spark_engine(given, log)
     return made
 

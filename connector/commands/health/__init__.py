@@ -1,1 +1,1 @@
-"""The commands that say how jobs are."""
+"""The commands that show the health of jobs."""

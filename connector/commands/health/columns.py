@@ -1,4 +1,4 @@
-"""Lines in columns."""
+"""Formats rows in columns."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from headrace.connector.language.rendering import printable, text_width
 
 
 def columns_text(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return lines in columns, below their heads; nothing without rows."""
+    """Return *rows* in columns below *heads*; an empty string if there are no rows."""
     if not rows:
         return ""
     table = [heads, *([printable(cell) or "-" for cell in row] for row in rows)]

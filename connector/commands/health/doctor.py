@@ -1,4 +1,4 @@
-"""`headrace doctor`: what will stop a job, or lose something, and how to fix it."""
+"""`headrace doctor`: finds what would stop a job or lose data, and says how to fix it."""
 
 import argparse
 import contextlib
@@ -42,7 +42,7 @@ _WORDS: Final = {
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """A job to look at, and its file if it is known."""
+    """A job to check, and its file if it is known."""
 
     job: str
     file: Path | None
@@ -53,7 +53,7 @@ Diagnosed = Sequence[tuple[str, Finding]]
 
 
 def main(arguments: Sequence[str], *, ask: Ask = ask) -> int:
-    """Print what is found; return 1 if a check failed."""
+    """Print the findings; return 1 if a check failed."""
     given = _parser().parse_args(arguments)
     place = state_given(given.target)
     results: Counter[CheckResult] = Counter()
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str], *, ask: Ask = ask) -> int:
 
 
 def look(place: Path, subject: Subject, *, ask: Ask = ask) -> Diagnosed:
-    """Return what the state of a job says, and what its checks find."""
+    """Return the findings from a job's state, and those of its checks."""
     found: list[tuple[str, Finding]] = []
     if (notes := _opened(place)) is not None:
         with contextlib.closing(notes):
@@ -129,7 +129,7 @@ def _opened(place: Path) -> NoteCopy | None:
 
 
 def _undefined(place: Path) -> Iterator[Finding]:
-    """Yield what has to be defined before there is a job."""
+    """Yield a finding for each thing that is still to be defined before a job exists."""
     with contextlib.closing(open_notes(place, create=False)) as notes:
         sinks = len(Catalogue(notes).sinks())
     for each in missing(sinks, 0):

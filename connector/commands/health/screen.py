@@ -22,7 +22,7 @@ _ERRORS: Final = ("JOB", "SPLIT", "KIND", "TABLE", "ERROR")
 
 
 def screen_of(overview: Overview, place: str) -> str:
-    """Return the text of the screen; *place* is what was asked for."""
+    """Return the text of the screen; *place* is the file that the user named."""
     parts = [f"{place}: {overview.said}\n"]
     parts += [f"{each.message}: {each.hint}\n" for each in overview.missing]
     if overview.lines:
@@ -82,7 +82,7 @@ def _behind_text(size_bytes: int, files: int) -> str:
 
 
 def _space_texts(space: LogSpace) -> tuple[str, str]:
-    """Return how full a disk is, and when it will be."""
+    """Return how full a disk is, and when it will be full."""
     text, left = size_text(space.used_bytes), space.full_in_seconds
     if space.limit_bytes:
         percent = 100 * space.used_bytes / space.limit_bytes
@@ -93,7 +93,7 @@ def _space_texts(space: LogSpace) -> tuple[str, str]:
 
 
 def _errors(overview: Overview) -> str:
-    """Return the newest errors but the reasons above: parts that are unread, and losses."""
+    """Return the newest errors that are not reasons above: unread parts, and losses."""
     found = [dict(zip(overview.errors.columns, row, strict=True)) for row in overview.errors.rows]
     rows = [e for e in found if e["kind"] != "failed" or e["split"]]
     if not rows:

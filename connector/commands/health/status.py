@@ -1,4 +1,4 @@
-"""`headrace status`: one screen with all jobs of a state, what is wrong, and what to do."""
+"""`headrace status`: one screen with all jobs of a state, their problems, and what to do."""
 
 import argparse
 import contextlib
@@ -59,7 +59,7 @@ def look(
 ) -> Overview:
     """Return the overview of a state file, or of a worker's or a job's file.
 
-    *looks* has the lags of earlier calls, and *ask_lag* asks for one; see `overview_of`.
+    *looks* has the lags of earlier calls, and *ask_lag* fetches one; see `overview_of`.
 
     Raises:
         ConfigError: the file is not one of these.
