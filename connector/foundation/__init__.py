@@ -1,1 +1,1 @@
-"""What each room of the framework may use: clock, processes, job file, secrets."""
+"""Basic modules that each room of the framework may use: clock, processes, job file, secrets."""

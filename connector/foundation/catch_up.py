@@ -1,4 +1,4 @@
-"""How fast a lag shrinks: from what was left at looks of the last minutes."""
+"""Measures how fast a lag shrinks, from observations of the last minutes."""
 
 import threading
 import time
@@ -7,23 +7,23 @@ from collections.abc import Callable
 from typing import Final
 
 LATELY_SECONDS: Final = 300.0
-MOMENT_SECONDS: Final = 2.0  # Commits come about each second: in less, nothing can be said.
-_STEP_SECONDS: Final = 5.0  # Between two looks that are kept.
+MOMENT_SECONDS: Final = 2.0  # Commits come about once a second: a shorter time shows nothing.
+_STEP_SECONDS: Final = 5.0  # Between two observations that are kept.
 
 
 class Looks:
-    """What was left of each job at earlier looks. Any thread may call."""
+    """The lag of each job at earlier observations. Thread-safe."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
-        """Know of no look; *now_s* is a clock that never goes back."""
+        """Start without observations; *now_s* is a monotonic clock, in seconds."""
         self._now_s = now_s
         self._lock = threading.Lock()
         self._seen: dict[str, deque[tuple[float, int]]] = {}
 
     def add(self, job: str, left_bytes: int) -> float | None:
-        """Note a look, and return by how many bytes a second the lag shrank lately.
+        """Add an observation; return by how many bytes a second the lag shrank in the last minutes.
 
-        Less than 0 if it grew; None without a look that is old enough.
+        Negative if the lag grew; None without an observation that is old enough.
         """
         at_s = self._now_s()
         with self._lock:
@@ -39,7 +39,7 @@ class Looks:
 
 
 def catch_up_seconds(left_bytes: int, pace: float | None) -> float | None:
-    """Return how long a lag lasts that shrinks by *pace* bytes a second; None if unknown."""
+    """Return after how many seconds a lag ends at *pace*, in bytes a second; None if unknown."""
     if not left_bytes:
         return 0.0
     return left_bytes / pace if pace is not None and pace > 0 else None

@@ -1,4 +1,4 @@
-"""The clock of a worker, and how its threads wait by it."""
+"""The clock of a worker, and the waits of its threads."""
 
 import contextlib
 import os

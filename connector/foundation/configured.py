@@ -1,4 +1,4 @@
-"""Makes a plugin of a mapping that names it."""
+"""Loads the plugin that a mapping names, and parses its configuration."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -17,11 +17,11 @@ def configured(
 ) -> tuple[Any, Any]:
     """Return the plugin that a *section* names, and its configuration with secrets resolved.
 
-    *bounds* are those of a part that a statement created. Errors name *place*.
+    *bounds* apply to a part that a statement created. Errors name *place*.
 
     Raises:
-        ConfigError: with all mistakes found, each under its key.
-        SecretUnavailableError: a reference to a secret leads to nothing here.
+        ConfigError: it has all mistakes found, each under its key.
+        SecretUnavailableError: the target of a reference to a secret does not exist here.
 
     """
     problems: list[Problem] = []
@@ -37,7 +37,7 @@ def plugin_part(
     problems: list[Problem],
     bounds: Bounds | None = None,
 ) -> tuple[Any, Any]:  # Any: the plugin's class, and an instance of its config_class.
-    """Return what `configured` does, or None for what is wrong, which *problems* gets."""
+    """Return the same as `configured`, but None for a wrong part; add mistakes to *problems*."""
     left = dict(given)
     name = left.pop("plugin", None)
     if not isinstance(name, str):
@@ -62,7 +62,7 @@ def plugin_part(
 def checked_config(
     section: str, kind: type[C], options: Mapping[str, Any], problems: list[Problem], name: str
 ) -> C | None:
-    """Return the options of a *section*, or None after *problems* got what is wrong with them."""
+    """Return the options of a *section*, or None after adding their mistakes to *problems*."""
     try:
         return parse_config(kind, options, name=name)
     except ConfigError as error:

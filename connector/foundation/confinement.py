@@ -1,6 +1,6 @@
-"""Where sinks of statements may write: below the folders that the worker's file allows.
+"""Confines sinks of statements: they write only below the folders that the worker's file allows.
 
-What a job file itself says about its sink is trusted, as is who may write that file.
+The sink of a job file is trusted, because its author may write that file.
 """
 
 import os
@@ -17,14 +17,14 @@ ROOTS_KEY: Final = "sink.files.roots"
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What the file at *file* allows; relative paths are relative to its folder."""
+    """The folders that the file at *file* allows; relative paths are relative to its folder."""
 
     file: Path
     state: Path
     roots: Sequence[str]
 
     def problems(self, config: object) -> list[Problem]:
-        """Return what a *config* of a statement would write or read where it may not."""
+        """Return a problem for each path of a statement's *config* outside of these folders."""
         found = ((key, self._problem(path)) for key, path in confined_paths(config))
         return [Problem(key, *problem) for key, problem in found if problem]
 
@@ -36,7 +36,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
             known = ", ".join(map(str, roots)) or "none"
             hint = f"folders for files: {known}; {ROOTS_KEY} in {self.file.name} names them"
             return f"{str(place)[:200]!r} lies outside the folders for files", hint
-        state = Path(os.path.realpath(self.state))  # What lies beside it has longer names.
+        state = Path(os.path.realpath(self.state))  # The files beside it have longer names.
         is_state = place.parent == state.parent and place.name.startswith(state.name)
         if is_state:
             return "is the job's own state file", "name another file"

@@ -1,4 +1,4 @@
-"""Files that are on disk as a whole, or not at all."""
+"""Writes files atomically and durably."""
 
 import os
 import secrets
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Replace a file, and make its folder; others may write the same path. Blocking.
+    """Replace a file, and make its folder; other processes may write the same path. Blocking.
 
     When it returns, content, name and new folders are on disk.
 

@@ -9,8 +9,9 @@ from headrace.connector.foundation.processes import boot_id
 def file_home(path: Path) -> str:
     """Return a name of the file at *path*, or of its absence, on the machine that runs now.
 
-    Equal in processes that have the same file, also where containers have it at other paths. Of a
-    file on a share each machine has another name: locks and shared memory do not reach so far.
+    Equal in processes that have the same file, also where containers have it at other paths. A file
+    on a network share has another name on each machine, because locks and shared memory do not work
+    across machines.
     """
     machine = boot_id() or platform.node()
     try:

@@ -20,7 +20,7 @@ STATE_VARIABLE: Final = "HEADRACE_STATE"
 FILE_SUFFIXES: Final = (".yaml", ".yml")
 _MIB: Final = 1024 * 1024
 JOB_FILE_BYTES_MAX: Final = _MIB
-_PRIMARY: Final = 0xFF  # Of an extended error code of SQLite.
+_PRIMARY: Final = 0xFF  # The primary code within an extended one.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,10 +165,10 @@ class JobFile:
 
 
 def state_given(given: str | None, *, create: bool = False) -> Path:
-    """Return the state that a user named, or the one that is meant where none is named.
+    """Return the state that a user named, or the default state.
 
     Raises:
-        ConfigError: there is none, and it is not to be made.
+        ConfigError: no state is named, the default does not exist, and *create* is false.
 
     """
     named = given or os.environ.get(STATE_VARIABLE)
@@ -182,7 +182,7 @@ def state_given(given: str | None, *, create: bool = False) -> Path:
 def read_job_file(path: Path) -> JobFile:
     """Return the job file at *path*, its sections unchecked. Raises ConfigError.
 
-    A state file stands for a worker's file that says nothing more.
+    A state file counts as a worker's file without other settings.
     """
     if is_state(path):
         return JobFile(state=path.name, source={})
@@ -190,16 +190,16 @@ def read_job_file(path: Path) -> JobFile:
 
 
 def is_state(path: Path) -> bool:
-    """Say whether *path* is a state file, and not one that names it.
+    """Return whether *path* is a state file, and not a YAML file that names one.
 
-    SQLite reads it: a process that closes a descriptor of its own loses all its locks on the file,
-    so another one could remove the log that this one writes.
+    SQLite reads the file: a process that closes a descriptor of its own loses all its locks on the
+    file, so another process could remove the log that this one writes.
     """
     if path.suffix in FILE_SUFFIXES or not path.is_file() or not path.stat().st_size:
         return False
     import sqlite3  # noqa: PLC0415 (a job in a file that is run needs none)
 
-    place = f"file:{quote(str(path.absolute()))}?mode=rw"  # Which makes no file.
+    place = f"file:{quote(str(path.absolute()))}?mode=rw"  # This does not create a file.
     try:
         with contextlib.closing(sqlite3.connect(place, uri=True)) as connection:
             connection.execute("PRAGMA schema_version").fetchone()
@@ -210,7 +210,7 @@ def is_state(path: Path) -> bool:
 
 
 def _near(path: Path) -> str:
-    """Return which file beside the missing one at *path* was probably meant."""
+    """Return a hint with the file beside the missing *path* that was probably meant."""
     try:
         beside = {e.name: str(e) for e in path.parent.iterdir() if e.suffix in FILE_SUFFIXES}
     except OSError:
@@ -219,7 +219,7 @@ def _near(path: Path) -> str:
 
 
 def document_of(path: Path) -> Mapping[str, Any]:
-    """Return what the file at *path* says, unchecked. Raises ConfigError."""
+    """Return the content of the file at *path*, unchecked. Raises ConfigError."""
     place = str(path)
     try:
         with path.open("rb") as file:
@@ -229,7 +229,7 @@ def document_of(path: Path) -> Mapping[str, Any]:
         raise ConfigError([problem], place=place) from error
     if len(content) > JOB_FILE_BYTES_MAX:
         raise ConfigError([Problem("", f"has more than {JOB_FILE_BYTES_MAX} bytes")], place=place)
-    # Only here: statements on a state file read no YAML.
+    # Imported here because statements on a state file do not read YAML.
     from headrace.plugins.config.yaml_text import parse_yaml  # noqa: PLC0415
 
     document = parse_yaml(content, place=place)

@@ -16,7 +16,7 @@ Given = Mapping[str, Any]  # Any: YAML.
 
 
 def missing_places(folder: Path, state: object, sections: Mapping[str, Given]) -> Iterator[Problem]:
-    """Yield what is missing of a file in *folder*; *sections* are those with a plugin, by name."""
+    """Yield missing paths of a job file in *folder*; *sections* are those with plugins, by name."""
     if isinstance(state, str) and not (folder / state).parent.is_dir():
         yield Problem("state", f"the directory {(folder / state).parent} does not exist", _HINT)
     for name, given in sections.items():
@@ -42,7 +42,7 @@ def _of_section(folder: Path, section: str, given: Given) -> Iterator[Problem]:
 def _paths(given: Given, key: str) -> Iterator[tuple[str, str]]:
     """Yield the paths of an option: one, or one for each name, or `path` of each name.
 
-    A name that another option lists has a meaning there, such as that it is gone: it is left out.
+    Skips a name that another option lists: that option may say, for example, that the name is gone.
     """
     value = given.get(key)
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""What the framework does with splits and positions where a source offers a capability or not."""
+"""Uses capabilities of a source for splits and positions, with defaults if it has not got them."""
 
 from headrace.connector.foundation.job_file import EARLIEST
 from headrace.plugins import Position, Relocation, Source, Split, TokenRange, TokenRanges
@@ -7,11 +7,11 @@ from headrace.plugins import Position, Relocation, Source, Split, TokenRange, To
 def located(
     source: Source, split: Split, position: Position | None, target: str
 ) -> Position | None:
-    """Return *position* moved to *target*; every source has the place `earliest`.
+    """Return *position* moved to *target*; every source supports the target `earliest`.
 
     Raises:
-        NotOfferedError: the source has no other place than that.
-        ConfigError: the place is not one of the source; the problem's key is `position`.
+        NotOfferedError: the source supports no other target.
+        ConfigError: the target is not valid for the source; the problem's key is `position`.
 
     """
     if target == EARLIEST and not isinstance(source, Relocation):
@@ -20,11 +20,11 @@ def located(
 
 
 def check_place(source: type[Source], target: str) -> None:
-    """Refuse what can be no *target* of `located`. Raises as that does."""
+    """Raise as `located` would if *target* is not valid for the source."""
     if target != EARLIEST or issubclass(source, Relocation):
         Relocation.of_class(source).check_place(target)
 
 
 def tokens_of(source: Source, split: str) -> TokenRange | None:
-    """Return the tokens of a split; None where the splits are not ranges of tokens."""
+    """Return the tokens of a split; None if its splits are not token ranges."""
     return source.token_range(split) if isinstance(source, TokenRanges) else None

@@ -1,4 +1,4 @@
-"""Which process this is, whether another one is provably dead, and whether the parent is gone."""
+"""Identifies this process, and checks whether another one is provably dead, or the parent gone."""
 
 import os
 import secrets
@@ -30,7 +30,7 @@ def this_process() -> Owner:
 
 
 def is_dead(owner: Owner) -> bool:
-    """Whether *owner* is provably dead: same boot and pid space, and the process is gone.
+    """Return whether *owner* is provably dead: same boot and pid space, and the process is gone.
 
     False means only that nothing is known.
     """
@@ -41,7 +41,7 @@ def is_dead(owner: Owner) -> bool:
 
 
 def parent_gone(stop: Callable[[], None]) -> None:
-    """Call *stop* when standard input ends, which is when the parent does. Returns at once."""
+    """Call *stop* when standard input ends, because the parent ended then. Returns at once."""
 
     def watch() -> None:
         while os.read(0, 1):  # Not sys.stdin: its lock would outlive the interpreter.
@@ -52,7 +52,7 @@ def parent_gone(stop: Callable[[], None]) -> None:
 
 
 def is_alive(owner: Owner) -> bool:
-    """Whether *owner* is provably alive and not stopped by a signal.
+    """Return whether *owner* is provably alive and not stopped by a signal.
 
     False means only that nothing is known.
     """
@@ -63,9 +63,9 @@ def is_alive(owner: Owner) -> bool:
     return started == owner.started and state not in _STOPPED_STATES
 
 
-@cache  # Asked for each worker in each look.
+@cache  # Called for each worker at each check.
 def boot_id() -> str:
-    """Return what identifies this machine since it started, in all containers; empty if unknown."""
+    """Return the id of this machine's boot, equal in all its containers; empty if unknown."""
     try:
         return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -81,12 +81,12 @@ def _pid_space() -> str:
 
 
 def _started(pid: int) -> int | None:
-    """Return when process *pid* started, in ticks since boot; None when there is none."""
+    """Return when process *pid* started, in ticks since boot; None if it does not exist."""
     return _stat(pid)[1]
 
 
 def _stat(pid: int) -> tuple[str, int | None]:
-    """Return the state of process *pid*, and when it started; None when there is none."""
+    """Return the state of process *pid*, and when it started; None if it does not exist."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
     except OSError:

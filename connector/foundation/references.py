@@ -1,7 +1,7 @@
 """The providers of secrets that come with headrace: `env`, `file` and `dir`.
 
-Each takes what stands behind the colon of a reference and returns the secret; what it cannot
-find is the environment's fault.
+Each takes the part of a reference after the colon and returns the secret. It raises
+SecretUnavailableError if it finds none.
 """
 
 import json
@@ -24,10 +24,10 @@ _NAME: Final = re.compile(r"\$\{env:([^{}]+)\}")
 
 
 def resolved(options: Mapping[str, Any], *, section: str, confined: bool = False) -> dict[str, Any]:
-    """Return *options* with the values that are references replaced by what they refer to.
+    """Return *options* with references replaced by the values that they refer to.
 
-    *section* is what the options belong to, for messages. *confined* is for what statements or
-    requests gave; see `check_references`.
+    *section* names the owner of the options in messages. *confined* applies to options from
+    statements or requests; see `check_references`.
 
     Raises:
         SecretUnavailableError: a variable is not set, or a file or a key in it is missing, or
@@ -45,10 +45,10 @@ def resolved(options: Mapping[str, Any], *, section: str, confined: bool = False
 
 
 def check_references(options: Mapping[str, Any], *, section: str) -> None:
-    """Check that *options*, which statements or requests gave, refer to what is meant for that.
+    """Check that *options* from statements or requests refer only to files and variables for them.
 
-    Files must lie below one of the roots, and variables must have one of the names: or callers
-    could have any file and any variable of this machine sent to where they like.
+    Files must lie below one of the roots, and variables must have one of the names: else callers
+    could send any file and any variable of this machine to a place of their choice.
 
     Raises:
         SecretUnavailableError: an option refers to something else.
@@ -109,7 +109,7 @@ def file(place: str) -> str:
 
 
 def directory(place: str) -> str:
-    """Return what is in a file of a directory, without the newline at its end."""
+    """Return the content of a file of a directory, without the newline at its end."""
     path, _, key = place.partition(":")
     if not key or "/" in key or key in (".", ".."):
         raise SecretUnavailableError("expected ${dir:PATH:KEY}, where KEY is a file's name")

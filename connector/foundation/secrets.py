@@ -1,4 +1,4 @@
-"""Which options must be references because they are secret."""
+"""Finds options that must be references because they are secret."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Final
 
 from headrace.plugins import Option, Problem, declared_options, is_reference, literal_problem
 
-# Options that pass by a pattern are not declared one by one: their names tell the secrets.
+# Options that pass by a pattern are not declared one by one: their names show which are secret.
 _SECRET_NAME: Final = re.compile(
     r"(?i)(?:^|.*[._-])(?:password|passwd|passphrase|secret|token|credentials?"
     r"|user\.info|key\.pem|jaas\.config)"
@@ -14,7 +14,7 @@ _SECRET_NAME: Final = re.compile(
 
 
 def secret_problems(config_class: type, options: Mapping[str, object]) -> list[Problem]:
-    """Return a problem for each secret among *options* that is written down, not referred to."""
+    """Return a problem for each secret in *options* that is not a reference."""
     declared = {key: found for key, (_, found) in declared_options(config_class).items()}
     return [
         literal_problem(key)
@@ -24,7 +24,7 @@ def secret_problems(config_class: type, options: Mapping[str, object]) -> list[P
 
 
 def is_secret(key: str, declared: Mapping[str, Option]) -> bool:
-    """Say whether the value of an option is a secret; *declared* are those of its section."""
+    """Return whether the value of an option is a secret; *declared* are those of its section."""
     if key in declared:
         return declared[key].secret
     allowed = [found.keys_allowed for found in declared.values() if found.secret]

@@ -1,4 +1,4 @@
-"""The stores that a sink's options name, for claims and for schemas, and what all of them write."""
+"""The stores for claims and schemas that a sink's options name, and the paths that they write."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -22,7 +22,7 @@ _DEFAULT_STORE: Final = "directory"
 
 
 def confined_paths(config: object) -> Iterator[tuple[str, str]]:
-    """Yield key and path of each option of a *config*, and of its stores, that writes or reads.
+    """Yield key and path of each option of *config* and its stores that is written or read.
 
     A config with `no_file` set neither writes nor reads a file.
     """
@@ -49,7 +49,7 @@ def claim_store_of(options: SinkOptions) -> tuple[type[ClaimStore], object] | No
 
 
 def read_claim_store_of(options: SinkOptions, folder: Path) -> ClaimStore | None:
-    """Return the claim store as consumers read it, if *options* say one; None if they do not.
+    """Return the claim store as consumers read it; None if *options* name none.
 
     Its relative paths are relative to *folder*. The policies of the sink need not be known.
     """

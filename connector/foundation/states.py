@@ -1,8 +1,8 @@
-"""States: what is wanted of a connector, what is seen of a split, and how one follows another.
+"""The target state of a connector, the observed states of its splits, and their transitions.
 
-What is wanted is stored by the command service, what is seen by the worker; neither writes the
-other's. Pure: this is the one place that says which state may follow which, and what a connector
-is called whose splits differ.
+The command service stores target states, the worker stores observed states; neither writes the
+other's. Pure: only this module defines which state may follow which, and the state of a connector
+whose splits differ.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class Desired(StrEnum):
-    """What a user asked for."""
+    """The target state that a user asked for."""
 
     RUNNING = "RUNNING"
     PAUSED = "PAUSED"
@@ -34,7 +34,7 @@ class Desired(StrEnum):
 
 
 class Event(StrEnum):
-    """What happens to a split, as its worker sees it."""
+    """An event of a split, as its worker observes it."""
 
     CLAIMED = "claimed"
     MOVED = "moved"
@@ -57,8 +57,8 @@ _OWNED: Final = {
     Event.FAILED_FOR_NOW: _RESTARTING,
     Event.FAILED_FOR_GOOD: _FAILED,
 }
-# Who fails gives the lease back first: a renewal in between finds it lost. One that was lost and
-# gained again may fail under both tokens, one after the other.
+# A split that fails first gives its lease back: a renewal in between finds the lease lost. A split
+# whose lease was lost and gained again may fail under both tokens, one after the other.
 _NOT_OWNED: Final = {
     Event.CLAIMED: _RUNNING,
     Event.RELEASED: _UNASSIGNED,
@@ -75,7 +75,7 @@ TRANSITIONS: Final[Mapping[Observed, Mapping[Event, Observed]]] = {
     _FAILED: _NOT_OWNED,
 }
 
-# From what a person should look at first.
+# Most urgent first.
 _WORST_FIRST: Final = (
     Observed.FAILED,
     Observed.RESTARTING,
@@ -88,15 +88,15 @@ _WORST_FIRST: Final = (
 
 
 def follows(state: Observed, event: Event) -> Observed:
-    """Return the state of a split in *state* to which *event* happens. KeyError: it cannot."""
+    """Return the state of a split after *event* in *state*. Raises KeyError if it cannot happen."""
     return TRANSITIONS[state][event]
 
 
 def split_state(owner: str | None, problem: str, seen: Seen | None) -> Observed:
     """Return the state of a split.
 
-    *owner* is the live worker that has its lease, *problem* why the last one gave it up. What is
-    *seen* counts only as far as the owner saw it: a process that was killed does not say so.
+    *owner* is the live worker that has its lease, *problem* is why the last owner gave it up.
+    *seen* counts only if *owner* wrote it, because a process that is killed cannot update it.
     """
     if owner:
         return seen.state if seen is not None and seen.worker == owner else _RUNNING
@@ -107,10 +107,10 @@ def split_state(owner: str | None, problem: str, seen: Seen | None) -> Observed:
 
 
 def connector_state(desired: Desired, job: Observed, splits: Iterable[Observed]) -> Observed:
-    """Return what a connector is called.
+    """Return the state of a connector.
 
-    *job* is UNASSIGNED unless the job as a whole failed, or is tried again. A connector that is
-    stopped is STOPPED when no split is owned any more, unless it failed.
+    *job* is UNASSIGNED unless the job as a whole failed, or is restarting. A connector with the
+    target state STOPPED is STOPPED once no split has an owner, unless it failed.
     """
     if job in (Observed.FAILED, Observed.RESTARTING) and desired is not Desired.STOPPED:
         return job
@@ -121,5 +121,5 @@ def connector_state(desired: Desired, job: Observed, splits: Iterable[Observed])
 
 
 def worst(states: Iterable[Observed]) -> Observed:
-    """Return the one that a person should look at first; of none, UNASSIGNED."""
+    """Return the most urgent of *states*; UNASSIGNED if there are none."""
     return min(states, key=_WORST_FIRST.index, default=Observed.UNASSIGNED)
