@@ -1,4 +1,4 @@
-"""What an operator sees of a running process: its log, its metrics.
+"""The log and the metrics of a process, for its operator.
 
 structlog imports rich where it is installed, for tracebacks that this log never shows, colorama,
 which only Windows needs, and asyncio, for loggers that are awaited. Together they delay every start
@@ -13,14 +13,14 @@ from typing import Any, Final, cast
 
 
 class _Asyncio(ModuleType):
-    """Imports asyncio when something of it is asked for."""
+    """Imports asyncio at the first access to an attribute."""
 
     def __getattr__(self, name: str) -> object:
-        """Return what asyncio has under this name."""
+        """Return the attribute of asyncio with this name."""
         return getattr(import_module("asyncio"), name)
 
 
-_MISSING = cast("Any", None)  # Any: what Python takes for "not to be found".
+_MISSING = cast("Any", None)  # Any: Python raises for a module that is None.
 _STAND_INS: Final = {
     "asyncio": _Asyncio("asyncio"),
     "colorama": _MISSING,

@@ -1,7 +1,7 @@
 """Finds the cause of an unexpected exception: a plugin's class, a file and a line.
 
-Its message may repeat values of a row, so it is logged only before any row was read: while a
-plugin is made or opened. `headrace --debug` logs all messages.
+Its message may repeat values of a row, so it is logged only before any row is read: while a plugin
+is made or opened. `headrace --debug` logs all messages.
 """
 
 import contextlib
@@ -27,8 +27,8 @@ HINT: Final = "this is a mistake in the plugin; `headrace --debug` logs messages
 _GROUPS: Final = ("sources", "sinks", "stores", "codecs")
 _OURS: Final = str(Path(__file__).resolve().parents[1])
 _PYTHON: Final = sysconfig.get_paths()["stdlib"]
-_BY: Final = "raised by "  # A note that begins so names the plugin.
-# What plugins were given, as long as they live.
+_BY: Final = "raised by "  # The prefix of the note that names the plugin.
+# The configurations of plugins, as long as the plugins live.
 _configs: "weakref.WeakKeyDictionary[object, object]" = weakref.WeakKeyDictionary()
 _MADE: Final = "raised while a plugin was made or opened: its text is about no row"
 
@@ -61,12 +61,12 @@ def place_in(thread: threading.Thread) -> str:
 
 
 def is_foreign(path: str) -> bool:
-    """Say whether a file is neither the framework's nor Python's own."""
+    """Return whether a file is neither the framework's nor Python's own."""
     return not path.startswith((_PYTHON, "<")) and not str(Path(path).resolve()).startswith(_OURS)
 
 
 def described(error: Exception) -> str:
-    """Return what may be said of *error*: an unnamed one's own text may repeat a row's values."""
+    """Return a safe description of *error*: the text of an unnamed one may repeat row values."""
     if isinstance(error, HeadraceError):
         return str(error)
     notes: list[str] = getattr(error, "__notes__", [])
@@ -77,13 +77,13 @@ def described(error: Exception) -> str:
 
 
 def blame(error: Exception, plugin: object) -> None:
-    """Note that *plugin* raised *error*, for `described`; only once, and not on errors of ours."""
+    """Add a note that *plugin* raised *error*, for `described`; once, and not to our own errors."""
     if not isinstance(error, HeadraceError) and not hasattr(error, "__notes__"):
         error.add_note(f"{_BY}{name_of(plugin)}")
 
 
 def name_of(plugin: object) -> str:
-    """Return how a job file names a plugin, by its class or an object of it, and the class."""
+    """Return a plugin's name in job files, and its class. *plugin* is a class or an object."""
     found = plugin if isinstance(plugin, type) else type(plugin)
     value = f"{found.__module__}:{found.__qualname__}"
     for group in _GROUPS:
@@ -95,13 +95,13 @@ def name_of(plugin: object) -> str:
 
 # Any: a plugin's class, and an instance of its config_class.
 def made(plugin: Callable[[Any, Context], P], config: Any, context: Context) -> P:  # noqa: ANN401
-    """Make a plugin, and note what it was given: its secrets are to be in no message about it.
+    """Make a plugin, and remember its configuration, to keep its secrets out of messages.
 
-    Raises what it raises, and PluginBrokenError.
+    Raises the plugin's named errors, and PluginBrokenError.
     """
     with making(plugin, "made", config):
         found = plugin(config, context)
-    with contextlib.suppress(TypeError):  # One that cannot be referred to weakly.
+    with contextlib.suppress(TypeError):  # Not every object can be referred to weakly.
         _configs[found] = config
     return found
 
@@ -114,13 +114,14 @@ def _without_secrets(config: object, text: str) -> str:
 
 @contextlib.contextmanager
 def making(plugin: object, doing: str, config: object = None) -> Iterator[None]:
-    """Name the mistakes that *plugin* makes while it is made or opened, before any row is read.
+    """Name the plugin in errors that it raises while it is made or opened, before any row is read.
 
-    *config* is what it is given, if that is not remembered; its secrets are in no message. What
-    may pass, such as a server that does not answer, is left as it is, but its message is logged.
+    *config* is its configuration, if that is not remembered; no message contains its secrets. A
+    temporary error, such as a server that does not answer, is not changed, but its message is
+    logged.
 
     Raises:
-        PluginBrokenError: with class, text, file and line.
+        PluginBrokenError: it has the class, text, file and line of the error.
 
     """
     try:

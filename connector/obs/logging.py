@@ -1,9 +1,9 @@
 """The log of a process: JSON lines, or text with colours on a terminal, always one stream.
 
-What is logged about rows must not tell what is in them. So a field is a number, a text, or a list
-of these; anything else shows as its type. An exception shows where it came from, and its message
-only if it is one of ours, because others repeat the value that they choked on. With `--debug` all
-messages are logged, and the files of frames with their folders.
+The log must not contain values of rows. So a field is a number, a text, or a list of these; other
+values are logged as their type. An exception is logged with its place, and with its message only if
+it is our own, because others repeat the value that caused them. With `--debug` all messages are
+logged, and the files of frames with their folders.
 """
 
 import logging
@@ -63,19 +63,19 @@ def set_threshold(level: str) -> None:
     """Log our own events from *level* on, also those of loggers that are bound already.
 
     Other packages are logged from *level* on too, but never from less than `warning`. A package
-    whose own logger has a level goes by that level.
+    whose own logger has a level keeps that level.
     """
     _Threshold.level = logging.getLevelNamesMapping()[level.upper()]
     logging.getLogger().setLevel(max(_Threshold.level, logging.WARNING))
 
 
 def threshold() -> str:
-    """Return the level from which on our own events are logged."""
+    """Return the lowest level of our own events that is logged."""
     return logging.getLevelName(_Threshold.level).lower()
 
 
 def shows_messages() -> bool:
-    """Say whether the messages of all exceptions are logged."""
+    """Return whether the messages of all exceptions are logged."""
     return _Threshold.messages
 
 

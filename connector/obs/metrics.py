@@ -1,7 +1,7 @@
-"""`/metrics`: the measures of this process, or of its children, for Prometheus.
+"""`/metrics`: the metrics of this process, or of its children, for Prometheus.
 
-Served on a thread of its own, by addresses of this machine only: there is neither TLS nor a user.
-A worker serves it with the rest of its HTTP, where there are both.
+A thread of its own serves them, only at addresses of this machine, because it has neither TLS nor
+users. A worker serves them with the rest of its HTTP, which has both.
 """
 
 import http.client
@@ -23,7 +23,7 @@ _INFO: Final = gauge("headrace_info", "The release that runs.", [({"version": __
 
 
 class MetricsAddressError(MissingRequirementError):
-    """Metrics cannot be served where they should be."""
+    """Metrics cannot be served at the configured address."""
 
     code = "metrics_cannot_listen"
 
@@ -34,10 +34,10 @@ class Metrics:
     def __init__(
         self, address: tuple[str, int], measures: Callable[[], Iterable[Measure]], job: str
     ) -> None:
-        """Listen at *address*; port 0 is any that is free.
+        """Listen at *address*; port 0 takes any free port.
 
         Raises:
-            MetricsAddressError: it is taken, or not ours.
+            MetricsAddressError: the address is taken, or not one of this machine.
 
         """
         self._measures = measures
@@ -53,18 +53,18 @@ class Metrics:
         self.port: int = self._server.server_port
 
     def collect(self) -> Iterable[Metric]:
-        """Return the measures as the client has them; called for each request, on its thread."""
+        """Return the metrics in the client's form; called for each request, on its thread."""
         return families([_INFO, *self._measures()], job=self._job)
 
     def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
 def _without_versions(app: WSGIApplication) -> WSGIApplication:
-    """Let *app* answer without the versions of wsgiref and Python."""
+    """Remove the versions of wsgiref and Python from the responses of *app*."""
 
     def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         def begin(status: str, headers: list[tuple[str, str]]) -> object:
@@ -79,7 +79,7 @@ def metrics_address(given: str, *, key: str) -> tuple[str, int]:
     """Return host and port of `host:port`.
 
     Raises:
-        ConfigError: it is none, or others than this machine could ask there.
+        ConfigError: it is malformed, or other machines could reach it.
 
     """
     host, _, port = given.rpartition(":")
@@ -92,10 +92,10 @@ def metrics_address(given: str, *, key: str) -> tuple[str, int]:
 
 
 def merged(ports: Mapping[int, str]) -> Sequence[Metric]:
-    """Return together what processes of this machine serve.
+    """Return the merged metrics of processes of this machine.
 
-    One that is silent is left out. The samples of each have the label `pump` of its port.
-    Blocks for `ASK_SECONDS_MAX` for each at most.
+    A process that does not answer is skipped. The samples of each have the label `pump` of its
+    port. Blocks for `ASK_SECONDS_MAX` for each at most.
     """
     found: dict[str, Metric] = {}
     for port, pump in ports.items():
