@@ -1,4 +1,4 @@
-"""Whether data written with one Avro schema can be read with another, and why not. Pure.
+"""Checks whether data written with one Avro schema can be read with another. Pure.
 
 The rules are those of Avro's schema resolution; schemas are parsed JSON with full names, as
 `fastavro.parse_schema` makes them.
@@ -19,7 +19,7 @@ LEVELS: Final = (
     "FULL_TRANSITIVE",
 )
 _NAMED: Final = ("record", "error", "enum", "fixed")
-# What a reader of the second type makes of the first.
+# Pairs of a written type and a type that a reader may promote it to.
 _PROMOTIONS: Final = frozenset(
     {
         ("int", "long"),
@@ -35,7 +35,7 @@ _PROMOTIONS: Final = frozenset(
 
 
 def incompatibilities(level: str, new: AvroSchema, earlier: Sequence[AvroSchema]) -> Sequence[str]:
-    """Return why *new* must not follow the schemas *earlier*, oldest first; nothing if it may."""
+    """Return why *new* must not follow the schemas *earlier*, oldest first; empty if it may."""
     if level == "NONE" or not earlier:
         return ()
     others = earlier if level.endswith("_TRANSITIVE") else earlier[-1:]
@@ -58,7 +58,7 @@ class _Resolution:
         self._seen: set[tuple[str, str]] = set()
 
     def problems(self) -> list[str]:
-        """Return all."""
+        """Return all incompatibilities of the pair."""
         return list(self._compare(self._reader, self._writer, ""))
 
     def _compare(self, reader: AvroSchema, writer: AvroSchema, path: str) -> Iterator[str]:

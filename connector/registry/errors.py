@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class Code(IntEnum):
-    """Why a request is refused; the first three digits are the HTTP status."""
+    """The code of a refused request; its first three digits are the HTTP status."""
 
     BAD_REQUEST = 400
     INCOMPATIBLE = 409
@@ -30,10 +30,10 @@ class Code(IntEnum):
 
 
 class RegistryError(Exception):
-    """A request is refused."""
+    """The registry refuses a request."""
 
     def __init__(self, code: Code, message: str) -> None:
-        """*message* is the answer's."""
+        """*message* is the one of the response."""
         super().__init__(message)
         self.code = code
 

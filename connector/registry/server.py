@@ -38,11 +38,11 @@ _STORE: Final = web.AppKey("store", RegistryStore)
 _HOSTS: Final = web.AppKey("hosts", Hosts)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Json = Any  # Any: all that JSON has.
+Json = Any  # Any: any JSON value.
 
 
 def application(store: RegistryStore, hosts: Iterable[str] = ()) -> web.Application:
-    """Return the registry's routes over *store*; *hosts* are names that clients call it by."""
+    """Return the registry's routes over *store*; *hosts* are the names that clients use."""
     app = web.Application(
         middlewares=[_errors_as_json, _known_host], client_max_size=_BODY_BYTES_MAX
     )
@@ -295,7 +295,7 @@ async def _body(request: web.Request) -> Mapping[str, Json]:
         body = json.loads(content)
     except TimeoutError:
         raise web.HTTPRequestTimeout from None
-    except web.RequestPayloadError as error:  # As when it is not compressed as it says.
+    except web.RequestPayloadError as error:  # Such as a body that is not compressed as declared.
         raise RegistryError(Code.BAD_REQUEST, "The body cannot be read") from error
     except (ValueError, RecursionError):
         body = None
@@ -312,7 +312,7 @@ async def _text_in(request: web.Request, name: str) -> str:
 
 
 def _number_in(body: Mapping[str, Json], name: str, least: int) -> int | None:
-    """Return a number from *least*; None where there is none, which lower ones say, too."""
+    """Return a number that is at least *least*; None if it is missing or lower."""
     number = body.get(name)
     if number is None:
         return None

@@ -1,7 +1,8 @@
 """Subjects, their versions, and schemas under global ids, in SQLite. Belongs to one thread.
 
-A schema is known by its parsed JSON, so blanks and the order of keys make no other schema of it.
-An id stands for its schema for ever, also when all subjects forgot it: messages may still have it.
+A schema is identified by its parsed JSON, so white space and the order of keys do not matter. An id
+belongs to its schema permanently, even if all subjects have deleted it, because messages may still
+contain the id.
 """
 
 import contextlib
@@ -24,11 +25,11 @@ from headrace.connector.stores import StateFileError
 from headrace.connector.stores.sqlite.file import is_busy, locked
 
 TEXT_BYTES_MAX: Final = 1024 * 1024
-NUMBER_DIGITS_MAX: Final = 18  # Of an id or a version; SQLite's numbers have as many at least.
+NUMBER_DIGITS_MAX: Final = 18  # Of an id or a version; SQLite's numbers have at least as many.
 _IMPORT: Final = "IMPORT"
 MODES: Final = ("READWRITE", "READONLY", _IMPORT)
 DEFAULT_LEVEL: Final = "BACKWARD"
-_GLOBAL: Final = ""  # The subject whose level and mode count where one has none of its own.
+_GLOBAL: Final = ""  # The subject whose level and mode are the default.
 _BUSY_SECONDS: Final = 5
 _MISFITS: Final = (
     SchemaParseException,
@@ -52,7 +53,7 @@ CREATE TABLE IF NOT EXISTS settings (
 ) STRICT;
 """
 
-Json = dict[str, Any]  # Any: all that JSON has.
+Json = dict[str, Any]  # Any: any JSON value.
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -74,12 +75,12 @@ class Registered(msgspec.Struct, frozen=True):
     references: tuple[Reference, ...]
 
     def is_it(self, schema_id: int | None, version: int | None) -> bool:
-        """Say whether it has this id and this number; None is any."""
+        """Return whether it has this id and this number; None matches any."""
         return schema_id in (None, self.schema_id) and version in (None, self.version)
 
 
 def identity_of(text: str, references: Sequence[Reference]) -> str:
-    """Return what is equal for equal schemas; the order of fields and symbols counts."""
+    """Return an identity that equal schemas share; the order of fields and symbols matters."""
     refs = [[r.name, r.subject, r.version] for r in references]
     return json.dumps([json.loads(text), refs], sort_keys=True, separators=(",", ":"))
 
@@ -108,7 +109,7 @@ class RegistryStore:
             ) from error
 
     def close(self) -> None:
-        """Give back the file."""
+        """Close the file."""
         self._connection.close()
 
     # Schemas.
@@ -122,14 +123,14 @@ class RegistryStore:
         schema_id: int | None = None,
         version: int | None = None,
     ) -> Registered:
-        """Return the version that has this schema, made if it is new to the subject.
+        """Return the version that has this schema; make it if the schema is new to the subject.
 
         In the mode IMPORT it gets *schema_id*, and the number *version* if one is given, at any
         level; another schema that had that number in the subject loses it.
 
         Raises:
-            RegistryError: the schema is none, breaks the level, the id is another's, or the
-                subject's mode does not permit it.
+            RegistryError: the schema is invalid or violates the level, the id belongs to another
+                schema, or the subject's mode does not permit it.
 
         """
         with self._transaction():
@@ -141,7 +142,7 @@ class RegistryStore:
             mode = self.mode(subject)
             _check_mode(subject, mode, schema_id)
             numbers = [v.version for v in self._versions(subject, deleted=True)]
-            number = 1 + max(numbers, default=0)  # A number is never given again by itself.
+            number = 1 + max(numbers, default=0)  # Numbers are not reused automatically.
             if mode == _IMPORT:
                 number = version or number
                 self._check_free(subject, number)
@@ -175,7 +176,7 @@ class RegistryStore:
         return found
 
     def schema(self, schema_id: int) -> Registered:
-        """Return a schema by its id; subject and version are those of one that has it, if any."""
+        """Return a schema by its id; subject and version are those of one of its users, if any."""
         row = self._row("SELECT guid, text, refs FROM schemas WHERE id = ?", schema_id)
         if row is None:
             raise RegistryError(Code.SCHEMA_UNKNOWN, f"Schema {schema_id} not found")
@@ -302,10 +303,10 @@ class RegistryStore:
         return self._problems(subject, parsed, [self.version(subject, number)])
 
     def level(self, subject: str = _GLOBAL, *, own: bool = False) -> str:
-        """Return a subject's level, or the one that counts for it unless *own*.
+        """Return a subject's level or, unless *own*, its default.
 
         Raises:
-            RegistryError: it has none of its own.
+            RegistryError: *own*, and the subject has no level.
 
         """
         found = self._setting(subject, "level", own=own and subject != _GLOBAL)
@@ -330,7 +331,7 @@ class RegistryStore:
         return level
 
     def mode(self, subject: str = _GLOBAL, *, own: bool = False) -> str:
-        """Return a subject's mode, or the one that counts for it unless *own*."""
+        """Return a subject's mode or, unless *own*, its default."""
         found = self._setting(subject, "mode", own=own and subject != _GLOBAL)
         if found is None and own and subject != _GLOBAL:
             raise RegistryError(
@@ -342,8 +343,8 @@ class RegistryStore:
         """Set a mode.
 
         Raises:
-            RegistryError: there is none of this name; or it is IMPORT, there are schemas already,
-                and it is not by *force*.
+            RegistryError: the mode does not exist; or it is IMPORT, schemas exist already, and
+                *force* is false.
 
         """
         if mode not in MODES:
@@ -398,7 +399,7 @@ class RegistryStore:
             )
 
     def _check_free(self, subject: str, number: int) -> None:
-        """Refuse to give away the number of a version that other schemas refer to."""
+        """Raise if other schemas refer to the version with this number."""
         live = [v.version for v in self._versions(subject)]
         if number in live and self.referenced_by(subject, str(number)):
             raise RegistryError(
@@ -433,7 +434,7 @@ class RegistryStore:
             other = self.version(reference.subject, str(reference.version))
             self._take_names(self._parsed(other.text, other.references), named)
         try:
-            text.encode()  # SQLite keeps UTF-8, which has no half of a surrogate pair.
+            text.encode()  # SQLite stores UTF-8, which cannot encode lone surrogates.
             schema = json.loads(text)
             parsed = fastavro.parse_schema(schema, named)
             resolved = fastavro.schema.expand_schema(parsed) if named else parsed
@@ -504,14 +505,14 @@ class RegistryStore:
 
 
 def _check(parsed: Any) -> None:  # noqa: ANN401 (Avro's)
-    """Refuse a schema that is new and faulty; those that are there stay readable."""
+    """Raise if a new schema is faulty; faulty ones that are stored stay readable."""
     fault = next(faults(parsed), None)
     if fault is not None:
         raise RegistryError(Code.SCHEMA_INVALID, f"Input schema is an invalid Avro schema: {fault}")
 
 
 def _check_mode(subject: str, mode: str, schema_id: int | None) -> None:
-    """Refuse what the mode does not permit: ids are given in IMPORT only, and always there."""
+    """Raise unless the mode permits the request: only IMPORT takes ids, and requires them."""
     if mode == "READONLY":
         raise RegistryError(Code.NOT_PERMITTED, f"Subject {subject} is in read-only mode")
     if (mode == _IMPORT) is (schema_id is None):

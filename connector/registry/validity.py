@@ -1,4 +1,4 @@
-"""What Avro forbids in a schema although fastavro parses it. Pure."""
+"""Finds faults of a schema that Avro forbids and fastavro accepts. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,9 +13,9 @@ _FULL: Final = re.compile(rf"{AVRO_NAME.pattern}(\.{AVRO_NAME.pattern})*")
 
 
 def faults(schema: AvroSchema) -> Iterator[str]:
-    """Tell what is wrong with *schema*, which fastavro parsed."""
+    """Yield the faults of *schema*, which fastavro parsed."""
     left = [schema]
-    while left:  # Not by recursion: schemas may be as deep as the parser can go.
+    while left:  # Not by recursion: a schema may be as deep as the parser accepts.
         each = left.pop()
         if isinstance(each, list):
             left += each
