@@ -1,1 +1,1 @@
-"""The statement language: lexer, parser, statements and how they are written."""
+"""The statement language: lexer, parser, statements and their formatting."""

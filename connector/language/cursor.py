@@ -1,7 +1,7 @@
-"""The parser's place in a text: the next token, and everything that was expected there.
+"""The parser's place in a text: the next token, and all that was expected there.
 
-What was looked for since the last step is the expected set of an error, the source of "did you
-mean", and what a completer offers.
+The expectations since the last step are the expected set of an error, the basis of "did you mean",
+and the offers of a completer.
 """
 
 import re
@@ -45,7 +45,7 @@ _CQL_HINT: Final = "give it to cqlsh, or to headrace shell HOST"
 class Cursor(cql_text.Cursor):
     """See the module. `spans` bounds the parts of the statement by the key errors name them by.
 
-    A token that the language does not have raises StatementSyntaxError once it is the next one.
+    A token that is not part of the language raises StatementSyntaxError once it is the next one.
     """
 
     def __init__(self, text: str) -> None:
@@ -60,11 +60,11 @@ class Cursor(cql_text.Cursor):
 
     @property
     def expected(self) -> tuple[str, ...]:
-        """What was looked for here, in order: keywords, symbols, and other things in words."""
+        """The expected tokens, in order: keywords, symbols, and descriptions of other tokens."""
         return tuple(dict.fromkeys(self._expected))
 
     def forget(self) -> None:
-        """Begin a new expected set."""
+        """Start a new expected set."""
         self._expected.clear()
 
     def advance(self) -> Token:
@@ -81,7 +81,7 @@ class Cursor(cql_text.Cursor):
         return super().accept(*keywords)
 
     def accept_kind(self, what: str, *kinds: TokenKind) -> Token | None:
-        """Step over a token of one of *kinds* and return it, if one stands here."""
+        """Step over a token of one of *kinds* and return it, if it is next."""
         self._expected.append(what)
         return self.advance() if self.token.kind in kinds else None
 
@@ -92,7 +92,7 @@ class Cursor(cql_text.Cursor):
                 raise self.unexpected()
 
     def string(self, what: str, *, hint: str) -> str:
-        """Step over a string and return what it holds."""
+        """Step over a string and return its content."""
         token = self.accept_kind(what, TokenKind.STRING)
         if token is None:
             raise self.unexpected(hint=hint)
@@ -105,7 +105,7 @@ class Cursor(cql_text.Cursor):
         return token.folded
 
     def word_or_name(self, what: str, *, reserved: frozenset[str]) -> Token:
-        """Step over a word that is none of *reserved*, or a quoted name, and return it."""
+        """Step over a word that is not in *reserved*, or a quoted name, and return it."""
         token = self.token
         self._expected.append(what)
         if token.kind is TokenKind.WORD:
@@ -120,14 +120,14 @@ class Cursor(cql_text.Cursor):
         return self.advance()
 
     def check_name(self, name: str, span: tuple[int, int]) -> None:
-        """Raise if *name*, which stands at *span*, is empty or too long."""
+        """Raise if *name*, located at *span*, is empty or too long."""
         if not name:
             raise self.error("a name cannot be empty", span)
         if len(name) > NAME_CHARS_MAX:
             raise self.error(f"a name has at most {NAME_CHARS_MAX} characters", span)
 
     def unexpected(self, *, hint: str = "") -> StatementSyntaxError:
-        """Return the error that the token here is none of those looked for."""
+        """Return the error for a next token that was not expected."""
         token, expected = self.token, self.expected
         # A value may be a secret: never repeat it, not even where its quotes were forgotten.
         shown = token.kind in (TokenKind.WORD, TokenKind.SYMBOL) and "string" not in expected
@@ -145,7 +145,7 @@ class Cursor(cql_text.Cursor):
         )
 
     def _dotted(self, expected: tuple[str, ...]) -> str:
-        """Return how a source is written of which the name stands here, as `cdc.shop.orders`."""
+        """Return a hint if a source is named in dots here, as in `cdc.shop.orders`; else ""."""
         if "DATA_SOURCE" in expected:
             start, before = self.token.start, "DATA_SOURCE "
         elif "ON" in expected and "source" in self.spans:

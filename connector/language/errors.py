@@ -1,4 +1,4 @@
-"""What can be wrong with a statement's text, or with a command to the shell."""
+"""The errors of a statement's text, and of a command to the shell."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -8,9 +8,9 @@ from headrace.plugins import HeadraceError
 
 
 class StatementSyntaxError(HeadraceError):
-    """A text that is not a statement; says where, what was expected there, and what was meant.
+    """A text that is not a statement; has the place, the expected tokens, and what was meant.
 
-    `expected` holds keywords and, in words, other things: what a completer would offer.
+    `expected` holds keywords, and descriptions of other tokens: the offers of a completer.
     """
 
     code: ClassVar[str] = "syntax"

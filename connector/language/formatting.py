@@ -1,4 +1,4 @@
-"""Statements to text: the form that DESCRIBE prints and the parser reads back as the same value."""
+"""Formats statements, in the form that DESCRIBE prints and that parses to an equal value."""
 
 import re
 from collections.abc import Sequence
@@ -246,13 +246,13 @@ def _literal(value: Literal) -> str:
 
 
 def format_table(table: TableName) -> str:
-    """Return `keyspace.table`, or the table alone where there is no keyspace."""
+    """Return `keyspace.table`, or the table alone if it has no keyspace."""
     name = quote_name(table.name)
     return name if table.keyspace is None else f"{quote_name(table.keyspace)}.{name}"
 
 
 def format_source(word: str, table: TableName) -> str:
-    """Return how statements name a source: `cdc ON TABLE shop.orders`."""
+    """Return the name of a source in statements: `cdc ON TABLE shop.orders`."""
     on_table = "" if table == NO_TABLE else f" ON TABLE {format_table(table)}"
     return f"{quote_name(word)}{on_table}"
 

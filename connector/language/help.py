@@ -1,4 +1,4 @@
-"""Help that needs no network: what each statement and each command of the shell is for."""
+"""Offline help on each statement and each command of the shell."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -238,7 +238,7 @@ def overview(width: int) -> str:
 
 
 def topic_text(words: Sequence[str]) -> str:
-    """Return the help on what *words* name, or nothing.
+    """Return the help on the topic that *words* name, or an empty string.
 
     `DATA_SINK` finds all topics about sinks; `CREATE DATA_SINK` and `CREATE_DATA_SINK` are one.
     """

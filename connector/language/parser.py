@@ -1,6 +1,6 @@
 """Recursive descent over the tokens: the grammar in docs/statements.md, one method per rule.
 
-It never recurses into itself: nothing in the grammar nests.
+It is never recursive, because nothing in the grammar nests.
 """
 
 import re
@@ -65,7 +65,7 @@ MODES: Final = (REALTIME, LOG)
 PREVIEW_MAX: Final = 1000
 SELECT_MAX: Final = 10_000
 
-# What the functions of a SELECT are called, also by Phoenix.
+# The names of the functions of a SELECT, Phoenix's included.
 CDC_TIME: Final = "cdc_time()"
 PARTITION_ID: Final = "partition_id()"
 WRITE_TIME: Final = "write_time()"
@@ -92,7 +92,7 @@ _POSITION_HINT: Final = "in single quotes: 'earliest', 'latest', a time, or what
 
 @dataclass(frozen=True, slots=True)
 class ParsedStatement:
-    """A statement and where it stood; `spans` bounds its parts by the key errors name them by.
+    """A statement and its place; `spans` bounds its parts by the keys that errors name.
 
     The keys are `sink`, `uri`, `source`, `table`, `position`, `split`, `mode`, `node`, `wait`,
     `limit`, `run`, `from`, `to`, `gap`, `job`, those of columns, and the names of the options.
@@ -104,9 +104,9 @@ class ParsedStatement:
     spans: Mapping[str, tuple[int, int]] = field(repr=False)
 
     def place(self, key: str = "") -> Place:
-        """Return where the part named *key* stands; an option not named stands in the URI.
+        """Return the place of the part named *key*; an option not named is in the URI.
 
-        Without a key, and where there is no URI, it is where the statement begins.
+        Without a key or a URI, it is the start of the statement.
         """
         otherwise = self.spans.get("uri", self.span) if key else self.span
         return place_of(self.text, *self.spans.get(key, otherwise))
@@ -116,7 +116,7 @@ def parse_script(text: str) -> Iterator[ParsedStatement]:
     """Yield the statements of *text*, which semicolons separate, each before the next is read.
 
     Raises:
-        StatementSyntaxError: the rest of the text does not begin with a statement.
+        StatementSyntaxError: the rest of the text does not start with a statement.
 
     """
     parser = _Parser(text)
@@ -140,10 +140,10 @@ def parse_statement(text: str) -> Statement:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What may follow a beginning of a statement.
+    """The continuations of an incomplete statement.
 
-    `expected` is as in StatementSyntaxError, empty where the beginning is none. `option` is the
-    option whose value is expected; `spans` bounds the parts that were read.
+    `expected` is as in StatementSyntaxError, empty if the text cannot start a statement. `option`
+    is the option whose value is expected; `spans` bounds the parts that were read.
     """
 
     expected: tuple[str, ...]
@@ -178,7 +178,7 @@ class _Parser:
         return parsed
 
     def outlook(self) -> Outlook:
-        """Read all of the text; return what was looked for at its end."""
+        """Read all of the text; return the tokens expected at its end."""
         at = self._at
         try:
             while True:
@@ -194,7 +194,7 @@ class _Parser:
 
     def _next(self) -> ParsedStatement:
         at = self._at
-        at.forget()  # Not the semicolon of an empty statement.
+        at.forget()  # Drop the semicolon of an empty statement.
         first, at.spans, self._option_read = at.token, {}, ""
         return ParsedStatement(self._statement(), at.text, (first.start, first.end), at.spans)
 
@@ -255,7 +255,7 @@ class _Parser:
                 return self._set_mode(word, table)
             return self._set_position(word, table)
         at.expect("WITH")
-        at.accept_kind("sink name")  # None is taken: whether it is one shows in what follows.
+        at.accept_kind("sink name")  # Any name passes: the next tokens decide.
         first = at.word_or_name("option name", reserved=frozenset())
         if at.token.kind is TokenKind.SYMBOL and at.token.value in ".=":
             sink, options = None, self._changes(first=first)
@@ -386,7 +386,7 @@ class _Parser:
         )
 
     def _with_options(self) -> Options:
-        """Read `WITH option = value AND …`; nothing where it is not next."""
+        """Read `WITH option = value AND …` if it is next."""
         found: dict[str, str] = {}
         if self._at.accept("WITH"):
             name = self._option_name(found)
@@ -490,7 +490,7 @@ class _Parser:
         )
 
     def _phoenix_options(self, options: dict[str, str]) -> None:
-        """Read options in Phoenix's spelling: without WITH and AND, a comma at most between."""
+        """Read options in Phoenix's spelling: without WITH and AND, with optional commas."""
         at = self._at
         while True:
             if at.accept("SALT_BUCKETS"):
@@ -528,7 +528,7 @@ class _Parser:
         return DropCdc(name=name, if_exists=if_exists, purge=at.accept("PURGE"))
 
     def _include(self) -> tuple[str, ...]:
-        """Read `INCLUDE (…)`; nothing where it is not next."""
+        """Read `INCLUDE (…)` if it is next."""
         at = self._at
         if not at.accept("INCLUDE"):
             return ()
@@ -633,7 +633,7 @@ class _Parser:
         return token.value
 
     def _scopes_of_hint(self) -> tuple[str, ...] | None:
-        """Return what the hint behind SELECT asks for, which is a comment to the lexer."""
+        """Return the scopes in the hint after SELECT, which the lexer reads as a comment."""
         at = self._at
         found = _HINT.search(at.text, at.behind, at.token.start)
         if found is None:
@@ -657,7 +657,7 @@ class _Parser:
                 return tuple(found)
 
     def _column(self, what: str) -> str:
-        """Read the name of a column, or a function without arguments, by our name for it."""
+        """Read the name of a column, or a function without arguments; return our name of it."""
         at = self._at
         token = at.word_or_name(what, reserved=RESERVED_WORDS)
         if token.kind is TokenKind.WORD and at.accept("("):
@@ -699,7 +699,7 @@ class _Parser:
                 values.append(self._literal(kind))
             at.expect(")")
             return Condition(column, Comparison.IN, tuple(values))
-        for comparison in list(Comparison)[:-1]:  # Their signs; IN was looked for.
+        for comparison in list(Comparison)[:-1]:  # The operators but IN, which was tried.
             if at.accept(*comparison):
                 return Condition(column, comparison, (self._literal(kind),))
         raise at.unexpected()
@@ -751,7 +751,7 @@ class _Parser:
         return TableName(keyspace, name)
 
     def _has(self, first: str, *rest: str) -> bool:
-        """Step over *first* and the words that must follow it, if it is next; say whether it is."""
+        """Step over *first* and the words that must follow, if it is next; return whether it is."""
         found = self._at.accept(first)
         if found:
             self._at.expect(*rest)
@@ -765,7 +765,7 @@ class _Parser:
         return tuple(found.items())
 
     def _changes(self, *, first: Token | None = None) -> Changes:
-        """Read options that may be null; of *first*, the name's beginning was read already."""
+        """Read options that may be null; *first* is the part of a name that was already read."""
         found: dict[str, str | None] = {}
         while first is not None or self._at.accept("AND"):
             name, first = self._option_name(found, first=first), None
@@ -835,6 +835,6 @@ _RULES: Final[Sequence[tuple[str, Callable[[_Parser], Statement]]]] = (
 
 
 def _scopes(named: Sequence[str]) -> tuple[str, ...]:
-    """Return scopes in one order, each once."""
+    """Return scopes in a fixed order, each once."""
     every = [scope.lower() for scope in _SCOPES[:-1]]
     return tuple(scope for scope in every if scope in named or "all" in named)

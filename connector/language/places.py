@@ -1,7 +1,7 @@
-"""Where in a statement's text something is, shown as a line, a column and a caret.
+"""Places in a statement's text, shown as a line, a column and a caret.
 
-Apart from the parser because errors found after parsing point into the same text. An excerpt is
-safe to print: no control characters, bounded in width, the values of options covered.
+Not in the parser, because errors found after parsing point into the same text. An excerpt is safe
+to print: no control characters, bounded in width, the values of options covered.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 EXCERPT_CHARS_MAX: Final = 96
-_CHARS_BEFORE: Final = 48  # What is kept left of the caret when a line is too long.
+_CHARS_BEFORE: Final = 48  # Kept left of the caret if a line is too long.
 
 _VALUE: Final = (
     r"\s{0,20}(?<![<>])=\s{0,20}"  # Options are not compared; times of a SELECT are.
@@ -35,9 +35,9 @@ PLAIN: Final = (
     "topic",
 )
 _PLAIN: Final = "".join(rf"(?<![\s?&]{name})(?<![\s?&]{name}\s)" for name in map(re.escape, PLAIN))
-# What any other option is given, for only the plugin knows which are secrets; and a URI's user.
+# Values of any other option, since only the plugin knows which are secret, and users in URIs.
 _ANY: Final = re.compile(rf"(?i)(?<!position)(?<!position\s){_PLAIN}{_VALUE}{_USER}")
-# What an option that by its name holds a secret is given; or a URI's user and password.
+# Values of options whose names say that they are secret, and users and passwords in URIs.
 _SECRET: Final = re.compile(
     r"(?i)(?:password|passwd|passphrase|secret|token|credentials?|user\.info|\.pem|jaas\.config)"
     rf"[\"\w]{{0,40}}{_VALUE}{_USER}"
@@ -84,7 +84,7 @@ def place_of(text: str, start: int, end: int) -> Place:
 
 
 def has_secret(text: str) -> bool:
-    """Say whether *text* gives an option that by its name holds a secret anything but a reference.
+    """Return whether *text* has a secret, by the name of its option, that is not a reference.
 
     A URI's user and password count too.
     """
@@ -94,7 +94,7 @@ def has_secret(text: str) -> bool:
 
 
 def display_width(character: str) -> int:
-    """Return how many terminal columns one printable character takes."""
+    """Return the width of a printable character in terminal columns."""
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -1,7 +1,7 @@
-"""The answer of a statement, and its formats. Prints nothing itself.
+"""The result of a statement, and its formats. Prints nothing itself.
 
 The table looks as in cqlsh. A table too wide for the terminal is shown row by row, and statements
-are shown as statements, so that they can be copied. Nothing that is shown can act on a terminal.
+are shown as statements, so that they can be copied. Values cannot control the terminal.
 """
 
 import csv
@@ -18,7 +18,7 @@ STATEMENT_COLUMN: Final = "create_statement"
 
 
 class StatementWarning(msgspec.Struct, frozen=True):
-    """What the user of a statement must know, though it was executed."""
+    """A warning to the user of a statement that was executed."""
 
     code: str
     message: str
@@ -31,11 +31,11 @@ class StatementWarning(msgspec.Struct, frozen=True):
 
 
 class ResultTable(msgspec.Struct, frozen=True):
-    """Named columns and rows of strings; without columns it is the answer of a silent statement.
+    """Named columns and rows of strings; without columns it is the result of a silent statement.
 
     `styles` names, for each column, the colours of its head and of its cells (`Palette`'s fields);
-    where it is empty they are those of a plain column. `warnings` are shown apart from it. `footer`
-    has what is known of the whole answer, such as how to continue: names and values.
+    if it is empty they are those of a plain column. `warnings` are shown separately. `footer` has
+    names and values about the whole result, such as how to continue.
     """
 
     columns: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class ResultTable(msgspec.Struct, frozen=True):
 
 
 class Palette(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written before a thing to give it its colour; all empty, nothing is coloured."""
+    """The escape sequences that start a colour; all are empty if nothing is coloured."""
 
     column: str = ""
     partition_key: str = ""
@@ -78,7 +78,7 @@ COLOURS: Final = Palette(
 
 
 class Rendering(msgspec.Struct, frozen=True):
-    """How a result is shown: the terminal's width in columns, and colours."""
+    """The settings of an output: the terminal's width in columns, and colours."""
 
     width: int = 80
     palette: Palette = MONOCHROME
@@ -159,7 +159,7 @@ FORMATS: Final[Mapping[str, Callable[[ResultTable, Rendering], str]]] = {
 
 
 def printable(text: str, *, kept: str = "") -> str:
-    """Return *text* with everything a terminal could act on, but *kept*, written as an escape."""
+    """Return *text* with each character that could control a terminal, but *kept*, as an escape."""
     if text.isprintable():
         return text
     return "".join(
@@ -185,5 +185,5 @@ def _objects(result: ResultTable) -> list[dict[str, str]]:
 
 
 def text_width(text: str) -> int:
-    """Return how many terminal columns a printable text takes."""
+    """Return the width of a printable text in terminal columns."""
     return len(text) if text.isascii() else sum(map(display_width, text))

@@ -1,4 +1,4 @@
-"""The statements as values: what the parser makes, the formatter writes, the control executes.
+"""The statements as values. The parser makes them, the formatter writes them, `control` runs them.
 
 Names are as stored (folded to lower case unless they were quoted); nothing is checked here.
 """
@@ -10,12 +10,12 @@ import msgspec
 
 # Option names and values in the order given. Values are strings, as in a connector config.
 Options = tuple[tuple[str, str], ...]
-# The same of an ALTER, where None takes the option away.
+# The same of an ALTER, where None removes the option.
 Changes = tuple[tuple[str, str | None], ...]
 
 
 class TableName(msgspec.Struct, frozen=True):
-    """A table; *keyspace* is None where the statement left it out."""
+    """A table; *keyspace* is None if the statement has none."""
 
     keyspace: str | None
     name: str
@@ -26,7 +26,7 @@ NO_TABLE: Final = TableName(None, "")
 
 
 class SourceName(msgspec.Struct, frozen=True):
-    """One source, as statements name it: *word* is its kind, `cdc`.
+    """A source, as statements name it: *word* is its kind, such as `cdc`.
 
     Without a table *word* is the name of the source itself.
     """
@@ -45,7 +45,7 @@ class CreateSink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlterSink(msgspec.Struct, frozen=True, kw_only=True):
-    """`ALTER DATA_SINK`; *uri* is None where it stays as it is."""
+    """`ALTER DATA_SINK`; *uri* is None if it does not change."""
 
     name: str
     uri: str | None = None
@@ -61,7 +61,7 @@ class DropSink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ValidateSink(msgspec.Struct, frozen=True, kw_only=True):
-    """`VALIDATE DATA_SINK`: asks what the sink writes to whether it could; writes nothing."""
+    """`VALIDATE DATA_SINK`: checks whether the sink could write to its target; writes nothing."""
 
     name: str
 
@@ -71,7 +71,7 @@ class DescribeSinks(msgspec.Struct, frozen=True):
 
 
 class DescribeSink(msgspec.Struct, frozen=True, kw_only=True):
-    """`DESCRIBE DATA_SINK`: the statement that makes it again, or its connector config."""
+    """`DESCRIBE DATA_SINK`: the statement that would create it, or its connector config."""
 
     name: str
     as_config: bool = False
@@ -86,7 +86,7 @@ class CreateSource(SourceName, frozen=True, kw_only=True):
 
 
 class AlterSource(SourceName, frozen=True, kw_only=True):
-    """`ALTER DATA_SOURCE … WITH`; *sink* is None where it stays the same."""
+    """`ALTER DATA_SOURCE … WITH`; *sink* is None if it does not change."""
 
     sink: str | None = None
     options: Changes = ()
@@ -96,7 +96,7 @@ class AlterSource(SourceName, frozen=True, kw_only=True):
 class SetPosition(SourceName, frozen=True, kw_only=True):
     """`ALTER DATA_SOURCE … SET POSITION`; *split* is None for all splits.
 
-    A dry run changes nothing, and tells what would be read again or passed over.
+    A dry run changes nothing, and reports what would be read again or skipped.
     """
 
     position: str
@@ -107,7 +107,7 @@ class SetPosition(SourceName, frozen=True, kw_only=True):
 class SetMode(SourceName, frozen=True, kw_only=True):
     """`ALTER DATA_SOURCE … SET MODE`; *node* is empty for all logs.
 
-    *wait* is how long an answer waits for the outcome; it is empty where it does not.
+    *wait* is how long the response waits for the outcome; empty to return at once.
     """
 
     mode: str
@@ -126,13 +126,13 @@ class DescribeSources(msgspec.Struct, frozen=True):
 
 
 class DescribeSource(SourceName, frozen=True, kw_only=True):
-    """`DESCRIBE DATA_SOURCE`: the statement that makes it again, or its connector config."""
+    """`DESCRIBE DATA_SOURCE`: the statement that would create it, or its connector config."""
 
     as_config: bool = False
 
 
 class Verb(StrEnum):
-    """What a source can be asked to do."""
+    """An action on a source."""
 
     PAUSE = "PAUSE"
     RESUME = "RESUME"
@@ -154,7 +154,7 @@ TOKEN_COLUMN: Final = "token()"  # noqa: S105 (of the ring)
 
 
 class SnapshotSource(SourceName, frozen=True, kw_only=True):
-    """`SNAPSHOT DATA_SOURCE`: sends what its table holds; *where* bounds tokens, or is a key.
+    """`SNAPSHOT DATA_SOURCE`: sends the rows of its table; *where* bounds tokens, or is a key.
 
     `BACKFILL` is another word for it.
     """
@@ -164,7 +164,7 @@ class SnapshotSource(SourceName, frozen=True, kw_only=True):
 
 
 class Bulk(StrEnum):
-    """What is done with the logs of a source, in a range of time."""
+    """A bulk operation on the logs of a source, in a range of time."""
 
     REPLAY = "REPLAY"
     RECONCILE = "RECONCILE"
@@ -193,7 +193,7 @@ class DropRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AcceptGap(msgspec.Struct, frozen=True, kw_only=True):
-    """`ACCEPT GAP`: a job continues behind it; *policy* is one of `POLICIES`."""
+    """`ACCEPT GAP`: a job continues after it; *policy* is one of `POLICIES`."""
 
     gap: str
     job: str
@@ -208,13 +208,13 @@ class RedriveLetters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreviewSource(SourceName, frozen=True, kw_only=True):
-    """`PREVIEW DATA_SOURCE`: the next changes, which stay where they are; None is the default."""
+    """`PREVIEW DATA_SOURCE`: shows the next changes, without consuming them."""
 
     limit: int | None = None
 
 
 class Subject(StrEnum):
-    """What SHOW shows."""
+    """The subject of SHOW."""
 
     STATUS = "STATUS"
     LAG = "LAG"
@@ -235,7 +235,7 @@ class Show(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreateCdc(msgspec.Struct, frozen=True, kw_only=True):
-    """`CREATE CDC`: a history of a table's changes; *include* is empty where it was left out."""
+    """`CREATE CDC`: a history of a table's changes; *include* is empty if it is omitted."""
 
     name: str
     table: TableName
@@ -245,7 +245,7 @@ class CreateCdc(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlterCdc(msgspec.Struct, frozen=True, kw_only=True):
-    """`ALTER CDC`; *include* is empty where it stays the same."""
+    """`ALTER CDC`; *include* is empty if it does not change."""
 
     name: str
     include: tuple[str, ...] = ()
@@ -254,7 +254,7 @@ class AlterCdc(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DropCdc(msgspec.Struct, frozen=True, kw_only=True):
-    """`DROP CDC`; with *purge* what it has kept goes, too."""
+    """`DROP CDC`; with *purge* its stored changes are deleted, too."""
 
     name: str
     if_exists: bool = False
@@ -302,9 +302,9 @@ class Condition(msgspec.Struct, frozen=True):
 class SelectCdc(msgspec.Struct, frozen=True, kw_only=True):
     """`SELECT … FROM name`: changes of a history.
 
-    *columns* are all if empty. *scopes* is what a hint asks for; None where there is none. With
-    *as_json* the answer is one document for each change. With *source_level* the newest images are
-    those of a read of the source at that consistency level.
+    *columns* are all if empty. *scopes* are those of a hint; None without a hint. With *as_json*
+    the answer is one document for each change. With *source_level* the newest images are those of a
+    read of the source at that consistency level.
     """
 
     name: str
@@ -319,9 +319,9 @@ class SelectCdc(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TailCdc(msgspec.Struct, frozen=True, kw_only=True):
-    """`TAIL`: what arrived since *since* or behind the token *after*, as soon as it is final.
+    """`TAIL`: changes that arrived since *since* or after the token *after*, once they are final.
 
-    *wait* is how long an answer waits for something to arrive. A shell repeats it.
+    *wait* is how long a response waits for changes to arrive. A shell repeats the statement.
     """
 
     name: str
@@ -375,7 +375,7 @@ Statement = (
 
 
 def is_question(statement: Statement) -> bool:
-    """Say whether *statement* changes nothing."""
+    """Return whether *statement* changes nothing."""
     if isinstance(statement, SetPosition):
         return statement.dry_run
     described = DescribeSinks | DescribeSink | DescribeSources | DescribeSource | DescribeCdc
