@@ -1,1 +1,1 @@
-"""Moving records: leases, pipeline, ledger, worker."""
+"""Moves records from sources to sinks: leases, pipeline, ledger, worker."""

@@ -1,8 +1,8 @@
-"""When a run ends, and whether a run until idle has delivered everything.
+"""Decides when a run ends, and whether a run until idle has delivered everything.
 
 With `--until-idle` a run has finished when each split is held here and was read to its durable end,
 settled and committed, or failed here, or belongs to another live process. Any other end is an
-error: exit status 0 says that everything there was has been delivered.
+error: exit status 0 means that everything has been delivered.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class NotIdleError(FatalError):
 
 @dataclass(slots=True)
 class Course:
-    """Where the control loop stands. `still` says since when nothing has moved, and why."""
+    """The state of the control loop. `still` says since when nothing has moved, and why."""
 
     sent: int = 0
     stopping: bool = False
@@ -46,13 +46,13 @@ class Course:
     paused: bool = False
     modes: Mapping[str, AskedMode] = field(default_factory=dict)
     pulsed: bool = False
-    replan_ms: int = 0  # When to ask next whether other splits are due.
+    replan_ms: int = 0  # When to check next whether other splits are due.
     still: str = ""
     failures: dict[str, HeadraceError] = field(default_factory=dict)
 
 
 class Finishing:
-    """Says when a run is over. For the control thread."""
+    """Decides when a run is over. For the control thread."""
 
     def __init__(  # noqa: PLR0913 (what it judges by)
         self,
@@ -78,7 +78,7 @@ class Finishing:
         self._still_ms_max = still_ms_max
 
     def is_over(self) -> bool:
-        """Say whether there is nothing left to do. Asks the store when it seems so."""
+        """Return whether nothing is left to do. Reads the store only if it seems so."""
         course, watch = self._course, self._watch
         if watch.waiting:
             return False
@@ -97,17 +97,17 @@ class Finishing:
         return course.finished
 
     def _has_idled(self) -> bool:
-        """Say whether the pipeline has read everything of the splits it has so far."""
+        """Return whether the pipeline has read everything of the splits that it has so far."""
         idled = self._course.idled
         if idled is None or idled.commands != self._course.sent:
             return False
         return self._until_idle or idled.for_ever
 
     def store_failed(self, error: StoreUnavailableError, now_ms: int) -> None:
-        """Note that the store did not answer.
+        """Count a failure of the store.
 
         Raises:
-            RetriesExhaustedError: until idle, when it has not answered for too long.
+            RetriesExhaustedError: until idle, if the store has failed for too long.
 
         """
         self._log.warning("store_unavailable", error=str(error))
@@ -115,11 +115,11 @@ class Finishing:
             self._retry.failed(now_ms, error)
 
     def store_answered(self) -> None:
-        """Note that the store answered."""
+        """Reset the failures of the store."""
         self._retry.succeeded()
 
     def is_stuck(self, pulse: Pulse, now_ms: int) -> bool:
-        """Say whether no split has moved for so long that a run until idle must end."""
+        """Return whether no split has moved for so long that a run until idle must end."""
         if not (self._until_idle and pulse.moved_ms):
             return False
         if pulse.paused:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much is read at a time, how much may be on its way, and how long things may take."""
+    """The bounds on reads, on records in flight, and on times."""
 
     tick_ms: int
     commit_ms_max: int

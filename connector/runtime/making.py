@@ -12,7 +12,7 @@ from headrace.plugins import Context, Sink, Source
 
 
 def read_only_context(job: str, job_key: bytes) -> Context:
-    """Return what the plugins of *job* get in a process that only looks at it."""
+    """Return the context of the plugins of *job* in a process that only reads its state."""
     log = structlog.stdlib.get_logger()
     return Context(job=job, clock=SystemClock(), job_key=job_key, log=log, read_only=True)
 

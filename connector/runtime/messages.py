@@ -10,14 +10,14 @@ from headrace.plugins.stores.kept_modes import AskedMode
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Run a split."""
+    """Start to run a split."""
 
     lease: Lease
 
 
 @dataclass(frozen=True, slots=True)
 class Lose:
-    """Drop a split at once: another owns it."""
+    """Drop a split at once: another worker owns it."""
 
     split: str
 
@@ -36,14 +36,14 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Stop or resume reading; what is in flight settles and is committed."""
+    """Stop or resume reading; batches in flight settle and are committed."""
 
     paused: bool
 
 
 @dataclass(frozen=True, slots=True)
 class SetModes:
-    """Read logs in the modes that were asked for."""
+    """Read logs in the requested modes."""
 
     asked: Mapping[str, AskedMode]
 
@@ -64,7 +64,7 @@ class Closed:
 class Idled:
     """After `commands` commands everything was read, settled and committed.
 
-    `for_ever` says that no split's source will ever have more.
+    `for_ever` says that the source of no split will ever have more.
     """
 
     commands: int

@@ -1,6 +1,6 @@
-"""The metrics of a running job: what its pipeline, its books and its source count anyway.
+"""The metrics of a running job: the counts of its pipeline, its books and its source.
 
-Made on the thread of the caller. Everything read belongs to other threads and is not changed here:
+They are collected on the caller's thread. All data belongs to other threads and is only read here:
 integers, and objects that are replaced, never changed.
 """
 
@@ -40,12 +40,12 @@ _US: Final = 1_000_000
 
 
 def in_detail(measures: Iterable[Measure], runtime: RuntimeConfig) -> Iterable[Measure]:
-    """Return *measures* of splits as they are, or of the whole job, as *runtime* asks for."""
+    """Return *measures* by split, or summed up for the whole job, as *runtime* configures."""
     return measures if runtime.metrics_detail == PER_SPLIT else of_the_job(measures)
 
 
 class JobMeasures:
-    """See the module. The onlooker is a separate, read-only source that reports the lag."""
+    """See the module. The *onlooker* is a separate, read-only source that reports the lag."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class JobMeasures:
         onlooker: Callable[[], Source],
         clock: Clock,
     ) -> None:
-        """Look at nothing yet; *onlooker* is called when the lag is asked for first."""
+        """*onlooker* is called at the first request of the lag."""
         self._pipeline = pipeline
         self._watch = watch
         self._source = source
         self._make_onlooker = onlooker
         self._onlooker: Source | None = None
-        self._asking = Lock()  # Of the onlooker: more than one may ask.
+        self._asking = Lock()  # For the onlooker, which several threads may use.
         self._clock = clock
         self._backlogs: Sequence[tuple[str, Backlog]] = ()
         self._backlogs_ms = -BACKLOG_EVERY_MS
@@ -69,7 +69,7 @@ class JobMeasures:
         self._catch_up_seconds: float | None = None
 
     def all(self) -> Iterator[Measure]:
-        """Return all metrics as they are now."""
+        """Return all metrics with their current values."""
         runs, all_runs = self._pipeline.runs, self._pipeline.runs_and_ended
         yield from _flow(self._pipeline, runs, self._clock)
         yield from _times(self._pipeline.stats)
@@ -104,7 +104,7 @@ class JobMeasures:
         yield gauge("headrace_memory_bytes_max", "The most that was resident.", [({}, most)])
 
     def close(self) -> None:
-        """Stop asking the source for the lag."""
+        """Close the onlooker."""
         with self._asking:
             if self._onlooker is not None:
                 self._onlooker.close()
@@ -220,7 +220,7 @@ def _delays(pipeline: Pipeline, runs: Sequence[SplitRun]) -> Iterator[Measure]:
 
 
 def _committed(runs: Sequence[SplitRun]) -> Iterator[Measure]:
-    """Return of each part of the source the committed position of the split furthest behind."""
+    """Return, for each part of the source, the committed position of the split furthest behind."""
     found: dict[tuple[tuple[str, str], ...], Mapping[str, int]] = {}
     for run in runs:
         for partition, offset in run.position.describe() if run.position is not None else ():
@@ -256,7 +256,7 @@ def backlog_measures(backlogs: Sequence[tuple[str, Backlog]]) -> Iterator[Measur
 
 
 def book_measures(splits: Sequence[SplitBooks], keeping: Bookkeeping) -> Iterator[Measure]:
-    """Return the books as committed, and whether they balance (I3); *keeping* is the source's."""
+    """Return the committed books, and whether they balance (I3); *keeping* is the source's."""
     yield counter(
         "headrace_changes_total",
         "Changes by what became of them, as committed; cut is the sum of the others.",

@@ -1,10 +1,10 @@
-"""Which logs are read as they are written, and the bounded buffer that this needs.
+"""Decides which logs are read as they are written (realtime), and bounds the buffer for it.
 
-The buffer is what was read and is not acknowledged. Once it is full nothing is read until all of it
-is acknowledged and committed; by default the logs are then read at each tick again, until what is
-unread is small for a while. A mode that was asked for takes the place of the configured one. Rules
-are in docs/adr/0042-one-reader-two-paces.md and 0043-a-mode-is-asked-for.md. For one thread; others
-may read the numbers.
+The buffer holds the records that were read and are not acknowledged. Once it is full nothing is
+read until all of it is acknowledged and committed; by default the logs are then read at each tick
+again, until the backlog is small for a while. A requested mode replaces the configured one. Rules
+are in docs/adr/0042-one-reader-two-paces.md and 0043-a-mode-is-asked-for.md. Belongs to one thread;
+others may read the numbers.
 """
 
 from collections import Counter
@@ -33,13 +33,13 @@ from headrace.plugins.stores.kept_modes import (
 )
 
 BATCH_BYTES: Final = 256 * 1024  # Small: the first change of a batch waits for the last one.
-BATCH_PART: Final = 16  # Of a small buffer a batch is this part: it may become larger when encoded.
+BATCH_PART: Final = 16  # A batch is this part of a small buffer: encoding may enlarge it.
 LINGER_MS: Final = 5
-LOOK_MS: Final = 1_000  # Between two looks at what is unread.
-REFUSED_PART: Final = 8  # With so much in the buffer a sink that takes no more makes it full.
-RETURN_PART: Final = 4  # The part of the buffer below which what is unread is small.
+LOOK_MS: Final = 1_000  # Between two measurements of the backlog.
+REFUSED_PART: Final = 8  # With this part in use, the buffer is full if the sink accepts no more.
+RETURN_PART: Final = 4  # A backlog below this part of the buffer is small.
 RETURN_MS_MAX: Final = 30 * 60_000
-STEADY_MS: Final = 60 * 60_000  # In realtime: the next fall waits no longer than the first one.
+STEADY_MS: Final = 60 * 60_000  # After so long in realtime, the wait after a fallback is reset.
 BUFFER_FULL, RESTART_BACKLOG, BACKLOG_IS_SMALL, STARTED, ASKED = (
     "buffer_full",
     "restart_backlog",
@@ -47,7 +47,7 @@ BUFFER_FULL, RESTART_BACKLOG, BACKLOG_IS_SMALL, STARTED, ASKED = (
     "started",
     "asked",
 )
-# Why a request is refused or falls back, where no change of the mode says so.
+# Why a request is refused or falls back, if no change of the mode says so.
 BACKLOG, TELLS_NOTHING = "backlog", "tells_nothing"
 
 
@@ -69,9 +69,10 @@ class Modes:
         *,
         starts: bool,
     ) -> None:
-        """Look at nothing yet: all logs are in mode log.
+        """Start with all logs in mode log.
 
-        With *starts* the worker starts: what is asked for before logs are known is part of that.
+        With *starts* the worker starts: requests from before the logs are known are part of the
+        start.
         """
         self.source = source
         self._options = source.config
@@ -81,10 +82,10 @@ class Modes:
         self._logs: frozenset[str] = frozenset()
         self._silent: frozenset[str] = frozenset()
         self._asked: dict[str, AskedMode] = {}
-        self._is_asked = False  # Something was asked for that was not looked at yet.
-        self._wanted: frozenset[str] = frozenset()  # Of the logs, those to be in realtime.
+        self._is_asked = False  # A request was not processed yet.
+        self._wanted: frozenset[str] = frozenset()  # The logs that are to be in realtime.
         self._must_begin = False
-        self._start_request = None if starts else 0  # The last one when logs were known first.
+        self._start_request = None if starts else 0  # The last request when logs were first known.
         self._shown: dict[str, LogMode] = {}
         self._is_fallen = False
         self._small_since_ms: int | None = None
@@ -93,8 +94,8 @@ class Modes:
             self._options.realtime_return_after_seconds * 1000
         )
         self._realtime_since_ms: int | None = None
-        self._returned = False  # Whether the mode is realtime because it returned by itself.
-        self._begun_bytes: int | None = None  # Unread at the start, until all of it is read.
+        self._returned = False  # Whether the mode returned to realtime by itself.
+        self._begun_bytes: int | None = None  # The backlog at the start, until all of it is read.
         self.realtime: frozenset[str] = frozenset()
         self.is_whole = False
         """Whether no other log is read."""
@@ -120,7 +121,7 @@ class Modes:
         )
 
     def measure(self, held_bytes: int) -> None:
-        """Note that readers have returned *held_bytes* that are not acknowledged."""
+        """Set how many bytes readers have returned that are not acknowledged."""
         self.buffered_bytes = held_bytes + self.source.untaken_bytes()
 
     def follow(self, held_bytes: int) -> None:
@@ -143,13 +144,13 @@ class Modes:
         self.is_whole = self.realtime == self._logs and not self._silent
 
     def ask(self, asked: Mapping[str, AskedMode]) -> None:
-        """Take requests, of which those count that are newer than what is known."""
+        """Take requests; only those newer than the known ones count."""
         merged = newest(self._asked, asked)
         if merged != self._asked:
             self._asked, self._is_asked = merged, True
 
     def _heed(self) -> None:
-        """Decide which logs are to be in which mode; turn off at once what is not to be on."""
+        """Decide the mode of each log; leave realtime at once where it is not wanted."""
         self._is_asked = False
         known = self._logs | self._silent
         if known:
@@ -176,7 +177,7 @@ class Modes:
         self._keep()
 
     def _refuse(self, unknown: Collection[str]) -> None:
-        """Drop requests about logs that are not read."""
+        """Refuse requests about logs that are not read."""
         for name in sorted(unknown):
             asked, shown = self._asked[name], self._shown.get(name)
             if shown is None or shown.request < asked.request:
@@ -189,7 +190,7 @@ class Modes:
         return self._options.mode if asked is None else asked.mode
 
     def _receive(self, log: str) -> None:
-        """Take up the last request about a log, if it is a new one."""
+        """Process the last request about a log, if it is new."""
         asked, known = asked_of(self._asked, log), self._shown.get(log, LogMode(mode=LOG))
         self._shown[log] = known
         if asked is None or asked.request <= known.request:
@@ -211,7 +212,7 @@ class Modes:
             self._answer([log], ModeOutcome.SUCCEEDED, "")
 
     def _begin(self) -> None:
-        """Read logs as they are written if what is unread fits the buffer."""
+        """Start realtime if the backlog fits the buffer."""
         self._must_begin = False
         if not self.capacity_bytes:
             self._set_capacity(self.source.buffer_bytes())
@@ -234,11 +235,11 @@ class Modes:
 
     @property
     def is_beginning(self) -> bool:
-        """Whether what was unread at the start is still being read."""
+        """Whether the backlog of the start is still being read."""
         return self._begun_bytes is not None
 
     def caught_up(self, records: int) -> None:
-        """Note that all that was unread at the start is read: *records* so far."""
+        """Record that the backlog of the start is read: *records* so far."""
         size_bytes, self._begun_bytes = self._begun_bytes, None
         logs = sorted(self.realtime)
         self._log.info("realtime_started", logs=logs, records=records, size_bytes=size_bytes)
@@ -246,10 +247,10 @@ class Modes:
         self._keep()
 
     def overflowed(self) -> None:
-        """Take nothing more until it is empty; with `fallback` in mode log.
+        """Stop reading until the buffer is empty; with `fallback`, change to mode log.
 
         Raises:
-            RealtimeBufferFullError: the splits are to stop.
+            RealtimeBufferFullError: the splits must stop.
 
         """
         self.is_full = True
@@ -275,7 +276,7 @@ class Modes:
             self._fall(BUFFER_FULL, unread_bytes)
 
     def emptied(self) -> bool:
-        """Read again; return whether from the committed position, because the mode changed."""
+        """Resume reading; return whether from the committed position: the mode changed."""
         self.is_full = False
         return self._is_fallen
 
@@ -315,7 +316,7 @@ class Modes:
     # What is reported.
 
     def _pending(self) -> Collection[str]:
-        """Return the logs that are to be in realtime because of a request without an outcome."""
+        """Return the logs that should be in realtime by a request without an outcome."""
         return [
             log
             for log in sorted(self._wanted)

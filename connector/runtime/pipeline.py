@@ -1,7 +1,7 @@
 """The data thread of a worker: all splits it owns, in micro-batches, at the pace of sink and tick.
 
-The control thread sends commands and receives what ended; nothing else is shared. Errors of plugin
-calls are caught here and nowhere else: a split that fails stops alone (I8).
+The control thread sends commands and receives ended splits; nothing else is shared. Errors of
+plugin calls are caught here and nowhere else: a split that fails stops alone (I8).
 """
 
 from collections import deque
@@ -59,14 +59,14 @@ from headrace.plugins.stores.kept_modes import AskedMode, KeptModes
 T = TypeVar("T")
 
 SINK_WAIT_MS: Final = 10
-POSITIONS_MS: Final = 100  # How long before a commit positions are asked for: sinks mostly settle.
-POSITIONS_MAX: Final = 16  # Of splits without changes, so many are asked for a position each time.
-ENDS_BYTES_MAX: Final = 1 << 20  # Of ends that wait for a commit: more than its `fsync` is worth.
+POSITIONS_MS: Final = 100  # Positions are requested so long before a commit: sinks mostly settle.
+POSITIONS_MAX: Final = 16  # How many splits without changes to ask for a position each time.
+ENDS_BYTES_MAX: Final = 1 << 20  # Of ends that wait for a commit; worth more than its `fsync`.
 PULSE_EVERY_MS: Final = 500
-REST_MS: Final = 500  # A source that is still is looked at so often.
+REST_MS: Final = 500  # Between two looks at a source without news.
 WRITTEN_MS: Final = 2  # Realtime: between the starts of two passes; one sync is several events.
-UNTOLD_MS: Final = (2, 10)  # Where no event comes: between two looks, the least and the most.
-QUIET_PART: Final = 100  # Of the time since a log was written to, which looks are apart then.
+UNTOLD_MS: Final = (2, 10)  # Without events: the least and the most between two looks.
+QUIET_PART: Final = 100  # Then looks are this part of the time since a log's last write apart.
 PROGRESS_EVERY_MS: Final = 10_000
 WRITTEN, ACKNOWLEDGED = "written", "acknowledged"  # Before and after the stages of a source.
 
@@ -87,7 +87,7 @@ class Pipeline:
         """*around* is called on the data thread, with the receiver of results; it opens the sink.
 
         *tell* and *pulse* are called on the data thread. With *until_idle* the pipeline does not
-        wait for the tick while something is under way.
+        wait for the tick while records are in flight.
         """
         self._make_around = around
         self._limits = limits
@@ -98,7 +98,7 @@ class Pipeline:
         self._commands_done = 0
         self._results: deque[DeliveryResult] = deque()
         self._runs: dict[str, SplitRun] = {}
-        self._ended: dict[str, SplitRun] = {}  # Splits that ended because the run does.
+        self._ended: dict[str, SplitRun] = {}  # Splits that ended with the run.
         self._stopping = False
         self._paused = False
         self._pulse, self._pulse_ms = pulse, 0
@@ -107,26 +107,26 @@ class Pipeline:
         """The splits that have something to do, also without news of the source."""
         self._unsaved: dict[str, SplitRun] = {}  # Those that may have something to commit.
         self._owing: dict[str, SplitRun] = {}  # Those with batches after their last position.
-        self._turn = 0  # Which of the others are asked for a position next.
+        self._turn = 0  # The next of the others to ask for a position.
         self._modes: Modes | None = None
-        self._kept_modes: KeptModes | None = None  # Those that all splits have.
+        self._kept_modes: KeptModes | None = None  # The ones of all splits.
         self._demanded: tuple[tuple[int, int, int, bool], Demand] | None = None
-        self._pace = limits  # The bounds of this pass, and which logs it reads: None is all.
+        self._pace = limits  # The bounds of this pass, and the logs that it reads: None is all.
         self._logs: Collection[str] | None = None
         self._followed: Collection[str] = frozenset()  # The logs that the source follows.
-        self._written_ms = 0  # When a log that tells was written to last.
-        self._ticked_ms = 0  # When all logs were read last.
+        self._written_ms = 0  # The last write to a log in realtime.
+        self._ticked_ms = 0  # The last read of all logs.
         self._news_ms = 0  # When the source last had any.
-        self._looked_ms = 0  # When the source said last which splits have something new.
-        self._ended_ms: int | None = None  # The same, and that nothing else is left to be read.
-        self._is_resting = False  # Until something tells that there is more.
-        # What all splits have that is not settled: summed up once a pass, then kept.
+        self._looked_ms = 0  # When the source last reported the splits with news.
+        self._ended_ms: int | None = None  # The same, with nothing else left to read.
+        self._is_resting = False  # Until an event says that there is more.
+        # The unsettled records and bytes of all splits: summed up once a pass, then updated.
         self._held_records = self._held_bytes = 0
         self._uncommitted: dict[str, int] = {}  # Bytes of splits that ended with work uncommitted.
         self._committed_ms = 0
-        self._positions_ms: int | None = None  # When they were asked for, for the next commit.
-        self._ends_bytes = 0  # Of positions that were settled since the last commit.
-        self._commit_begun = False  # Of some splits, in this pass: the others follow at its end.
+        self._positions_ms: int | None = None  # When they were requested for the next commit.
+        self._ends_bytes = 0  # Of positions settled since the last commit.
+        self._commit_begun = False  # For some splits in this pass; the others follow at its end.
         self._store_retry = Retry(limits.retry_ms_max)
         self._store_not_before_ms = 0
         self._reported_ms = 0
@@ -142,27 +142,28 @@ class Pipeline:
 
     @property
     def runs(self) -> Sequence[SplitRun]:
-        """The splits as they are now, to be read only. Any thread may ask."""
+        """The current splits, read-only. Any thread may call."""
         return list(self._runs.values())
 
     @property
     def runs_and_ended(self) -> Sequence[SplitRun]:
-        """The same, and those that ended because the run ends: what they committed stays known."""
+        """The same, and those that ended with the run: their commits stay known."""
         return list({**self._ended, **self._runs}.values())
 
     @property
     def modes(self) -> Modes | None:
-        """The modes of the logs, if the job may be in realtime. Any thread may read its numbers."""
+        """The modes of the logs, if the job may be in realtime. Any thread may read the numbers."""
         return self._modes
 
     def moved_ms(self, run: SplitRun) -> int:
-        """Return when something of a split moved, or there was nothing. Any thread may ask."""
+        """Return when a split last moved, or had nothing to do. Any thread may call."""
         return run.moved_ms if run.split in self._awake else max(run.moved_ms, self._looked_ms)
 
     def lag_ms(self, run: SplitRun) -> float | None:
-        """Return how long ago what is not acknowledged could be read. Any thread may ask.
+        """Return the age of the oldest record that is not acknowledged, in ms. Any thread may call.
 
-        That is at most since all of it was acknowledged. None: no change came yet.
+        It counts from when it could be read, at most since everything was acknowledged. None: no
+        change came yet.
         """
         clock = self._around.clock
         reached_ms, ended_ms = run.ledger.reached_ms, self._ended_ms
@@ -174,12 +175,12 @@ class Pipeline:
         return max(0, min(lags)) if lags else None
 
     def command(self, command: Command) -> None:
-        """Have *command* carried out by the data thread."""
+        """Queue *command* for the data thread."""
         self._commands.put(command)
         self._wake.set()
 
     def run(self) -> None:
-        """Run until stopped. Raises what opening the sink raises; splits fail one by one."""
+        """Run until stopped. Raises the errors of opening the sink; splits fail one by one."""
         self.open()
         try:
             while not self._stopping or self._runs:
@@ -213,7 +214,7 @@ class Pipeline:
         self._around.store.close()
 
     def run_pass(self) -> None:
-        """Give every split that has something to do a step, commit what is due, and wait."""
+        """Step every split that has work, commit if it is due, and wait."""
         self.pass_ms = started_ms = self._around.clock.monotonic_ms()
         self._take_commands()
         for run in list(self._awake.values()):
@@ -260,7 +261,7 @@ class Pipeline:
         *,
         letters_rest: bool,
     ) -> None:
-        """Wait for the next pass, unless there is more to read at once."""
+        """Wait for the next pass, unless more can be read at once."""
         has_more = Progress.MORE in progress or (news is not None and news.more)
         if has_more or (self._stopping and not self._runs):
             return
@@ -276,10 +277,10 @@ class Pipeline:
             if news is not None and news.is_still is not None and letters_rest:
                 self._rest(started_ms, news.is_still, news.readable)
 
-    # Which splits are asked.
+    # The choice of splits.
 
     def _news(self) -> News | None:
-        """Look once for all splits; None: each is to be asked. An error is that of the first."""
+        """Look once for all splits; None if each must be asked. The first one takes an error."""
         source, now_ms = self._around.source, self._around.clock.monotonic_ms()
         if self._until_idle or not isinstance(source, SharedReading):
             return None
@@ -299,7 +300,7 @@ class Pipeline:
         return found
 
     def _asked(self, news: News | None, *, due: bool) -> Sequence[SplitRun]:
-        """Return the splits that get a step: when positions are *due*, more of them."""
+        """Return the splits to step: more of them if positions are *due*."""
         if news is None:
             return list(self._runs.values())
         asked = dict(self._awake)
@@ -314,7 +315,7 @@ class Pipeline:
         return list(asked.values())
 
     def _note_steps(self, runs: Sequence[SplitRun], progress: Sequence[Progress]) -> None:
-        """Note which splits moved, and which have something to do in the next pass."""
+        """Record which splits moved, and which have work in the next pass."""
         now_ms = self._around.clock.monotonic_ms()
         for run, came_to in zip(runs, progress, strict=True):
             idle = came_to is Progress.QUIET and run.drained()
@@ -349,7 +350,7 @@ class Pipeline:
                     self._ended.pop(lease.split, None)
                 case Lose(split) if split in self._runs:
                     self._begin_close(self._runs[split], CloseReason.LEASE_LOST)
-                    self._close_finished()  # Before the next command, which may start it again.
+                    self._close_finished()  # The next command may start it again.
                 case Pause(paused):
                     self._paused = paused
                 case HandOver(split) if split in self._runs:
@@ -361,7 +362,7 @@ class Pipeline:
                 case SetModes(asked):
                     self._ask(asked, starts=not self._runs)
                 case _:
-                    pass  # About a split that has just ended by itself.
+                    pass  # The split has just ended by itself.
 
     def _take_results(self) -> None:
         while self._results:
@@ -376,7 +377,7 @@ class Pipeline:
     # One split.
 
     def _step(self, run: SplitRun, *, due: bool, reads: Collection[str] | None) -> Progress:
-        """Give a split its step; it reads if it is one of *reads*, which is None for all."""
+        """Step a split; it reads if it is in *reads*, where None is all."""
         if run.closing is CloseReason.FAILED:
             return Progress.WAITING
         self.split_last = run.split
@@ -419,7 +420,7 @@ class Pipeline:
         return self._demanded[1]
 
     def _hold(self, run: SplitRun, times: int = 1) -> None:
-        """Add what *run* has that is not settled to that of all, or take it away."""
+        """Add the unsettled records and bytes of *run* to the sums, or subtract them."""
         self._held_records += times * run.ledger.outstanding_records
         self._held_bytes += times * run.ledger.outstanding_bytes
         if run.read_last is not None:
@@ -476,7 +477,7 @@ class Pipeline:
         self._awake[run.split] = run
         if run.closing is None:
             run.close_by_ms = self._around.clock.monotonic_ms() + self._limits.stop_ms_max
-        if run.closing is not CloseReason.LEASE_LOST:  # Which is final; a failure outranks a stop.
+        if run.closing is not CloseReason.LEASE_LOST:  # It is final; a failure outranks a stop.
             handing_over = reason is CloseReason.HANDED_OVER
             run.closing = run.closing or reason if handing_over else reason
 
@@ -506,7 +507,7 @@ class Pipeline:
             problem = f"{run.error.code}: {run.error}" if run.error else ""
             try:
                 self._around.store.release(self._around.worker, run.split, run.lease.token, problem)
-            except StoreUnavailableError as error:  # It runs out by itself.
+            except StoreUnavailableError as error:  # The lease expires by itself.
                 self._log(run, "lease_kept", error)
         crash.reached("handed_over")
         self._tell_control(Closed(run.split, run.lease.token, run.error))
@@ -517,9 +518,9 @@ class Pipeline:
         return self._dead_letters.sent or any(run.ledger.sent for run in self._awake.values())
 
     def _commit_if_due(self, started_ms: int, *, at_once: bool, asked: bool) -> None:
-        """Commit what is settled; the pass started at *started_ms*, from which the next is due.
+        """Commit settled batches if due; the next term counts from *started_ms*, the pass's start.
 
-        *asked* says that it asked for positions.
+        *asked* says that the pass requested positions.
         """
         now_ms = self._around.clock.monotonic_ms()
         if asked:
@@ -542,7 +543,7 @@ class Pipeline:
             self._commit(runs)
 
     def _commit_if_large(self) -> None:
-        """Begin the commit where the ends that wait for it take much memory, and let it go."""
+        """Start the commit early if the ends that wait for it take much memory; release them."""
         if self._ends_bytes <= ENDS_BYTES_MAX:
             return
         if self._around.clock.monotonic_ms() >= self._store_not_before_ms:
@@ -555,18 +556,18 @@ class Pipeline:
         return [r for r in self._unsaved.values() if r.closing is not CloseReason.LEASE_LOST]
 
     def _is_position_due(self, now_ms: int) -> bool:
-        """Say whether splits are to return positions, for a commit that is due soon."""
+        """Return whether to request positions from splits, for a commit that is due soon."""
         return self._positions_ms is None and now_ms >= self._positions_due_ms()
 
     def _positions_due_ms(self) -> int:
-        """Return when positions are asked for next, unless they were for the next commit."""
-        # Exactly once, each batch has one.
+        """Return when to request positions for the next commit, if they were not yet."""
+        # Exactly once, each batch has a position.
         return self._due_ms(ahead_ms=0 if self._around.writers.transactional else POSITIONS_MS)
 
     def _is_commit_due(self, now_ms: int, *, asked: bool) -> bool:
-        """Say whether to commit: once positions are settled, or if that takes long, without some.
+        """Return whether to commit: if all positions are settled, or too late to wait.
 
-        *asked*: the positions were asked for just now.
+        *asked*: the positions were requested just now.
         """
         if self._around.writers.transactional:
             return now_ms >= self._due_ms()
@@ -578,7 +579,7 @@ class Pipeline:
         return waited and now_ms >= self._due_ms()
 
     def _due_ms(self, *, ahead_ms: int = 0) -> int:
-        """Return when a commit is due, less *ahead_ms* or half the time between two of them."""
+        """Return when a commit is due, less *ahead_ms*, at most half the interval of commits."""
         bound_ms = self._around.writers.window_ms()
         limit_ms = self._limits.commit_ms_max
         most_ms = limit_ms if bound_ms is None else min(limit_ms, bound_ms // 2)
@@ -604,7 +605,7 @@ class Pipeline:
             refusal = refused.get(run.split)
             if refusal is None:
                 run.committed(offer)
-                self._awake[run.split] = run  # It releases.
+                self._awake[run.split] = run  # So that the split releases.
                 run.moved_ms = self._around.clock.monotonic_ms()
                 if offer.settled.losses:
                     self._dead_letters.more()
@@ -613,7 +614,7 @@ class Pipeline:
             else:
                 self._handle(run, refusal)
                 if not isinstance(refusal, AbortedError):
-                    run.close_by_ms = 0  # Nothing of it can be committed any more.
+                    run.close_by_ms = 0  # Nothing of it can be committed.
 
     def _store_failed(self, error: StoreUnavailableError) -> None:
         now_ms = self._around.clock.monotonic_ms()
@@ -626,7 +627,7 @@ class Pipeline:
                 run.close_by_ms = 0
 
     def _release(self) -> None:
-        """Tell the sources what they may forget: after the commit (R1), until it succeeds (R2)."""
+        """Release positions to the sources: after the commit (R1), until it succeeds (R2)."""
         for run in list(self._awake.values()):
             now_ms = self._around.clock.monotonic_ms()
             if run.release_due is None or now_ms < run.release_not_before_ms:
@@ -647,9 +648,9 @@ class Pipeline:
     # Modes.
 
     def _ask(self, asked: Mapping[str, AskedMode], *, starts: bool) -> None:
-        """Have logs read in the modes that were asked for; a run until idle has none.
+        """Request modes of the logs; a run until idle has none.
 
-        *starts* says that it is for a start, not for what runs.
+        *starts* says that the request is for a start, not for a running source.
         """
         around = self._around
         if self._until_idle or not isinstance(around.source, Realtime):
@@ -661,7 +662,7 @@ class Pipeline:
         self._modes.ask(asked)
 
     def _set_pace(self, modes: Modes, started_ms: int) -> None:
-        """Take the bounds of a pass from the modes of the logs, and decide which logs it reads."""
+        """Set the bounds of a pass by the modes of the logs, and choose the logs that it reads."""
         modes.follow(self._held_bytes)
         realtime = modes.realtime
         if realtime != self._followed:
@@ -675,7 +676,7 @@ class Pipeline:
             self._logs = None
             return
         is_tick = started_ms - self._ticked_ms >= self._limits.tick_ms
-        # The others wait for room, and leave the buffer to the logs that are in realtime.
+        # The other logs wait for room, and leave the buffer to the logs in realtime.
         has_room = self._held_bytes < self._limits.outstanding_bytes_max
         if is_tick and has_room and not modes.is_whole:
             self._logs, self._ticked_ms = None, started_ms
@@ -685,7 +686,7 @@ class Pipeline:
             self._pace = modes.limits
 
     def _check_buffer(self, modes: Modes) -> None:
-        """Take nothing more once the buffer is full; continue when it is empty."""
+        """Stop reading once the buffer is full; continue when it is empty."""
         modes.measure(self._held_bytes)
         if modes.is_full:
             runs = [run for run in self._runs.values() if not run.closing]
@@ -705,7 +706,7 @@ class Pipeline:
     def _check_begun(
         self, modes: Modes, started_ms: int, news: News | None, progress: Collection[Progress]
     ) -> None:
-        """Note that all that was unread at a start is read: this pass looked, and left nothing."""
+        """Record that the backlog of the start is read, if this pass looked and left nothing."""
         if not (modes.is_beginning and modes.realtime) or self._looked_ms < started_ms:
             return
         late = {Progress.MORE, Progress.FETCHING, Progress.BLOCKED}
@@ -713,7 +714,7 @@ class Pipeline:
             modes.caught_up(self.stats.records_read)
 
     def _keep_modes(self, modes: Modes) -> None:
-        """Store the modes with the positions of all splits, if they are others."""
+        """Store the modes with the positions of all splits, if they changed."""
         kept, now_ms = modes.kept, self._around.clock.monotonic_ms()
         if kept is None or kept is self._kept_modes or now_ms < self._store_not_before_ms:
             return
@@ -734,7 +735,7 @@ class Pipeline:
                 runs[split].modes = each
 
     def _is_buffer_full(self, modes: Modes) -> bool:
-        """Say whether a bound is reached on what is not acknowledged."""
+        """Return whether unacknowledged records have reached a bound."""
         limits, window = modes.limits, self._limits.commit_bytes_max
         now_ms, awake = self._around.clock.monotonic_ms(), self._awake.values()
         if modes.buffered_bytes * REFUSED_PART >= limits.outstanding_bytes_max and any(
@@ -753,7 +754,7 @@ class Pipeline:
     # Time.
 
     def _wait_for_tick(self, until_ms: int) -> None:
-        """Wait for the end of the tick, or for a command; let the sink work meanwhile."""
+        """Wait for the end of the tick, or for a command; the sink works meanwhile."""
         clock = self._around.clock
         while self._commands.empty() and (left_ms := until_ms - clock.monotonic_ms()) > 0:
             if not self._sent():
@@ -769,10 +770,11 @@ class Pipeline:
         is_still: Callable[[], bool],
         readable: Callable[[], int | None] | None,
     ) -> None:
-        """Let ticks pass while there is nothing to do: a pass costs more than to see that.
+        """Let ticks pass while there is nothing to do: a check for news costs less than a pass.
 
-        *started_ms* is when the last pass did. Until *readable* is, a source that had no news for
-        long is not even asked: where some come, a tick costs less than an event and a tick.
+        *started_ms* is the start of the last pass. A source without news for long is not even asked
+        until *readable* is. A source with news is, because a tick costs less than an event and a
+        tick.
         """
         clock, tick_ms = self._around.clock, self._limits.tick_ms
         until_ms = min(started_ms + REST_MS, self._positions_due_ms())
@@ -792,12 +794,12 @@ class Pipeline:
                 self._is_resting = True
                 self._wake.wait(until_ms - now_ms, descriptor)
                 self._is_resting = False
-            # What is written comes as several events, which the look at the tick's end finds.
+            # A write is several events; the look at the tick's end finds them all.
             passed_ms = (clock.monotonic_ms() - started_ms) % tick_ms
             self._wait_for_tick(min(until_ms, clock.monotonic_ms() + tick_ms - passed_ms))
 
     def _wait_for_writes(self, modes: Modes, news: News, started_ms: int) -> None:
-        """Wait until a log in realtime was written to, or something else is due."""
+        """Wait until a log in realtime is written to, or something else is due."""
         clock = self._around.clock
         until_ms = started_ms + (REST_MS if self._is_still(news) else self._limits.tick_ms)
         while self._commands.empty():
@@ -821,14 +823,14 @@ class Pipeline:
                 self._wake.wait(wait_ms, readable)
 
     def _is_still(self, news: News) -> bool:
-        """Say whether there is nothing to do and, at little cost, that there is nothing new."""
+        """Return whether there is nothing to do and, by a cheap check, nothing new."""
         try:
             return not self._awake and news.is_still is not None and news.is_still()
         except Exception:  # noqa: BLE001 (a plugin call: the next look meets the error)
             return False
 
     def _wait_for_sink(self, until_ms: int, *, rest_ms: int = SINK_WAIT_MS) -> None:
-        """Wait until all is settled, or *until_ms*; no longer than that.
+        """Wait until all is settled, at most until *until_ms*.
 
         A writer that returns earlier is called again after *rest_ms*.
         """
@@ -843,12 +845,12 @@ class Pipeline:
                 self._fail(run, named(error))
         self._take_results()
         if self._sent() and self._around.clock.monotonic_ms() - before_ms < rest_ms:
-            self._wake.wait(rest_ms)  # A writer that does not wait must not make us spin.
+            self._wake.wait(rest_ms)  # No busy loop if a writer does not wait.
 
     def _note_idle(self, *, quiet: bool) -> None:
         still = quiet and all(r.drained() for r in self._awake.values())
         self._quiet_passes = self._quiet_passes + 1 if still else 0
-        # Twice: what one split's read took from the logs may belong to a split asked before it.
+        # Twice: one split's read may take mutations from the logs for a split asked before it.
         idle = (self._quiet_passes > 1 and not self._owing) or not self._runs
         if idle and not self._idled:
             runs = self._runs.values()
@@ -859,7 +861,7 @@ class Pipeline:
     def _tell(self) -> None:
         now_ms = self._around.clock.monotonic_ms()
         if self._pulse is not None and now_ms - self._pulse_ms >= PULSE_EVERY_MS:
-            # Where the source was not asked what is new, all splits are in it.
+            # If the source was not asked for news, it contains all splits.
             looked_ms = self._looked_ms if self._looked_ms > self._pulse_ms else None
             self._pulse_ms = now_ms
             reported = self._runs if looked_ms is None else self._awake

@@ -1,7 +1,7 @@
 """Updates the positions in the store to those in the sink, for a job that does not run.
 
 Exactly once, a worker that dies between a commit and the copy of it leaves an old copy. A run
-notices that by itself. A caller that uses positions without a run, such as a forked job that starts
+detects that by itself. A caller that uses positions without a run, such as a forked job that starts
 from a copy of them, must update them first.
 """
 
@@ -20,19 +20,19 @@ from headrace.plugins import Context, FencedError, LeaseLostError, Sink
 
 
 def catch_up(job: Job, log: structlog.stdlib.BoundLogger) -> bool:
-    """Copy all commits to the store; say whether it has them all. If not, call again.
+    """Copy all commits to the store; return whether it has them all. If not, call again.
 
     No live worker may own a split of the job.
 
     Raises:
-        HeadraceError: the sink cannot be asked, or what it kept is lost.
+        HeadraceError: the sink cannot be read, or its positions are lost.
 
     """
     clock = SystemClock()
     with contextlib.closing(job.open_store()) as store:
         context = Context(job=job.name, clock=clock, job_key=store.job_key(), log=log)
         sink: Sink = made_sink(job, context)
-        if not sink.is_transactional:  # Any more: what it has kept does not count.
+        if not sink.is_transactional:  # Its old positions do not count.
             store.state_copies().believe()
             return True
         with planning_store(job, sink, store) as known:

@@ -1,8 +1,7 @@
-"""Gives a job other splits: a worker announces them, the worker that gets all leases makes them.
+"""Replaces the splits of a job: a worker announces a plan, the one with all leases executes it.
 
-The new splits start from what the splits of the old plan have committed, and the books of those are
-closed. If a worker dies at any step, the next one resumes; once announced, a plan is always put in
-force.
+The new splits start from the committed positions of the old ones, whose books are closed. If a
+worker dies at any step, the next one resumes; once announced, a plan is always put in force.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,24 +35,24 @@ SHRINK_WAIT_FACTOR: Final = 20  # The factor by which this must last longer.
 
 
 class ConfiguredSplits:
-    """The splits that a process has in its configuration.
+    """The configured splits of a process.
 
     It announces them only when it starts and when they change. Otherwise it follows the plans of
     others: else two workers with different files would replace each other's plan for ever.
     """
 
     def __init__(self) -> None:
-        """Have no splits yet."""
+        """Start without splits."""
         self._last: Sequence[str] | None = None
 
     def is_new(self, splits: Sequence[str]) -> bool:
-        """Take the configured splits; say whether they are new."""
+        """Store the configured splits; return whether they are new."""
         before, self._last = self._last, list(splits)
         return before != self._last
 
 
 class Replanning:
-    """Brings the splits of a source and those of its job together, before the job runs."""
+    """Makes the splits of a source and those of its job equal, before the job runs."""
 
     def __init__(  # noqa: PLR0913 (what it works with)
         self,
@@ -65,9 +64,10 @@ class Replanning:
         stopped: Callable[[float], bool],
         log: structlog.stdlib.BoundLogger,
     ) -> None:
-        """Do nothing yet; all on the thread of *store*.
+        """Do nothing yet. For the thread of *store* only.
 
-        *stopped* waits for some seconds, or until a stop is requested, and says whether it was.
+        *stopped* waits for a number of seconds, or until a stop is requested; it returns whether
+        one was.
         """
         self._job = job
         self._source = source
@@ -87,13 +87,13 @@ class Replanning:
     def settle(self, configured: ConfiguredSplits) -> int:
         """Register the source's splits, and return the number of the plan in force.
 
-        Where others are registered, the source's replace them, if this is wanted and possible; else
-        the source follows, also when its configuration leaves the number open. Waits while others
-        still own splits of a plan that is to be replaced. Returns 0 when a stop is requested
+        The source's splits replace different registered ones, if this is wanted and possible; else
+        the source takes the registered ones, also if its configuration leaves the number open.
+        Waits while others still own splits of a plan to replace. Returns 0 if a stop is requested
         meanwhile.
 
         Raises:
-            PlanChangedError: the splits cannot be replaced, and the source cannot have them.
+            PlanChangedError: the splits cannot be replaced, and the source does not support them.
 
         """
         self.splits = planned = self._names()
@@ -116,9 +116,9 @@ class Replanning:
     def is_due(
         self, number: int, workers: Sequence[str] = (), me: str = "", *, now_ms: int = 0
     ) -> bool:
-        """Say whether a job that runs plan *number* must start over, with other splits.
+        """Return whether a job that runs plan *number* must restart, with other splits.
 
-        The first of the *workers* announces them, when another number suits that many workers.
+        The first of the *workers* announces them, if another number suits this count of workers.
         """
         plans = self._store.plans()
         if plans.announced is not None or plans.in_force.number != number:
@@ -131,9 +131,9 @@ class Replanning:
         return True
 
     def _are_replaced(self, splits: Sequence[str], planned: Sequence[str]) -> bool:
-        """Say whether *planned* can and must take the place of registered splits."""
+        """Return whether *planned* can and must replace the registered splits."""
         if not set(splits) - set(planned):
-            return False  # A source may have more of them.
+            return False  # A source may have more splits.
         if self._sized(1) is not None:
             return False  # The number is not configured.
         return self._resplit(dict.fromkeys(splits)) is not None
@@ -147,7 +147,7 @@ class Replanning:
         return [split.split_id for split in self._asked(self._source.plan)]
 
     def _follow(self, splits: Sequence[str]) -> None:
-        """Let the source have these *splits*, if it can."""
+        """Make the source use these *splits*, if it can."""
         if self._resplitting is not None:
             self._asked(partial(self._resplitting.follow, splits))
             self.splits = self._names()
@@ -155,7 +155,7 @@ class Replanning:
     def _resplit(
         self, states: Mapping[str, Position | None]
     ) -> Mapping[str, Position | None] | None:
-        """Return where the source's splits begin; None if they cannot replace those of *states*."""
+        """Return where the source's splits start; None if they cannot replace those of *states*."""
         if self._resplitting is not None:
             return self._asked(partial(self._resplitting.resplit, states))
         gone = set(states) - set(self.splits)
@@ -164,7 +164,7 @@ class Replanning:
         return None
 
     def _carried_out(self) -> Plans | None:
-        """Return the plans when nothing is announced any more; None if a stop is requested."""
+        """Return the plans once none is announced; None if a stop is requested."""
         plans = self._store.plans()
         while plans.announced is not None:
             self._follow(plans.announced.splits)
@@ -194,7 +194,7 @@ class Replanning:
         return True
 
     def _try(self, store: Store, lease_holder: LeaseHolder, worker: str, plan: Plan) -> str:
-        """Put *plan* in force if all splits can be had; return why not, or nothing."""
+        """Put *plan* in force if all splits can be claimed; return why not, or an empty string."""
         try:
             if not lease_holder.take_all():
                 return "others own splits"
@@ -207,7 +207,7 @@ class Replanning:
         return ""
 
     def _successor(self, plan: Plan, states: Sequence[SplitState]) -> Successor:
-        """Return where the splits of *plan* start, and the books of those that end."""
+        """Return the start positions of *plan*, and the books of the splits that end."""
         positions: dict[str, Position | None] = {}
         for state in states:
             positions[state.split] = (
@@ -232,7 +232,7 @@ class Replanning:
 
 
 class Sizing:
-    """Watches one run of a job. A change stops the whole job for a while, so it must be lasting."""
+    """Watches one run of a job. Only lasting changes count: each stops the job for a while."""
 
     def __init__(
         self,
@@ -240,14 +240,14 @@ class Sizing:
         *,
         resplit_ms: int,
     ) -> None:
-        """*sized* says which splits suit a number of workers; None: the number is configured."""
+        """*sized* returns the splits for a number of workers; None: the number is configured."""
         self._sized = sized
         self._resplit_ms = resplit_ms
         self._grows = True
         self._since_ms: int | None = None
 
     def due(self, in_force: Sequence[str], workers: int, now_ms: int) -> Sequence[str] | None:
-        """Return the splits to continue with, when those *in_force* have been unfit for long."""
+        """Return the splits to continue with, if those *in_force* have been unfit for long."""
         sized = self._sized(workers)
         if sized is None:
             return None

@@ -1,4 +1,4 @@
-"""From a sink's options to where its schemas are published."""
+"""Makes encoder and schema store from a sink's options."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -31,9 +31,9 @@ _OTHER: Final = "_other"  # Makes the name of another table.
 
 
 def encoder_of(job: Job, context: Context, sink: Sink, origin: Origin) -> Encoder:
-    """Return what encodes the records of *job*, and publishes their schemas; for one thread.
+    """Return the encoder of the records of *job*, which publishes schemas; for one thread.
 
-    *origin* is that of the source that the records come from.
+    *origin* is the origin schema of the records' source.
 
     Raises:
         ConfigError: the sink or the schema store cannot do what the options ask for.
@@ -60,10 +60,10 @@ def encoder_of(job: Job, context: Context, sink: Sink, origin: Origin) -> Encode
 def examined_store(
     job: Job, context: Context, sink: Sink, tables: Sequence[str]
 ) -> tuple[SchemaStore, Mapping[str, Sequence[str]]] | None:
-    """Return the schema store of *job*, and its subjects with the *tables* that each is for.
+    """Return the schema store of *job*, and its subjects, each with its *tables*.
 
-    Of subjects that are named after records only those are known that were published before. None
-    if there is no store.
+    Subjects that are named after records are known only if they were published before. None if
+    there is no store.
     """
     options = job.sink_config
     store = _schema_store(options, context) if isinstance(options, SinkOptions) else None
@@ -81,10 +81,10 @@ def examined_store(
 
 
 def check_options(options: SinkOptions) -> None:
-    """Refuse the common sink options that `encoder_of` would refuse; connect to nothing.
+    """Raise for common sink options that `encoder_of` would refuse; does not connect.
 
     Raises:
-        ConfigError: with what is wrong.
+        ConfigError: it has the problems.
 
     """
     problems: list[Problem] = []
@@ -95,12 +95,12 @@ def check_options(options: SinkOptions) -> None:
     )
     for given, check in checks:
         if any(map(is_reference, given.values())):
-            continue  # What they stand for is known where the job starts.
+            continue  # Their targets are known when the job starts.
         try:
             check(options)
         except ConfigError as error:
             problems += error.problems
-        except MissingRequirementError:  # So is what is installed.
+        except MissingRequirementError:  # So are the installed packages.
             continue
     if problems:
         raise ConfigError(problems)
@@ -112,11 +112,11 @@ def _claim_store(options: SinkOptions) -> ClaimStore | None:
 
 
 def _schema_store(options: SinkOptions, context: Context) -> SchemaStore | None:
-    """Return the schema store that *options* name, connected to nothing; or None.
+    """Return the schema store that *options* name, unconnected; or None.
 
     Raises:
-        ConfigError: the store is unknown, its options are wrong, or it gives no numbers for the
-            framing asked for.
+        ConfigError: the store is unknown, its options are wrong, or it does not number schemas, as
+            the framing requires.
 
     """
     found = schema_store_of(options)
@@ -124,7 +124,7 @@ def _schema_store(options: SinkOptions, context: Context) -> SchemaStore | None:
 
 
 def _framing(job: Job, context: Context, sink: Sink, store: SchemaStore, chain: Chain) -> Framing:
-    """Return what frames the messages of *job*, and publishes; started on the data thread.
+    """Return the framing of the messages of *job*, which publishes; started on the data thread.
 
     Raises:
         ConfigError: nothing is in Avro.
@@ -161,13 +161,13 @@ def _avro_parts(sink: Sink) -> Sequence[str]:
 
 
 def _topics_of(chain: Chain, sink: Sink, table: str) -> Sequence[str]:
-    """Return the topics that records of *table* can be sent to."""
+    """Return the possible topics of records of *table*."""
     return chain.topics(table, sink.topic_of(table))
 
 
 def _is_shared(topics_of: Callable[[str], Sequence[str]], table: str, topic: str) -> bool:
-    """Say whether records of a table beside *table* can be sent to *topic*.
+    """Return whether records of a table other than *table* can be sent to *topic*.
 
-    By the configuration alone: the answer is the same in each job, with any tables.
+    Depends only on the configuration: the result is the same in each job, with any tables.
     """
     return topic in topics_of(f"{table}{_OTHER}")

@@ -1,4 +1,4 @@
-"""What a run starts with: its stores, the bounds of its pipeline, and where new splits start."""
+"""Prepares a run: its stores, the bounds of its pipeline, and the positions of new splits."""
 
 import contextlib
 import hashlib
@@ -39,7 +39,7 @@ from headrace.plugins import (
 )
 
 POLL_MS_MAX: Final = 1_000
-_BESIDE: Final = ("-wal", "-shm", ".audit")  # What lies beside a state file.
+_BESIDE: Final = ("-wal", "-shm", ".audit")  # The suffixes of files beside a state file.
 _LEASE_MS = 15_000
 
 
@@ -49,7 +49,7 @@ def begin(job: Job, source: Source) -> None:
     All at once: else `latest` would be a different place for each, and after a crash.
 
     Raises:
-        ConfigError: the source does not know such a place.
+        ConfigError: the source does not know the start position.
         HeadraceError: another process has started meanwhile.
 
     """
@@ -101,12 +101,13 @@ def _begin(store: Store, source: Source, job: Job) -> None:
 
 
 def begin_run(job: Job, notes: NoteCopy, store: Store) -> bytes:
-    """Begin a run of *job*; return its key, which is that of published states if it starts there.
+    """Start a run of *job*; return its key, which is that of published states if it starts there.
 
-    The store keeps the job's file: machines that share a store each have one of their own.
+    A state file keeps the path of the job file; a shared store does not, as each machine has its
+    own.
     """
     if isinstance(store, PublishedStates) and (published := job_of(job.start)):
-        store.adopt(published)  # `begin` refuses where a store has none.
+        store.adopt(published)  # `begin` refuses a store without one.
     return store.begin_run("" if job.file is None or notes.file is not None else str(job.file))
 
 
@@ -123,7 +124,7 @@ def _published(store: Store, job: str) -> Sequence[SplitState]:
 def _resplit(
     source: Source, job: str, states: Sequence[SplitState]
 ) -> Mapping[str, Position | None]:
-    """Return where splits start by the published *states* of *job*."""
+    """Return the start positions of splits by the published *states* of *job*."""
     positions: dict[str, Position | None] = {
         state.split: source.decode_position(state.position) for state in states if state.position
     }
@@ -146,13 +147,13 @@ def _raise_first(refusals: Iterable[HeadraceError]) -> None:
 
 
 def is_sink_noted(job: Job, store: Store, host: str) -> bool | None:
-    """Say whether the sink that *job* opened on *host* last was its sink of now; None: no note."""
+    """Return whether *job* last opened its current sink on *host*; None without a note."""
     mark = store.opened_sink(host)
     return None if mark is None else mark == mark_of(job)
 
 
 def mark_of(job: Job) -> str:
-    """Return a mark of the place that *job* writes to; it does not reveal the place."""
+    """Return a fingerprint of the place that *job* writes to; it does not reveal the place."""
     identity = json.dumps(
         [str(job.directory), job.sink.__qualname__, _strings_of(job)], sort_keys=True
     )
@@ -186,10 +187,10 @@ def check_sink(job: Job, sink: Sink, errors: ErrorPolicy) -> None:
 
 
 def check_traces(job: Job, source: Source) -> None:
-    """Make sure that a job of which the store knows nothing has not run with another state.
+    """Check that a job without state in the store has not run with another state.
 
     Raises:
-        StateLostError: notes beside what it reads say that it has run.
+        StateLostError: pins beside the logs show that it has run.
 
     """
     if not isinstance(source, JobTraces):
@@ -212,7 +213,7 @@ def check_traces(job: Job, source: Source) -> None:
 
 @contextlib.contextmanager
 def planning_store(job: Job, sink: Sink, store: Store) -> Iterator[Store]:
-    """Give the store that has the states of all splits: exactly once, with the sink.
+    """Yield the store with the states of all splits; exactly once, the sink's states included.
 
     With the sink, loading a state also fences the split's former writer.
     """
@@ -229,7 +230,7 @@ def planning_store(job: Job, sink: Sink, store: Store) -> Iterator[Store]:
 
 
 def limits_of(job: Job) -> Limits:
-    """Return the bounds that *job* gives its pipeline."""
+    """Return the configured bounds of the pipeline of *job*."""
     runtime = job.runtime
     return Limits(
         tick_ms=runtime.tick_min_ms,
@@ -258,7 +259,7 @@ def watch_of(job: Job, worker: str, generation: int, *, until_idle: bool) -> Spl
 
 
 def store_of(job: Job, writers: Writers, found: Found | None = None) -> Store:
-    """Open the store of *job*: exactly once, the sink keeps the positions, which *found* sees."""
+    """Open the store of *job*; exactly once, the sink keeps positions, and *found* gets them."""
     if not writers.transactional:
         return job.open_store(create=False)
     store = job.open_as(transactional(job.store))
@@ -267,10 +268,10 @@ def store_of(job: Job, writers: Writers, found: Found | None = None) -> Store:
 
 
 def lease_times(job: Job) -> tuple[int, int]:
-    """Return how long a lease is granted for, and how often to look which workers live, in ms.
+    """Return the duration of a lease, and the interval of checks which workers live, in ms.
 
-    A silent owner is seen as live for up to one look too long: the grant is shorter by two looks,
-    so that its splits have another owner `lease_seconds` after it fell silent.
+    A silent owner counts as live for up to one interval too long. So the lease is shorter by two
+    intervals: its splits have another owner `lease_seconds` after it fell silent.
     """
     whole_ms = in_ms(job.runtime.lease_seconds)
     look_ms = min(POLL_MS_MAX, whole_ms // 10)
@@ -278,5 +279,5 @@ def lease_times(job: Job) -> tuple[int, int]:
 
 
 def in_ms(seconds: float) -> int:
-    """Return whole milliseconds."""
+    """Return *seconds* as whole milliseconds."""
     return round(seconds * 1000)

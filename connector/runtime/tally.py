@@ -1,4 +1,4 @@
-"""What a pipeline counts for its metrics: per batch at most, never per record."""
+"""The counters of a pipeline for its metrics: counted at most per batch, never per record."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from headrace.plugins.metrics import Stages, Timing
 
 @dataclass(slots=True)
 class Tally:
-    """Counted on the data thread, read by others. `errors` are by what was done and code."""
+    """Counted on the data thread, read by others. `errors` are by handling and code."""
 
     changes: int = 0
     dead_lettered: int = 0

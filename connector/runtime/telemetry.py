@@ -1,4 +1,4 @@
-"""What sends metrics and spans of a job, or of a run of it, as the section `runtime` asks for."""
+"""Sends metrics and spans of a job, or of a run of it, as the section `runtime` configures."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +27,7 @@ def sender_of(  # noqa: PLR0913 (what it sends, and of what)
     clock: Clock | None = None,
     log: structlog.stdlib.BoundLogger | None = None,
 ) -> "OtlpSender | None":
-    """Return what sends *measures* until *stack* ends; None if `otel.endpoint` is not set.
+    """Return a sender of *measures* until *stack* ends; None if `otel.endpoint` is not set.
 
     Raises as `open_sender` does.
     """

@@ -1,4 +1,4 @@
-"""What of a source is not read while the rest is: parts such as a node's log, and missing tables.
+"""Reports parts of a source that cannot be read, such as a node's log, and missing tables.
 
 The store has a row for each beside those of the splits. The row of a part is written again while it
 cannot be read: several workers write rows of the same parts, and a row is valid as long as its
@@ -17,7 +17,7 @@ from headrace.connector.stores import Seen
 from headrace.connector.stores.keyed.store import Store
 from headrace.plugins import ConfigError, HeadraceError, PartialReading, Problem, Source, Tables
 
-# Before the name of a part or a table, where rows of splits have the split's.
+# Prefixes of the name of a part or a table, where rows of splits have the split's name.
 PART_MARK: Final = "~unread "
 TABLE_MARK: Final = "~table "
 
@@ -32,17 +32,17 @@ class UnreadPart:
 
 
 class Unread:
-    """Reports such parts during one run. For the control thread."""
+    """Reports unreadable parts during one run. For the control thread."""
 
     def __init__(self, source: Source, worker: str, generation: int) -> None:
-        """Have nothing reported yet."""
+        """Start with nothing reported."""
         self._source = source
         self._rows = PartRows(PART_MARK, generation, worker)
         self._reported: Mapping[str, str] = {}
         self._reported_ms = -REFRESH_MS
 
     def look(self, store: Store, now_ms: int) -> None:
-        """Report what changed, and periodically what did not."""
+        """Report changed parts at once, and unchanged ones periodically."""
         source = self._source
         problems = source.unreadable() if isinstance(source, PartialReading) else {}
         now = {part: f"{why.message}; {why.hint}" for part, why in problems.items()}
@@ -74,7 +74,7 @@ class MissingTables:
     def __init__(
         self, source: Source, worker: str, generation: int, log: structlog.stdlib.BoundLogger
     ) -> None:
-        """Have nothing reported yet."""
+        """Start with nothing reported."""
         self._source = source
         self._rows = PartRows(TABLE_MARK, generation, worker)
         self._log = log
@@ -86,12 +86,12 @@ class MissingTables:
         return [ConfigError([problem]) for problem in _missing_tables(source).values()]
 
     def look(self, store: Store) -> None:
-        """Report what changed: each table once, also one that an earlier run reported."""
+        """Report changes: each table once, also one that an earlier run reported."""
         now = _missing_tables(self._source)
         if now == self._reported:
             return
         reported = self._reported or {}
-        shown = missing_tables_in(store.seen())  # Perhaps by a run before this one.
+        shown = missing_tables_in(store.seen())  # An earlier run may have stored it.
         reasons = {table: _reason(why) for table, why in now.items()}
         store.see(self._rows.of(reasons, Observed.FAILED, before=shown))
         for table in sorted(now.keys() - reported):

@@ -103,10 +103,10 @@ class Worker:
         new_state: bool = False,
         resumes: Resumes = no_sources,
     ) -> None:
-        """Open nothing yet. *wanted* is the target state before *job* was read.
+        """Open nothing. *wanted* is the target state before *job* was read.
 
         *configured* has the configured splits of the last run in this process. A job that ran
-        before starts over only with *new_state*. *resumes* knows the sources of a table.
+        before starts over only with *new_state*. *resumes* returns the sources of a table.
         """
         self._plan = 0
         self._replanning: Replanning | None = None
@@ -130,21 +130,21 @@ class Worker:
         self._sending = contextlib.ExitStack()
 
     def measures(self) -> Iterable[Measure]:
-        """Return the metrics while it runs. Any thread may ask."""
+        """Return the metrics while it runs. Any thread may call."""
         measures = self._measures
         return () if measures is None else in_detail(measures.all(), self._job.runtime)
 
     def stop(self) -> None:
-        """Ask for a clean stop. Any thread, and a signal handler, may call it at any time."""
+        """Request a clean stop. Any thread, and a signal handler, may call it at any time."""
         self._inbox.put(_Stopped())
 
     def run(self, notes: NoteCopy, *, until_idle: bool) -> Report:
         """Run the job until it is stopped or, with *until_idle*, until everything is delivered.
 
-        *notes* are the control store of `job.notes`, on whose connection the leases are kept.
+        *notes* is the control store at `job.notes`; its connection is also that of the leases.
 
         Raises:
-            HeadraceError: the job as a whole cannot run. What stops single splits is reported.
+            HeadraceError: the job as a whole cannot run. Errors of single splits are reported.
 
         """
         started = time.monotonic()
@@ -173,7 +173,7 @@ class Worker:
         owner = this_process()
         noted, is_known = is_sink_noted(self._job, store, owner.host), bool(store.leases())
         self._sink_noted = noted is True
-        # Without a note it has opened its sink here if it has books.
+        # Without a note, a job with books has opened its sink here.
         has_books = noted is None and is_known and any(s.counters for s in store.states())
         resumes = noted or has_books
         name, clock = self._job.name, self._clock
@@ -238,7 +238,7 @@ class Worker:
 
     @contextlib.contextmanager
     def _made_source(self, context: Context) -> Iterator[Source]:
-        """Make the source, and close it in the end, unless a plugin hangs: the process ends."""
+        """Make the source, and close it at the end, unless a plugin hangs and the process ends."""
         source: Source = made_source(self._job, context)
         is_hung = False
         try:
@@ -254,7 +254,7 @@ class Worker:
     def _sender(self, source: Source) -> "OtlpSender | None":
         if not self._job.runtime.otel_endpoint:
             return None
-        # Only here: few jobs need it.
+        # Imported here because few jobs need it.
         from headrace.connector.runtime.telemetry import sender_of  # noqa: PLC0415
 
         return sender_of(
@@ -298,7 +298,7 @@ class Worker:
         )
 
     def _is_stopped(self, seconds: float) -> bool:
-        """Wait for *seconds*, or until a stop is requested; say whether it was."""
+        """Wait for *seconds*, or until a stop is requested; return whether it was."""
         with contextlib.suppress(Empty):
             self._inbox.put(self._inbox.get(timeout=seconds))
         return not self._inbox.empty()
@@ -311,7 +311,7 @@ class Worker:
         owner: Owner,
         post: Callable[[DeliveryResult], None],
     ) -> Surroundings:
-        """Open, on the data thread, what belongs to it."""
+        """Open the objects of the data thread, on that thread."""
         runtime = self._job.runtime
         encoder = encoder_of(self._job, context, sink, source.origin)
         try:
@@ -320,7 +320,7 @@ class Worker:
             encoder.close()
             raise
         store = store_of(self._job, writers)
-        if not self._sink_noted:  # Before anything is written: it identifies what a crash leaves.
+        if not self._sink_noted:  # Before any write: a crash leaves it.
             with contextlib.suppress(StoreUnavailableError):
                 store.note_sink(owner.host, mark_of(self._job))
         return Surroundings(
@@ -384,14 +384,14 @@ class Worker:
             thread.start()
             self._control(hands, course, poll_ms=poll_ms)
         except PluginHungError:
-            pipeline.command(Stop())  # Should it ever return. Its leases run out meanwhile.
+            pipeline.command(Stop())  # If it ever returns. Its leases expire meanwhile.
             raise
         except BaseException:
             _end(thread, pipeline)
             _dismiss(store, owner, self._log)
             raise
         _end(thread, pipeline)
-        with contextlib.suppress(StoreUnavailableError):  # The leases say it too.
+        with contextlib.suppress(StoreUnavailableError):  # The leases expire, too.
             self._show(hands)
         _dismiss(store, owner, self._log)
         return course
@@ -422,7 +422,7 @@ class Worker:
                     return
                 self._receive(message, hands, course)
                 if isinstance(message, Closed) and not course.stopping:
-                    step_ms = self._clock.monotonic_ms()  # Perhaps there is one to claim.
+                    step_ms = self._clock.monotonic_ms()  # There may be one to claim.
             is_open = course.stopping or hands.refusals.waiting
             if not is_open and hands.finishing.is_over():
                 self._stop(hands.pipeline, course, Outcome.ENDED)
@@ -447,7 +447,7 @@ class Worker:
             case Idled():
                 course.idled = message
             case Pulse():
-                if not course.pulsed:  # It runs: the last reason to stop is over.
+                if not course.pulsed:  # It runs: the last error is over.
                     course.pulsed = True
                     _record_problem(hands.store, "")
                 now_ms = self._clock.monotonic_ms()
@@ -458,7 +458,7 @@ class Worker:
                 target = hands.lease_holder.closed(split, token, failed=False)
                 if target:
                     self._log.info("split_handed_over", split=split, token=token, target=target)
-                if split not in hands.lease_holder.held:  # Else it was lost and gained again since.
+                if split not in hands.lease_holder.held:  # Else it was lost and gained again.
                     hands.watch.released(split)
             case Closed(split, token, HeadraceError() as error):
                 again_ms = hands.watch.failed(
@@ -472,7 +472,7 @@ class Worker:
                 hands.refusals.take(error)
 
     def _step(self, hands: "_Hands", course: Course, now_ms: int) -> None:
-        """Look at leases and the target state, and report the state of the splits."""
+        """Check leases and the target state, and report the state of the splits."""
         lease_holder = hands.lease_holder
         try:
             lease_holder.rates.observe(
@@ -492,7 +492,7 @@ class Worker:
             hands.finishing.store_answered()
 
     def _take_over(self, hands: "_Hands", course: Course, changes: Changes) -> None:
-        """Have the pipeline do what follows from changed leases."""
+        """Apply changed leases to the pipeline."""
         hands.watch.claimed(lease.split for lease in changes.gained)
         for split in changes.lost:
             hands.watch.released(split)
@@ -501,7 +501,7 @@ class Worker:
             course.failures.pop(lease.split, None)
         _command(hands, course, [Lose(split) for split in changes.lost])
         _command(hands, course, [HandOver(split) for split in changes.hand_over])
-        if not course.stopping:  # Else nothing of them is read: they are given back at the end.
+        if not course.stopping:  # Else they are not read, and given back at the end.
             _command(hands, course, [Gain(lease) for lease in changes.gained])
 
     def _show(self, hands: "_Hands") -> None:
@@ -513,7 +513,7 @@ class Worker:
             self._unread.look(hands.store, self._clock.monotonic_ms())
 
     def _heed(self, hands: "_Hands", course: Course, now_ms: int) -> None:
-        """Have the pipeline follow the target state."""
+        """Apply the target state to the pipeline."""
         before, now = self._wanted, hands.board.wanted(self._job.name)
         if now.log_level:
             set_threshold(now.log_level)
@@ -546,7 +546,7 @@ class Worker:
         """Check the target state again: while its splits are free, a job can be forked."""
         try:
             self._heed(hands, course, now_ms)
-        except StoreUnavailableError:  # Unknown whether it was: restart.
+        except StoreUnavailableError:  # The outcome is unknown: restart.
             self._stop(hands.pipeline, course, Outcome.CHANGED)
 
     def _must_replan(self, hands: "_Hands", course: Course, now_ms: int) -> bool:
@@ -565,7 +565,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class _Hands:
-    """What the control thread works with."""
+    """The objects of the control thread."""
 
     store: Store
     board: Board
@@ -601,5 +601,5 @@ def _end(thread: threading.Thread, pipeline: Pipeline) -> None:
 def _dismiss(store: Store, owner: Owner, log: structlog.stdlib.BoundLogger) -> None:
     try:
         store.dismiss(owner.worker)
-    except StoreUnavailableError as error:  # The leases run out by themselves.
+    except StoreUnavailableError as error:  # The leases expire by themselves.
         log.warning("store_unavailable", error=str(error))

@@ -8,9 +8,9 @@ class Writers:
     """See the module. Belongs to the data thread."""
 
     def __init__(self, sink: Sink, clock: Clock) -> None:
-        """Open the shared writer, which dead letters need in any case.
+        """Open the shared writer, which dead letters always need.
 
-        Raises what `Sink.open` raises.
+        Raises the errors of `Sink.open`.
         """
         self.sink = sink
         self._clock = clock
@@ -25,7 +25,7 @@ class Writers:
         return self._own[split][1] if self.transactional else self.shared
 
     def topic_of(self, table: str) -> str:
-        """Return where records of *table* go, unless a transform says otherwise."""
+        """Return the topic of records of *table*, unless a transform changes it."""
         return self.sink.topic_of(table)
 
     def claimed(self, split: str, token: int) -> TransactionalWriter:
@@ -47,18 +47,18 @@ class Writers:
             known[1].close()
 
     def window_ms(self) -> int | None:
-        """Return how long a transaction may stay open, if there is a bound."""
+        """Return how many ms a transaction may stay open; None without a bound."""
         return min((writer.window_ms for _, writer in self._own.values()), default=None)
 
     def hurry(self, *, hurries: bool) -> None:
-        """Have all writers send at once, or when more records came."""
+        """Make all writers send at once, or after more records."""
         if hurries is not self._hurries:
             self._hurries = hurries
             for writer in (self.shared, *(writer for _, writer in self._own.values())):
                 writer.hurry(hurries=hurries)
 
     def drain(self, deadline_ms: int) -> bool:
-        """Let all writers work, each for its share of the time; say whether all is settled."""
+        """Run all writers, each for its share of the time; return whether all is settled."""
         writers = [self.shared, *(writer for _, writer in self._own.values())]
         settled = True
         for place, writer in enumerate(writers):
@@ -68,7 +68,7 @@ class Writers:
         return settled
 
     def close(self) -> None:
-        """Close all."""
+        """Close all writers."""
         for split in list(self._own):
             self.leave(split)
         self.shared.close()

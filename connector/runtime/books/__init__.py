@@ -1,1 +1,1 @@
-"""The books of a job, and what a run reports of them."""
+"""The books of a job, and the report of a run."""

@@ -1,4 +1,4 @@
-"""The books of a job as they are committed: read from its store, decoded by its source."""
+"""The committed books of a job: read from its store, decoded by its source."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ from headrace.plugins import Clock, Position, Source
 def committed_books(
     store: Store, source: type[Source] | Source, *, thorough: bool = False
 ) -> Sequence[SplitBooks]:
-    """Return the books of every split as they are committed, after those of earlier plans.
+    """Return the committed books of every split, preceded by those of earlier plans.
 
-    With *thorough* each position is also held against its books, which takes time.
+    With *thorough* each position is also compared with its books, which takes time.
     """
     return [*_ended(store, source), *books_of(store.states(), source, thorough=thorough)]
 
@@ -29,10 +29,10 @@ def _ended(store: Store, source: type[Source] | Source) -> list[SplitBooks]:
 
 
 class KeptBooks:
-    """The committed books of one job, look by look: only those that changed are read again."""
+    """The committed books of one job. Each look reads only those that changed."""
 
     def __init__(self) -> None:
-        """Know nothing yet."""
+        """Start without books."""
         self._stamps: dict[str, int] = {}
         self._splits: dict[str, tuple[SplitBooks, Sequence[str]]] = {}
         self._found: tuple[Sequence[SplitBooks], Sequence[str]] | None = None
@@ -40,7 +40,7 @@ class KeptBooks:
     def look(
         self, store: Store, source: type[Source]
     ) -> tuple[Sequence[SplitBooks], Sequence[str]]:
-        """Return what `committed_books` does, and the `books_differences` of it.
+        """Return the result of `committed_books`, and its `books_differences`.
 
         Both are the same objects as before if nothing changed.
         """
@@ -50,7 +50,7 @@ class KeptBooks:
         if known == ended and not changed and stamps.keys() == self._stamps.keys():
             assert self._found is not None  # noqa: S101 (it is known)
             return self._found
-        self._stamps = {}  # If what follows fails, all is read again.
+        self._stamps = {}  # If the read fails, the next one reads everything.
         made = {books.split: (books, differences(books)) for books in books_of(changed, source)}
         self._splits = {split: made.get(split) or self._splits[split] for split in stamps}
         books = [*ended, *(each for each, _ in self._splits.values())]
@@ -64,7 +64,7 @@ class KeptBooks:
 def closing_books(
     store: Store, source: Source, clock: Clock, within_ms: int
 ) -> Sequence[SplitBooks]:
-    """Return them at the end of a run; retry *within_ms* if the store is unavailable. Blocks."""
+    """Return the final books of a run; retry *within_ms* if the store is unavailable. Blocks."""
     until_ms = clock.monotonic_ms() + within_ms
     while True:
         try:
@@ -78,7 +78,7 @@ def closing_books(
 def books_of(
     states: Sequence[SplitState], source: type[Source] | Source, *, thorough: bool = False
 ) -> Sequence[SplitBooks]:
-    """Return the books of states; see `committed_books`."""
+    """Return the books in *states*; see `committed_books`."""
     books = []
     for state in states:
         if state.position is None:

@@ -1,7 +1,7 @@
-"""The books (I3): the equations that must hold for what was read, agreed and delivered. Pure.
+"""The books (I3): equations that must hold for the counts of read, agreed and delivered. Pure.
 
-The equations of changes are the framework's. Those of a source's own counters are as the source
-declares them, in `Source.bookkeeping`.
+The equations of changes are the framework's. A source declares those of its own counters, in
+`Source.bookkeeping`.
 """
 
 from collections import Counter
@@ -21,9 +21,9 @@ REPEATS: Final = "repeats."
 class SplitBooks:
     """The source's own counters and the framework's counters of one split.
 
-    `keeping` is what the source declares about its counters. `span` says of each part what the
-    books are of; `contradictions`, in words, what the stored position says that they deny; `gaps`,
-    those that the split met.
+    `keeping` is the source's declaration of its counters. `span` says which range of each part the
+    books cover. `contradictions` says, in words, where the stored position disagrees with them.
+    `gaps` are those that the split met.
     """
 
     split: str
@@ -50,7 +50,7 @@ def total(splits: Iterable[SplitBooks]) -> SplitBooks:
 
 
 def closed(split: SplitBooks) -> SplitBooks:
-    """Return final books: what still waits is passed on, and other books open with it."""
+    """Return final books: the waiting count moves to the counter that the next books start with."""
     books, waiting = dict(split.books), split.keeping.waiting
     if waiting is not None and waiting.counter in books:
         books[waiting.passed_on] = books.pop(waiting.counter)
@@ -58,7 +58,7 @@ def closed(split: SplitBooks) -> SplitBooks:
 
 
 def differences(split: SplitBooks) -> Sequence[str]:
-    """Return the equations that do not hold, in words; none when the books balance."""
+    """Return the equations that do not hold, in words; empty if the books balance."""
     lines = []
     for group in split.keeping.groups:
         if not group.left or not _differs(split.books, group):
@@ -88,10 +88,10 @@ def books_differences(books: Sequence[SplitBooks]) -> Sequence[str]:
 
 
 def repeats(split: SplitBooks) -> Books:
-    """Return how much may have been delivered twice, by cause (line 36 of the agreement).
+    """Return how much may have been delivered twice, by cause.
 
-    Changes of the framework's causes `window`, `zombie` and `resend`; of the source's own causes
-    what it counts.
+    The framework's causes `window`, `zombie` and `resend` count changes; the source's own causes
+    count in its own units.
     """
     found = Counter(dict.fromkeys(TableCounts().repeats, 0))
     for counts in split.counters.values():
@@ -108,7 +108,7 @@ def repeats(split: SplitBooks) -> Books:
 def by_part(books: Books, group: CounterGroup) -> Mapping[str, Books]:
     """Return the counters of a group by their last words, for each part of the source.
 
-    Both are in the order of the alphabet. A group without parts has one, without a name.
+    Parts and counters are in alphabetical order. A group without parts has one with an empty name.
     """
     found: dict[str, dict[str, int]] = {} if group.part else {"": {}}
     for part, last, count in _counters(books, group):
@@ -117,7 +117,7 @@ def by_part(books: Books, group: CounterGroup) -> Mapping[str, Books]:
 
 
 def title(group: CounterGroup, part: str) -> str:
-    """Return what a line about a part begins with."""
+    """Return the prefix of the lines about a part."""
     return group.title.replace("{part}", part)
 
 
@@ -139,13 +139,13 @@ def _counters(books: Books, group: CounterGroup) -> Iterator[tuple[str, str, int
     for name, count in books.items():
         if name.startswith(prefix):
             rest = name.removeprefix(prefix)
-            # The name of a part may have dots, and so may a counter that is of no part.
+            # The name of a part may have dots, and so may a counter of a group without parts.
             part, _, last = rest.rpartition(".") if group.part and group.label else ("", "", rest)
             yield (part, last, count) if group.label else (rest, "", count)
 
 
 def _equation(subject: str, left: Mapping[str, int], right: Mapping[str, int]) -> str:
-    """Return the equation in words if it does not hold, else nothing."""
+    """Return the equation in words if it does not hold, else an empty string."""
     amount, other = sum(left.values()), sum(right.values())
     if amount == other:
         return ""

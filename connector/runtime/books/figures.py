@@ -1,4 +1,4 @@
-"""The figures of a job as people read them: a headline, and a line for each figure. Pure."""
+"""The figures of a job for people: a headline, and a line for each figure. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,12 +20,12 @@ Row = tuple[str, int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What became of all that was read, as the committed books have it.
+    """The outcome of everything that was read, by the committed books.
 
-    `dropped` is None for a source without copies, `waits` empty for one where nothing waits.
-    `unpublished` has what never became a record, by the source's counter; `repeats` how much may
-    be in the sink twice, by cause; `differences` how many equations do not hold; `open_bytes`
-    and `lost_bytes` how many bytes of gaps are damaged.
+    `dropped` is None for a source without copies, `waits` is empty for one in which nothing waits.
+    `unpublished` counts mutations that never became records, by the source's counter; `repeats` how
+    much may be in the sink twice, by cause; `differences` the equations that do not hold;
+    `open_bytes` and `lost_bytes` the damaged bytes in gaps.
     """
 
     published: int
@@ -44,17 +44,17 @@ class Figures:
 
     @property
     def repeated(self) -> int:
-        """The most that may be in the sink twice."""
+        """The upper bound of what is in the sink twice."""
         return sum(self.repeats.values())
 
     @property
     def lost(self) -> int:
-        """How many parts of logs were not read: the job stopped before them, or passed them."""
+        """How many parts of logs were not read: the job stopped before them, or skipped them."""
         return self.gaps_open + self.gaps_lost
 
 
 def figures_of(books: Sequence[SplitBooks], differences: Sequence[str] | None = None) -> Figures:
-    """Return the figures of all splits together; *differences* are theirs, if they are known."""
+    """Return the figures of all splits together; *differences* are computed if None."""
     if differences is None:
         differences = books_differences(books)
     everything = total(books)
@@ -91,7 +91,7 @@ def figures_of(books: Sequence[SplitBooks], differences: Sequence[str] | None = 
 
 
 def gaps_met(books: Sequence[SplitBooks]) -> Sequence[Gap]:
-    """Return the gaps of all splits: of one name that which is not passed, if there is one."""
+    """Return the gaps of all splits, one for each name: an open one, if there is one."""
     found: dict[str, Gap] = {}
     for gap in (gap for split in books for gap in split.gaps):
         if gap.name not in found or gap.is_open:
@@ -124,9 +124,9 @@ def headline(figures: Figures) -> str:
 
 
 def figures_text(figures: Figures, job: str) -> str:
-    """Return the headline and a line for each figure; *job* is what commands need to find the job.
+    """Return the headline and a line for each figure; *job* are the arguments that name the job.
 
-    A figure that needs a look has the command that shows more.
+    A figure that needs attention names the command that shows more.
     """
     rows = figure_rows(figures, job)
     width = max(len(label) for label, _, _ in rows)
@@ -139,7 +139,7 @@ def figures_text(figures: Figures, job: str) -> str:
 
 
 def figure_rows(figures: Figures, job: str) -> Sequence[Row]:
-    """Return what is counted, how often, and what to note of it; *job* as in `figures_text`."""
+    """Return a label, a count and a note for each figure; *job* as in `figures_text`."""
     has_copies = figures.dropped is not None
     rows: list[Row] = [("changes published", figures.published, "")]
     if figures.dropped is not None:

@@ -1,4 +1,4 @@
-"""How a run of a job ended, and what it came to."""
+"""The outcome and the result of a run of a job."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from headrace.plugins import HeadraceError
 
 
 class Outcome(Enum):
-    """Why a run ended."""
+    """The reason why a run ended."""
 
     ENDED = "ended"
     """A stop was requested, or there is nothing more to read, or everything failed."""

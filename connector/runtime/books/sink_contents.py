@@ -1,8 +1,8 @@
 """Reads a sink back and counts which changes it has, to compare them with the books.
 
-A change counts once however often it was sent: delivery may repeat it. The names of changes are
-kept in temporary files, so that memory does not grow with what the sink holds. Several processes
-can read it, each its own parts.
+A change counts once even if it was sent several times, because delivery may repeat it. The names of
+changes are kept in temporary files, so memory does not grow with the sink's content. Several
+processes can read it, each its own parts.
 """
 
 import contextlib
@@ -26,15 +26,15 @@ from headrace.plugins.records.codecs import CONTROL_TABLE
 
 _FILES: Final = 256  # One for each first byte of a name, which is a hash.
 _BUFFER_BYTES: Final = 1 << 16
-_NUMBER_BYTES: Final = 2  # Of a table. The name of a change follows.
+_NUMBER_BYTES: Final = 2  # Of a table's number, before the name of a change.
 _ENTRY_BYTES: Final = _NUMBER_BYTES + NAME_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class SinkContent:
-    """What a sink has, by table. `unreadable` are messages that this job cannot have sent.
+    """The content of a sink, by table. `unreadable` counts messages that are not from this job.
 
-    `reason` says of the first of them why.
+    `reason` says why the first of them is not.
     """
 
     tables: Mapping[str, TableContent]
@@ -42,10 +42,10 @@ class SinkContent:
     reason: str = ""
 
     def differences(self, *, is_moving: bool) -> Sequence[str]:
-        """Return in words what differs from the books.
+        """Return the differences from the books, in words.
 
-        While the job *is_moving*, what the books do not know was delivered after they were read,
-        and is left out.
+        While the job *is_moving*, changes that the books do not have are ignored: they were
+        delivered after the books were read.
         """
         lines = []
         for table, content in self.tables.items():
@@ -62,7 +62,7 @@ class SinkContent:
         return lines
 
     def json(self) -> Mapping[str, object]:
-        """Return it as JSON."""
+        """Return the content as a JSON object."""
         tables = {
             table: {
                 "delivered": content.delivered,
@@ -76,7 +76,7 @@ class SinkContent:
         return {"tables": tables, "unreadable": self.unreadable}
 
     def text(self) -> str:
-        """Return a line for each table, and one about what cannot be read."""
+        """Return a line for each table, and one about unreadable messages."""
         lines = [
             f"sink: {table}: {content.found} of {content.delivered} delivered changes"
             + (f", {content.repeated} messages repeat one of them" if content.repeated else "")
@@ -92,12 +92,12 @@ Opened = Callable[[], tuple[Sink, ChangeNames]]
 
 
 def content_of(opened: Opened, counters: Counters, *, processes: int = 1) -> SinkContent:
-    """Read all that a sink has of the tables in *counters*, which the job delivered. Blocks.
+    """Read the sink's content of the tables in *counters*, which the job delivered. Blocks.
 
-    Its parts are divided among so many *processes* at most, each of which opens it.
+    At most *processes* processes share its parts; each opens the sink.
 
     Raises:
-        ConfigError: what this sink wrote cannot be read back.
+        ConfigError: this sink cannot be read back.
         MissingRequirementError: the temporary files cannot be written, or a process was killed.
         HeadraceError: the sink cannot be read.
 
@@ -129,7 +129,7 @@ def content_of(opened: Opened, counters: Counters, *, processes: int = 1) -> Sin
 
 @contextlib.contextmanager
 def _mapped(processes: int) -> Iterator[Callable[..., Sequence[Any]]]:
-    """Give a `map` that uses so many processes, and this one alone if it is one."""
+    """Yield a `map` over *processes* processes; over this one alone if it is 1."""
     if processes <= 1:
         yield lambda function, *given: list(map(function, *given))
         return
@@ -146,7 +146,7 @@ def _mapped(processes: int) -> Iterator[Callable[..., Sequence[Any]]]:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """Give a temporary folder for the names of changes; name what goes wrong with its files."""
+    """Yield a temporary folder for the names of changes; raise named errors for its files."""
     try:
         with tempfile.TemporaryDirectory(prefix="headrace-verify-") as folder:
             yield Path(folder)
@@ -163,8 +163,8 @@ def _read(
 ) -> tuple[Counter[str], int, str]:
     """Write the names of the changes in *parts* into files by their first bytes.
 
-    Returns how many there are of each table, how many messages are not of the job, and why the
-    first of those is not.
+    Returns the count of changes by table, the count of messages that are not from the job, and why
+    the first of those is not.
     """
     sent: Counter[str] = Counter()
     unreadable, reason = 0, ""
@@ -191,7 +191,7 @@ def _read(
 
 
 def _counted(folder: Path, byte: int) -> Counter[int]:
-    """Return how many names with this first byte there are of each table, a repeated one once."""
+    """Return how many distinct names with this first byte each table has."""
     names: set[bytes] = set()
     for path in folder.glob(f"*-{byte}"):
         entries = path.read_bytes()

@@ -35,8 +35,8 @@ def summary_of(job: str, report: Report) -> Json:
     """Return the summary as a JSON object.
 
     `splits` and `total` hold the source's `books` and the framework's `tables`; `differences` is
-    empty when they balance; `gaps` are those that the job met; `figures` is what people read;
-    `run` is about this process and this run alone.
+    empty if they balance; `gaps` are those that the job met; `figures` are the figures for people;
+    `run` is about this run of this process alone.
     """
     seconds = report.wall_seconds
     differences = books_differences(report.books)
@@ -77,7 +77,7 @@ def books_text(books: Sequence[SplitBooks]) -> str:
 
 
 def _source_lines(split: SplitBooks) -> list[str]:
-    """Return the source's own counters: first part by part, then those that are of no part."""
+    """Return the source's own counters: first part by part, then those without a part."""
     groups = split.keeping.groups
     of_parts: list[tuple[str, str]] = []
     of_all: list[str] = []
@@ -100,7 +100,7 @@ def _group_line(group: CounterGroup, part: str, counts: Books) -> str:
 
 
 def spans_text(books: Sequence[SplitBooks]) -> str:
-    """Return what the books are of: which splits, which part of each log, which earlier plans."""
+    """Return the range that the books cover: the splits, the part of each log, earlier plans."""
     spans: dict[str, list[str]] = {}
     for split in books:
         for span in split.span:
@@ -117,13 +117,13 @@ def spans_text(books: Sequence[SplitBooks]) -> str:
 
 
 def failed_splits(seen: Mapping[str, Seen], splits: Collection[str]) -> Mapping[str, str]:
-    """Return the *splits* that failed, or are tried again after an error, each with the reason."""
+    """Return the *splits* that failed or are retried after an error, each with the reason."""
     states = (Observed.FAILED, Observed.RESTARTING)
     return {n: each.reason for n, each in seen.items() if n in splits and each.state in states}
 
 
 def miscounted(failed: Mapping[str, str]) -> Sequence[str]:
-    """Return the splits of *failed* that stopped because something of them was missing."""
+    """Return the splits of *failed* that stopped because records were missing."""
     codes = (MiscountError.code, ChecksumError.code)
     return [split for split, reason in failed.items() if reason.partition(":")[0] in codes]
 
@@ -140,9 +140,9 @@ def failed_text(failed: Mapping[str, str], count: int) -> str:
 
 
 def dead_letters_text(dead_lettered: int, hint: str) -> str:
-    """Return the warning at the end of a run that has dead letters; nothing without any.
+    """Return the warning at the end of a run with dead letters; empty if it has none.
 
-    The *hint* says how to look at them.
+    The *hint* says how to list them.
     """
     if not dead_lettered:
         return ""
@@ -157,9 +157,9 @@ def books_summary(
     failed: Mapping[str, str],
     sources: Iterable[HeadraceError],
 ) -> Json:
-    """Return what `headrace verify --json` prints; *failed* as `failed_splits` has it.
+    """Return the document of `headrace verify --json`; *failed* is the result of `failed_splits`.
 
-    *sources* are the errors of data sources that were stopped alone.
+    *sources* are the errors of data sources that were stopped while others continued.
     """
     differences = books_differences(books)
     return {
@@ -190,7 +190,7 @@ def _json(split: SplitBooks) -> Json:
 
 
 def _shown(subject: str, counts: Mapping[str, int]) -> str:
-    """Return a line about the counters that are not 0; nothing if all are."""
+    """Return a line about the counters that are not 0; empty if all are."""
     shown = [f"{name} {count}" for name, count in counts.items() if count]
     return f"{subject}: {', '.join(shown)}" if shown else ""
 

@@ -1,1 +1,1 @@
-"""What happens to records, calls and tables that fail."""
+"""Handles records, calls and tables that fail."""

@@ -1,8 +1,9 @@
 """Sends dead letters from the quarantine to their topic, in the background.
 
-The quarantine has them first, with the commit that covers them, so nothing is lost if the topic
-fails, and the stream never waits for them. A crash repeats at most one delivery. A record that the
-topic does not accept is sent without its value, so that consumers of the topic still see it.
+The commit that covers a dead letter stores it in the quarantine first, so nothing is lost if the
+topic fails, and the stream never waits for the topic. A crash repeats at most one delivery. A
+record that the topic does not accept is sent without its value, so that consumers of the topic
+still see it.
 """
 
 from collections import deque
@@ -48,7 +49,7 @@ class DeadLetters:
         clock: Clock,
         log: structlog.stdlib.BoundLogger,
     ) -> None:
-        """Do nothing without a topic."""
+        """Without a topic, the object does nothing."""
         self._policy = policy
         self._store = store
         self._writers = writers
@@ -64,16 +65,16 @@ class DeadLetters:
 
     @property
     def sent(self) -> bool:
-        """Whether a delivery is on its way."""
+        """Whether a delivery is in flight."""
         return bool(self._sending)
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to send, or no use in trying."""
+        """Whether there is nothing to send, or sending was given up."""
         return not self._sending and not self._due
 
     def more(self) -> None:
-        """Note that a dead letter was committed."""
+        """Record that a dead letter was committed."""
         self._due = bool(self._policy.topic)
 
     def step(self, splits: Sequence[str]) -> None:
@@ -142,7 +143,7 @@ class DeadLetters:
             self._log.warning("dead_letters_pause", error=str(error))
 
     def _give_up(self, error: HeadraceError) -> None:
-        """Send nothing more until there is another dead letter, or until the next start."""
+        """Stop sending until another dead letter is committed, or until the next start."""
         self._due = False
         self._log.error("dead_letters_failed", error_code=error.code, error=str(error))
 

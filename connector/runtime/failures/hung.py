@@ -1,4 +1,4 @@
-"""Bounds the time that a call of a plugin may take on a thread that must not wait for it (R8)."""
+"""Bounds the time of a plugin's call for a thread that must not wait for it (R8)."""
 
 import threading
 from collections.abc import Callable
@@ -28,13 +28,13 @@ def hung(seconds: float, where: str, thread: threading.Thread) -> PluginHungErro
 
 
 def returned(call: Callable[[], T], where: str, *, seconds: float) -> T:
-    """Return what *call* does, which must use nothing that belongs to this thread.
+    """Return the result of *call*, which must not use anything that belongs to this thread.
 
-    It runs on another thread, which is left behind if it takes longer than *seconds*.
+    It runs on another thread, which is abandoned if it takes longer than *seconds*.
 
     Raises:
-        PluginHungError: it took longer; *where* says what was being done.
-        BaseException: what it raised.
+        PluginHungError: it took longer; *where* names the operation.
+        BaseException: *call* raised it.
 
     """
     found: list[T] = []

@@ -1,7 +1,7 @@
-"""Sends records that could not be processed or delivered again, in their order.
+"""Sends dead letters again, in their order.
 
-A sink may hold records back to send more of them at once, so records are submitted in groups, and
-each group is waited for once.
+A sink may delay records to send more of them at once, so records are submitted in groups, with one
+wait for each group.
 """
 
 from collections.abc import Collection, Generator, Iterator, Sequence
@@ -38,8 +38,8 @@ from headrace.plugins import (
     Writer,
 )
 
-DELIVERY_MS_MAX: Final = 60_000  # For the results of a group.
-# A group ends with the first of these, so that a caller hears soon, and memory is bounded.
+DELIVERY_MS_MAX: Final = 60_000  # The longest wait for the results of a group.
+# A group ends at the first of these bounds, so that results come soon and memory is bounded.
 GROUP_RECORDS_MAX: Final = 500
 GROUP_BYTES_MAX: Final = 8 * 1024 * 1024
 GROUP_MS_MAX: Final = 1_000
@@ -47,17 +47,17 @@ SOURCE_STAGE: Final = "TASK_POLL"
 
 
 class Redrive:
-    """See the module. What is delivered leaves the quarantine."""
+    """See the module. Delivered records leave the quarantine."""
 
     def __init__(self, job: Job, store: Store) -> None:
-        """Make source and sink of *job*; the working folder is that of its file."""
+        """Make source and sink of *job*; the working folder must be that of its file."""
         self._store = store
         self._context = Context(
             job=job.name,
             clock=SystemClock(),
             job_key=store.job_key(),
             log=structlog.stdlib.get_logger(),
-            resumes=True,  # A run that had opened the sink read them.
+            resumes=True,  # A run that opened the sink has read them.
         )
         self._source: Source = made_source(job, self._context)
         self._sink: Sink = made_sink(job, self._context)
@@ -68,12 +68,12 @@ class Redrive:
     def groups(
         self, chosen: Sequence[KeptLoss], *, dry: bool
     ) -> Generator[Sequence[tuple[int, str]]]:
-        """Yield, group by group, of each its number, and why it was not delivered, or nothing.
+        """Yield each group's results: the number, and why it was not delivered, or an empty string.
 
-        A dry run only tries whether each can be encoded. Close the iterator to end sooner.
+        A dry run only checks whether each can be encoded. Close the iterator to stop early.
 
         Raises:
-            HeadraceError: the sink takes no more; all that it took before was yielded.
+            HeadraceError: the sink accepts no more; the results of all before were yielded.
 
         """
         writer = None if dry else self._sink.open()
@@ -90,7 +90,7 @@ class Redrive:
             self._source.close()
 
     def _submitted(self, left: Iterator[KeptLoss], writer: Writer | None) -> Sequence["_Sent"]:
-        """Take a group of what is *left*, and give it to the sink."""
+        """Take a group from *left*, and submit it to the sink."""
         clock = self._context.clock
         group: list[_Sent] = []
         until_ms, size_bytes = clock.monotonic_ms() + GROUP_MS_MAX, 0
@@ -119,7 +119,7 @@ class Redrive:
         try:
             try:
                 writer.submit(delivery, sent.settle)
-            except RetriableError:  # It took nothing: perhaps it is full of what came before.
+            except RetriableError:  # It accepted nothing: its buffer may still be full.
                 self._drain(writer)
                 writer.submit(delivery, sent.settle)
         except HeadraceError as error:
@@ -129,11 +129,11 @@ class Redrive:
     def _results(
         self, group: Sequence["_Sent"], writer: Writer | None
     ) -> Sequence[tuple[int, str]]:
-        """Wait for the sink, and remove what it delivered from the quarantine."""
+        """Wait for the sink, and remove delivered records from the quarantine."""
         if writer is not None:
             if any(sent.problem is None for sent in group):
                 self._drain(writer)
-            # Each is looked at once: what settles after this stays, and is sent again.
+            # Each is checked once: a record that settles later stays, and is sent again.
             missing = f"no result within {DELIVERY_MS_MAX // 1000} s"
             for sent in group:
                 sent.problem = missing if sent.problem is None else sent.problem
@@ -146,7 +146,7 @@ class Redrive:
     def _encoded(self, kept: KeptLoss) -> EncodedRecords | None:
         loss = kept.loss
         if loss.kind == "dead_letter":
-            topic = loss.origin.get("topic")  # Where a transform had it go.
+            topic = loss.origin.get("topic")  # The topic that a transform chose.
             return EncodedRecords(
                 [loss.key],
                 [loss.content],
@@ -162,7 +162,7 @@ class Redrive:
         return call_with_retries(encode, self._retry, self._context.clock, self._wake)
 
     def _batch(self, loss: Loss) -> Batch | None:
-        """Return what is to be encoded again: from the source's bytes, or from a change in Avro."""
+        """Return the batch to encode again: from the source's bytes, or from a change in Avro."""
         if loss.stage == SOURCE_STAGE:
             if not isinstance(self._source, Recovery):
                 return None
@@ -177,7 +177,7 @@ class Redrive:
 
 
 class _Sent(msgspec.Struct):
-    """A dead letter that was given to the sink; `error` ended the sending."""
+    """A dead letter that was submitted; `error` ended the sending."""
 
     kept: KeptLoss
     problem: str | None

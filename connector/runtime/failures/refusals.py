@@ -1,7 +1,7 @@
 """Stops one data source whose table's schema was refused, while its job continues with the others.
 
-The worker that meets the refusal notes it as a failure of the source. A failed source does not run,
-so it gets a forked job, as a stopped source does. It keeps what was committed.
+The worker that meets the refusal stores it as a failure of the source. A failed source does not
+run, so it gets a forked job, as a stopped source does. It keeps its committed position.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,23 +15,23 @@ from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.target_state import FORK_MARK, WHOLE_JOB, Failure, Wanted
 from headrace.plugins import Clock, FatalError, HeadraceError
 
-# For a table, by the name of each of its sources: the statement that resumes that source.
+# Of a table: for the name of each of its sources, the statement that resumes the source.
 Resumes = Callable[[NoteCopy, str], Mapping[str, str]]
 
 
 def no_sources(_notes: NoteCopy, _table: str) -> Mapping[str, str]:
-    """Return nothing: the job was not made by statements."""
+    """Return no sources: statements did not create the job."""
     return {}
 
 
 class SourceFailedError(FatalError):
-    """A data source was stopped alone, so a run until idle did not read it."""
+    """A data source was stopped while others continued, so a run until idle did not read it."""
 
     code = "source_failed"
 
 
 class Refusals:
-    """Notes which sources of one run's job failed. For the control thread."""
+    """Stores which sources of one run's job failed. For the control thread."""
 
     def __init__(  # noqa: PLR0913 (its surroundings)
         self,
@@ -43,7 +43,7 @@ class Refusals:
         clock: Clock,
         log: structlog.stdlib.BoundLogger,
     ) -> None:
-        """*wanted* is the target state of *job* before the run; *notes* is where notes are kept."""
+        """*wanted* is the target state of *job* before the run; *notes* is the control store."""
         self._notes = notes
         self._job = job
         self._wanted = wanted
@@ -54,19 +54,19 @@ class Refusals:
 
     @property
     def waiting(self) -> bool:
-        """Say whether there is a refusal that is not noted yet."""
+        """Return whether a refusal is not stored yet."""
         return bool(self._met)
 
     def take(self, error: HeadraceError) -> None:
-        """Keep the error of a split, if it is a refusal, until `note`."""
+        """Keep the error of a split until `note`, if it is a refusal."""
         if isinstance(error, SchemaIncompatibleError):
             self._met.setdefault(error.table, error)
 
     def note(self) -> None:
-        """Note the refusals that stop some of the job's sources and not all of them.
+        """Store the refusals that stop some, but not all, of the job's sources.
 
         Raises:
-            StoreUnavailableError: nothing was noted: call it again.
+            StoreUnavailableError: nothing was stored: call it again.
 
         """
         while self._met:
@@ -82,10 +82,10 @@ class Refusals:
                 )
 
     def _fail(self, table: str, error: SchemaIncompatibleError) -> list[str]:
-        """Note it in the open transaction; return which sources failed by it.
+        """Store a refusal in the open transaction; return the sources that failed by it.
 
-        None, if the target state changed since the run started: then it restarts, and meets the
-        refusal again if it persists.
+        Returns none if the target state changed since the run started: then the run restarts, and
+        meets the refusal again if it persists.
         """
         board = self._notes.board
         now, before = board.wanted(self._job), self._wanted
@@ -96,7 +96,7 @@ class Refusals:
         routes = board.routes(self._job)
         mine = [r for r in routes if r.source in resumes and r.target[0] is Desired.RUNNING]
         if len(mine) == len(routes) and FORK_MARK not in self._job:
-            return []  # The whole job failed, and its splits say so.
+            return []  # The whole job failed; its splits report it.
         for route in mine:
             hint = f"{error.remedy}; then {resumes[route.source]}. {NOTHING_LOST}"
             problem = f"{error.code}: {error.place}: {error.message}"

@@ -1,4 +1,4 @@
-"""How often and how long a failing call is repeated: doubling pauses within a budget of time."""
+"""Retries of failing calls: doubling pauses within a budget of time."""
 
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -27,14 +27,14 @@ class Retry:
     """The budget of one kind of call. It is full again after each success."""
 
     def __init__(self, budget_ms: int, *, pause_ms_max: int = PAUSE_MAX_MS) -> None:
-        """*budget_ms* runs from the first failure in a row; no pause exceeds *pause_ms_max*."""
+        """*budget_ms* counts from the first failure in a row; no pause exceeds *pause_ms_max*."""
         self._budget_ms = budget_ms
         self._pause_ms_max = pause_ms_max
         self._since_ms: int | None = None
         self._failures = 0
 
     def failed(self, now_ms: int, error: Exception) -> int:
-        """Count a failure and return when to try again, on the clock of *now_ms*.
+        """Count a failure and return when to retry, on the clock of *now_ms*.
 
         An error that is not a `HeadraceError` is most likely a bug: only a few retries.
 
@@ -63,7 +63,7 @@ class Retry:
 
 
 def call_with_retries(call: Callable[[], T], retry: Retry, clock: Clock, wake: Wake) -> T:
-    """Make a call that may succeed later until it does; this thread waits meanwhile.
+    """Retry *call* until it succeeds; blocks this thread.
 
     Raises:
         RetriesExhaustedError: the budget is spent.
@@ -81,7 +81,7 @@ def call_with_retries(call: Callable[[], T], retry: Retry, clock: Clock, wake: W
 
 
 def kind_of(error: Exception) -> tuple[str, str]:
-    """Return what is done about an error, and its code."""
+    """Return how an error is handled, and its code."""
     if isinstance(error, LeaseLostError):
         done = "lost"
     elif isinstance(error, RetriableError) or not isinstance(error, HeadraceError):
@@ -92,7 +92,7 @@ def kind_of(error: Exception) -> tuple[str, str]:
 
 
 def named(error: Exception) -> HeadraceError:
-    """Return an error with a name, for one that may have none."""
+    """Return *error*, or a named error for one that has no name."""
     if isinstance(error, HeadraceError):
         return error
     return PluginBrokenError(described(error), hint=HINT)

@@ -1,4 +1,4 @@
-"""What becomes of errors of single records, and how many there may be. Pure."""
+"""The handling of errors of single records, and their budget. Pure."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ FOR_EVER_MS = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorPolicy:
-    """What the `errors.` options say."""
+    """The `errors.` options."""
 
     retry_ms_max: int
     pause_ms_max: int = PAUSE_MAX_MS
@@ -52,7 +52,7 @@ class ErrorPolicy:
 
 
 def topic_problems(sink: Sink | type[Sink], topic: str) -> Sequence[Problem]:
-    """Return what is wrong with a *topic* for dead letters, if one is named."""
+    """Return the problems of a *topic* for dead letters, if one is named."""
     if not topic or sink.heeds_topics:
         return ()
     hint = "leave it out: `headrace dlq` has the dead letters"
@@ -82,10 +82,10 @@ class ErrorBudget:
         self._count = 0
 
     def spend(self, records: int, now_ms: int) -> None:
-        """Count *records* that were dead-lettered now.
+        """Count *records* that were dead-lettered at *now_ms*.
 
         Raises:
-            BudgetSpentError: they are too many. They are kept nevertheless.
+            BudgetSpentError: they are too many. They are stored nevertheless.
 
         """
         if self._records_max is None or not records:

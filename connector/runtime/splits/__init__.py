@@ -1,1 +1,1 @@
-"""Which worker owns which split, and one split while it runs."""
+"""The assignment of splits to workers, and the run of a split."""

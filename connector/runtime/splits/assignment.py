@@ -1,4 +1,4 @@
-"""Which worker should have which split, by bytes a second and by what is local. Pure.
+"""Assigns splits to workers, by bytes a second and by local logs. Pure.
 
 Every worker computes it from the same rows and gets the same result, so no worker decides for the
 others. See docs/adr/0017: a move must lower a cost by a share of what it moves, so with the same
@@ -11,21 +11,21 @@ from heapq import heapify, heappop, heappush
 from math import exp
 from typing import Final
 
-IDLE_SHARE: Final = 0.25  # The weight of a split that reads nothing, of the mean.
-LOCAL_SHARE: Final = 0.5  # What reading all of a split at home is worth, of a worker's mean load.
-GAIN_MIN: Final = 0.2  # What a move must gain for each byte moved, of a worker's mean load.
+IDLE_SHARE: Final = 0.25  # The weight of a split that reads nothing, as a part of the mean.
+LOCAL_SHARE: Final = 0.5  # The value of reading a split locally, as a part of a worker's mean load.
+GAIN_MIN: Final = 0.2  # The least gain of a move for each byte, as a part of a worker's mean load.
 EXCHANGE_MIN: Final = 0.24  # The same for an exchange, which moves two.
 TAKERS_MAX: Final = 3  # The number of workers that are considered for a split.
 PASSES_MAX: Final = 4
 
 Places = Mapping[str, Mapping[str, float]]
 """Of each split the share that can be read at each place."""
-FADE_MS: Final = 60_000  # What was read longer ago than this weighs little.
+FADE_MS: Final = 60_000  # Reads longer ago weigh little.
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A split, its bytes a second, and the live worker that has it, or None."""
+    """A split, its bytes a second, and the live worker that owns it, or None."""
 
     split: str
     rate: int
@@ -35,9 +35,9 @@ class Part:
 def assigned(
     parts: Sequence[Part], workers: Mapping[str, Collection[str]], places: Places
 ) -> Mapping[str, str]:
-    """Return the worker of each split; *workers* has the places that each reads without a network.
+    """Return the worker of each split; *workers* has the places that are local to each.
 
-    Splits stay where they are unless a move is worth it. Without workers nothing is assigned.
+    Splits stay where they are unless a move gains enough. Without workers nothing is assigned.
     """
     if not workers:
         return {}
@@ -46,7 +46,7 @@ def assigned(
 
 @dataclass(slots=True)
 class _Worker:
-    """A worker, and what it has so far."""
+    """A worker, and its splits so far."""
 
     name: str
     load: float = 0.0
@@ -54,10 +54,10 @@ class _Worker:
 
 
 class _Board:
-    """Splits on their way to workers.
+    """The assignment while it is computed.
 
-    The cost is the sum of the squares of all loads, less what is read at home. So much a move
-    gains for each byte moved: `2 * (gap - weight)` for the load, and what it brings home.
+    The cost is the sum of the squares of all loads, less the value of local reads. For each byte
+    moved, a move gains `2 * (gap - weight)` for the load, and the value of reads that become local.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class _Board:
         self._weights = {part.split: part.rate + idle for part in sorted(parts, key=_by_name)}
         self._workers = {name: _Worker(name) for name in sorted(workers)}
         self._mean = sum(self._weights.values()) / len(workers)
-        # What it is worth, for each byte a second, that a worker is near to a split.
+        # The value, for each byte a second, of a worker that is local to a split.
         self._worths = _worths(self._weights, workers, places, LOCAL_SHARE * self._mean)
         self._owners: dict[str, str] = {}
         for part in sorted(parts, key=_by_name):
@@ -76,7 +76,7 @@ class _Board:
                 self._give(part.split, part.owner)
 
     def settled(self) -> Mapping[str, str]:
-        """Place the splits without a worker, then make each move that is worth it."""
+        """Place the splits without a worker, then make each move that gains enough."""
         free = [split for split in self._weights if split not in self._owners]
         self._place(sorted(free, key=lambda split: (-self._weights[split], split)))
         for _ in range(PASSES_MAX):
@@ -105,12 +105,12 @@ class _Board:
             load, name = heappop(heaviest)
             giver, taker = self._workers[name], lightest.top()
             if -load != giver.load:
-                continue  # It has changed since; there is another entry, or it has become light.
+                continue  # Its load has changed: it has another entry, or has become light.
             if giver.load - taker.load <= GAIN_MIN / 2 * self._mean:
                 break
             split = self._best(giver, taker)
             if split is None:
-                continue  # No move from it is worth it: the others only get heavier.
+                continue  # No move from it gains enough: the others only get heavier.
             self._give(split, taker.name)
             moves += 1
             lightest.push(giver)
@@ -119,7 +119,7 @@ class _Board:
         return moves
 
     def _best(self, giver: _Worker, taker: _Worker) -> str | None:
-        """Return the split whose move gains most, if one gains enough; of equal ones the last."""
+        """Return the split whose move gains most, if it gains enough; the last of equal ones."""
         best, gain_max = None, 0.0
         for split in giver.parts:
             gain = self._gain(split, giver, taker)
@@ -131,12 +131,12 @@ class _Board:
         return best
 
     def _gain(self, split: str, giver: _Worker, taker: _Worker) -> float:
-        """Return what a move gains for each byte moved."""
+        """Return the gain of a move for each byte moved."""
         spread = 2 * (giver.load - taker.load - self._weights[split])
         return spread + self._worth(split, taker) - self._worth(split, giver)
 
     def _bring_home(self) -> int:
-        """Move or exchange splits so that more is read at home; return how many."""
+        """Move or exchange splits so that more reads are local; return how many."""
         moves = 0
         for split, worths in self._worths.items():
             giver = self._workers[self._owners[split]]
@@ -157,11 +157,11 @@ class _Board:
         return moves
 
     def _exchange(self, split: str, giver: _Worker, taker: _Worker) -> str | None:
-        """Return what *taker* should give for *split*, if an exchange is worth it."""
+        """Return the split that *taker* should give for *split*, if an exchange gains enough."""
         weight, best, gain_max = self._weights[split], None, 0.0
         come = weight * (self._worth(split, taker) - self._worth(split, giver))
         gap = giver.load - taker.load
-        # More than that the loads cannot gain: then only what is near to the giver can make up.
+        # The most that the loads can gain: beyond it only splits local to the giver help.
         alone = come + gap * gap / 2 >= EXCHANGE_MIN * self._mean * weight
         for back in taker.parts:
             near = self._worth(back, giver)
@@ -200,7 +200,7 @@ class _Lightest:
         heapify(self._heap)
 
     def top(self) -> _Worker:
-        """Return it; of several the first by name."""
+        """Return this worker; the first by name of several."""
         while True:
             load, name = self._heap[0]
             if self._workers[name].load == load:
@@ -208,16 +208,16 @@ class _Lightest:
             heappop(self._heap)
 
     def push(self, worker: _Worker) -> None:
-        """Note that a load is another one now."""
+        """Record a changed load."""
         heappush(self._heap, (worker.load, worker.name))
 
 
 def _worths(
     splits: Collection[str], workers: Mapping[str, Collection[str]], places: Places, whole: float
 ) -> Mapping[str, Mapping[str, float]]:
-    """Return of each split what it is worth to be read by each worker; none where all are alike.
+    """Return, by split, the value of each worker as its reader; empty if all workers are alike.
 
-    *whole* is what it is worth to read all of a split at home.
+    *whole* is the value of reading all of a split locally.
     """
     if len({frozenset(near) for near in workers.values()}) < 2:  # noqa: PLR2004 (one is all alike)
         return {}
@@ -250,7 +250,7 @@ class Rates:
     """The rates of the splits that this process runs."""
 
     def __init__(self) -> None:
-        """Know of no split."""
+        """Start without splits."""
         self._seen: dict[str, _Seen] = {}
 
     def begin(self, split: str, rate: int, now_ms: int) -> None:
@@ -258,7 +258,7 @@ class Rates:
         self._seen[split] = _Seen(0, now_ms, rate)
 
     def observe(self, totals: Mapping[str, int], now_ms: int) -> None:
-        """Note how many bytes of each split were read since it started."""
+        """Record how many bytes of each split were read since it started."""
         for split, total in totals.items():
             seen = self._seen.get(split)
             if seen is None:
@@ -267,7 +267,7 @@ class Rates:
             passed_ms = now_ms - seen.at_ms
             if passed_ms <= 0:
                 continue
-            if total != seen.total or seen.rate:  # Else it stays 0, as that of most splits.
+            if total != seen.total or seen.rate:  # Else it stays 0, like that of most splits.
                 fresh = max(0, total - seen.total) * 1000 / passed_ms
                 kept = exp(-passed_ms / FADE_MS)
                 seen.rate = kept * seen.rate + (1 - kept) * fresh
@@ -275,7 +275,7 @@ class Rates:
             seen.at_ms = now_ms
 
     def end(self, split: str) -> None:
-        """Forget a split that is not run any more."""
+        """Forget a split that ended."""
         self._seen.pop(split, None)
 
     def all(self) -> Mapping[str, int]:

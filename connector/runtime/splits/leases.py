@@ -1,8 +1,8 @@
 """Claiming, renewing and giving away the leases of a job's splits. Runs on the control thread.
 
-Nothing here stops a split: it reports which splits were gained, lost, or should be handed over. The
-rules are those of `Store` plus time: an owner counts its deadline from before it requested the
-renewal; a claimer waits until a row has not changed for a whole lease period on its own clock.
+It does not stop splits: it reports which were gained, lost, or should be handed over. The rules are
+those of `Store` plus time: an owner counts its deadline from before it requested the renewal; a
+claimer waits until a row has not changed for a whole lease period on its own clock.
 """
 
 from collections import Counter
@@ -18,14 +18,14 @@ from headrace.connector.stores import LeaseRow, Owner, StoreUnavailableError, Wo
 from headrace.connector.stores.keyed.store import Store
 from headrace.plugins import Clock, Nearness
 
-SETTLED_MS: Final = 60_000  # How long a split stays where it is, if only rates say otherwise.
+SETTLED_MS: Final = 60_000  # How long a split stays if only rates suggest a move.
 LEVEL_LEASES: Final = 3  # The number of leases after which loads are compared again.
 SOON_MS: Final = 250
 
 
 @dataclass(slots=True)
 class _Sighting:
-    """A row as it was seen, and since when it has not changed."""
+    """A row as last read, and since when it has not changed."""
 
     row: LeaseRow | WorkerRow
     since_ms: int
@@ -34,10 +34,10 @@ class _Sighting:
 class LeaseHolder:
     """See the module. `others_live` says that every split held elsewhere has a live owner.
 
-    The rows of workers are read in each step, those of leases when there may be something to
+    Each step reads the rows of workers. It reads those of leases if there may be something to
     claim: when workers joined, left or fell silent, when one hands over to this one, or a split has
-    no owner; else at every renewal, unless this worker is alone and holds all splits of its source:
-    then a renewal shows as much.
+    no owner. Else it reads them at every renewal, unless this worker is alone and holds all splits
+    of its source: then a renewal shows as much.
     """
 
     def __init__(  # noqa: PLR0913 (its surroundings; tests replace the last two)
@@ -52,7 +52,7 @@ class LeaseHolder:
         dead: Callable[[Owner], bool] = is_dead,
         alive: Callable[[Owner], bool] = is_alive,
     ) -> None:
-        """*owner* is enrolled in *store*; *dead* and *alive* say True only when it is certain.
+        """*owner* is enrolled in *store*; *dead* and *alive* return True only if it is certain.
 
         Only *splits*, those of the source, are ever claimed: another process may have changed the
         plan, and the source of this process does not know the new splits. None stands for all.
@@ -63,40 +63,40 @@ class LeaseHolder:
         self._lease_ms = lease_ms
         self._splits = None if splits is None else frozenset(splits)
         self._margin_ms = lease_ms // 5
-        self._grace_ms = lease_ms // 2  # How long the worker that should claim a split may take.
+        self._grace_ms = lease_ms // 2  # For the worker that should claim a split.
         self._nearness = nearness or Nearness()
         self._dead = dead
         self._alive = alive
         self._held: dict[str, Lease] = {}
-        self._leaving: dict[str, str] = {}  # To their handover targets.
+        self._leaving: dict[str, str] = {}  # By split: its handover target.
         self._barred: dict[str, int | None] = {}
         self._seen: dict[tuple[str, str], _Sighting] = {}
         self._renewed_ms = clock.monotonic_ms()
         self._rows: Sequence[LeaseRow] = ()
         self._looked_ms: int | None = None
         self._levelled_ms: int | None = None
-        self._workers: Mapping[str, WorkerRow] = {}  # Those that lived at the last look.
+        self._workers: Mapping[str, WorkerRow] = {}  # Those alive at the last look.
         self._enrolled: Mapping[str, WorkerRow] = {}  # And those that did not sign off.
-        self._wanted: Mapping[str, str] = {}  # Splits that one of these is to have, and which.
+        self._wanted: Mapping[str, str] = {}  # By split: the worker that asks for it.
         self._ownerless = False
-        self._free_ms: dict[str, int] = {}  # Since when a split is seen to be free.
-        self._reported: Sequence[str] = ()  # The handover targets that were announced.
-        self._unreported: set[str] = set()  # Lost in a round that the store did not let end.
+        self._free_ms: dict[str, int] = {}  # Since when a split is free.
+        self._reported: Sequence[str] = ()  # The announced handover targets.
+        self._unreported: set[str] = set()  # Lost in a round that the store failed to finish.
         self.rates = Rates()
         self.others_live = False
 
     @property
     def held(self) -> Mapping[str, Lease]:
-        """The leases held, also those that are being handed over."""
+        """The leases held, including those being handed over."""
         return self._held
 
     @property
     def live(self) -> Sequence[str]:
-        """The live workers at the last look, with this one; not those that want certain splits."""
+        """The live workers at the last look, and this one; not those for certain splits."""
         return sorted(self._working)
 
     def step(self) -> Changes:
-        """Renew when it is time, then claim what is free and give away what is too much.
+        """Renew leases if due, then claim free splits and hand over surplus ones.
 
         Raises:
             StoreUnavailableError: nothing was renewed; the deadlines stay. Call again.
@@ -129,7 +129,7 @@ class LeaseHolder:
         homes = self._homes({row.split for row in free})
         mine = [row for row in free if self._is_for_me(row, homes, now_ms)]
         gained = self._claim(mine, now_ms, homes)
-        # While splits are about to be claimed, what is too much will soon change.
+        # While splits are about to be claimed, the surplus will soon change.
         young = any(now_ms - since_ms < self._grace_ms for since_ms in self._free_ms.values())
         if gained or young:
             return Changes(gained, lost, late=late)
@@ -149,11 +149,11 @@ class LeaseHolder:
             for name in self._workers
             if name != me and (seen := self._seen.get(("worker", name))) is not None
         )
-        # One that has passed was looked at, or the store cannot say: no reason to ask at once.
+        # A past time was handled, or the store fails: no reason to read it at once.
         return min([now_ms + poll_ms, *(end for end in ends if end > now_ms)])
 
     def take(self, splits: Collection[str]) -> Changes:
-        """Renew when it is time, and claim those of *splits* that are free; give nothing away.
+        """Renew leases if due, and claim those of *splits* that are free; hand over nothing.
 
         Raises as `step`.
         """
@@ -165,7 +165,7 @@ class LeaseHolder:
         return Changes(gained, lost, late=late)
 
     def take_all(self) -> bool:
-        """Renew when it is time, and claim all that is free; say whether every split is held.
+        """Renew leases if due, and claim all free splits; return whether every split is held.
 
         Of several workers that want all of them, the one that has the first split continues.
         Raises as `step`.
@@ -182,7 +182,7 @@ class LeaseHolder:
         return len(self._held) == len(rows)
 
     def is_covered(self) -> bool:
-        """Say whether each split is held, failed here, or has another live owner; read the leases.
+        """Read the leases; return whether each split is held, failed here, or has a live owner.
 
         Raises as `step`.
         """
@@ -193,13 +193,13 @@ class LeaseHolder:
         return self.others_live and not free
 
     def let_go(self) -> None:
-        """Forget all leases, also those that the store has: every split is claimed again."""
+        """Forget all leases, also those in the store: every split is claimed again."""
         for lease in self._held.values():
             self._store.release(self._owner.worker, lease.split, lease.token)
         self._held.clear()
 
     def _knows(self, live: Mapping[str, WorkerRow], now_ms: int) -> bool:
-        """Say whether the leases are as they were at the last look, as far as it matters here."""
+        """Return whether the leases are the same as at the last look, as far as it matters here."""
         if self._looked_ms is None or live.keys() != self._workers.keys():
             return False
         if self._ownerless or self._barred or self._levelled_ms is None:
@@ -228,7 +228,7 @@ class LeaseHolder:
         return levelled_ms is None or now_ms - levelled_ms >= LEVEL_LEASES * self._lease_ms
 
     def _homes(self, free: Collection[str]) -> Mapping[str, str]:
-        """Return which worker should have each split, as every worker computes it."""
+        """Return the worker that should own each split, as every worker computes it."""
         parts = [
             Part(row.split, row.rate, None if row.split in free else row.owner)
             for row in self._rows
@@ -243,7 +243,7 @@ class LeaseHolder:
         return {name: row for name, row in self._workers.items() if not row.wants}
 
     def _asked_for(self) -> Mapping[str, str]:
-        """Return the splits held here that others are to have, and their names."""
+        """Return the splits held here that other workers ask for, and those workers."""
         me = self._owner.worker
         return {
             split: worker
@@ -252,13 +252,13 @@ class LeaseHolder:
         }
 
     def _is_for_me(self, row: LeaseRow, homes: Mapping[str, str], now_ms: int) -> bool:
-        """Say whether to claim a split that is free: it is this worker's, or stays free."""
+        """Return whether to claim a free split: it is assigned to this worker, or stays free."""
         if homes[row.split] == self._owner.worker:
             return True
         return now_ms - self._free_ms[row.split] >= self._grace_ms
 
     def _too_much(self, homes: Mapping[str, str], now_ms: int) -> Mapping[str, str]:
-        """Return what to hand over now, and to whom: at most half of what is held at a time."""
+        """Return the splits to hand over now, and their targets: at most half of those held."""
         staying = [split for split in self._held if split not in self._leaving]
         working = max(1, len(self._working))
         share = -(-len(self._rows) // working)
@@ -282,19 +282,19 @@ class LeaseHolder:
     def _offer_targets(self) -> None:
         handover_targets = sorted({target for target in self._leaving.values() if target})
         if handover_targets != list(self._reported):
-            with suppress(StoreUnavailableError):  # They notice by themselves, later.
+            with suppress(StoreUnavailableError):  # The targets find out by themselves, later.
                 self._store.offer(self._owner.worker, handover_targets)
                 self._reported = handover_targets
 
     def renew_only(self) -> Changes:
-        """Renew when it is time, and claim nothing: the worker is stopping."""
+        """Renew leases if due, and claim nothing: the worker is stopping."""
         lost, late = self._renew()
         return Changes(lost=lost, late=late)
 
     def closed(self, split: str, token: int, *, failed: bool, again_ms: int | None = None) -> str:
         """Forget a lease that the data thread gave back; return its handover target, if any.
 
-        A failed split is not claimed before *again_ms* on the clock; None is never.
+        A failed split is not claimed before *again_ms* on the clock; None: never.
         """
         target = ""
         if split in self._held and self._held[split].token == token:
@@ -302,25 +302,25 @@ class LeaseHolder:
             self.rates.end(split)
             if split in self._leaving:
                 target = self._leaving.pop(split)
-                self._levelled_ms = None  # Perhaps there is more to hand over.
+                self._levelled_ms = None  # There may be more to hand over.
         if failed:
             self._barred[split] = again_ms
         return target
 
     def admit(self, split: str) -> None:
-        """Let a split that failed be claimed again."""
+        """Allow to claim a failed split again."""
         self._barred.pop(split, None)
 
     def leave(self, split: str) -> bool:
-        """Note that *split* is to be handed over; False when it is not held, or leaves already."""
+        """Mark *split* for handover; False if it is not held, or already marked."""
         if split not in self._held or split in self._leaving:
             return False
         self._leaving[split] = ""
         return True
 
     def _renew(self) -> tuple[Sequence[str], Sequence[str]]:
-        """Renew when it is time; return what was lost, and what was renewed late."""
-        sent_ms = self._clock.monotonic_ms()  # Before the request: the answer may take its time.
+        """Renew leases if due; return the lost ones, and those renewed late."""
+        sent_ms = self._clock.monotonic_ms()  # Before the request: the reply may be slow.
         if sent_ms - self._renewed_ms < self._lease_ms // 3:
             return self._take_unreported(), ()
         tokens = {split: lease.token for split, lease in self._held.items()}
@@ -358,10 +358,10 @@ class LeaseHolder:
     def _claimable(
         self, rows: Sequence[LeaseRow], workers: Mapping[str, WorkerRow], now_ms: int
     ) -> list[LeaseRow]:
-        """Return the rows that may be claimed, and note whether the others have live owners.
+        """Return the rows that may be claimed, and store whether the others have live owners.
 
-        A row is stale when it has not changed, or its owner's has not: each renewal and each
-        claim changes the owner's row first.
+        A row is stale if it or its owner's row has not changed: each renewal and each claim changes
+        the owner's row first.
         """
         free: list[LeaseRow] = []
         self.others_live = True
@@ -376,7 +376,7 @@ class LeaseHolder:
             if worker is not None and owner is not None:
                 still_ms = max(still_ms, self._still_ms(("worker", owner.worker), worker, now_ms))
             if (
-                row.owner in (None, self._owner.worker)  # Mine: the answer to a claim was lost.
+                row.owner in (None, self._owner.worker)  # Mine: the reply to a claim was lost.
                 or (owner and self._dead(owner))
                 or still_ms >= max(row.lease_ms, self._lease_ms)
             ) and (self._splits is None or row.split in self._splits):
@@ -393,21 +393,21 @@ class LeaseHolder:
         return True
 
     def _still_ms(self, key: tuple[str, str], row: LeaseRow | WorkerRow, now_ms: int) -> int:
-        """Return for how long *row* has not changed."""
+        """Return for how many ms *row* has not changed."""
         seen = self._seen.get(key)
         if seen is None or seen.row != row:
             self._seen[key] = seen = _Sighting(row, now_ms)
         return now_ms - seen.since_ms
 
     def _has_ended(self, worker: str) -> bool:
-        """Say whether a worker that did not give back its lease certainly sends nothing more."""
+        """Return whether a worker that did not give back its lease certainly sends nothing more."""
         row = self._enrolled.get(worker)
         return row is None or self._dead(row.owner)
 
     def _claim(
         self, rows: Sequence[LeaseRow], sent_ms: int, homes: Mapping[str, str] | None = None
     ) -> list[Lease]:
-        """Take leases, which count from *sent_ms*: that was before they are asked for."""
+        """Claim leases, which count from *sent_ms*, a time before the request."""
         if not rows:
             return []
         tokens = self._store.claim(self._owner.worker, rows, self._lease_ms)
@@ -433,7 +433,7 @@ class LeaseHolder:
 
 
 def _wanted(live: Mapping[str, WorkerRow]) -> Mapping[str, str]:
-    """Return the splits that workers are to have; of several the first by name."""
+    """Return the worker that asks for each split; the first by name of several."""
     found: dict[str, str] = {}
     for name in sorted(live):
         for split in live[name].wants:

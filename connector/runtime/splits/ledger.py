@@ -1,8 +1,8 @@
-"""The ledger of one split: which batches are on their way, and how far everything is settled.
+"""The ledger of one split: the batches in flight, and how far everything is settled.
 
-Pure: no clock, no I/O, no threads. The pipeline's thread owns it. What may be committed is the
-contiguous settled prefix and nothing else (R3, I1); a batch is known by its number, never by its
-records or position (R4).
+Pure: no clock, no I/O, no threads. The pipeline's thread owns it. Only the contiguous settled
+prefix may be committed (R3, I1). A batch is identified by its number, never by its records or
+position (R4).
 """
 
 from collections import Counter, deque
@@ -44,7 +44,7 @@ class DeliveryFailedError(FatalError):
 
 
 class State(Enum):
-    """Where a shipment is."""
+    """The state of a shipment."""
 
     UNSENT = "unsent"
     SENT = "sent"
@@ -53,7 +53,7 @@ class State(Enum):
 
 @dataclass(slots=True)
 class Shipment:
-    """One numbered batch on its way to the sink; `attempt` identifies late results."""
+    """One numbered batch in flight to the sink; `attempt` identifies late results."""
 
     seq: int
     batch: Batch
@@ -84,26 +84,26 @@ class Shipment:
     """Samples of its changes: when they were written, and came to each stage of the source."""
 
     def delivery(self, schemas: Mapping[bytes, RecordSchema]) -> Delivery:
-        """Return what the writer is given now."""
+        """Return the delivery for the writer."""
         return Delivery(self.batch, self.encoded, schemas)
 
     def accounted(self) -> int:
-        """Return `checksum` if the records of this attempt and those done before are all."""
+        """Return `checksum` if this attempt and the earlier ones make all records; else 0."""
         if self.whole is None or self.whole == self.done_content + _content(self.encoded):
             return self.checksum
         return 0
 
     def may_repeat(self, cause: str) -> None:
-        """Count that its changes may come twice; *cause* is a field of `TableCounts`."""
+        """Count its changes as possibly repeated; *cause* is a field of `TableCounts`."""
         counts = Counter(self.encoded.tables)
         again = {table: TableCounts(**{cause: count}) for table, count in counts.items()}
         self.counters = add_counters(self.counters, again)
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """A run of settled batches: where it ends, what became of its changes, what must be kept.
+    """A range of settled batches: its end, the outcomes of its changes, the losses to keep.
 
-    One without an end cannot be committed by itself.
+    A range without an end cannot be committed by itself.
     """
 
     seq: int
@@ -118,7 +118,7 @@ class Settled(msgspec.Struct, frozen=True):
         return sum(c.delivered for table, c in self.counters.items() if table != CONTROL_TABLE)
 
     def then(self, later: "Settled") -> "Settled":
-        """Return both as one run."""
+        """Return both as one range."""
         return Settled(
             later.seq,
             later.end,
@@ -137,13 +137,13 @@ class Ledger:
         self._last_seq = last_seq
         self._shipments: deque[Shipment] = deque()
         self._prefix: Settled | None = None
-        self._beyond: Settled | None = None  # Settled too, but without an end.
+        self._beyond: Settled | None = None  # Settled after the prefix, without an end.
         self._sent = 0
         self._ends = 0  # Of shipments.
         self.miscount = ""
         """Why the last result was invalid."""
         self._retrying = False
-        self._sum = 0  # Of the checksums of all that was settled.
+        self._sum = 0  # Of the checksums of all settled batches.
         self.outstanding_bytes = 0
         self.outstanding_records = 0
         self.uncommitted_bytes = 0
@@ -159,32 +159,32 @@ class Ledger:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is on its way."""
+        """Whether nothing is in flight."""
         return not self._shipments
 
     @property
     def retrying(self) -> bool:
-        """Whether something must be sent again, once nothing is on its way any more."""
+        """Whether something must be sent again, once nothing is in flight."""
         return self._retrying
 
     @property
     def settled(self) -> Settled | None:
-        """What `take_settled` would return."""
+        """The result that `take_settled` would return."""
         return self._prefix
 
     @property
     def settled_bytes(self) -> int:
-        """The size of what is settled and not yet durable."""
+        """The size of the settled batches that are not yet durable."""
         return self.uncommitted_bytes - self.outstanding_bytes
 
     @property
     def retry_due(self) -> bool:
-        """Whether something must be sent again and nothing is on its way any more."""
+        """Whether something must be sent again and nothing is in flight."""
         return self._retrying and not self._sent
 
     @property
     def awaits_end(self) -> bool:
-        """Whether a batch with an end is not settled, or waits for one that is not."""
+        """Whether a batch with an end is unsettled, or waits for an unsettled one."""
         return self._ends > 0
 
     def oldest_sent_ms(self) -> int | None:
@@ -234,19 +234,19 @@ class Ledger:
         return shipment
 
     def unsent(self) -> Sequence[Shipment]:
-        """Return what to submit now, in order: nothing while a retry waits for the rest (I4)."""
+        """Return the batches to submit, in order: none while a retry waits for the rest (I4)."""
         if self._retrying or len(self._shipments) == self._sent:
             return ()
         return [s for s in self._shipments if s.state is State.UNSENT]
 
     def mark_sent(self, shipment: Shipment, now_ms: int) -> None:
-        """Note that the writer is about to be given *shipment*."""
+        """Record that *shipment* is about to be submitted."""
         shipment.state = State.SENT
         shipment.sent_ms = now_ms
         self._sent += 1
 
     def mark_refused(self, shipment: Shipment) -> None:
-        """Note that the writer took nothing of *shipment*."""
+        """Record that the writer accepted nothing of *shipment*."""
         shipment.state = State.UNSENT
         shipment.attempt += 1
         self._sent -= 1
@@ -265,7 +265,7 @@ class Ledger:
         self._sent -= 1
         self.miscount = miscount_of(shipment.records - shipment.done, delivered, failures)
         if self.miscount:
-            shipment.retry_from = 0  # R6: what does not add up was not delivered.
+            shipment.retry_from = 0  # R6: a wrong count means not delivered.
         elif failures:
             fatal = next((f for f in failures if f.disposition is Disposition.FATAL), None)
             if fatal:
@@ -285,7 +285,7 @@ class Ledger:
         return None
 
     def resend(self) -> None:
-        """Make everything from the first failure on unsent again, without what was rejected.
+        """Mark everything from the first failure on as unsent, without rejected records.
 
         Only when `retry_due`.
         """
@@ -293,7 +293,7 @@ class Ledger:
         for place, shipment in enumerate(self._shipments):
             if place < first or shipment.state is State.UNSENT:
                 continue
-            # I4: what follows the first failure comes again, also where it arrived before.
+            # I4: everything after the first failure is sent again, even if it arrived before.
             start = (shipment.retry_from or 0) if place == first else 0
             arrived = start - sum(index < start for index in shipment.rejected)
             shipment.done += arrived + len(shipment.rejected)
@@ -320,18 +320,18 @@ class Ledger:
         self._fold()
 
     def take_settled(self) -> Settled | None:
-        """Hand out the settled prefix since the last call, to be committed (I1). It has an end."""
+        """Return the settled prefix since the last call, to commit it (I1). It has an end."""
         prefix, self._prefix = self._prefix, None
         return prefix
 
     def committed(self, settled: Settled) -> None:
-        """Note that *settled* is durable."""
+        """Record that *settled* is durable."""
         self.uncommitted_bytes -= settled.size_bytes
 
     def _find(self, seq: int) -> Shipment | None:
         if not self._shipments:
             return None
-        index = seq - self._shipments[0].seq  # Numbers in the ledger have no holes.
+        index = seq - self._shipments[0].seq  # Numbers in the ledger have no gaps.
         return self._shipments[index] if 0 <= index < len(self._shipments) else None
 
     def _sort_out(self, shipment: Shipment, failures: Sequence[Failure]) -> None:
@@ -351,7 +351,7 @@ class Ledger:
             shipment.retry_from = min(retries)
 
     def _fold(self) -> None:
-        """Move what is settled at the front to the prefix. I1: contiguous only, up to an end."""
+        """Move settled batches at the front to the prefix. I1: contiguous only, up to an end."""
         while self._shipments:
             front = self._shipments[0]
             if front.state is not State.SETTLED or front.retry_from is not None:
@@ -374,7 +374,7 @@ class Ledger:
             self.outstanding_records -= front.records
 
     def _check(self, shipment: Shipment) -> None:
-        """Compare what was settled with what the source handed out. Raises ChecksumError."""
+        """Compare the settled records with those that the source returned. Raises ChecksumError."""
         self._sum = (self._sum + shipment.settled_sum) % MODULUS
         if shipment.sum_so_far not in (None, self._sum):
             raise ChecksumError(
@@ -387,7 +387,7 @@ class Ledger:
 
 
 class Part(Batch):
-    """Some records of the batch *whole*, for a writer that wants them as objects."""
+    """Some records of the batch *whole*, for a writer that takes objects."""
 
     def __init__(self, whole: Batch, keep: Sequence[bool]) -> None:
         """Take the records for which *keep* is true."""
@@ -405,7 +405,7 @@ class Part(Batch):
 
 
 def _content(encoded: EncodedRecords) -> int:
-    """Return a sum over the content of records; it does not depend on their order."""
+    """Return a sum over the content of records, independent of their order."""
     return sum(map(hash, zip(encoded.tables, encoded.keys, encoded.values, strict=True)))
 
 
@@ -427,7 +427,7 @@ def miscount_of(total: int, delivered: Collection[int], failures: Sequence[Failu
 
 
 def tally(encoded: EncodedRecords, place: str) -> tuple[Counters, list[Loss]]:
-    """Count the changes per table (I3), as if all were delivered, and keep what cannot be.
+    """Count the changes per table (I3), as if all were delivered; return the quarantined as losses.
 
     *place* is for mutations that could not be made into records and have no place of their own.
     """
@@ -450,11 +450,11 @@ def tally(encoded: EncodedRecords, place: str) -> tuple[Counters, list[Loss]]:
 
 
 def quarantined(encoded: EncodedRecords, place: str) -> list[Loss]:
-    """Return what could not be made into records; *place* is for items without one."""
+    """Return mutations that could not be made into records; *place* is for those without one."""
     return [
         Loss(
             kind="quarantined",
-            table=str(item.origin.get("table", "")),  # What was not cut has no known table.
+            table=str(item.origin.get("table", "")),  # Its table is unknown if it was not cut.
             place=item.place or place,
             code=item.code,
             message=item.message,

@@ -1,4 +1,4 @@
-"""A lease on a split, and what changed in one round of lease keeping."""
+"""A lease on a split, and the changes of leases in one step of the lease holder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,9 +9,9 @@ import structlog
 class Lease:
     """A split held by this process. The control thread renews it, the data thread checks it.
 
-    `former` is the worker from which it was taken over, which had not given it back; it has
-    `ended` for certain, or only fell silent. An `adopted` split should be another worker's, which
-    did not claim it.
+    `former` is the worker that had it before and did not give it back; `ended` says that this
+    worker has certainly ended, and did not only fall silent. An `adopted` split is assigned to
+    another worker, which did not claim it.
     """
 
     def __init__(  # noqa: PLR0913 (what was claimed, and when)
@@ -43,10 +43,10 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one round of lease keeping came to.
+    """The changes of leases in one step of the lease holder.
 
-    `hand_over` has the worker that each split is for. `late` are those that were renewed when
-    nothing could be submitted any more.
+    `hand_over` has the target of each split. `late` are those that were renewed after submissions
+    had to stop.
     """
 
     gained: Sequence[Lease] = ()
@@ -56,7 +56,7 @@ class Changes:
 
 
 def tell_ownership(log: structlog.stdlib.BoundLogger, changes: Changes) -> None:
-    """Log what became of leases; the data thread logs those that it gives back."""
+    """Log changes of leases; the data thread logs those that it gives back."""
     for lease in changes.gained:
         if lease.former is None:
             log.info("split_claimed", split=lease.split, token=lease.token)

@@ -1,4 +1,4 @@
-"""One split on its way: its reader, its ledger, and where it stands. Runs on the data thread.
+"""One running split: its reader, its ledger, and its position. Runs on the data thread.
 
 It reads, encodes, submits and settles. Committing several splits together, pacing and the handling
 of errors belong to the pipeline.
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 _END_ONLY: Final = Demand(records_max=0, bytes_max=0, linger_ms=0)
 _US: Final = 1_000  # In a millisecond.
-_WINDOW_PARTS: Final = 3  # From one of them on batches have ends; half the window is committed.
+_WINDOW_PARTS: Final = 3  # After one of them batches have ends; half the window is committed.
 
 DeliveryResult = tuple["SplitRun", Ledger, int, int, Collection[int], Sequence[Failure]]
 
@@ -99,7 +99,7 @@ class Progress(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What all splits of a pipeline share."""
+    """The objects that all splits of a pipeline share."""
 
     source: Source
     writers: Writers
@@ -115,26 +115,26 @@ class Surroundings:
     post: Callable[[DeliveryResult], None]
     tally: Tally = field(default_factory=Tally)
     plan: int = 0  # The generation of the splits; 0 is any.
-    window_bytes: int = 0  # How much of a split may be uncommitted when its owner dies (I7).
-    schemas: dict[bytes, RecordSchema] = field(default_factory=dict)  # A source gives each once.
-    trail: "Callable[[str], Trail] | None" = None  # Makes what takes the times of a split.
+    window_bytes: int = 0  # The most of a split to be uncommitted when its owner dies (I7).
+    schemas: dict[bytes, RecordSchema] = field(default_factory=dict)  # Each comes once.
+    trail: "Callable[[str], Trail] | None" = None  # Makes the recorder of a split's stage times.
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A settled prefix as the commit that makes it durable."""
+    """A settled prefix, and the commit that makes it durable."""
 
     commit: Commit
     settled: Settled
 
 
 class SplitRun:
-    """See the module. `closing` says why it will end; `error` what went wrong."""
+    """See the module. `closing` says why it will end; `error` is its error."""
 
     def __init__(self, lease: Lease, around: Surroundings, *, again_bytes: int = 0) -> None:
-        """Open nothing yet: the first step opens it, and may fail and be repeated.
+        """Open nothing: the first step opens the reader, and may fail and be repeated.
 
-        *again_bytes* are what an earlier run of the split in this process left uncommitted.
+        *again_bytes* is the size that an earlier run of the split in this process left uncommitted.
         """
         self.lease = lease
         self.split = lease.split
@@ -165,7 +165,7 @@ class SplitRun:
         self._reader: Reader | None = None
         self.ledger = Ledger(lease.split, last_seq=0)
         self._offer: Offer | None = None
-        self._was_asked_last = False  # For its last position, before it is closed.
+        self._was_asked_last = False  # For the last position before the close.
         self._plan = self._seq = 0
         self._stored: tuple[bytes, frozenset[str]] | None = None  # Head, and names of chunks.
         self._restarting = False
@@ -173,7 +173,7 @@ class SplitRun:
         """What was read and is not in the ledger yet."""
         self._transactional = around.writers.transactional
         self._doubt, self._doubt_bytes = WINDOW, again_bytes
-        if lease.former is not None:  # Line 36: what it sent and did not commit comes again.
+        if lease.former is not None:  # What it sent and did not commit is read again.
             self._doubt = WINDOW if lease.ended else ZOMBIE
             self._doubt_bytes = around.window_bytes
         self.commit_due = False
@@ -181,17 +181,17 @@ class SplitRun:
 
     @property
     def read_bytes(self) -> int:
-        """The size of what was read and is not in the ledger yet."""
+        """The size of a batch that was read and is not in the ledger yet."""
         return 0 if self.read_last is None else self.read_last.size_bytes
 
     @property
     def end_bytes(self) -> int:
-        """The size of the position that could be committed now; exactly once left aside."""
+        """The size of the position that could be committed now; 0 with exactly once."""
         settled = None if self._transactional else self.ledger.settled
         return 0 if settled is None or settled.end is None else settled.end.size_bytes
 
     def is_refused(self, now_ms: int) -> bool:
-        """Say whether the sink took nothing of what is to be sent, and is not asked again yet."""
+        """Return whether the sink refused unsent batches, and is not asked again yet."""
         return now_ms < self.not_before_ms and bool(self.ledger.unsent())
 
     @property
@@ -201,19 +201,19 @@ class SplitRun:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether its state was loaded, and it is not known that another worker has it."""
+        """Whether its state is loaded, and no other worker is known to own it."""
         return self._reader is not None and self.closing is not CloseReason.LEASE_LOST
 
     def places(self) -> Mapping[str, Place]:
-        """Return up to where each log is committed, if the source calls its logs by one name."""
+        """Return the committed place of each log, if the source names logs with one label."""
         described = self.position.describe() if self.position else ()
         return {name: place for part, place in described for name in part.values()}
 
     def begin(self) -> bool:
-        """Open the reader if there is none and it may be; say whether it was. Raises as `step`.
+        """Open the reader if it is closed and may open; return whether it was. Raises as `step`.
 
-        All splits of a pass begin before one of them reads: what they share, such as a log, is
-        then read once for all, not from its start for each split that joins.
+        All splits of a pass open before one of them reads: what they share, such as a log, is then
+        read once for all, not from its start for each split that joins.
         """
         if self._reader is not None and not self._restarting:
             return False
@@ -227,9 +227,9 @@ class SplitRun:
         return False
 
     def step(self, demand: Demand | None) -> Progress:
-        """Send what waits, then read one batch, if that is allowed now; without *demand* read none.
+        """Send waiting batches, then read one if that is allowed now; without *demand* read none.
 
-        Raises what the plugins and the store raise: the pipeline decides.
+        Raises the errors of plugins and store: the pipeline handles them.
         """
         now_ms = self._around.clock.monotonic_ms()
         if now_ms < self.not_before_ms:
@@ -261,14 +261,14 @@ class SplitRun:
         return self._read(reader, demand)
 
     def _owes_last(self, now_ms: int) -> bool:
-        """Say whether it ends, and its position may have moved since it was asked for one."""
+        """Return whether it ends, and its position may have moved since the last request of one."""
         if self.closing is not CloseReason.HANDED_OVER or self._reader is None or self._restarting:
             return False
         is_asked = self._was_asked_last or self._transactional or now_ms < self.not_before_ms
         return not is_asked and isinstance(self._around.source, SharedReading)
 
     def rests(self, now_ms: int) -> bool:
-        """Say whether there is nothing to do for it, unless the source has something new."""
+        """Return whether there is nothing to do for it until the source has news."""
         return (
             self.ledger.empty
             and self.read_last is None
@@ -281,7 +281,7 @@ class SplitRun:
         )
 
     def _owes_end(self, demand: Demand) -> bool:
-        """Say whether the next batch must have an end, so that it can be committed in time."""
+        """Return whether the next batch must have an end, to be committed in time."""
         window_bytes = self._around.window_bytes
         return (
             demand.position_due
@@ -290,7 +290,7 @@ class SplitRun:
         )
 
     def held_up(self, now_ms: int) -> str:
-        """Return what keeps this split from moving, as far as known; no row, no secret."""
+        """Return why this split does not move, as far as known; no row, no secret."""
         if now_ms < self.not_before_ms:
             return f"repeated after an error: {self.trouble}"
         oldest_ms = self.ledger.oldest_sent_ms()
@@ -339,18 +339,18 @@ class SplitRun:
             self.moved_ms = now_ms
 
     def _note_stages(self, shipment: Shipment) -> None:
-        """Note how long the stages took of a batch that is settled, unless it is sent again."""
+        """Record the stage times of a settled batch, unless it is sent again."""
         if shipment.state is State.SETTLED and shipment.retry_from is None:
             now_ms = self._around.clock.wall_ms()
             self._around.tally.stages.ended(shipment.passed, now_ms)
 
     def hold_for_commit(self) -> None:
-        """Exactly once: submit nothing more until all that was submitted is committed."""
+        """Exactly once: submit nothing more until everything submitted is committed."""
         something = self._offer is not None or self.ledger.settled is not None or self.ledger.sent
         self.commit_due = self._transactional and not self._restarting and bool(something)
 
     def offer(self) -> Offer | None:
-        """Return what to commit: the last offer if its result is unknown, or the new prefix."""
+        """Return the offer to commit: the last one if its result is unknown, or the new prefix."""
         if self._offer is None:
             settled = self.ledger.settled
             if settled is None or settled.end is None or not self._committable():
@@ -377,7 +377,7 @@ class SplitRun:
         return self._offer
 
     def committed(self, offer: Offer) -> None:
-        """Note that *offer* is durable; the source may forget what is before it."""
+        """Record that *offer* is durable; the source may release everything before it."""
         self._offer = None
         self.commit_due = False
         self._seq, self._stored = offer.commit.seq, _named(offer.commit.position)
@@ -388,23 +388,23 @@ class SplitRun:
             self._trail.committed(offer.commit.seq, self._around.clock.monotonic_ms())
         self.release_due = offer.settled.end
         codes = Counter(loss.code for loss in offer.settled.losses)
-        if codes:  # Once for each commit, however many they are.
+        if codes:  # Logged once for each commit.
             self._around.tally.dead_lettered += codes.total()
             self._around.log.warning(
                 "records_dead_lettered", split=self.split, records=codes.total(), codes=dict(codes)
             )
 
     def release(self) -> None:
-        """Tell the source what it may forget (R1, R2). Raises as the reader does: call again."""
+        """Release a position to the source (R1, R2). Raises as the reader does: call again."""
         if self.release_due is not None and self._reader is not None:
             self._reader.release(self.release_due)
             self.release_due = None
 
     def restart(self) -> None:
-        """Discard what is uncommitted and, after the pause, restart from the stored state."""
+        """Discard uncommitted batches and, after the pause, restart from the stored state."""
         self._restarting = True
         self._doubt_bytes = max(self._doubt_bytes, self.ledger.uncommitted_bytes)
-        if self._transactional:  # What is settled can only be committed with the rest.
+        if self._transactional:  # Settled batches can only be committed with the rest.
             self._offer = None
             self.commit_due = False
 
@@ -426,7 +426,7 @@ class SplitRun:
             reader.close(reason)
 
     def _committable(self) -> bool:
-        """Say whether what is settled may be committed: exactly once, only all that was sent."""
+        """Return whether settled batches may be committed: exactly once, only all sent."""
         if not self._transactional:
             return True
         given_up = self._restarting or self.ledger.retrying
@@ -485,7 +485,7 @@ class SplitRun:
             found = self._read_next(reader, demand)
             if isinstance(found, Progress):
                 return found
-            self.read_last = found  # Until it is in the ledger: what follows may be repeated.
+            self.read_last = found  # Until it is in the ledger: the next steps may be repeated.
         batch = self.read_last
         if not batch.ready():
             return Progress.FETCHING
@@ -513,7 +513,7 @@ class SplitRun:
         return Progress.MOVED if len(encoded) or encoded.quarantined else Progress.QUIET
 
     def _keep(self, schemas: Sequence[RecordSchema]) -> None:
-        """Store schemas, before a record of them is sent, and have them published."""
+        """Store schemas, before a record with them is sent, and queue them for publication."""
         if schemas:  # Few batches have any.
             self._around.schemas.update((schema.schema_id, schema) for schema in schemas)
             self._around.store.put_schemas(schemas)
@@ -522,9 +522,9 @@ class SplitRun:
             self._around.encoder.announce(schemas)
 
     def _note_repeats(self, shipment: Shipment, *, more: bool) -> None:
-        """Count what may have been sent before and not been committed: no more than a window.
+        """Count changes that may have been sent before and not committed: at most a window.
 
-        After everything that existed then was read, the following is new.
+        Changes are new once everything that existed at the takeover was read.
         """
         if self._doubt_bytes > 0 and not self._transactional:
             shipment.may_repeat(self._doubt)
@@ -537,7 +537,7 @@ class SplitRun:
             )
 
     def _send(self) -> bool:
-        """Submit what is unsent; say whether nothing is left."""
+        """Submit unsent batches; return whether none is left."""
         for shipment in self.ledger.unsent():
             now_ms = self._around.clock.monotonic_ms()
             if not self.lease.allows(now_ms):  # I2: not after the deadline.
@@ -576,7 +576,7 @@ class SplitRun:
 
 
 def _passed(batch: Batch, encoded: EncodedRecords) -> Sequence[Passed]:
-    """Return the stage times of a batch whose records are all there, each for a part of them."""
+    """Return the stage times of a batch without quarantined items, each for a part of it."""
     count, times = len(encoded.values), batch.stage_times
     if not count or encoded.quarantined:
         return ()
@@ -594,5 +594,5 @@ def _passed(batch: Batch, encoded: EncodedRecords) -> Sequence[Passed]:
 
 
 def _named(encoded: EncodedPosition) -> tuple[bytes, frozenset[str]]:
-    """Return what identifies a position; it is smaller than the position."""
+    """Return an identity of a position that is smaller than the position."""
     return encoded.head, frozenset(encoded.names)

@@ -1,6 +1,6 @@
-"""What the control thread sees of its splits: their states, and when a failed one is retried.
+"""The control thread's view of its splits: their states, and when to retry a failed one.
 
-It turns events into rows of the board. It decides about restarts; `LeaseHolder` and the pipeline
+It makes rows of the board from events. It decides about restarts; `LeaseHolder` and the pipeline
 carry them out.
 """
 
@@ -17,19 +17,19 @@ from headrace.plugins import HeadraceError
 
 RESTART_PAUSE_MS_MAX: Final = 600_000
 AWAIT_PAUSE_MS_MAX: Final = 30_000
-HEALTHY_MS: Final = 600_000  # A split that ran for so long has its whole budget of restarts again.
+HEALTHY_MS: Final = 600_000  # After it, a split has its whole budget of restarts again.
 REFRESH_MS: Final = 5_000
-REFRESHED_MAX: Final = 64  # So many rows that did not change are returned at a time.
+REFRESHED_MAX: Final = 64  # How many unchanged rows to return at a time.
 _DOUBLINGS_MAX: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """The progress of the pipeline: when each split moved last, and what has held it up since.
+    """The progress of the pipeline: when each split moved last, and why it has not moved since.
 
     A split moves when something of it is read or settled, and when there is nothing to read. At
-    `looked_ms` the source was asked what is new, and had nothing of the splits that are not in
-    `moved_ms`; None: all are in it.
+    `looked_ms` the source reported no news of the splits that are not in `moved_ms`; None: all are
+    in it.
     """
 
     moved_ms: Mapping[str, int]
@@ -40,7 +40,7 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """How often a failed split is retried: doubling pauses, from `pause_ms` on."""
+    """How often to retry a failed split, with doubling pauses that start with `pause_ms`."""
 
     restarts_max: int
     pause_ms: int
@@ -53,15 +53,15 @@ class _Attempts:
 
 
 class Restarts:
-    """The budget of restarts, by split; also of whole jobs."""
+    """The budget of restarts of each split, or of each job."""
 
     def __init__(self, policy: RestartPolicy) -> None:
-        """Everything has its whole budget."""
+        """Start with whole budgets."""
         self._policy = policy
         self._attempts: dict[str, _Attempts] = {}
 
     def awaits(self, name: str, now_ms: int) -> int:
-        """Return when to look again for something that is missing: there is no limit."""
+        """Return when to check again for something that is missing; without a limit."""
         attempts = self._attempts.setdefault(name, _Attempts())
         attempts.failed_ms = now_ms
         pause_ms = self._policy.pause_ms << min(attempts.count, _DOUBLINGS_MAX)
@@ -69,9 +69,9 @@ class Restarts:
         return now_ms + min(pause_ms, AWAIT_PAUSE_MS_MAX)
 
     def failed(self, name: str, now_ms: int, error: HeadraceError | None) -> int | None:
-        """Return when to try again, or None: the budget is spent, or trying is useless.
+        """Return when to retry, or None: the budget is spent, or a retry is useless.
 
-        None as *error* is a death without an error, which may have any cause.
+        *error* is None for a process that died without an error, for any cause.
         """
         attempts = self._attempts.setdefault(name, _Attempts())
         if now_ms - attempts.failed_ms > HEALTHY_MS:
@@ -85,11 +85,11 @@ class Restarts:
         return now_ms + min(pause_ms, RESTART_PAUSE_MS_MAX)
 
     def count(self, name: str) -> int:
-        """Return how many times in a row *name* was tried again."""
+        """Return how many times in a row *name* was retried."""
         return self._attempts.get(name, _Attempts()).count
 
     def forget(self, name: str) -> None:
-        """Restore the whole budget: a restart was requested."""
+        """Restore the whole budget: a user requested a restart."""
         self._attempts.pop(name, None)
 
 
@@ -107,28 +107,28 @@ class SplitWatch:
         self._rows: dict[str, Seen] = {}
         self._odd: set[str] = set()  # The splits that do not run, or are stalled.
         self._unreported: dict[str, None] = {}  # Those whose rows changed, in their order.
-        self._reported_ms: dict[str, int] = {}  # When the others were returned, by that time.
+        self._reported_ms: dict[str, int] = {}  # When the others were returned, in that order.
 
     @property
     def waiting(self) -> Sequence[str]:
-        """The splits that are to be retried."""
+        """The splits that wait for a retry."""
         return [s for s in self._odd if self._rows[s].state is Observed.RESTARTING]
 
     def states(self) -> Mapping[str, Observed]:
-        """Return in what state each split is seen. Any thread may ask."""
+        """Return the observed state of each split. Any thread may call."""
         return {split: row.state for split, row in dict(self._rows).items()}
 
     def claimed(self, splits: Iterable[str]) -> None:
-        """Note that splits were gained."""
+        """Record that splits were gained."""
         for split in splits:
             self._happens(split, Event.CLAIMED)
 
     def released(self, split: str) -> None:
-        """Note that a split was given back, or lost."""
+        """Record that a split was given back, or lost."""
         self._happens(split, Event.RELEASED)
 
     def failed(self, split: str, error: HeadraceError, *, now_ms: int, wall_ms: int) -> int | None:
-        """Note that a split failed; return when to try again, on the clock of *now_ms*."""
+        """Record that a split failed; return when to retry, on the clock of *now_ms*."""
         again_ms = self._restarts.failed(split, now_ms, error)
         event = Event.FAILED_FOR_GOOD if again_ms is None else Event.FAILED_FOR_NOW
         next_ms = None if again_ms is None else wall_ms + again_ms - now_ms
@@ -136,14 +136,14 @@ class SplitWatch:
         return again_ms
 
     def asked(self, split: str) -> None:
-        """Note that a restart of *split* was requested."""
+        """Record that a restart of *split* was requested."""
         self._restarts.forget(split)
 
     def pulse(self, pulse: Pulse, now_ms: int) -> None:
-        """Take over what the pipeline reports about its splits."""
+        """Update the splits from the pipeline's report."""
         for split, moved_ms in pulse.moved_ms.items():
             self._pulsed(split, moved_ms, pulse, now_ms)
-        if pulse.looked_ms is not None:  # Of the others only those change that did not run.
+        if pulse.looked_ms is not None:  # Of the others only those that did not run change.
             others = list(self._rows) if pulse.paused else list(self._odd)
             for split in others:
                 if split not in pulse.moved_ms:
@@ -160,7 +160,7 @@ class SplitWatch:
             self._happens(split, Event.MOVED)
 
     def silent(self, silent_ms: int, place: str) -> None:
-        """Note that the pipeline has not answered for *silent_ms*: a call of a plugin hangs."""
+        """Record that the pipeline has not responded for *silent_ms*: a call of a plugin hangs."""
         if silent_ms < self._stall_ms:
             return
         reason = f"a call has not returned for {silent_ms // 1000} s ({place})"
@@ -169,10 +169,10 @@ class SplitWatch:
                 self._happens(split, Event.HELD_UP, reason=reason)
 
     def changed_rows(self, now_ms: int) -> Sequence[Seen]:
-        """Return the rows that changed since they were returned, and some others, in turns.
+        """Return the rows that changed since the last call, and some others, in turns.
 
-        The row of a split that was given away is returned once: its next owner reports what
-        follows.
+        The row of a split that was given away is returned once: its next owner reports it after
+        that.
         """
         old = takewhile(lambda s: now_ms - self._reported_ms[s] >= REFRESH_MS, self._reported_ms)
         splits = [*self._unreported, *islice(old, REFRESHED_MAX)]
@@ -199,7 +199,7 @@ class SplitWatch:
                 worker=self._worker,
             )
         if event in (Event.MOVED, Event.PAUSED, Event.HELD_UP) and not _owned(before.state):
-            return  # A pulse from before it was given back.
+            return  # The pulse is from before the split was given back.
         state, attempt = follows(before.state, event), self._restarts.count(split)
         now = (state, reason, attempt, next_ms)
         if split in self._rows and now == _standing(before):
@@ -225,9 +225,9 @@ def _owned(state: Observed) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PartRows:
-    """Makes the rows, beside those of the splits, in which a worker reports parts of a source.
+    """Makes the rows in which a worker reports parts of a source, beside those of splits.
 
-    `mark` is before a part's name, where rows of splits have the split's.
+    Their key is `mark` and the part's name, where rows of splits have the split's name.
     """
 
     mark: str
