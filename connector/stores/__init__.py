@@ -1,4 +1,4 @@
-"""Everything durable the framework keeps: the stores of jobs, and the board beside them."""
+"""The durable data of the framework: the stores of jobs, and the board beside them."""
 
 from headrace.plugins import MissingRequirementError
 from headrace.plugins.stores.contract import (
@@ -55,7 +55,7 @@ __all__ = [
 
 
 class StateFileError(MissingRequirementError):
-    """The state file cannot be used: not ours, not readable, or on a network file system."""
+    """The state file cannot be used: not headrace's, not readable, or on a network file system."""
 
     code = "state_file"
 
@@ -67,6 +67,6 @@ class StateNewerError(StateFileError):
 
 
 class StateLockedError(StoreUnavailableError):
-    """Another process keeps the state file locked. The file is whole: it may work later."""
+    """Another process keeps the state file locked. The file is intact: it may work later."""
 
     code = "state_locked"

@@ -1,7 +1,7 @@
-"""Runs of bulk work that statements ask for, and how far each is: snapshots and others. As notes.
+"""Runs of bulk work that statements request, such as snapshots, and their progress; kept as notes.
 
-Statements write what is wanted of a run, and the process that takes it how far it is; neither
-writes the other's. Which of its shards are done is in the run table, under the name of the run.
+Statements write the order of a run, and the process that takes it writes the progress; neither
+writes the other's. The run table has the shards that are done, under the name of the run.
 """
 
 import datetime as dt
@@ -18,11 +18,11 @@ from headrace.connector.stores.note_copy import NoteCopy
 # Kinds of notes, by the names of runs.
 ASKED: Final = "asked_runs"
 SEEN: Final = "asked_runs_seen"
-NAMES_MAX: Final = 100  # Runs of one source that are kept; the oldest that are over go first.
+NAMES_MAX: Final = 100  # Runs kept of one source; the oldest that are over are removed first.
 
 
 class RunKind(StrEnum):
-    """What a run does."""
+    """The kind of a run."""
 
     SNAPSHOT = "snapshot"
     """Sends what a table holds."""
@@ -33,7 +33,7 @@ class RunKind(StrEnum):
 
 
 class RunState(StrEnum):
-    """How a run is."""
+    """The state of a run."""
 
     WAITING = "WAITING"
     """No worker takes it: the job does not run, or takes another one first."""
@@ -49,14 +49,14 @@ OVER: Final = (RunState.STOPPED, RunState.COMPLETED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What the process that takes a run has seen. Times are ms since 1970.
+    """The progress of a run, by the process that takes it. Times are ms since 1970.
 
-    `shards` are the parts of a run, ranges of tokens of a snapshot. `changes` are those that the
-    target has accepted of shards that are done, `size_bytes` the bytes of their values; `lost`
-    are changes that it refused permanently, or that could not be made into records. `rate` is
-    the number of changes a second since the attempt started. `differences` is what a comparison
-    found, and `result` says what a run came to. `attempt` is the request to continue that was
-    followed last.
+    `shards` are the parts of a run, ranges of tokens of a snapshot. `changes` counts those of
+    finished shards that the target has accepted, `size_bytes` the bytes of their values; `lost`
+    counts changes that it rejected permanently, or that could not be made into records. `rate` is
+    the number of changes a second since the attempt started. `differences` counts the findings of a
+    comparison, and `result` describes the outcome of a run. `attempt` is the last request to
+    continue that was followed.
     """
 
     state: RunState = RunState.WAITING
@@ -76,9 +76,9 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What a run is to do.
+    """The order of a run.
 
-    Of a snapshot, a range in `tokens` excludes its first token and includes its last, and `key`
+    For a snapshot, a range in `tokens` excludes its first token and includes its last, and `key`
     has the columns of a partition key, with values as JSON. Other runs read changes written from
     `from_us` on and before `to_us`, in µs since 1970. `options` are as the statement gave them.
     """
@@ -103,7 +103,7 @@ class AskedRun:
     attempt: int = 0
 
     def state(self, seen: Progress) -> RunState:
-        """Return what is shown of it: a pause or a stop counts at once."""
+        """Return the state to show: a pause or a stop counts at once."""
         if seen.state is RunState.COMPLETED or self.wanted is Desired.RUNNING:
             is_retried = seen.state is RunState.FAILED and seen.attempt != self.attempt
             return RunState.WAITING if is_retried else seen.state
@@ -121,9 +121,9 @@ class AskedRuns:
     # For the command service, inside its transactions.
 
     def ask(self, source: str, now_ms: int, order: Order, *, name: str | None = None) -> str:
-        """Ask for a run, and return its name; one of that *name* is left as it is.
+        """Request a run, and return its name; an existing one of that *name* is unchanged.
 
-        Runs have the order in which they were asked for, also in the same millisecond.
+        Runs are in the order of their requests, even within a millisecond.
         """
         at = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
         name = name or f"{order.kind}-{at:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
@@ -140,12 +140,12 @@ class AskedRuns:
         return name
 
     def want(self, run: AskedRun, wanted: Desired) -> None:
-        """Set what is wanted of a run; RUNNING also repeats what failed."""
+        """Set the target state of a run; RUNNING also repeats its failed shards."""
         attempt = run.attempt + (wanted is Desired.RUNNING)
         self._notes.put_document(ASKED, run.name, replace(run, wanted=wanted, attempt=attempt))
 
     def forget_source(self, source: str) -> None:
-        """Remove the runs of a source that is dropped."""
+        """Remove the runs of a dropped source."""
         for each, _ in self.all(source):
             self.forget(each.name)
 
@@ -157,7 +157,7 @@ class AskedRuns:
     # For the process that takes them.
 
     def report(self, name: str, progress: Progress) -> None:
-        """Store how far a run is; nothing of one that was removed."""
+        """Store the progress of a run, unless the run was removed."""
         with self._notes.transaction():
             if self._notes.get(ASKED, name) is not None:
                 self._notes.put_document(SEEN, name, progress)
@@ -165,7 +165,7 @@ class AskedRuns:
     # For all.
 
     def get(self, name: str) -> tuple[AskedRun, Progress] | None:
-        """Return the run of that name, and how far it is; None if there is none."""
+        """Return the run with this name, and its progress; None if it does not exist."""
         with self._notes.snapshot():
             found = self._notes.document(ASKED, name, AskedRun)
             seen = self._notes.document(SEEN, name, Progress)
@@ -174,7 +174,7 @@ class AskedRuns:
     def all(
         self, source: str | None = None, kind: RunKind | None = None
     ) -> Sequence[tuple[AskedRun, Progress]]:
-        """Return all runs, or those of a *source* or *kind*, newest first, and how far each is."""
+        """Return all runs, or those of a *source* or *kind*, newest first, with their progress."""
         with self._notes.snapshot():
             seen = self._notes.documents(SEEN, Progress)
             found = self._notes.documents(ASKED, AskedRun).values()
@@ -190,8 +190,8 @@ class AskedRuns:
 def not_followed(store: Store) -> Sequence[str] | None:
     """Return the splits of a job that have no position yet; None if it has no splits yet.
 
-    A table is read only when there is none: a change before the positions is in the table, one
-    after them is in the logs that are read, and one between both would be in neither.
+    A table is read only once all splits have one: a change before the positions is in the table, a
+    change after them is in the logs that are read, and one between both would be in neither.
     """
     begun = {state.split for state in store.states() if state.position is not None}
     splits = store.plans().in_force.splits

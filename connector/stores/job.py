@@ -1,4 +1,4 @@
-"""A job and where its state is kept."""
+"""A job and the place of its state."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ S = TypeVar("S", bound=Store)
 class Job:
     """A job, checked. Relative paths in its options are relative to `directory`.
 
-    `file` is what it was read from, and `engine` what a source of a statement wants it to run on.
+    `file` is its job file, and `engine` the engine that a source of a statement asks for.
     """
 
     name: str
@@ -49,34 +49,34 @@ class Job:
 
     @property
     def notes(self) -> Path:
-        """What keeps the notes; see `headrace.connector.stores.open_control_store`."""
+        """The place of the notes; see `headrace.connector.stores.open_control_store`."""
         return self.state if self.store_config is None or self.file is None else self.file
 
     def open_store(self, *, create: bool = True) -> Store:
-        """Open what keeps leases and positions. Raises as `Store.open_job`."""
+        """Open the store of leases and positions. Raises as `Store.open_job`."""
         return self.open_as(self.store, create=create)
 
     def open_as(self, kind: type[S], *, create: bool = True) -> S:
-        """Open it as a store of *kind*, which is made of `store`. Raises as `Store.open_job`."""
+        """Open the store as a *kind*, a class derived from `store`. Raises as `Store.open_job`."""
         config = self.store_config or SqliteConfig(path=str(self.state))
         bytes_max = self.runtime.quarantine_bytes_max
         return kind.open_job(config, self.name, create=create, quarantine_bytes_max=bytes_max)
 
 
 def state_of(path: Path, job: str | None = None) -> tuple[Path, str]:
-    """Return what keeps the notes of the job file at *path*, and the name of its job, or *job*.
+    """Return the place of the notes of the job file at *path*, and its job's name, or *job*.
 
-    With a store that is the file itself, which names it; see `stores.open_control_store`.
+    If the file names a store, the place is the file itself; see `stores.open_control_store`.
 
     Raises:
-        ConfigError: with all mistakes found, each under its key.
+        ConfigError: it has all mistakes found, each under its key.
 
     """
     return place_and_name(path, read_job_file(path), job)
 
 
 def place_and_name(path: Path, written: JobFile, job: str | None) -> tuple[Path, str]:
-    """Return what `state_of` does of the job file at *path*, which is read. Raises as it does."""
+    """Return the result of `state_of` for the parsed job file *written*. Raises as it does."""
     name = job if job is not None else written.job
     if name is None:
         hint = "give --job NAME, or `job: NAME` in the file; `headrace status` lists the jobs of a "
@@ -96,7 +96,7 @@ def place_and_name(path: Path, written: JobFile, job: str | None) -> tuple[Path,
 def kept_in(path: Path) -> tuple[Path, type[Store] | None, Any]:  # Any: of its config_class.
     """Return the state file that the file at *path* names, and its store with its configuration.
 
-    The store is None where it names none. Raises as `read_job` does.
+    The store is None if the file names none. Raises as `read_job` does.
     """
     written = read_job_file(path)
     state = path.absolute().parent / written.state
@@ -107,7 +107,7 @@ def kept_in(path: Path) -> tuple[Path, type[Store] | None, Any]:  # Any: of its 
 
 
 def store_class(plugin: type[Store] | type[KeyValues]) -> type[Store]:
-    """Return what a plugin of the group `headrace.stores` is as a store: it may be a backend."""
+    """Return the store class of a plugin of the group `headrace.stores`, which may be a backend."""
     return store_over(plugin) if issubclass(plugin, KeyValues) else plugin
 
 
@@ -128,9 +128,9 @@ def notes_of(path: Path, written: JobFile) -> Path:
 
 
 class WorkerFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What `headrace worker` itself takes from a job file; its children read the rest.
+    """The part of a job file that `headrace worker` itself uses; its children read the rest.
 
-    `state` names what keeps the notes; see `headrace.connector.stores.open_control_store`.
+    `state` is the place of the notes; see `headrace.connector.stores.open_control_store`.
     """
 
     state: Path

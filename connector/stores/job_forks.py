@@ -1,6 +1,7 @@
-"""Forked jobs: a source that is to do something else than the others of its job.
+"""Forked jobs: for a source whose target differs from the others of its job.
 
-It gets a job of its own, and keeps it. Its name, `job~source`, says which job it was forked from.
+The source gets a job of its own, and keeps it. Its name, `job~source`, shows which job it was
+forked from.
 """
 
 from collections.abc import Collection
@@ -11,10 +12,10 @@ from headrace.connector.stores.target_state import Board, Route, differ, fork_na
 
 
 def begin_apart(notes: NoteCopy, job: str, source: str) -> str:
-    """Make a forked job for *source* that begins without positions, and return its name.
+    """Make a forked job for *source* without positions, and return its name.
 
-    All forks have the key of *job*: what a sink or a log's notes have of a former one is then no
-    other job's.
+    All forks have the key of *job*: so a sink's states and a log's pins from a former fork do not
+    count as another job's.
     """
     fork = fork_name(job, source)
     notes.store(fork).begin_beside(job)
@@ -22,14 +23,14 @@ def begin_apart(notes: NoteCopy, job: str, source: str) -> str:
 
 
 def separate(notes: NoteCopy, job: str, *, busy: Collection[str]) -> bool:
-    """Give each route that wants something else than the others a job of its own.
+    """Give each route whose target differs from the others a job of its own.
 
-    The new job begins with a copy of what *job* has committed, so nothing is lost or repeated.
+    The new job starts with a copy of the committed state of *job*, so nothing is lost or repeated.
     *busy* are the workers that are not known to be dead. Returns False while one of them owns a
-    split, or a sink may have committed more (see `NoteCopy.behind`): repeat it then.
+    split, or a sink may have committed more (see `NoteCopy.behind`): then call it again.
     """
     board = notes.board
-    if not differ(board.routes(job)):  # No other process is to wait for this one.
+    if not differ(board.routes(job)):  # Other processes need not wait for this one.
         return True
     with notes.transaction():
         routes = board.routes(job)

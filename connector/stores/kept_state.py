@@ -20,7 +20,7 @@ _VERSION: Final = 1
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True):
-    """A split's state as the entry `head` has it: all but the chunks, which it lists."""
+    """A split's state in the entry `head`: all but the chunks, which it lists."""
 
     version: int = _VERSION
     key: str
@@ -36,9 +36,9 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
 class KeptState(msgspec.Struct, frozen=True, kw_only=True):
     """A split's state.
 
-    `key` is a digest of the job's key, `token` that of the lease under which it was committed,
-    `seq` its number, `moved` how often the position was set by command before. `note` is what the
-    engine that committed it has to know of the commit; a worker writes none.
+    `key` is a digest of the job's key, `token` that of the lease of its commit, `seq` its number,
+    `moved` how often a command has set the position. `note` is the committing engine's data about
+    the commit; a worker writes none.
     """
 
     key: str
@@ -51,7 +51,7 @@ class KeptState(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, entries: Mapping[str, bytes], place: str) -> Self | None:
-        """Read the entries of a split; None where nothing was ever kept. Raises StateLostError."""
+        """Read the entries of a split; None if it never had any. Raises StateLostError."""
         if _HEAD not in entries:
             return None
         try:
@@ -74,7 +74,7 @@ class KeptState(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def entries(self, known: Collection[str]) -> dict[str, bytes | None]:
-        """Return what changes where some chunks are *known*: the head, new chunks, and old ones."""
+        """Return the changes to entries with the *known* chunks: head, new chunks, old ones."""
         position = self.position
         head = _Head(
             key=self.key,
@@ -101,12 +101,12 @@ def chunks_in(entries: Mapping[str, bytes]) -> frozenset[str]:
 
 
 def digest_of(job_key: bytes) -> str:
-    """Return what names a job's key and does not show it."""
+    """Return a digest that identifies a job's key and does not reveal it."""
     return hashlib.sha256(b"headrace.job_key:" + job_key).hexdigest()[:16]
 
 
 def lost(place: str, what: str) -> StateLostError:
-    """Return the error that a kept state cannot be used."""
+    """Return the error of a kept state that cannot be used."""
     return StateLostError(
         f"of the state kept with the records, {what}",
         place=place,

@@ -1,9 +1,9 @@
-"""The notes of all jobs, which processes share, with a copy in memory that is as new as they are.
+"""The notes of all jobs, shared by processes, with an up-to-date copy in memory.
 
-Notes are few and are read all the time, so each process has a copy of all of them. They are one
-partition of a backend, in which the row `version` has another stamp after each write. A transaction
-is one conditional write. A backend on this machine blocks other writers meanwhile; another backend
-refuses the write when another process wrote.
+Notes are few and are read often, so each process has a copy of all of them. They are one partition
+of a backend; each write changes the stamp of its row `version`. A transaction is one conditional
+write. A backend on this machine blocks other writers meanwhile; another backend refuses the write
+if another process wrote.
 """
 
 import contextlib
@@ -24,8 +24,8 @@ from headrace.plugins.stores.key_values import Change, Key, KeyValues, Partition
 if TYPE_CHECKING:
     from headrace.connector.stores.keyed.store import Store
 
-FRESH_SECONDS: Final = 0.2  # What was compared with the store so recently is taken for new.
-TRIES_MAX: Final = 10  # Of notes that another process replaces while they are read.
+FRESH_SECONDS: Final = 0.2  # A copy compared with the store so recently counts as new.
+TRIES_MAX: Final = 10  # For notes that another process replaces while they are read.
 _VERSION: Final = "version"
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class NoteCopy:
         self._partition = Partition(json.dumps(["notes", space]))
         self._version_key = Key(self._partition, _VERSION)
         self._fresh_seconds = 0.0 if file is None else FRESH_SECONDS
-        self._version: int | None = None  # The stamp of what the copy is of; None: to be read.
+        self._version: int | None = None  # The stamp of the copied notes; None: to be read.
         self._kinds: dict[str, dict[str, str]] = {}
         self._looked: float | None = None
         self._changes: dict[NoteKey, str | None] | None = None
@@ -96,8 +96,8 @@ class NoteCopy:
         """Return the notes of a kind that `put_document` wrote, by name.
 
         Raises:
-            StateLostError: one of them is not as it was written.
-            StoreUnavailableError: the store did not answer.
+            StateLostError: one of them is damaged.
+            StoreUnavailableError: the store did not respond.
 
         """
         return {name: self._decoded(kind, name, t, form) for name, t in self.all(kind).items()}
@@ -117,10 +117,9 @@ class NoteCopy:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[dict[NoteKey, str | None]]:
-        """Write all that the block puts, or, when it raises, nothing. Within another one: a part.
+        """Write all that the block puts or, if it raises, nothing. May be nested.
 
-        In a state file that counts for what the block does with the stores of jobs, too. Gives what
-        was put.
+        In a state file this includes the block's writes to stores of jobs. Yields the changes.
 
         Raises:
             StoreUnavailableError: the store did not answer, or another process wrote meanwhile.
@@ -137,16 +136,16 @@ class NoteCopy:
                 yield self._changes
                 self._push(self._changes)
         except BaseException:
-            self._version = None  # What is in the copy may not have been written.
+            self._version = None  # The copy may have unwritten notes.
             raise
         finally:
             self._changes = None
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[int]:
-        """Let the block see the notes as they are now, and give their version; 0 is none yet.
+        """Freeze the notes for the block, and yield their version; 0: none yet.
 
-        As long as the version is the same so are the notes.
+        Equal versions have equal notes.
         """
         self._pull()
         before, self._is_still = self._is_still, True
@@ -156,11 +155,11 @@ class NoteCopy:
             self._is_still = before
 
     def check(self) -> None:
-        """Raise StateLostError if what was opened was removed or replaced since."""
+        """Raise StateLostError if the opened store was removed or replaced."""
         self._values.check()
 
     def close(self) -> None:
-        """Give back the connection. Safe to call twice."""
+        """Close the connection. Safe to call twice."""
         self._values.close()
 
     def _decoded(self, kind: str, name: str, text: str, form: type[T]) -> T:
@@ -185,7 +184,7 @@ class NoteCopy:
         self._looked = now
 
     def _read(self, version: int) -> None:
-        """Read all notes, which had *version* just now, as of one version."""
+        """Read all notes, just now at *version*, consistently."""
         for _ in range(TRIES_MAX):
             rows = dict(self._values.scan([self._partition]))
             before, version = version, self._stamp()
@@ -199,7 +198,7 @@ class NoteCopy:
             self._kinds.setdefault(kind, {})[name] = text
 
     def _stamp(self) -> int:
-        """Return the stamp of the version in the store; 0 where no note was ever written."""
+        """Return the stamp of the version in the store; 0 if no note was ever written."""
         entry = self._values.read([self._version_key]).get(self._version_key)
         return entry.stamp if entry is not None else 0
 

@@ -1,7 +1,7 @@
-"""Opens the notes of all jobs: what statements made, and what is wanted. Here their place is named.
+"""Opens the notes of all jobs: the results of statements, and target states.
 
-That is a state file; or a worker's file or job file (`*.yaml`), whose store has them if it names
-one. Everything else is handed the notes, and asks no further.
+Their place is a state file; or a worker's file or job file (`*.yaml`), whose store has them if it
+names one. Only this module resolves the place; all others receive the notes.
 """
 
 import os
@@ -15,7 +15,7 @@ from headrace.connector.stores.sqlite.store import SqliteConfig, SqliteStore
 
 
 def open_notes(place: Path, *, create: bool = True, space: str = ALL_JOBS) -> NoteCopy:
-    """Open the notes that *place* names, which are made if they are missing, unless not *create*.
+    """Open the notes that *place* names; make them if they are missing and *create*.
 
     Those of another *space* are separate: a process that watches the notes does not see them. In a
     store of this machine they are a file beside the state file, `<state>.<space>`.

@@ -1,11 +1,11 @@
-"""What the stores, and what a sink keeps for one, have in common."""
+"""The common parts of stores, and of states that a sink keeps for them."""
 
 from collections.abc import Collection
 from typing import Final
 
 PLAN: Final = 1  # The first plan generation; it increases when the splits of a job change.
 JOB_KEY_BYTES: Final = 16
-# Replaces the other place of a head: what a sink has under the name belongs to a removed job.
+# In place of a head's copied place: the sink's state under the name is of a removed job.
 FORKED: Final = "parted"
 
 

@@ -1,13 +1,13 @@
-"""What a sink has of a table beside what the books say that was delivered."""
+"""Compares a sink's content of a table with the deliveries in the books."""
 
 import msgspec
 
 
 class TableContent(msgspec.Struct, frozen=True):
-    """What a sink has of one table: *found* are different changes, *repeated* the others.
+    """A sink's content of one table: *found* counts distinct changes, *repeated* the others.
 
-    `delivered` is what the books say, and `kept` what they say was kept elsewhere: it may have been
-    sent again by hand.
+    `delivered` is the count in the books, and `kept` their count of changes in quarantine, which
+    may have been sent again by hand.
     """
 
     delivered: int
@@ -17,10 +17,10 @@ class TableContent(msgspec.Struct, frozen=True):
 
     @property
     def missing(self) -> int:
-        """How many changes the sink does not have though they were delivered."""
+        """How many delivered changes the sink does not have."""
         return max(0, self.delivered - self.found)
 
     @property
     def unknown(self) -> int:
-        """How many changes the sink has of which the books know nothing."""
+        """How many changes the sink has that are not in the books."""
         return max(0, self.found - self.delivered - self.kept)

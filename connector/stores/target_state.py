@@ -1,7 +1,7 @@
 """The board: the target state of every source and job, in the control store.
 
-The command service writes it and waits for no worker. A worker reads it every second, and reports
-the observed state of its job to the job's store.
+The command service writes it and does not wait for workers. A worker reads it every second, and
+reports the observed state of its job to the job's store.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,10 +18,10 @@ from headrace.plugins.stores.kept_modes import AskedMode, newest
 if TYPE_CHECKING:
     from headrace.connector.stores.note_copy import NoteCopy
 
-FORK_MARK: Final = "~"  # Users cannot give a job a name with it; see `job_forks`.
-# Of a job's name as URLs encode it: a file's name has at most 255 bytes, some with a suffix.
+FORK_MARK: Final = "~"  # Users cannot use it in names of jobs; see `job_forks`.
+# Of a job's name as URLs encode it: a file name has at most 255 bytes, suffix included.
 FORK_BYTES_MAX: Final = 200
-JOB_BYTES_MAX: Final = 180  # Names of jobs that are forked from it also have the source's name.
+JOB_BYTES_MAX: Final = 180  # Names of its forks also contain the source's name.
 LOG_LEVEL: Final = "log_level"  # A setting.
 WHOLE_JOB: Final = ""  # The "split" with the state and the restarts of the job itself.
 # Kinds of notes. A route is named by its source, a target state by its job.
@@ -61,7 +61,7 @@ class Wanted(msgspec.Struct, frozen=True):
     """The target state of a job. Each request increases the number of a split in `restarts`.
 
     `mixed` says that its routes now differ: the job must be forked. All jobs have one `log_level`.
-    `modes` are those that were asked for, by log or for `ALL_LOGS`.
+    `modes` are the requested ones, by log or for `ALL_LOGS`.
     """
 
     state: Desired = Desired.RUNNING
@@ -86,7 +86,7 @@ class Board:
     def __init__(self, notes: "NoteCopy") -> None:
         """Read nothing yet."""
         self._notes = notes
-        self._wanted = 0, "", Wanted()  # The notes' version when it was read last, and the job.
+        self._wanted = 0, "", Wanted()  # The notes' version at the last read, and the job.
 
     # For the command service. A transaction of the notes makes several calls one change.
 
@@ -96,7 +96,7 @@ class Board:
         self.changed(route.job)
 
     def remove_route(self, source: str) -> None:
-        """Remove a source from its job. What the job has committed stays."""
+        """Remove a source from its job. The job's committed state stays."""
         route = self._route(source)
         if route is not None:
             self._notes.put(ROUTES, source, None)
@@ -137,7 +137,7 @@ class Board:
         return target.generation + 1
 
     def ask_restart(self, job: str, splits: Iterable[str]) -> None:
-        """Ask for a restart of *splits*, or of the `WHOLE_JOB`."""
+        """Request a restart of *splits*, or of the `WHOLE_JOB`."""
         target = self._target_state(job)
         asked = {split: target.restarts.get(split, 0) + 1 for split in splits}
         self._notes.put_document(
@@ -145,7 +145,7 @@ class Board:
         )
 
     def ask_mode(self, job: str, log: str, asked: AskedMode) -> None:
-        """Ask for the mode of a log of *job*, or of `ALL_LOGS`."""
+        """Request the mode of a log of *job*, or of `ALL_LOGS`."""
         target = self._target_state(job)
         modes = newest(target.modes, {log: asked})
         self._notes.put_document(TARGET_STATES, job, replace(target, modes=modes))
@@ -187,7 +187,7 @@ class Board:
     def wanted(self, job: str) -> Wanted:
         """Return the target state of *job*; a job without routes runs.
 
-        A worker asks every second; of notes that are the same it is the same object.
+        A worker calls it every second; the object is the same while the notes are.
         """
         with self._notes.snapshot() as version:
             if version and self._wanted[:2] == (version, job):
@@ -226,7 +226,7 @@ def fork_name(job: str, source: str) -> str:
 
 
 def differ(routes: Sequence[Route]) -> bool:
-    """Say whether the target states or sinks of *routes* differ."""
+    """Return whether the target states or sinks of *routes* differ."""
     return len({route.target for route in routes}) > 1
 
 

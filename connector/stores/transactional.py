@@ -17,7 +17,7 @@ from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.stored import FORKED, not_kept
 from headrace.plugins import AbortedError, Clock, FencedError, HeadraceError, TransactionalWriter
 
-CALL_MS: Final = 5_000  # How long one call may take; what is not done then is repeated.
+CALL_MS: Final = 5_000  # The bound of one call; unfinished work is repeated.
 
 Found = Callable[[SplitState, KeptState], None]
 """Is called with the copy and the state that the sink has, if that is chosen, before it is copied.
@@ -25,7 +25,7 @@ Found = Callable[[SplitState, KeptState], None]
 
 
 class TransactionalStore(Store):
-    """See the module: what stands before a store's own class. Belongs to the writers' thread."""
+    """See the module. A mixin before a store's own class. Belongs to the writers' thread."""
 
     def write_with(
         self,
@@ -33,28 +33,28 @@ class TransactionalStore(Store):
         clock: Clock,
         found: Found | None = None,
     ) -> None:
-        """Begin: *writer_of* returns the writer of a split that was claimed with a token."""
+        """Start with *writer_of*, which returns the writer of a split claimed with a token."""
         self._writer_of = writer_of
         self._clock = clock
         self._copies = self.state_copies()
         self._found = found
         self._key = digest_of(self.job_key())
-        self._values.flush()  # Before the sink has anything under the key.
-        self._chunks: dict[str, frozenset[str]] = {}  # What the sink keeps, by split.
+        self._values.flush()  # Before the sink has data under the key.
+        self._chunks: dict[str, frozenset[str]] = {}  # In the sink, by split.
         self._moved: dict[str, int] = {}
-        self._loaded: dict[str, int] = {}  # Under which token.
+        self._loaded: dict[str, int] = {}  # The token, by split.
         self._decided: dict[str, int] = {}
-        self._doubtful: set[str] = set()  # Splits with a commit that is not copied, if it was one.
+        self._doubtful: set[str] = set()  # Splits whose last commit may be missing in the copy.
 
     def load(self, split: str, token: int) -> SplitState:
-        """See `Store.load`. First keeps out every earlier owner of the split.
+        """See `Store.load`. Fences every earlier owner of the split first.
 
         Raises:
-            StoreUnavailableError: the sink has not answered yet. Call again.
+            StoreUnavailableError: the sink has not responded yet. Call again.
             FencedError: the split must be claimed again.
 
         """
-        self._copies.load(split, token)  # Else the owner of today would be the one kept out.
+        self._copies.load(split, token)  # Else this would fence the current owner.
         writer = self._writer_of(split, token)
         entries = writer.begin(self._clock.monotonic_ms() + CALL_MS)
         mine = self._copies.load(split, token)
@@ -71,7 +71,7 @@ class TransactionalStore(Store):
         return chosen
 
     def release(self, owner: str, split: str, token: int, problem: str = "") -> None:
-        """See `Store.release`. The copy says whether it is reliable."""
+        """See `Store.release`. The copy records whether it is reliable."""
         if self._loaded.get(split) == token and split not in self._doubtful:
             self._copies.released(split, token)
         super().release(owner, split, token, problem)
@@ -83,7 +83,7 @@ class TransactionalStore(Store):
         for commit in commits:
             try:
                 error = self._commit(commit)
-            except StoreUnavailableError as late:  # The other splits do not wait for it.
+            except StoreUnavailableError as late:  # Other splits do not wait for it.
                 unknown = late
             except HeadraceError as refusal:
                 refused[commit.split] = refusal
@@ -97,7 +97,7 @@ class TransactionalStore(Store):
     def _chosen(
         self, mine: SplitState, kept: KeptState | None, writer: TransactionalWriter
     ) -> SplitState:
-        """Return the state to continue from: the sink's, or that of the store where it is newer."""
+        """Return the state to continue from: the sink's, or the store's if that is newer."""
         split, token, place = mine.split, mine.token, writer.place
         copied = self._copies.copied(split)
         if copied.kept_in == FORKED and (kept is None or kept.token <= token):
@@ -163,7 +163,7 @@ class TransactionalStore(Store):
         return refusal
 
     def _is_decided(self, writer: TransactionalWriter, commit: Commit, moved: int) -> bool:
-        """Have the sink commit; say whether it did so in time."""
+        """Commit in the sink; return whether it finished in time."""
         self._doubtful.add(commit.split)
         try:
             until_ms = self._clock.monotonic_ms() + CALL_MS
@@ -173,7 +173,7 @@ class TransactionalStore(Store):
             raise
 
     def _entries(self, commit: Commit, moved: int) -> dict[str, bytes | None]:
-        """Return what changes: the head, chunks that are new, and those that are gone."""
+        """Return the changed entries: the head, new chunks, and removed chunks."""
         return KeptState(
             key=self._key,
             token=commit.token,
@@ -185,5 +185,5 @@ class TransactionalStore(Store):
 
 
 def transactional(kind: type[Store]) -> type[TransactionalStore]:
-    """Return *kind* as a store whose truth is with the sink; open it, then `write_with`."""
+    """Return *kind* as a store whose states the sink keeps; open it, then `write_with`."""
     return type(f"Transactional{kind.__name__}", (TransactionalStore, kind), {})

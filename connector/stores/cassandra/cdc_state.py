@@ -1,8 +1,8 @@
-"""CEP-44's table `cdc_state`: the states of splits by token range, to publish and to start from.
+"""CEP-44's table `cdc_state`: publishes states of splits by token range, and starts jobs from them.
 
-A row is a compressed document: all of a state, or, of a large one, its head and the names of its
-chunks, which are rows of `cdc_state_chunks`. Both have the time to live of CEP-44. Nothing that a
-running job needs is read from here.
+A row is a compressed document: a whole state or, if the state is large, its head and the names of
+its chunks, which are rows of `cdc_state_chunks`. Both have the time to live of CEP-44. A running
+job does not need these rows.
 """
 
 import time
@@ -26,19 +26,19 @@ from headrace.connector.stores.keyed.store import Store
 from headrace.connector.stores.stored import JOB_KEY_BYTES
 from headrace.plugins import ConfigError, EncodedPosition, Problem, TokenRange
 
-if TYPE_CHECKING:  # Of the names here, those without a store in Cassandra need no driver.
+if TYPE_CHECKING:  # Users without a store in Cassandra need no driver.
     from headrace.connector.stores.cassandra.session import CassandraSession
     from headrace.connector.stores.cassandra.values import CassandraValues
 
-START: Final = "cdc_state:"  # A `start` that begins so names a job behind it.
+START: Final = "cdc_state:"  # The prefix of a `start` that names a job.
 PUBLISH_SECONDS: Final = 60
-WHOLE_BYTES_MAX: Final = 1024 * 1024  # Of a state that is one row.
-STEP_BYTES_MAX: Final = 4 * 1024 * 1024  # Of chunks that one commit copies; others continue.
+WHOLE_BYTES_MAX: Final = 1024 * 1024  # The largest state in one row.
+STEP_BYTES_MAX: Final = 4 * 1024 * 1024  # Of chunks that one commit copies; later ones continue.
 RENEW_SECONDS: Final = 10 * 24 * 3600  # Of 30 days to live.
 _RING: Final = (-(1 << 63), 1 << 63)
 _ATTEMPTS: Final = 3
 _FORMAT: Final = 1
-_SMALLINT: Final = 0x7FFF  # The column of the number is one.
+_SMALLINT: Final = 0x7FFF  # The type of the column of the number.
 _PUT: Final = 'INSERT INTO cdc_state (job_id, split, start, "end", state) VALUES (?, ?, ?, ?, ?)'
 _PUT_CHUNK: Final = (
     'INSERT INTO cdc_state_chunks (job_id, split, start, "end", name, content) '
@@ -62,7 +62,7 @@ Contents = Callable[[Collection[str]], Mapping[str, bytes]]  # Of chunks, by the
 
 
 class StateDocument(msgspec.Struct, frozen=True):
-    """What a row has of a split: either `chunks`, or in `names` which rows have them."""
+    """A split's state in a row: `chunks` has the chunks, or `names` the rows that have them."""
 
     split: str
     plan: int
@@ -83,21 +83,21 @@ class StatePublisher:
         self._job = job
         self._key_of_job = key
         self._key = b""
-        self._published: dict[str, float] = {}  # When, by split.
-        self._written: dict[str, dict[str, float]] = {}  # When, by split and name of a chunk.
+        self._published: dict[str, float] = {}  # Time of publication, by split.
+        self._written: dict[str, dict[str, float]] = {}  # Times, by split and chunk.
 
     def is_due(self, split: str) -> bool:
-        """Say whether a split's state was not published for a minute."""
+        """Return whether a split's state was not published for a minute."""
         last = self._published.get(split, -float("inf"))
         return time.monotonic() - last >= PUBLISH_SECONDS
 
     def publish(self, commit: Commit, sizes: Mapping[str, int], contents: Contents) -> None:
-        """Write a committed state, of a large one first its new chunks.
+        """Write a committed state; if it is large, its new chunks first.
 
         *sizes* has all chunks of the state.
 
         Raises:
-            StoreUnavailableError: it was not written; a minute later it is tried again.
+            StoreUnavailableError: the state was not written; the next attempt is a minute later.
 
         """
         now = time.monotonic()
@@ -108,7 +108,7 @@ class StatePublisher:
         self._published[commit.split] = now
         if sum(sizes.values()) <= WHOLE_BYTES_MAX:
             chunks = dict(contents(sizes))
-            if len(chunks) == len(sizes):  # Else the next load reports what was spoilt.
+            if len(chunks) == len(sizes):  # Else the next load reports the damage.
                 self._put(row, commit, chunks=chunks)
         elif self._copy(row, commit.split, sizes, contents, now):
             self._put(row, commit, names=sorted(sizes))
@@ -122,7 +122,7 @@ class StatePublisher:
     def _copy(
         self, row: Row, split: str, sizes: Mapping[str, int], contents: Contents, now: float
     ) -> bool:
-        """Write chunks that do not exist yet, some at a time; say whether all are there."""
+        """Write missing chunks, some at a time; return whether all exist."""
         if split not in self._written:  # An earlier process may have left some.
             names = [each["name"] for each in self._session.rows(_NAMES, *row)]
             self._written[split] = dict.fromkeys(names, -float("inf"))
@@ -163,14 +163,14 @@ class StatePublisher:
         self._session.write([(_PUT, (*row, blob))])
 
     def _drop(self, row: Row, split: str, sizes: Collection[str]) -> None:
-        """Remove chunks that no row names any more."""
+        """Remove chunks that no row names."""
         for name in set(self._written[split]).difference(sizes):
             del self._written[split][name]
             self._session.write_later(_DROP_CHUNK, (*row, name))
 
 
 class PublishedStates(Store):
-    """A store in Cassandra, which publishes its states: a new job may begin with them."""
+    """A store in Cassandra that publishes its states: a new job may start from them."""
 
     def __init__(
         self,
@@ -192,14 +192,14 @@ class PublishedStates(Store):
         return super().load(split, token)
 
     def release(self, owner: str, split: str, token: int, problem: str = "") -> None:
-        """See `Store.release`: what was committed last is published before, if it was not yet."""
+        """See `Store.release`: the last commit is published first, if it was not yet."""
         last = self._unpublished.pop(split, None)
         if last is not None:
             self._published_now(*last)
         super().release(owner, split, token, problem)
 
     def _publish(self, commit: Commit, head: Head) -> None:
-        """Write the state as CEP-44 has it, now and then; no commit depends on it."""
+        """Write the state in CEP-44's form, once a minute; no commit depends on it."""
         if self._publisher.is_due(commit.split):
             self._unpublished.pop(commit.split, None)
             self._published_now(commit, head)
@@ -209,11 +209,11 @@ class PublishedStates(Store):
 
     def _published_now(self, commit: Commit, head: Head) -> None:
         sizes = {name: size for name, (_, size) in (head.chunks or {}).items()}
-        with suppress(StoreUnavailableError):  # Only those who look miss something.
+        with suppress(StoreUnavailableError):  # Only observers miss something.
             self._publisher.publish(commit, sizes, self._contents(commit, head))
 
     def _contents(self, commit: Commit, head: Head) -> Contents:
-        """Return what finds chunks of a commit: in memory, or in their rows."""
+        """Return a function that finds chunks of a commit: in memory, or in their rows."""
         chunks = commit.position.chunks
 
         def contents(names: Collection[str]) -> Mapping[str, bytes]:
@@ -226,24 +226,24 @@ class PublishedStates(Store):
         return contents
 
     def published(self, job: str) -> tuple[Sequence[SplitState], bytes]:
-        """Return what the rows of *job* say, the latest last, and the job's key.
+        """Return the published states of *job*, the latest last, and the job's key.
 
-        Where two of them are about the same token, the latest counts.
+        If two of them cover the same token, the latest counts.
 
         Raises:
-            StateLostError: they are not about all tokens, or cannot be read.
+            StateLostError: they do not cover all tokens, or cannot be read.
 
         """
         for attempt in range(_ATTEMPTS):
             try:
                 return self._published(job)
-            except KeyError as error:  # A chunk: its row was written again meanwhile.
+            except KeyError as error:  # The row of a chunk was replaced meanwhile.
                 if attempt + 1 == _ATTEMPTS:
                     raise _lost(job, f"chunk {error} is missing") from error
         raise AssertionError
 
     def adopt(self, job: str) -> None:
-        """Take the key of *job*, by which its states name mutations, if this job is new."""
+        """Take the key of *job*, by which its states identify mutations, if this job is new."""
         if self.leases():
             return
         _, key = self.published(job)
@@ -254,7 +254,7 @@ class PublishedStates(Store):
         keys = [(job, each["split"]) for each in partitions if each["job_id"] == job]
         rows = sorted(self._session.rows_of(_ROWS, keys), key=lambda row: -row["written"])
         documents = [_document(job, row["state"]) for row in rows]
-        # A job that was forgotten may have had this name.
+        # A forgotten job may have had this name.
         job_key = documents[0].job_key if documents else b""
         found = [
             (document, row)
@@ -287,10 +287,10 @@ class PublishedStates(Store):
 
 
 def job_of(start: str) -> str:
-    """Return the job that a `start` names whose rows a new job begins with; nothing for others.
+    """Return the job in *start* whose rows a new job starts from; empty for other values.
 
     Raises:
-        ConfigError: it names none.
+        ConfigError: *start* has the prefix and no name.
 
     """
     if not start.startswith(START):

@@ -1,8 +1,7 @@
 """The Cassandra store's connection: its options, its tables, and statements with named errors.
 
-Conditions are decided by lightweight transactions, so every process sees one order of the writes to
-a row; what such a write decides is never written in another way. All calls block, bounded by
-`request_seconds_max`.
+Lightweight transactions decide conditions, so every process sees one order of the writes to a row;
+such rows are never written in another way. All calls block, bounded by `request_seconds_max`.
 """
 
 import contextlib
@@ -46,23 +45,23 @@ from headrace.plugins import ConfigError, MissingRequirementError, Problem, opti
 from headrace.plugins.cql_text import quoted_name
 
 VERSION: Final = 4  # 1 to 3 were before the first release.
-SERVICE: Final = "headrace.store"  # Under which `configs` has the version of the tables.
+SERVICE: Final = "headrace.store"  # The service in `configs` with the tables' version.
 CONNECT_SECONDS_MAX: Final = 10
 SCHEMA_SECONDS_MAX: Final = 60
 CONCURRENT_MAX: Final = 32
 BUSY_PAUSE_SECONDS: Final = 0.01
 SCHEMA_TRIES: Final = 10
-SCHEMA_PAUSE_SECONDS: Final = 0.5  # Between two of them.
+SCHEMA_PAUSE_SECONDS: Final = 0.5  # Between two schema changes.
 RECONNECT_SECONDS: Final = (0.5, 10.0)  # The first pause and the longest one.
 _PORT: Final = 9042
-_PROTOCOL_VERSION: Final = 4  # Of every version from 4.0 on.
+_PROTOCOL_VERSION: Final = 4  # Supported from Cassandra 4.0 on.
 _READ_VERSION: Final = "SELECT config FROM configs WHERE service = ?"
 _PUT_VERSION: Final = "INSERT INTO configs (service, config) VALUES (?, ?) IF NOT EXISTS"
-_IDS: Final = uuid.UUID("6f0a8a52-6d0b-4c86-9a5e-0d1a0b7e2f45")  # Of names of tables.
+_IDS: Final = uuid.UUID("6f0a8a52-6d0b-4c86-9a5e-0d1a0b7e2f45")  # Of the ids of tables.
 _ERRORS: Final = (NoHostAvailable, DriverException, ErrorMessage)
 
-# `configs` and `cdc_state` are those of CEP-44. Nothing a job depends on has a TTL. Plain rows that
-# matter are named once and for all, so a deletion that a node missed can be forgotten at once.
+# `configs` and `cdc_state` are those of CEP-44. Nothing a job depends on has a TTL. Names of
+# important plain rows are never reused, so a deletion that a node missed can be forgotten at once.
 TABLES: Final[Mapping[str, str]] = {
     "configs": "service text PRIMARY KEY, config map<text, text>)",
     "cdc_state": """
@@ -135,8 +134,8 @@ class CassandraSession:
         """Connect; make the keyspace and the tables that are missing, if *create*.
 
         Raises:
-            ConfigError: an option cannot be right.
-            StoreUnreachableError: no node answers, or there are no tables, or no right to them.
+            ConfigError: an option is invalid.
+            StoreUnreachableError: no node answers, or the tables or the permissions are missing.
             StateNewerError: a newer headrace made the tables.
 
         """
@@ -166,14 +165,14 @@ class CassandraSession:
             raise
 
     def close(self) -> None:
-        """Give back the connections. Safe to call twice."""
+        """Close the connections. Safe to call twice."""
         self._cluster.shutdown()
 
     def rows(self, query: str, *values: object, serial: bool = False) -> list[dict[str, Any]]:
-        """Return the rows of a query; *serial* also finishes what others left undecided.
+        """Return the rows of a query; *serial* also finishes undecided transactions of others.
 
         Raises:
-            StoreUnavailableError: it was not answered.
+            StoreUnavailableError: the query was not answered.
 
         """
         bound = self._bound(query, values)
@@ -198,7 +197,7 @@ class CassandraSession:
     def write_batches(self, batches: Sequence[Sequence[Statement]]) -> None:
         """Execute writes without conditions, several batches at a time. Raises as `rows`.
 
-        A batch to one partition is written as a whole, another one not.
+        A batch to one partition is atomic, another one is not.
         """
         with self.named_errors():
             self._at_once([self._whole(batch, BatchType.UNLOGGED) for batch in batches if batch])
@@ -206,9 +205,9 @@ class CassandraSession:
     def streams(
         self, query: str, keys: Sequence[Sequence[object]], page_rows: int
     ) -> list[Iterator[dict[str, Any]]]:
-        """Return what yields the rows of a query for each of *keys*; it may raise as `rows`.
+        """Return an iterator over the rows of a query for each of *keys*; it may raise as `rows`.
 
-        The first pages are asked for at once, and each later one when it is needed.
+        The first pages are requested at once, later ones when they are needed.
         """
         with self.named_errors():
             futures = []
@@ -229,12 +228,12 @@ class CassandraSession:
                 _make_table(self._session, self._keyspace, table, tables[table])
 
     def write_later(self, statement: str, values: Sequence[object]) -> None:
-        """Begin a write that nothing depends on, and forget it."""
+        """Start a write that nothing depends on; ignore its result."""
         with contextlib.suppress(*_ERRORS):
             self._session.execute_async(self._bound(statement, values)).add_errback(lambda _: None)
 
     def apply(self, statement: str, *values: object) -> dict[str, Any]:
-        """Execute a conditional write; return `[applied]` and, if not, the row as it is.
+        """Execute a conditional write; return `[applied]` and, if false, the current row.
 
         Raises:
             StoreUnavailableError: whether it was applied is not known.
@@ -244,9 +243,10 @@ class CassandraSession:
             return self._outcome(self._session.execute_async(self._bound(statement, values)))
 
     def apply_all(self, changes: Sequence[Sequence[Statement]]) -> list[bool | None]:
-        """Apply changes at the same time; say which of them were. None: it is not known.
+        """Apply changes concurrently; return which were applied. None: unknown.
 
-        Each is one statement with a condition, or several to one partition, of which some have.
+        Each is one conditional statement, or several to one partition, of which some are
+        conditional.
         """
         outcomes: list[bool | None] = []
         for start in range(0, len(changes), CONCURRENT_MAX):
@@ -278,7 +278,7 @@ class CassandraSession:
 
     @contextlib.contextmanager
     def named_errors(self) -> Iterator[None]:
-        """Turn the driver's errors into StoreUnavailableError."""
+        """Convert the driver's errors to StoreUnavailableError."""
         try:
             yield
         except _ERRORS as error:
@@ -294,9 +294,9 @@ class CassandraSession:
             return [list(result) if result else [] for result in self._at_once(bound)]
 
     def _at_once(self, asked: Sequence[BoundStatement | BatchStatement]) -> list[Any]:
-        """Execute statements, several at a time; return what each returns.
+        """Execute statements, several at a time; return their results.
 
-        What was not sent, because the network takes no more of a connection for now, is sent later.
+        Statements that a full connection did not send are sent later.
         """
         results: dict[int, Any] = {}
         until = time.monotonic() + self._request_seconds_max
@@ -344,10 +344,10 @@ class CassandraSession:
             )
 
     def _version(self, *, create: bool) -> int:
-        """Return the version of the tables, which is written where there is none, if *create*.
+        """Return the version of the tables; write it if it is missing and *create*.
 
-        Processes that begin at the same time contend for it, also through nodes that do not have
-        the tables yet: so some are not answered, and look again.
+        Processes that start at the same time contend for it, also through nodes that do not have
+        the tables yet: so some get no response, and read it again.
         """
         pause = threading.Event()
         for left in reversed(range(SCHEMA_TRIES if create else 1)):
@@ -403,7 +403,7 @@ def _tls(config: CassandraStoreConfig) -> ssl.SSLContext | None:
         return None
     try:
         context = ssl.create_default_context(cafile=config.ssl_ca)
-        context.check_hostname = False  # A node's certificate seldom names the address it has.
+        context.check_hostname = False  # Certificates of nodes seldom contain addresses.
         if config.ssl_certificate is not None:
             context.load_cert_chain(config.ssl_certificate, config.ssl_key)
     except (OSError, ssl.SSLError) as error:
@@ -417,7 +417,7 @@ def _endpoint(point: str) -> tuple[str, int]:
 
 
 def _prepare(session: Session, config: CassandraStoreConfig, *, create: bool) -> None:
-    """Make what is missing. Processes that begin at the same time should find it made."""
+    """Make what is missing. Processes that start at the same time should find it made."""
     missing = _missing(session, config.keyspace, TABLES)
     if not missing:
         return
@@ -443,8 +443,8 @@ def _missing(session: Session, keyspace: str, tables: Iterable[str]) -> list[str
 def _make_table(session: Session, keyspace: str, table: str, content: str) -> None:
     """Make a table, perhaps while others make it through other nodes.
 
-    Each node that does not have it yet gives it an id, of which only one can stay. So the id
-    follows from the name, as those of Cassandra's own shared tables do.
+    Each node without the table gives it an id, and only one id can stay. So the id is derived from
+    the name, like those of Cassandra's own shared tables.
     """
     name = quoted_name(keyspace)
     of = uuid.uuid5(_IDS, f"{keyspace}.{table}")
@@ -453,12 +453,12 @@ def _make_table(session: Session, keyspace: str, table: str, content: str) -> No
 
 
 def _change(session: Session, statement: str) -> None:
-    """Change the schema, which all nodes have to agree on: longer than another statement takes."""
+    """Change the schema. All nodes must agree on it, so this takes longer than other statements."""
     _agreed(lambda: session.execute(statement, timeout=SCHEMA_SECONDS_MAX))
 
 
 def _agreed(call: Callable[[], object]) -> None:
-    """Call it; again while a node does not have yet what another process made through another."""
+    """Call *call*; retry while a node does not have what was made through another node."""
     pause = threading.Event()
     for left in reversed(range(SCHEMA_TRIES)):
         try:
@@ -472,7 +472,7 @@ def _agreed(call: Callable[[], object]) -> None:
 
 
 def _is_busy(error: Exception) -> bool:
-    """Say whether no node was sent a request, and the network is why."""
+    """Return whether the request was not sent to any node because of the network."""
     if not isinstance(error, NoHostAvailable) or not isinstance(error.errors, Mapping):
         return False
     return {type(each) for each in error.errors.values()} == {ConnectionBusy}
@@ -481,7 +481,7 @@ def _is_busy(error: Exception) -> bool:
 def _reason(error: Exception) -> str:
     if not isinstance(error, NoHostAvailable):
         return str(error)
-    if not isinstance(error.errors, Mapping):  # The driver only lists whom it did not ask.
+    if not isinstance(error.errors, Mapping):  # The driver lists only nodes it did not ask.
         return "none of the nodes is in the data centre"
     reasons = {f"{type(each).__name__}: {each}" for each in error.errors.values()}
     return "; ".join(sorted(reasons)) or "no node answers"

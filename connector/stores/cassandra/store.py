@@ -38,7 +38,7 @@ class CassandraStore(PublishedStates):
 
 
 class CassandraNotes(NoteCopy):
-    """The notes in one keyspace. Everything in a process that asks for them has one connection."""
+    """The notes in one keyspace. All users in a process share one connection."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class CassandraNotes(NoteCopy):
         beside: Path,
         file: Path | None,
     ) -> None:
-        """Connect, or use the connection that this process has. Raises as `CassandraSession`."""
+        """Connect, or use the connection of this process. Raises as `CassandraSession`."""
         self._config = config
         self._session = shared(config, create=create)
         self._open = True
@@ -57,7 +57,7 @@ class CassandraNotes(NoteCopy):
         super().__init__(values, space, partial(CassandraStore, values), beside=beside, file=file)
 
     def _replace(self, changes: Mapping[NoteKey, str | None]) -> None:
-        """See `NoteCopy`. Others see the configurations of services where CEP-44 has them."""
+        """See `NoteCopy`. The configurations of services are also written where CEP-44 has them."""
         super()._replace(changes)
         for (kind, name), text in changes.items():
             if kind == SETTINGS and name.startswith(SERVICE):
@@ -92,7 +92,7 @@ def shared(config: CassandraStoreConfig, *, create: bool) -> CassandraSession:
 
 
 def unshared(config: CassandraStoreConfig) -> None:
-    """Give back what `shared` returned."""
+    """Release a connection that `shared` returned."""
     with _LOCK:
         session, users = _SESSIONS.pop(config)
         if users > 1:

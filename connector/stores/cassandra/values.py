@@ -30,7 +30,7 @@ Statement = tuple[str, Sequence[object]]
 
 
 class CassandraValues(KeyValues):
-    """Decided rows are written by lightweight transactions only, plain ones never by these."""
+    """Lightweight transactions write all decided rows, and no plain ones."""
 
     config_class = CassandraStoreConfig
     noun = "keyspace"
@@ -50,7 +50,7 @@ class CassandraValues(KeyValues):
         return self.session.place
 
     def read(self, keys: Collection[Key]) -> Mapping[Key, Entry]:
-        """See `KeyValues.read`: a serial read finishes what others left undecided."""
+        """See `KeyValues.read`: a serial read finishes undecided transactions of others."""
         found: dict[Key, Entry] = {}
         for is_plain in (False, True):
             of = [key for key in keys if key.partition.is_plain is is_plain]
@@ -60,7 +60,7 @@ class CassandraValues(KeyValues):
         return {key: found[key] for key in keys if key in found}
 
     def stamp(self, key: Key) -> int:
-        """Return the stamp of a decided row, perhaps that before a change under way; 0: no row."""
+        """Return a decided row's stamp, perhaps that before an unfinished change; 0: no row."""
         found = self.session.rows(_READ[False], key.partition.text, key.name)
         return _entry(found[0]).stamp if found else 0
 
@@ -107,9 +107,9 @@ class CassandraValues(KeyValues):
         return applied
 
     def _learnt(self, change: Change) -> bool | None:
-        """Read whether a change that was not answered was applied nevertheless (line 30).
+        """Read whether a change without a response was applied.
 
-        Another process may have replaced its rows since: a caller that gets False reads again.
+        Another process may have replaced its rows since: a caller that gets False must read again.
         """
         found = self.read([Key(change.partition, name) for name in change.rows])
         for name, value in change.rows.items():
@@ -136,7 +136,7 @@ def _plain(key: Key, value: bytes | None) -> Statement:
 
 
 def _statements(change: Change) -> Sequence[Statement]:
-    """Return what applies a change: one statement for each row, of which some have conditions."""
+    """Return the statements of a change: one for each row, some with conditions."""
     found: list[Statement] = []
     partition = change.partition.text
     for name, value in change.rows.items():

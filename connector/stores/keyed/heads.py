@@ -1,7 +1,7 @@
-"""Loads and replaces the states of splits: fenced, each at once, and sure of the outcome.
+"""Loads and replaces the states of splits: fenced, atomic, with a known outcome.
 
 A head is one decided row, replaced by compare-and-set. Chunks are plain rows that are durable
-before the head which lists them, and are named by the writer's token, so that no other owner ever
+before the head that lists them, and are named by the writer's token, so that no other owner ever
 writes or removes them. Rules cite docs/agreement.md by line.
 """
 
@@ -20,7 +20,7 @@ from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError
 from headrace.plugins.stores.kept_modes import KeptModes
 from headrace.plugins.stores.key_values import Change, Key
 
-TRIES_MAX: Final = 10  # Of heads that another process replaces meanwhile.
+TRIES_MAX: Final = 10  # For heads that another process replaces meanwhile.
 
 InForce = Callable[[], tuple[int, Sequence[str]] | None]
 """Returns the plan in force and its splits; None of a job that does not exist."""
@@ -34,7 +34,7 @@ class Known(NamedTuple):
 
 
 class Copied(msgspec.Struct, frozen=True):
-    """Of which place a head is a copy, if any, and how often its position was set by command."""
+    """The place that a head is a copy of, if any, and how often a command set its position."""
 
     kept_in: str
     moved: int
@@ -43,17 +43,17 @@ class Copied(msgspec.Struct, frozen=True):
 class Heads:
     """The heads and chunks of one job. Belongs to the store's thread; all calls may block.
 
-    Where a sink keeps the states of splits, these are copies; the sink is asked first (see
-    `transactional`). A copy is for all that shows states or moves them.
+    If a sink keeps the states of splits, these are copies, and the sink is read first (see
+    `transactional`). Copies serve commands that show or move states.
     """
 
     def __init__(self, rows: JobRows, losses: Losses, in_force: InForce) -> None:
-        """Look at nothing yet."""
+        """Read nothing yet."""
         self._rows = rows
         self._values = rows.values
         self._losses = losses
         self._in_force = in_force
-        self._known: dict[str, Known] = {}  # Heads of splits that were claimed here.
+        self._known: dict[str, Known] = {}  # Heads of splits claimed here.
         self.splits_of_all_plans: Callable[[], Sequence[str]] = list
         self.when_committed: Callable[[Commit, Head], None] | None = None
 
@@ -68,8 +68,8 @@ class Heads:
         """Return a head.
 
         Raises:
-            LeaseLostError: the split is of no plan in force.
-            StateLostError: it should be there and is not.
+            LeaseLostError: the split does not belong to the plan in force.
+            StateLostError: the head should exist and is missing.
 
         """
         known = self.read([split]).get(split)
@@ -78,13 +78,13 @@ class Heads:
         return known
 
     def state(self, split: str) -> SplitState:
-        """Return a state without a claim. Raises as `head`; StateLostError without its chunks."""
+        """Return a state without a claim. Raises as `head`, or StateLostError for lost chunks."""
         return self._whole(split)[1]
 
     def changed(
         self, splits: Sequence[str], stamps: Mapping[str, int]
     ) -> tuple[dict[str, int], Sequence[SplitState]]:
-        """Return the stamps of *splits*, and the states of those with another stamp than before.
+        """Return the stamps of *splits*, and the states of those whose stamp changed.
 
         Raises as `state`.
         """
@@ -98,9 +98,9 @@ class Heads:
         return found, changed
 
     def load(self, split: str, token: int, *, forgets: bool = False) -> SplitState:
-        """Return the state of a claimed split, and remove chunks that are in no state any more.
+        """Return the state of a claimed split, and remove chunks that are no longer in a state.
 
-        Unless it *forgets*, losses stay that a commit which is decided elsewhere may cover.
+        Unless *forgets*, losses stay that a commit decided elsewhere may cover.
         """
         known, state = self._whole(split)
         if state.plan < 0:
@@ -114,7 +114,7 @@ class Heads:
         return state
 
     def _whole(self, split: str, known: Known | None = None) -> tuple[Known, SplitState]:
-        """Read head, unless *known*, and chunks; again, when the head was replaced meanwhile."""
+        """Read head, unless *known*, and chunks; retry if the head was replaced meanwhile."""
         known = known or self.head(split)
         for _ in range(TRIES_MAX):
             self._check(split, known.head)
@@ -131,7 +131,7 @@ class Heads:
         raise StoreUnavailableError("its state is replaced all the time", place=f"split {split}")
 
     def _check(self, split: str, head: Head) -> None:
-        """Refuse a head that says neither where the split is nor that it has no position (I7)."""
+        """Raise if a head neither has a position nor says that there is none (I7)."""
         if head.position is None and head.chunks is not None:
             what = f"head: found NULL, expected the position of commit {head.seq}"
             raise self._rows.lost(what, split)
@@ -141,13 +141,13 @@ class Heads:
     def chunk_keys(
         self, split: str, head: Head, names: Collection[str] | None = None
     ) -> dict[str, Key]:
-        """Return where the chunks of a head are, or of them *names*."""
+        """Return the keys of the chunks of a head, or of *names* only."""
         of = self._rows.chunks(split)
         listed = head.chunks or {}
         return {n: Key(of, _chunk(n, listed[n][0])) for n in (listed if names is None else names)}
 
     def _sweep(self, split: str, head: Head) -> None:
-        """Remove chunks that earlier owners left in no state."""
+        """Remove chunks of earlier owners that are not in a state."""
         partition = self._rows.chunks(split)
         listed = {key.name for key in self.chunk_keys(split, head).values()}
         gone = {
@@ -164,10 +164,10 @@ class Heads:
     def claim(
         self, owner: str, tokens: Mapping[str, int], known: Mapping[str, Known]
     ) -> Collection[str]:
-        """Write claims into the heads, *known* as they were; return the splits that may be taken.
+        """Write claims into the heads, last *known*; return the splits that may be taken.
 
-        One without a head may be: loading it says what is wrong. Not one that another claimed with
-        a higher token (I2).
+        A split without a head may be taken, because loading it reports the error. A split that
+        another owner claimed with a higher token may not (I2).
         """
         waiting, taken = dict(tokens), set[str]()
         for _ in range(TRIES_MAX):
@@ -205,7 +205,7 @@ class Heads:
     def commit(
         self, commits: Sequence[Commit], copied: Copied | None = None
     ) -> Mapping[str, HeadraceError]:
-        """Do what `Store.commit` promises. With *copied* it was decided elsewhere."""
+        """Implement `Store.commit`. With *copied* the commit was decided elsewhere."""
         refused: dict[str, HeadraceError] = {}
         waiting = list(commits)
         for _ in range(TRIES_MAX):
@@ -221,7 +221,7 @@ class Heads:
         raise StoreUnavailableError("heads are replaced all the time", place=waiting[0].split)
 
     def _replace(self, ready: Sequence[tuple[Commit, Change, Head]]) -> list[Commit]:
-        """Replace heads on condition; return the commits to look at again (line 30)."""
+        """Replace heads conditionally; return the commits to check again."""
         outcomes = self._values.change([change for _, change, _ in ready])
         again: list[Commit] = []
         for (commit, change, head), outcome in zip(ready, outcomes, strict=True):
@@ -239,14 +239,14 @@ class Heads:
     def _prepared(
         self, commit: Commit, refused: dict[str, HeadraceError], copied: Copied | None
     ) -> tuple[Change, Head] | None:
-        """Return what replaces the head; None if nothing is to be done, or it must not be."""
+        """Return the change of the head; None if nothing is to be done, or if it is refused."""
         split, position, token = commit.split, commit.position, commit.token
         known = self._known.get(split)
         if known is None or self._mismatch(commit, known.head):
             known = self.read([split]).get(split)
         if known and not self._mismatch(commit, known.head) and known.head.seq == commit.seq:
             self._known[split] = _bare(known)
-            return None  # An earlier try of this very commit was applied after all.
+            return None  # An earlier attempt of this commit was applied after all.
         error = self._refusal(commit, known)
         if error or known is None:
             refused[split] = error or self._headless(split)
@@ -270,7 +270,7 @@ class Heads:
     def _listing(
         self, split: str, head: Head, position: EncodedPosition, token: int
     ) -> tuple[dict[str, tuple[int, int]], dict[Key, bytes], Sequence[Key]]:
-        """Return what a head at *position*, after *head*, lists, and which chunks are new and gone.
+        """Return the listing of a head at *position* after *head*, and its new and removed chunks.
 
         New chunks get the *token* of the owner that writes them.
         """
@@ -282,7 +282,7 @@ class Heads:
         return listed, new, list(gone.values())
 
     def _refusal(self, commit: Commit, known: Known | None) -> HeadraceError | None:
-        """Say why the *known* head must not be replaced."""
+        """Return why the *known* head must not be replaced."""
         error = self._mismatch(commit, known and known.head)
         if error or known is None:
             return error
@@ -291,7 +291,7 @@ class Heads:
         return self._losses.full(commit, self.splits_of_all_plans()) if commit.losses else None
 
     def _mismatch(self, commit: Commit, head: Head | None) -> HeadraceError | None:
-        """Say why a head is neither that of *commit* nor of the one before it."""
+        """Return why a head is neither that of *commit* nor of the one before it."""
         if head is None:
             return self._headless(commit.split)
         if head.token != commit.token or head.owner != commit.owner:
@@ -331,7 +331,7 @@ class Heads:
         split: str,
         updated: Callable[[Head], Mapping[str, Any] | None],  # Any: of its fields.
     ) -> Head:
-        """Replace fields of a head; none where *updated* says None. Returns the head as it is then.
+        """Replace fields of a head, unless *updated* returns None. Returns the resulting head.
 
         Raises as `head`.
         """
@@ -364,7 +364,7 @@ class Heads:
         self.update(split, kept)
 
     def modes(self, splits: Collection[str]) -> Mapping[str, KeptModes | None]:
-        """Return what the owners of *splits* kept last."""
+        """Return the modes that the owners of *splits* stored last."""
         return {split: known.head.modes for split, known in self.read(splits).items()}
 
     def forget(self, split: str) -> None:
@@ -385,21 +385,21 @@ class Heads:
     # Copies of states that a sink keeps.
 
     def copied(self, split: str) -> Copied:
-        """Return what is known of the copy of a split's state."""
+        """Return the facts about the copy of a split's state."""
         known = self.read([split]).get(split)
         return Copied(known.head.kept_in, known.head.moved) if known else Copied("", 0)
 
     def prepare(self, commit: Commit) -> tuple[bool, HeadraceError | None]:
         """Store the losses of a commit that is decided elsewhere; they are not visible yet.
 
-        Returns whether the copy says that it was applied, and why it must not be.
+        Returns whether the copy has the commit, and why it must not be applied.
         """
         known = self.read([commit.split]).get(commit.split)
         error = self._mismatch(commit, known and known.head)
         applied = known is not None and not error and known.head.seq == commit.seq
         if applied or error or not commit.losses:
             return applied, error
-        # What an earlier try put away goes.
+        # Losses of an earlier attempt are removed.
         self._losses.forget_after(commit.split, commit.previous, commit.token)
         full = self._losses.full(commit, self.splits_of_all_plans())
         if full is None:
@@ -407,12 +407,12 @@ class Heads:
         return False, full
 
     def copy(self, commit: Commit, copied: Copied) -> HeadraceError | None:
-        """Copy a state that was committed elsewhere; its losses are seen from now on."""
-        seen = replace(commit, losses=())  # They are there: see `prepare`.
+        """Copy a state that was committed elsewhere; its losses become visible."""
+        seen = replace(commit, losses=())  # They are stored: see `prepare`.
         return self.commit([seen], copied).get(commit.split)
 
     def adopt(self, state: SplitState, position: EncodedPosition, copied: Copied) -> None:
-        """Copy a state at *position* that was found elsewhere, also in place of one that is here.
+        """Copy a state at *position* from elsewhere, replacing an existing one.
 
         Raises:
             LeaseLostError: the head carries another token.
@@ -440,9 +440,9 @@ class Heads:
         self._losses.forget_after(split, state.seq, token)
 
     def cover(self, split: str, token: int, seq: int) -> None:
-        """Continue from *seq*: the losses up to it are seen, those of later ones are forgotten.
+        """Continue from *seq*: losses up to it become visible, later ones are removed.
 
-        From here on the head may be behind; see `released`.
+        From now on the head may be behind; see `released`.
         """
 
         def behind(head: Head) -> Mapping[str, bool]:
@@ -454,11 +454,11 @@ class Heads:
         self._losses.forget_after(split, seq, token)
 
     def released(self, split: str, token: int) -> None:
-        """Note that the head is what the sink has, as its owner knows."""
+        """Record that the head equals the sink's state, as its owner knows."""
         self.update(split, lambda head: {"behind": False} if head.token == token else None)
 
     def outrank(self, split: str, token: int, moved: int) -> None:
-        """Let the head of a forked job take precedence over what is kept elsewhere as *moved*."""
+        """Make the head of a forked job take precedence over a state kept elsewhere as *moved*."""
 
         def first(head: Head) -> Mapping[str, int | str]:
             if head.token != token:
@@ -468,24 +468,24 @@ class Heads:
         self.update(split, first)
 
     def raise_token(self, split: str, token: int) -> None:
-        """Have the next claim of *split* exceed *token*."""
+        """Make the token of the next claim of *split* exceed *token*."""
         self.update(split, lambda head: {"token": token} if head.token < token else None)
 
     def behind(self) -> frozenset[str]:
         """Return the splits of which the sink may have a newer state than the copy.
 
-        Those that have an owner, or whose owner died: perhaps between commit and copy.
+        These have an owner, or one that died, perhaps between commit and copy.
         """
         heads = self.read((self._in_force() or (0, ()))[1])
         return frozenset(split for split, known in heads.items() if known.head.behind)
 
     def believe(self) -> None:
-        """Take the states here for the newest: no sink keeps those of the job any more."""
+        """Mark the states here as the newest: the sink no longer keeps those of the job."""
         for split in self.behind():
             self.update(split, lambda head: {"behind": False} if head.behind else None)
 
     def _headless(self, split: str) -> HeadraceError:
-        """Return why a split has no head: another plan took its place, or it was lost."""
+        """Return why a split has no head: another plan replaced it, or it was lost."""
         plan = self._in_force()
         if plan is not None and split not in plan[1]:
             return LeaseLostError(f"is not a split of plan {plan[0]}", place=f"split {split}")
@@ -505,7 +505,7 @@ def _state(split: str, head: Head, chunks: Mapping[str, bytes]) -> SplitState:
 
 
 def _bare(known: Known) -> Known:
-    """Return what the next commit needs of a head: what is durable is not held (ADR 25)."""
+    """Return the part of a head that the next commit needs: durable data is not held (ADR 25)."""
     return known._replace(head=msgspec.structs.replace(known.head, position=b""))
 
 

@@ -1,4 +1,4 @@
-"""The quarantine: written before the commit that covers it, and seen when the head says so."""
+"""The quarantine: written before the commit that covers it, and visible once the head is."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from headrace.plugins.stores.key_values import Key, Partition
 PIECE_BYTES: Final = 256 * 1024  # Of a loss's bytes in one row.
 UNSENT_MAX: Final = 500
 _NUMBER: Final = "losses"
-_DIGITS: Final = 19  # Of a number in a name, so that names have the order of numbers.
+_DIGITS: Final = 19  # Of a number in a name, so that names sort as numbers.
 
 
 class _Kept(NamedTuple):
@@ -38,7 +38,7 @@ class Losses:
         self._numbers: dict[str, tuple[int, int, int]] = {}  # Of the last commit of each split.
 
     def full(self, commit: Commit, splits: Sequence[str]) -> QuarantineFullError | None:
-        """Say why the losses of *commit* do not fit beside those of *splits*, if they do not."""
+        """Return why losses of *commit* do not fit beside those of *splits*; None if they fit."""
         used = sum(kept.row.size for kept in self._kept(splits))
         more = sum(_size(loss) for loss in commit.losses)
         if used + more <= self._bytes_max:
@@ -50,7 +50,7 @@ class Losses:
         )
 
     def rows(self, commit: Commit) -> dict[Key, bytes]:
-        """Return the rows that put the losses of *commit* away; twice is the same as once."""
+        """Return the rows of the losses of *commit*. Idempotent."""
         if not commit.losses:
             return {}
         number, now_ms = self._number(commit), time.time_ns() // 1_000_000
@@ -75,12 +75,12 @@ class Losses:
         return found
 
     def forget_after(self, split: str, seq: int, token: int) -> None:
-        """Remove what owners up to that of *token* put away for commits that never were."""
+        """Remove losses that owners up to *token* stored for commits that were not applied."""
         kept = self._kept([split])
         self._remove([each for each in kept if each.seq > seq and each.token <= token])
 
     def forget(self, commit: Commit) -> None:
-        """Remove what was put away for a commit that was refused."""
+        """Remove the losses of a refused commit."""
         if commit.losses:
             kept = self._kept([commit.split])
             mine = (commit.seq, commit.token)
@@ -94,7 +94,7 @@ class Losses:
         return (loss for loss in found if loss is not None)
 
     def unsent(self, committed: Mapping[str, int], *, bytes_max: int) -> Sequence[KeptLoss]:
-        """Return what the topic for dead letters does not have yet, oldest first."""
+        """Return the losses that are not in the topic for dead letters, oldest first."""
         found: list[KeptLoss] = []
         size = 0
         for kept in self._seen(committed, None):
@@ -109,7 +109,7 @@ class Losses:
         return found
 
     def mark_sent(self, committed: Mapping[str, int], numbers: Sequence[int]) -> None:
-        """Note that the topic for dead letters has them."""
+        """Record that the topic for dead letters has them."""
         self._values.put(
             {
                 Key(self._rows.losses(kept.split), kept.name): pack(
@@ -120,13 +120,13 @@ class Losses:
         )
 
     def remove(self, losses: Sequence[KeptLoss]) -> None:
-        """Forget them; the others are not read, because many leave one by one."""
+        """Remove *losses* without reading the others, because many are removed one by one."""
         partitions = {self._rows.losses(loss.split): loss.split for loss in losses}
         keys = [Key(self._rows.losses(loss.split), loss.name) for loss in losses]
         self._remove(self._named(partitions, self._rows.read(LossRow, keys)))
 
     def _number(self, commit: Commit) -> int:
-        """Return the first of as many numbers as the commit has losses; of one, the same again."""
+        """Return the first of the numbers for a commit's losses; the same for a repeated commit."""
         split, mine = commit.split, (commit.seq, commit.token)
         if self._numbers.get(split, (0, 0, 0))[:2] == mine:
             return self._numbers[split][2]
@@ -152,7 +152,7 @@ class Losses:
     def _named(
         self, partitions: Mapping[Partition, str], rows: Mapping[Key, tuple[int, LossRow]]
     ) -> Sequence[_Kept]:
-        """Return *rows* with what their names say; *partitions* have the split of each."""
+        """Return *rows* with their parsed names; *partitions* has the split of each."""
         return [
             _Kept(partitions[key.partition], key.name, row, *named(key, _parsed, self._values))
             for key, (_, row) in rows.items()
@@ -181,7 +181,7 @@ class Losses:
         raise self._rows.lost(what, kept.split)
 
     def _remove(self, losses: Sequence[_Kept]) -> None:
-        """Remove losses before their content: one without content was spoilt."""
+        """Remove losses before their content: a loss without content counts as damaged."""
         if losses:
             self._values.put({Key(self._rows.losses(x.split), x.name): None for x in losses})
         pieces = {

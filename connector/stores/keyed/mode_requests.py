@@ -15,20 +15,20 @@ Requests = Sequence[ModeRequest]
 
 
 class ModeRequests:
-    """One row, oldest first. What became of those that still count is with the splits."""
+    """One row, oldest first. The outcomes of valid requests are stored with the splits."""
 
     def __init__(self, rows: JobRows) -> None:
-        """Look at nothing yet."""
+        """Read nothing yet."""
         self._rows = rows
         self._key = Key(Partition(json.dumps(["modes", rows.name])), _LAST)
 
     def all(self) -> Requests:
-        """Return all that are kept."""
+        """Return all stored requests."""
         _, found = self._rows.row(list[ModeRequest], self._key) or (0, ())
         return found
 
     def update(self, updated: Callable[[Requests], Requests]) -> None:
-        """Replace them by what *updated* makes of them; the oldest are dropped."""
+        """Replace the requests by the result of *updated*; drop the oldest."""
 
         def last(found: Requests | None) -> list[ModeRequest]:
             return list(updated(found or ()))[-KEPT_MAX:]

@@ -1,4 +1,4 @@
-"""The queue of a job's schemas on their way to a schema store, over a backend."""
+"""The queue of a job's schemas for publication in a schema store, over a backend."""
 
 import json
 import time
@@ -11,23 +11,23 @@ from headrace.plugins.stores.key_values import Key
 
 
 class Publications:
-    """The durable queue of a job's schemas on their way to a schema store. For one thread.
+    """The durable queue of a job's schemas for publication. For one thread.
 
-    Apart from the schemas themselves, which are kept whether or not they are published.
+    The schemas themselves are stored separately, whether or not they are published.
     """
 
     def __init__(self, rows: JobRows) -> None:
-        """Look at nothing yet."""
+        """Read nothing yet."""
         self._rows = rows
 
     def enqueue(self, publications: Sequence[Publication]) -> None:
-        """Queue those that are not known yet, or with another text; what was of that is void."""
+        """Queue unknown publications, and those with another text, which replace the known ones."""
         now_us = time.time_ns() // 1_000
         for number, each in enumerate(publications):
             self._replace(each, partial(_queued, each, now_us + number))
 
     def settle(self, publication: Publication) -> None:
-        """Replace what is known of a publication, unless its text is another by now."""
+        """Replace a stored publication, unless its text has changed."""
 
         def settled(row: PublicationRow | None) -> PublicationRow | None:
             if row is None or row.publication.text != publication.text:
@@ -37,7 +37,7 @@ class Publications:
         self._replace(publication, settled)
 
     def all(self) -> Sequence[Publication]:
-        """Return all, in the order in which they were queued."""
+        """Return all, in the order of the queue."""
         found = self._rows.scan(PublicationRow, [self._rows.publications]).values()
         return [row.publication for _, row in sorted(found, key=lambda each: each[1].queued_us)]
 

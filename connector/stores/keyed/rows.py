@@ -1,7 +1,7 @@
-"""The rows of a job in a key-value backend: their partitions, and the documents that are in them.
+"""The rows of a job in a key-value backend: their partitions, and the documents in them.
 
-A document is MessagePack with a CRC-32 behind it: what is read is what was written, or a
-StateLostError names the row.
+A document is MessagePack followed by a CRC-32: a row that is not as it was written raises a
+StateLostError that names it.
 """
 
 import json
@@ -28,13 +28,13 @@ from headrace.plugins.stores.key_values import Change, Entry, Key, KeyValues, Pa
 
 T = TypeVar("T")
 
-TRIES_MAX: Final = 20  # Of a row that another process replaces meanwhile.
+TRIES_MAX: Final = 20  # For a row that another process replaces meanwhile.
 BUCKETS: Final = 16  # Partitions of a job's leases: few to read, and seldom two writers in one.
-JOB: Final = "job"  # The name of the job's own row; those of its plans are numbers.
+JOB: Final = "job"  # The name of the job's own row; names of plans are numbers.
 HEAD: Final = "head"
 PROBLEM: Final = "problem"
-SINK: Final = "sink "  # Before the name of a host.
-SPLIT: Final = "/"  # Before the name of a split among what was seen; the job's is empty.
+SINK: Final = "sink "  # The prefix of a host's name.
+SPLIT: Final = "/"  # The prefix of a split's name in observed states; the job's is empty.
 SCHEMAS: Final = Partition(json.dumps(["schemas"]), is_plain=True)
 NUMBERS: Final = Partition(json.dumps(["numbers"]))
 _CHECK_BYTES: Final = 4
@@ -60,10 +60,10 @@ class PlanRow(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """A split's state but for the bytes of its chunks.
+    """A split's state without the bytes of its chunks.
 
-    `chunks` has the token under which each was written, and its size in bytes. It is None where the
-    split has no position: a position that is missing for another reason was lost. The plan of a
+    `chunks` has the token under which each was written, and its size in bytes. It is None if the
+    split has no position: a position that is missing for another reason is lost. The plan of a
     split that must not be loaded is negative. For `kept_in`, `moved` and `behind` see `Heads`.
     """
 
@@ -81,14 +81,14 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Worker(msgspec.Struct, frozen=True):
-    """A worker; `beat_ms` is when its beat grew last, by its own clock."""
+    """A worker; `beat_ms` is when its beat last increased, by its own clock."""
 
     row: WorkerRow
     beat_ms: int
 
 
 class LossRow(msgspec.Struct, frozen=True):
-    """A loss but for its content, which is in `pieces` rows of a partition of its own."""
+    """A loss without its content, which is in `pieces` rows of a partition of its own."""
 
     number: int
     lost_ms: int
@@ -106,10 +106,10 @@ class PublicationRow(msgspec.Struct, frozen=True):
 
 
 class JobRows:
-    """Names the rows of one job, and reads what is in them."""
+    """Names the rows of one job, and reads them."""
 
     def __init__(self, values: KeyValues, job: str) -> None:
-        """Look at nothing yet."""
+        """Read nothing yet."""
         self.values = values
         self.name = job
         self.job = decided("job", job)
@@ -137,22 +137,22 @@ class JobRows:
         return found
 
     def chunks(self, split: str) -> Partition:
-        """Return where the chunks of a split are; one is named by token and name."""
+        """Return the partition of a split's chunks; a row is named by token and chunk name."""
         found = self._chunks.get(split)
         if found is None:
             found = self._chunks[split] = plain("chunks", self.name, split)
         return found
 
     def losses(self, split: str) -> Partition:
-        """Return where the losses of a split are."""
+        """Return the partition of a split's losses."""
         return plain("losses", self.name, split)
 
     def content(self, split: str, loss: str) -> Partition:
-        """Return where the content of a loss is."""
+        """Return the partition of a loss's content."""
         return plain("content", self.name, split, loss)
 
     def lease_change(self, split: str, stamp: int | None, lease: LeaseRow | None) -> Change:
-        """Return what replaces the lease with *stamp*; None stands for no lease."""
+        """Return the change that replaces the lease with *stamp*; None stands for no lease."""
         return _replacing(self.lease(split), stamp, lease)
 
     def head_change(
@@ -163,11 +163,11 @@ class JobRows:
         first: Mapping[Key, bytes] | None = None,
         then: Collection[Key] = (),
     ) -> Change:
-        """Return what replaces the head with *stamp*; None stands for no head. See `Change`."""
+        """Return the change that replaces the head with *stamp*; None stands for no head."""
         return _replacing(self.head(split), stamp, head, first, then)
 
     def lost(self, what: str, split: str = "") -> StateLostError:
-        """Return an error that says what of the job, or of a split, is lost."""
+        """Return the error that *what* of the job, or of a split, is lost."""
         place = f"{self.values.place}: job {self.name}"
         place = f"{place}, split {split}" if split else place
         return StateLostError(what, place=place, hint=restore_hint(self.values.noun))
@@ -177,11 +177,11 @@ class JobRows:
         return self.read(kind, [key]).get(key)
 
     def read(self, kind: type[T], keys: Collection[Key]) -> dict[Key, tuple[int, T]]:
-        """Return the stamps and documents of those rows that there are. Raises StateLostError."""
+        """Return the stamps and documents of the rows that exist. Raises StateLostError."""
         return self._unpacked(kind, self.values.read(keys))
 
     def scan(self, kind: type[T], partitions: Collection[Partition]) -> dict[Key, tuple[int, T]]:
-        """Return the stamps and documents of all rows of *partitions*, by name. Raises likewise."""
+        """Return stamps and documents of all rows of *partitions*, by name. Raises as `read`."""
         return self._unpacked(kind, self.values.scan(partitions))
 
     def _unpacked(self, kind: type[T], entries: Mapping[Key, Entry]) -> dict[Key, tuple[int, T]]:
@@ -194,13 +194,13 @@ class JobRows:
     def replace(
         self, key: Key, kind: type[T], changed: Callable[[T | None], T | None], what: str
     ) -> T | None:
-        """Replace the document in a row by what *changed* makes of it, and return that.
+        """Replace the document in a row by the result of *changed*, and return that.
 
-        *changed* gets None where there is no row, and is asked again when another process was
-        faster; where it returns None the row stays. *what* is in the row, for errors.
+        *changed* gets None if the row does not exist, and is called again if another process was
+        faster; if it returns None the row stays. *what* describes the row in errors.
 
         Raises:
-            StoreUnavailableError: others replaced it each time.
+            StoreUnavailableError: other processes replaced it each time.
 
         """
         for _ in range(TRIES_MAX):
@@ -215,17 +215,17 @@ class JobRows:
 
 
 def decided(*names: str) -> Partition:
-    """Return a partition that is written by conditions; no others have the same *names*."""
+    """Return a partition with conditional writes; no other has the same *names*."""
     return Partition(json.dumps(names))
 
 
 def plain(*names: str) -> Partition:
-    """Return a partition that is written without conditions, likewise."""
+    """Return a partition with unconditional writes; no other has the same *names*."""
     return Partition(json.dumps(names), is_plain=True)
 
 
 def named(key: Key, parsed: Callable[[str], T], values: KeyValues) -> T:
-    """Return what the name of a row says. Raises StateLostError where it is none of ours."""
+    """Return the content of a row's name. Raises StateLostError if the name is malformed."""
     try:
         return parsed(key.name)
     except ValueError as error:
@@ -262,7 +262,7 @@ def notes_in(rows: Mapping[Key, Entry], values: KeyValues) -> dict[NoteKey, str]
 
 
 def pack(document: object) -> bytes:
-    """Return what `unpack` reads."""
+    """Return the bytes that `unpack` reads."""
     packed = msgspec.msgpack.encode(document)
     return packed + zlib.crc32(packed).to_bytes(_CHECK_BYTES, "big")
 
@@ -288,7 +288,7 @@ def unpack(kind: type[T], key: Key, entry: Entry, values: KeyValues) -> T:
 
 
 def counts_of(counters: Counters) -> Counts:
-    """Return counters as rows have them."""
+    """Return counters in the form of rows."""
     return {table: each.numbers for table, each in counters.items()}
 
 

@@ -1,9 +1,9 @@
 """The domain store: the state of one job, written once over a key-value backend.
 
-What is decided for a split is one row, its head. What needs several rows is done step by step, and
-no step is seen before the last one: a lease before the head that it fences, chunks before the head
-that lists them, the rows of a plan before the job's row that puts it in force. A step that is
-repeated after a crash makes the same of it.
+The decided state of a split is one row, its head. An operation on several rows goes step by step,
+and only the last step makes it visible: a lease is written before the head that it fences, chunks
+before the head that lists them, the rows of a plan before the job's row that puts it in force. Each
+step can be repeated after a crash.
 """
 
 import secrets
@@ -62,8 +62,8 @@ from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError, Rec
 from headrace.plugins.stores.kept_modes import KeptModes, last_kept
 from headrace.plugins.stores.key_values import Change, Entry, Key, KeyValues
 
-TRIES_MAX: Final = 10  # Of rows that another process replaces meanwhile.
-WORKER_MS: Final = 24 * 3_600_000  # After which a worker that vanished is not listed any more.
+TRIES_MAX: Final = 10  # For rows that another process replaces meanwhile.
+WORKER_MS: Final = 24 * 3_600_000  # A worker that vanished is listed for so long.
 
 
 class Store:
@@ -71,7 +71,7 @@ class Store:
 
     It belongs to one thread; a second thread opens a second store. Every write of a split's state
     is conditional on the fencing token (R7): nothing is accepted from an owner that was replaced.
-    Any call may raise StoreUnavailableError: then nothing was done, as far as can be known, and it
+    Any call may raise StoreUnavailableError: then nothing was done as far as known, and the call
     can be repeated.
     """
 
@@ -92,9 +92,9 @@ class Store:
         self._losses = Losses(self._rows, bytes_max=quarantine_bytes_max)
         self._heads = Heads(self._rows, self._losses, self._in_force)
         self._heads.splits_of_all_plans = self._splits_of_all_plans
-        self._leases: dict[str, tuple[int, LeaseRow]] = {}  # With stamps, as of when it was seen.
-        self._enrolled: dict[str, WorkerRow] = {}  # By this store, which alone writes their rows.
-        self._splits: frozenset[str] = frozenset()  # In force, as of the last look.
+        self._leases: dict[str, tuple[int, LeaseRow]] = {}  # With stamps, as last read.
+        self._enrolled: dict[str, WorkerRow] = {}  # Only this store writes their rows.
+        self._splits: frozenset[str] = frozenset()  # In force, as last read.
         self._schemas_known: set[bytes] = set()
 
     @classmethod
@@ -127,13 +127,13 @@ class Store:
     ) -> NoteCopy:
         """Open the notes of all jobs, as `open_job`. Another thread may close them.
 
-        For *beside* and *file* see `NoteCopy`. Those of another *space* are others.
+        For *beside* and *file* see `NoteCopy`. Each *space* has notes of its own.
         """
         values = cls.values_class.open(config, create=create)
         return NoteCopy(values, space, partial(cls, values), beside=beside, file=file)
 
     def close(self) -> None:
-        """Give back the connection. Safe to call twice."""
+        """Close the connection. Safe to call twice."""
         self._values.close()
 
     # The job and its plans.
@@ -143,7 +143,7 @@ class Store:
         return self._made_job()[1].key
 
     def begin_run(self, file: str) -> bytes:
-        """Return the job's key, and keep that it runs with the job *file*: its absolute path."""
+        """Return the job's key, and store the job *file* that it runs with: its absolute path."""
         for _ in range(TRIES_MAX):
             stamp, row = self._made_job(file)
             now = msgspec.structs.replace(row, file=file)
@@ -152,7 +152,7 @@ class Store:
         raise self._replaced()
 
     def job_file(self) -> str:
-        """Return the job file that `begin_run` was given last; empty if it never was."""
+        """Return the last job file given to `begin_run`; empty if there was none."""
         found = self._found_job()
         return found[1].file if found else ""
 
@@ -173,13 +173,13 @@ class Store:
         return StoreUnavailableError("its row is replaced all the time", place=f"job {self._job}")
 
     def take_key(self, key: bytes) -> None:
-        """Have the secret key of another job, by which its states name mutations."""
-        # It may have a row: a process looked at the job, or noted why it cannot run.
+        """Take the secret key of another job, by which its states identify mutations."""
+        # It may have a row: a process read the job, or stored why it cannot run.
         stamp, row = self._found_job() or (None, JobRow(key=key, plan=PLAN, splits=[]))
         self._change_job(stamp, {JOB: pack(msgspec.structs.replace(row, key=key))})
 
     def _traces(self) -> str:
-        """Say what is there of a job that has no row; nothing, of a new one."""
+        """Describe the data of a job without a row; empty for a new job."""
         found = self._values.scan([*self._rows.buckets, self._rows.seen])
         if any(key.partition != self._rows.seen for key in found):
             return "leases"
@@ -192,7 +192,7 @@ class Store:
             raise self._rows.lost(what)
 
     def register(self, splits: Sequence[str]) -> int:
-        """Make the job's splits known and return the plan generation.
+        """Register the job's splits and return the plan generation.
 
         Raises:
             PlanChangedError: a registered split is missing from *splits*.
@@ -220,8 +220,8 @@ class Store:
         raise StoreUnavailableError("others register splits all the time", place=self._job)
 
     def _add_splits(self, stamp: int, whole: JobRow, new: Sequence[str]) -> int:
-        """Make *new* splits, then put them in force; return the job's new stamp, 0 as it does."""
-        with self._values.grouped():  # A start waits for each write to a disk.
+        """Make *new* splits, then put them in force; return the job's stamp, 0 as `_change_job`."""
+        with self._values.grouped():  # A start waits for each disk write.
             self._make(new, whole.plan)
             return self._change_job(stamp, {JOB: pack(whole)})
 
@@ -249,7 +249,7 @@ class Store:
             raise StoreUnavailableError("whether splits were registered is not known")
 
     def plans(self) -> Plans:
-        """Return the job's plans; of a job that is not registered one without splits."""
+        """Return the job's plans; for an unregistered job a plan without splits."""
         rows = self._values.scan([self._rows.job])
         key = Key(self._rows.job, JOB)
         in_force = JobRow(key=b"", plan=PLAN, splits=[])
@@ -269,9 +269,9 @@ class Store:
         )
 
     def announce(self, splits: Sequence[str], *, after: int) -> None:
-        """Let everybody see that *splits* are to take the place of plan *after*, if it is in force.
+        """Announce that *splits* will replace plan *after*, if it is in force.
 
-        What was announced before stays: of two that announce at once, one does.
+        An earlier announcement stays: of two concurrent ones, one wins.
         """
         name = str(after + 1)
         found = self._found_job()
@@ -286,16 +286,16 @@ class Store:
         crash.reached("plan_announced")
 
     def replan(self, owner: str, tokens: Mapping[str, int], succeed: Succeed) -> None:
-        """Put the announced plan in force, all of it or nothing, also when the process is killed.
+        """Put the announced plan in force, atomically, even if the process is killed.
 
         *tokens* are those of all splits in force, which *owner* has claimed. *succeed* is given
         their states, which no worker can change any more. Heads and leases of the new splits carry
-        a token above all of those. Losses of the old ones are kept; the worker with the first
-        of the new splits sends them.
+        a token above all of those. Losses of the old ones are kept; the worker with the first new
+        split sends them.
 
         First the heads of the old plan are closed: no worker commits to them any more, so a repeat
-        after a crash gives the same result. The heads of the new plan are replaced as they were
-        when the old one was seen to be in force, so a late worker changes nothing.
+        after a crash gives the same result. The heads of the new plan are replaced on condition
+        that they are as read while the old plan was in force, so a late worker changes nothing.
 
         Raises:
             LeaseLostError: another worker claimed a split, or put a plan in force. Read again.
@@ -303,7 +303,7 @@ class Store:
         """
         for split, token in tokens.items():
             there = self._heads.read([split]).get(split)
-            if there and there.head.plan > 0:  # Else the worker that started with it has done so.
+            if there and there.head.plan > 0:  # Else the worker that started with it did so.
                 self.load(split, token)  # Exactly once, the sink may have a newer state.
         states = self._close(owner, tokens)
         successor = succeed(states)
@@ -350,9 +350,9 @@ class Store:
         return states
 
     def _clean(self, splits: Collection[str]) -> None:
-        """Remove leases and chunks of those whose plans ended: a lease after the chunks.
+        """Remove leases and chunks of splits whose plans ended: a lease after the chunks.
 
-        Those of no plan stay: another process may be making them.
+        Splits without a plan stay: another process may be making them.
         """
         if not splits:
             return
@@ -370,14 +370,14 @@ class Store:
         known: Mapping[str, Known],
         states: Sequence[SplitState],
     ) -> None:
-        """Write the heads and leases of a plan that is not in force yet, above all tokens."""
+        """Write heads and leases of a plan that is not in force yet, with tokens above all."""
         moved = 1 + max(self._heads.copied(state.split).moved for state in states)
         modes = last_kept(state.modes for state in states)
         tokens = [state.token for state in states] + [each.head.token for each in known.values()]
         changes = []
         for split in plan.splits:
             there = known.get(split)
-            # A name that comes again continues in its numbers: what was lost under them is kept.
+            # A reused name continues its numbers, because losses under them are kept.
             seq = there.head.seq if there else 0
             head = Head(
                 plan=plan.number,
@@ -396,7 +396,7 @@ class Store:
         return LeaseLostError("the plan is another one by now", place=f"job {self._job}")
 
     def _all_applied(self, changes: Sequence[Change]) -> bool:
-        """Apply changes; say whether all were. Raises StoreUnavailableError if it cannot know."""
+        """Apply changes; return whether all were. Raises StoreUnavailableError if unknown."""
         outcomes = self._values.change(changes)
         if None in outcomes:
             raise StoreUnavailableError("what was written is not known: repeat it")
@@ -425,14 +425,14 @@ class Store:
         return self._rows.row(JobRow, Key(self._rows.job, JOB))
 
     def _change_job(self, stamp: int | None, rows: Mapping[str, bytes | None]) -> int:
-        """Replace rows of the job; return the new stamp, or 0 if its row is another by now."""
+        """Replace rows of the job; return the new stamp, or 0 if its row has changed."""
         change = Change(partition=self._rows.job, expected={JOB: stamp}, rows=rows)
         return change.stamp if self._all_applied([change]) else 0
 
     # Workers and leases.
 
     def enroll(self, owner: Owner, places: Sequence[str] = ()) -> None:
-        """Add a worker, which reads *places* without a network."""
+        """Add a worker; *places* are local to it."""
         row = WorkerRow(owner, beat=0, places=tuple(places))
         self._enrolled[owner.worker] = row
         worker = Worker(row, _now_ms())
@@ -447,7 +447,7 @@ class Store:
         self._values.put({Key(self._rows.workers, worker): None})
 
     def workers(self) -> Sequence[WorkerRow]:
-        """Return all workers of the job. A worker notices here that its store is gone."""
+        """Return all workers of the job. Here a worker detects that its store is gone."""
         self._values.check()
         now_ms, found = _now_ms(), []
         for _, worker in self._rows.scan(Worker, [self._rows.workers]).values():
@@ -457,15 +457,15 @@ class Store:
         return found
 
     def offer(self, worker: str, handover_targets: Sequence[str]) -> None:
-        """Let other workers see that splits are being handed over to *handover_targets* only."""
+        """Publish that splits are being handed over to *handover_targets* only."""
         self._values.put(self._beat(worker, handover_targets=tuple(handover_targets)))
 
     def want(self, worker: str, splits: Sequence[str]) -> None:
-        """Let other workers see that *worker*, which is enrolled, is to have *splits*."""
+        """Publish that *worker*, which is enrolled, asks for *splits*."""
         self._values.put(self._beat(worker, wants=tuple(splits)))
 
     def _beat(self, worker: str, **fields: Any) -> dict[Key, bytes]:  # noqa: ANN401 (of a WorkerRow)
-        """Return what moves the beat of a worker, and replaces *fields*, if it has enrolled."""
+        """Return the row that increases a worker's beat and replaces *fields*, if enrolled."""
         row = self._enrolled.get(worker)
         if row is None:
             return {}
@@ -488,21 +488,21 @@ class Store:
             missing = self._splits - self._leases.keys()
             if not missing:
                 break
-            if before == self._splits:  # The leases of a plan are there before it is in force.
+            if before == self._splits:  # Leases exist before their plan is in force.
                 raise self._rows.lost("the split is known, but has no lease", min(missing))
         return [self._leases[split][1] for split in sorted(self._splits)]
 
     def claim(self, owner: str, rows: Sequence[LeaseRow], lease_ms: int) -> Mapping[str, int]:
-        """Take the leases that are still as *rows* show them; return the new tokens.
+        """Claim the leases that still equal *rows*; return the new tokens.
 
-        A new token is greater than that of the lease and of the head, and is written to both
-        before this returns: from then on the former owner cannot commit. The beat of the worker
-        *owner* moves before: if it does not change for a lease time, all its leases have expired.
+        A new token is greater than that of the lease and of the head, and is written to both before
+        this returns: from then on the former owner cannot commit. The beat of the worker *owner*
+        increases first: if it does not change for a lease time, all its leases have expired.
         """
         beat = self._beat(owner)
         heads = self._heads.read([row.split for row in rows])
         seen = ((row, self._leases.get(row.split)) for row in rows)
-        # Of a row that was seen here the stamp is known, which decides.
+        # The stamp of a row that was read here is known, and decides.
         there = {row.split: known for row, known in seen if known and known[1] == row}
         if len(there) < len(rows):
             there |= self._leases_of({row.split for row in rows} - there.keys())
@@ -523,7 +523,7 @@ class Store:
                 problem="",
             )
             changes[row.split] = self._rows.lease_change(row.split, stamp, taken), taken
-        with self._values.grouped():  # One write to a disk; elsewhere the leases come first.
+        with self._values.grouped():  # One disk write; other backends write leases first.
             mine = self._apply_leases(changes, beat)
             fenced = self._heads.claim(owner, {split: tokens[split] for split in mine}, heads)
         return {split: tokens[split] for split in mine if split in fenced}
@@ -531,9 +531,9 @@ class Store:
     def renew(
         self, owner: str, tokens: Mapping[str, int], rates: Mapping[str, int] | None = None
     ) -> frozenset[str]:
-        """Renew the worker and its leases; return the splits whose lease another took.
+        """Renew the worker and its leases; return the splits whose lease another worker took.
 
-        *rates* are the bytes a second of splits; of the others they stay.
+        *rates* are the bytes a second of splits; other splits keep their rates.
         """
         known = rates or {}
 
@@ -561,9 +561,9 @@ class Store:
         updated: Callable[[LeaseRow], LeaseRow | None],
         beat: Mapping[Key, bytes] | None = None,
     ) -> frozenset[str]:
-        """Replace leases; return the splits of those that were. None: it stays as it is.
+        """Replace leases; return the splits of those replaced. None: a lease stays as it is.
 
-        *beat* is the row of the worker that asks.
+        *beat* is the row of the calling worker.
         """
         done = set[str]()
         there = {split: self._leases[split] for split in splits if split in self._leases}
@@ -578,7 +578,7 @@ class Store:
                 if new is not None:
                     changes[split] = self._rows.lease_change(split, stamp, new), new
                 elif self._leases.get(split) == (stamp, lease):
-                    stale.add(split)  # It may be another by now.
+                    stale.add(split)  # It may have changed.
             done.update(self._apply_leases(changes, beat or {}))
             beat = None
             waiting = (changes.keys() - done) | stale
@@ -597,9 +597,9 @@ class Store:
     def _apply_leases(
         self, changes: Mapping[str, tuple[Change, LeaseRow]], beat: Mapping[Key, bytes]
     ) -> Collection[str]:
-        """Replace leases, and *beat* before them; return the splits of those that were."""
+        """Replace leases, and *beat* first; return the splits of the replaced ones."""
         outcomes = self._values.change([change for change, _ in changes.values()], beat)
-        if None in outcomes:  # Were it taken for done, another could have it already.
+        if None in outcomes:  # Another worker may have the lease already.
             raise StoreUnavailableError("whether leases were written is not known")
         done = [split for split, each in zip(changes, outcomes, strict=True) if each]
         self._leases |= {s: (changes[s][0].stamp, changes[s][1]) for s in done}
@@ -638,34 +638,34 @@ class Store:
     ) -> tuple[dict[str, int], Sequence[SplitState]]:
         """Return the stamp of every split's state, and the states whose stamp is not in *stamps*.
 
-        A stamp is another one after each commit.
+        Each commit changes the stamp.
         """
         return self._heads.changed(sorted(self._names_in_force()), stamps)
 
     def commit(self, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
-        """Replace the states of several splits, each whole or not at all; say why some were not.
+        """Replace the states of several splits, each atomically; return why some were not replaced.
 
         Raises:
-            StoreUnavailableError: what became of them is not known. Repeat all: a commit that was
-                applied after all is recognised.
+            StoreUnavailableError: their outcome is unknown. Repeat all: a commit that was applied
+                after all is recognised.
 
         """
         return self._heads.commit(commits)
 
     def state_copies(self) -> Heads:
-        """Return those of the job."""
+        """Return the heads of the job."""
         return self._heads
 
     def reposition(
         self, positions: Mapping[str, EncodedPosition | None], *, busy: Collection[str] = ()
     ) -> None:
-        """Give splits other positions, each whole or not at all; None: it starts over.
+        """Set the positions of splits, each atomically; None: the split starts over.
 
-        Their former owners cannot commit any more (I2).
+        Their former owners can no longer commit (I2).
 
         Raises:
-            LeaseLostError: one of the workers *busy* owns one of them, or claimed it meanwhile;
-                or other splits are made of it.
+            LeaseLostError: one of the workers *busy* owns one of the splits, or claimed it
+                meanwhile; or other splits replace it.
 
         """
         for row in self.leases():
@@ -687,10 +687,10 @@ class Store:
             raise LeaseLostError("another worker claimed a split", place=f"job {self._job}")
 
     def become_copy(self, of: str, *, busy: Collection[str]) -> bool:
-        """Continue from what the job *of* has committed, which stays; forget what this one had.
+        """Continue from a copy of the committed state of job *of*; forget this job's own.
 
-        The counters of this one start over (I3). Returns False, having done nothing, while one of
-        the workers *busy* owns a split of the other.
+        The counters of this job start over (I3). Returns False and changes nothing while one of the
+        workers *busy* owns a split of the other.
         """
         other = self._other(of)
         if {row.owner for row in other.leases()} & set(busy) or other.state_copies().behind():
@@ -702,7 +702,7 @@ class Store:
         changes = []
         for state in states:
             there = known.get(state.split)
-            head = Head(  # I3: what the other job did before is in its own books.
+            head = Head(  # I3: the other job's own books have its past.
                 plan=state.plan,
                 token=1 + max(state.token, there.head.token if there else 0),
                 owner=None,
@@ -717,18 +717,18 @@ class Store:
         return True
 
     def begin_beside(self, job: str) -> None:
-        """Start over, with the secret key of *job*; forget what this one had."""
+        """Start over with the secret key of *job*; forget this job's own state."""
         key = self._other(job).job_key()
         self._forget(self._splits_of_all_plans())
         self._become(JobRow(key=key, plan=PLAN, splits=[]))
 
     def _fence_off(self, split: str) -> SplitState:
-        """Keep the owner of a split from committing (I2), and return its state."""
+        """Fence the owner of a split (I2), and return its state."""
         self._heads.update(split, lambda head: {"token": head.token + 1, "owner": None})
         return self._heads.state(split)
 
     def _become(self, row: JobRow) -> None:
-        """Give the job a key and a plan, and forget those that it had."""
+        """Give the job a key and a plan, which replace its old ones."""
         there = self._values.scan([self._rows.job])
         gone: dict[str, bytes | None] = {key.name: None for key in there}
         entry = there.get(Key(self._rows.job, JOB))
@@ -737,7 +737,7 @@ class Store:
         self._splits = frozenset(row.splits)
 
     def _forget(self, splits: Collection[str]) -> None:
-        """Remove what the job keeps of *splits*."""
+        """Remove the data of *splits*."""
         for split in splits:
             self._heads.forget(split)
             self._remove_lease(split)
@@ -750,9 +750,9 @@ class Store:
     def keep_modes(
         self, owner: str, tokens: Mapping[str, int], modes: Mapping[str, KeptModes]
     ) -> Mapping[str, HeadraceError]:
-        """Keep the *modes* in which *owner* reads for splits; say why those of some were not.
+        """Store the *modes* in which *owner* reads, by split; return why some were not stored.
 
-        They are fenced as the positions are (I2).
+        They are fenced like positions (I2).
         """
         refused: dict[str, HeadraceError] = {}
         with self._values.grouped():
@@ -764,7 +764,7 @@ class Store:
         return refused
 
     def modes(self) -> Mapping[str, KeptModes | None]:
-        """Return what the owner of each split kept last."""
+        """Return the modes that the owner of each split stored last."""
         return self._heads.modes(self._names_in_force())
 
     def mode_requests(self) -> ModeRequests:
@@ -774,7 +774,7 @@ class Store:
     # What is kept beside the states.
 
     def put_schemas(self, schemas: Sequence[RecordSchema]) -> None:
-        """Keep schemas under their ids; a known id is left as it is."""
+        """Store schemas under their ids; a known id is unchanged."""
         new = {
             Key(SCHEMAS, schema.schema_id.hex()): pack(schema)
             for schema in schemas
@@ -790,7 +790,7 @@ class Store:
         return found and found[1]
 
     def schemas(self) -> Sequence[RecordSchema]:
-        """Return all schemas, of whichever job."""
+        """Return all schemas, of all jobs."""
         return [schema for _, schema in self._rows.scan(RecordSchema, [SCHEMAS]).values()]
 
     def publications(self) -> Publications:
@@ -798,36 +798,36 @@ class Store:
         return Publications(self._rows)
 
     def losses(self, numbers: Sequence[int] | None = None) -> Iterator[KeptLoss]:
-        """Return what was quarantined or dead-lettered, or of it *numbers*, oldest first."""
+        """Return all quarantined and dead-lettered items, or only *numbers*, oldest first."""
         return self._losses.all(self._committed(), numbers)
 
     def unsent_losses(self, splits: Sequence[str], *, bytes_max: int) -> Sequence[KeptLoss]:
         """Return the oldest losses of *splits* that are not in the topic for dead letters yet.
 
-        At least one, if there is any, and then as many as fit into *bytes_max*.
+        At least one, if there is any, then as many as fit in *bytes_max*.
         """
         committed = self._committed()
         in_force = sorted(self._names_in_force())
-        # Of splits that no longer exist, the worker that has the first split sends them.
+        # The worker that owns the first split sends those of splits that no longer exist.
         gone = set(committed) - set(in_force) if in_force[:1] == sorted(splits)[:1] else set()
         chosen = {split: seq for split, seq in committed.items() if split in {*splits, *gone}}
         return self._losses.unsent(chosen, bytes_max=bytes_max)
 
     def mark_losses_sent(self, numbers: Sequence[int]) -> None:
-        """Note that they are in the topic for dead letters."""
+        """Record that they are in the topic for dead letters."""
         self._losses.mark_sent(self._committed(), numbers)
 
     def remove_losses(self, losses: Sequence[KeptLoss]) -> None:
-        """Forget them: they were delivered after all, or are not wanted."""
+        """Remove losses that were delivered after all, or are not wanted."""
         self._losses.remove(losses)
 
     def _committed(self) -> dict[str, int]:
-        """Return the number of each split's head, also of those of plans that ended."""
+        """Return the number of each split's head, including those of ended plans."""
         heads = self._heads.read(self._splits_of_all_plans())
         return {split: known.head.seq for split, known in heads.items()}
 
     def see(self, rows: Sequence[Seen]) -> None:
-        """Replace what workers saw, except of splits that others own; the times are the store's."""
+        """Replace observed states, except of splits that others own; the times are the store's."""
         leases, now_ms = self._leases_of([row.split for row in rows if row.split]), _now_ms()
         owners = {split: lease.owner for split, (_, lease) in leases.items()}
         ours = [row for row in rows if owners.get(row.split) in {None, row.worker}]
@@ -842,7 +842,7 @@ class Store:
             self._values.put(found)
 
     def seen(self) -> Mapping[str, Seen]:
-        """Return what was seen of each split, and of the whole job under the empty name."""
+        """Return the observed state of each split, and that of the job under the empty name."""
         found = [
             self._rows.unpack(Seen, key, entry)
             for key, entry in self._values.scan([self._rows.seen]).items()
@@ -851,23 +851,23 @@ class Store:
         return {each.split: each for each in found}
 
     def note_sink(self, host: str, mark: str) -> None:
-        """Keep *mark*, which identifies the sink that the job opened on *host*."""
+        """Store *mark*, which identifies the sink that the job opened on *host*."""
         self._values.put({Key(self._rows.seen, SINK + host): pack(mark)})
 
     def opened_sink(self, host: str) -> str | None:
-        """Return the mark of the sink that the job opened last on *host*; None if it never did."""
+        """Return the mark of the sink that the job last opened on *host*; None if it never did."""
         found = self._rows.row(str, Key(self._rows.seen, SINK + host))
         return found and found[1]
 
     def report(self, problem: str) -> None:
-        """Keep why the job as a whole cannot run; an empty text says that it can."""
+        """Store why the job as a whole cannot run; an empty text says that it can."""
         key, said = Key(self._rows.seen, PROBLEM), pack(problem)
         entry = self._values.row(key)
-        if said != (entry.value if entry else pack("")):  # Each run says twice that it can.
+        if said != (entry.value if entry else pack("")):  # Each run reports twice that it can.
             self._values.put({key: said})
 
     def problem(self) -> str:
-        """Return what was reported last."""
+        """Return the last reported problem."""
         found = self._rows.row(str, Key(self._rows.seen, PROBLEM))
         return found[1] if found else ""
 
@@ -880,7 +880,7 @@ def store_over(values: type[KeyValues]) -> type[Store]:
 
 
 def _set_by_command(head: Head) -> Head:
-    """Return a head above the one that was there, which goes before what a sink has."""
+    """Return a head that outranks *head* and the state in a sink."""
     return msgspec.structs.replace(
         head,
         token=head.token + 1,

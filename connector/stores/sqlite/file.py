@@ -1,4 +1,4 @@
-"""The state file: opening it safely, its table, and what SQLite's errors about it mean."""
+"""The state file: opens it safely, defines its table, and translates SQLite's errors."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ from headrace.connector.stores.sqlite.shape import RESTORE, check_shape
 
 APPLICATION_ID: Final = 0x68647263  # "hdrc"
 BUSY_TIMEOUT_MS: Final = 5_000
-CACHE_KIB: Final = 512  # Of a connection: what it writes is never read again, by it.
+CACHE_KIB: Final = 512  # A connection never reads its own writes.
 WAL_ATTEMPTS_MAX: Final = 100
 WAL_PAUSE_SECONDS: Final = 0.02
 
@@ -32,7 +32,7 @@ CREATE TABLE rows (
 ) STRICT;
 """
 VERSION: Final = 11  # 1 to 10 were before the first release.
-# SQLite's errors for a file in which something is missing. Retrying does not help.
+# SQLite's errors for a damaged file. Retrying does not help.
 _DAMAGE: Final = frozenset(
     (
         *(sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB),
@@ -40,13 +40,13 @@ _DAMAGE: Final = frozenset(
     )
 )
 _BUSY: Final = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
-_PRIMARY: Final = 0xFF  # Of an extended code.
+_PRIMARY: Final = 0xFF  # The primary code of an extended one.
 
 
 class StateConnection(sqlite3.Connection):
     """A connection to the state file at `path`, which is absolute and has no links.
 
-    `file` tells that file from one that takes its place.
+    `file` distinguishes the file from a replacement.
     """
 
     path = ""
@@ -54,23 +54,22 @@ class StateConnection(sqlite3.Connection):
 
 
 class _NoDatabaseError(Exception):
-    """The file is none of SQLite's."""
+    """The file is not an SQLite database."""
 
 
 def connect(
     path: str | Path, *, create: bool = True, check_same_thread: bool = True
 ) -> StateConnection:
-    """Open the state file in WAL mode with synchronous=FULL; make it when it is missing.
+    """Open the state file in WAL mode with synchronous=FULL; make it if it is missing.
 
     The connection is in autocommit mode and belongs to the calling thread; without
     *check_same_thread*, another one may close it.
 
     Raises:
-        StateFileError: with what is wrong about the file, its directory or its file system.
+        StateFileError: the file, its directory or its file system is unsuitable.
         StateLockedError: another process keeps it locked.
         StateNewerError: a newer headrace wrote it.
-        StateLostError: it is ours, and a table, a column or a value of it was spoilt; or it was
-            emptied.
+        StateLostError: it is a state file with a damaged table, column or value; or it was emptied.
 
     """
     place = Path(path)
@@ -81,7 +80,7 @@ def connect(
 
 
 def _make(place: Path) -> None:
-    """Make a new state file. It has its name when it has its tables: one without is damaged."""
+    """Make a new state file. It gets its name after its tables: one without them is damaged."""
     target = Path(os.path.realpath(place))
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
@@ -128,12 +127,12 @@ def _open(place: Path, *, check_same_thread: bool = True) -> StateConnection:
 
 @contextlib.contextmanager
 def named_errors(place: str) -> Iterator[None]:
-    """Turn SQLite's errors about the file at *place* into named ones; our own mistakes stay.
+    """Convert SQLite's errors about the file at *place* to named ones, but for our own mistakes.
 
     Raises:
-        StoreUnavailableError: it may work later.
-        StateLockedError: another process writes and does not end.
-        StateLostError: the file is damaged, so it never will.
+        StoreUnavailableError: a later attempt may succeed.
+        StateLockedError: another process does not finish a write.
+        StateLostError: the file is damaged; no attempt will succeed.
 
     """
     try:
@@ -154,12 +153,12 @@ def named_errors(place: str) -> Iterator[None]:
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Say whether another process keeps a file locked."""
+    """Return whether another process keeps a file locked."""
     return _code_of(error) in _BUSY
 
 
 def locked(place: str, seconds: float) -> StateLockedError:
-    """Return the error of a file that was locked for so long."""
+    """Return the error of a file that was locked for *seconds*."""
     return StateLockedError(
         f"another process has kept the state file locked for {seconds:g} s",
         place=place,
@@ -175,7 +174,7 @@ def _code_of(error: sqlite3.Error) -> int:
 
 def _prepare(connection: sqlite3.Connection, place: Path) -> None:
     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-    # In this order: a process that makes the tables meanwhile makes its mark with them.
+    # In this order: a process that makes the tables meanwhile sets the application id with them.
     try:
         empty = not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
     except sqlite3.DatabaseError as error:
@@ -204,15 +203,15 @@ def _prepare(connection: sqlite3.Connection, place: Path) -> None:
     _write_ahead(connection)
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-    if version < VERSION:  # Else nothing is written: a reader waits for no writer.
+    if version < VERSION:  # Else no write: readers do not wait for writers.
         _bring_up(connection)
     check_shape(connection, place, TABLES)
 
 
 def _bring_up(connection: sqlite3.Connection) -> None:
-    """Give the file the tables of this version."""
+    """Make the tables of this version in the file."""
     connection.execute("BEGIN IMMEDIATE")
-    version = _identity(connection)[1]  # Asked again: another process may have done it.
+    version = _identity(connection)[1]  # Read again: another process may have done it.
     if version < VERSION:
         connection.execute(TABLES)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -227,7 +226,7 @@ def _identity(connection: sqlite3.Connection) -> tuple[int, int]:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Switch to WAL. SQLite does not wait for a process that is doing the same, so this does."""
+    """Switch to WAL. Waits for a process that does the same, because SQLite does not."""
     for attempt in range(1, WAL_ATTEMPTS_MAX + 1):
         try:
             connection.execute("PRAGMA journal_mode = WAL")

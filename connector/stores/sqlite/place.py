@@ -1,4 +1,4 @@
-"""Where a state file may be, and which file is there."""
+"""Checks the place of a state file, and identifies the file there."""
 
 import os
 import shlex
@@ -15,20 +15,20 @@ NETWORK_FILE_SYSTEMS: Final = frozenset((*_FILE_SERVERS, *_CLUSTERS, *_USER_SPAC
 
 
 def identity_of(place: Path) -> tuple[int, int]:
-    """Return what tells the file at *place* from any other. Raises OSError."""
+    """Return a unique identity of the file at *place*. Raises OSError."""
     found = place.stat()
     return found.st_dev, found.st_ino
 
 
 def network_file_system(path: str, mounts: str) -> str:
-    """Return the network file system *path* lies on, or nothing.
+    """Return the network file system of *path*, or an empty string.
 
     *path* is absolute and free of links; *mounts* has the form of `/proc/self/mounts`.
     """
     best, found = "", ""
     for line in mounts.splitlines():
         _, mount, kind, *_ = line.split(" ")
-        point = mount.encode().decode("unicode_escape")  # Blanks are written as \040.
+        point = mount.encode().decode("unicode_escape")  # Spaces are written as \040.
         inside = path == point or path.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):
             best, found = point, kind
@@ -36,16 +36,16 @@ def network_file_system(path: str, mounts: str) -> str:
 
 
 def remote_file_system(place: Path) -> str:
-    """Return the network file system that *place* lies on, where it can be asked, or nothing."""
+    """Return the network file system of *place*; empty if it is local, or not known here."""
     try:
         mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
-    except OSError:  # Not Linux: nothing to ask.
+    except OSError:  # Not Linux: unknown.
         return ""
     return network_file_system(os.path.realpath(place), mounts)
 
 
 def check_place(place: Path, *, create: bool) -> None:
-    """Refuse a place where no state file can be, or where it cannot be used.
+    """Raise if a state file cannot be at *place*, or cannot be used there.
 
     Raises:
         StateFileError: with what is wrong about the file, its directory or its file system.
@@ -81,10 +81,10 @@ def check_place(place: Path, *, create: bool) -> None:
 
 
 def _check_log(place: Path) -> None:
-    """Refuse a file whose write-ahead log was removed after the process that wrote it died.
+    """Raise if a file's write-ahead log was removed after the process that wrote it died.
 
-    SQLite makes `-wal` before `-shm`, and removes it after: `-shm` is never there alone. The log
-    is looked for again, since another process may open or close the file meanwhile.
+    SQLite makes `-wal` before `-shm`, and removes it after: `-shm` never exists alone. The check is
+    repeated, since another process may open or close the file meanwhile.
     """
     file = os.path.realpath(place)
     log, index = Path(f"{file}-wal"), Path(f"{file}-shm")

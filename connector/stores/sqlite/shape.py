@@ -1,6 +1,6 @@
-"""Whether a state file has the tables that headrace gave it, which is looked at when it is opened.
+"""Checks, when a state file is opened, that it has headrace's tables.
 
-What is in a row is checked when it is read.
+Rows are checked when they are read.
 """
 
 import contextlib
@@ -25,10 +25,10 @@ Shape = Mapping[str, Mapping[str, str]]
 
 
 def check_shape(connection: sqlite3.Connection, place: Path, script: str) -> None:
-    """Hold the tables of an open file against *script*.
+    """Compare the tables of an open file with *script*.
 
     Raises:
-        StateLostError: with the table and the column that differ.
+        StateLostError: it names the table and the column that differ.
 
     """
     found, expected = _shape_of(connection), _made_by(script)
@@ -36,7 +36,7 @@ def check_shape(connection: sqlite3.Connection, place: Path, script: str) -> Non
         if table not in found:
             raise _spoilt(place, f"table {table}", "no such table", _listed(columns))
         for column, declared in columns.items():
-            there = found[table].get(column, "no such column")  # As SQLite says it.
+            there = found[table].get(column, "no such column")  # SQLite's words.
             if there != declared:
                 raise _spoilt(place, f"table {table}, column {column}", there, declared)
 
@@ -51,7 +51,7 @@ def _made_by(script: str) -> Shape:
 def _shape_of(connection: sqlite3.Connection) -> Shape:
     shape: dict[str, dict[str, str]] = {}
     for table, strict, column, kind, not_null, key in connection.execute(_COLUMNS):
-        # A key is never NULL in a strict table, whether or not that is written.
+        # A key is never NULL in a strict table, whether or not it says NOT NULL.
         words = [kind, *(["NOT NULL"] if not_null or key else []), *(["KEY"] if key else [])]
         shape.setdefault(table, {})[column] = " ".join(words if strict else [*words, "not strict"])
     return shape

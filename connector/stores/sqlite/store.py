@@ -36,7 +36,7 @@ _UPDATE: Final = (
 )
 _STAMPS: Final = "SELECT name, stamp FROM rows WHERE partition = ?"
 _REPLACE: Final = "UPDATE rows SET stamp = ?, value = ? WHERE partition = ? AND name = ?"
-_TOGETHER_MIN: Final = 4  # Changes in one partition, from which on they are made together.
+_TOGETHER_MIN: Final = 4  # Changes in one partition are batched from this count on.
 _REMOVE: Final = "DELETE FROM rows WHERE partition = ? AND name = ?"
 
 
@@ -48,7 +48,7 @@ class SqliteConfig:
 
 
 class SqliteValues(KeyValues):
-    """The rows of a state file. Changes that are made together are one transaction."""
+    """The rows of a state file. The changes of one call are one transaction."""
 
     config_class = SqliteConfig
     noun = "state file"
@@ -97,7 +97,7 @@ class SqliteValues(KeyValues):
                 raise
 
     def _entry(self, key: Key, stamp: object, value: object) -> Entry:
-        """Return a row. When the file is opened values are not looked at."""
+        """Return a row. Values are checked here, not when the file is opened."""
         if isinstance(stamp, int) and isinstance(value, bytes):
             return Entry(stamp, value)
         raise self._unreadable(f"{key.partition.text}, {key.name}: found a value")
@@ -133,9 +133,9 @@ class SqliteValues(KeyValues):
         return applied
 
     def _apply_all(self, changes: Sequence[Change]) -> list[bool]:
-        """Apply changes in the open transaction; leases come by the hundred, so they go together.
+        """Apply changes in the open transaction; batched, because leases come by the hundred.
 
-        Of a partition in which many rows are replaced all stamps are read at once.
+        Reads all stamps at once of a partition in which many rows are replaced.
         """
         applied: dict[int, bool] = {}
         together: dict[str, list[int]] = {}
@@ -157,7 +157,7 @@ class SqliteValues(KeyValues):
         return [applied[at] if at in applied else self._apply(c) for at, c in enumerate(changes)]
 
     def _apply(self, change: Change) -> bool:
-        """Apply one change in the open transaction, if it is as expected."""
+        """Apply one change in the open transaction, if its condition holds."""
         if not self._replace(change):
             return False
         self._put(change.first.items())
@@ -168,7 +168,7 @@ class SqliteValues(KeyValues):
         return True
 
     def _replace(self, change: Change) -> bool:
-        """Replace the rows of a change, if it is as expected; of a single one by one statement."""
+        """Replace the rows of a change, if its condition holds; a single row by one statement."""
         execute, partition = self._connection.execute, change.partition.text
         (name, value), *more = change.rows.items()
         if not more and change.expected.keys() == {name}:
@@ -196,11 +196,11 @@ class SqliteValues(KeyValues):
                 execute(_PUT, (key.partition.text, key.name, 0, value))
 
     def _was_applied(self, changes: Sequence[Change], applied: Sequence[bool]) -> bool:
-        """Learn whether a transaction that failed took effect all the same (agreement line 30).
+        """Return whether a transaction that failed took effect nevertheless.
 
-        It held all changes, so one row that carries a new stamp says that all were applied.
+        It had all changes, so one row with a new stamp shows that all were applied.
         """
-        if self._connection.in_transaction:  # What it would show is not durable.
+        if self._connection.in_transaction:  # Its rows are not durable.
             return False
         written = [
             (Key(change.partition, name), change.stamp)
@@ -213,10 +213,10 @@ class SqliteValues(KeyValues):
 
     @contextlib.contextmanager
     def grouped(self) -> Iterator[None]:
-        """See `KeyValues.grouped`. Within another block it is a part of that.
+        """See `KeyValues.grouped`. A nested block is a part of the outer one.
 
         Raises:
-            StoreUnavailableError: the file is locked for long, or full.
+            StoreUnavailableError: the file is locked for long, or its disk is full.
             StateLostError: it is damaged.
 
         """
@@ -240,7 +240,7 @@ class SqliteValues(KeyValues):
             there = identity_of(Path(self.place))
         except FileNotFoundError:
             found = "nothing is there any more"
-        except OSError:  # Who cannot look does not know.
+        except OSError:  # Unknown without access.
             return
         else:
             if there == self._connection.file:
@@ -254,9 +254,9 @@ class SqliteValues(KeyValues):
         )
 
     def flush(self) -> None:
-        """See `KeyValues.flush`: the file itself has it, not only its write-ahead log.
+        """See `KeyValues.flush`: all is in the file itself, not only in its write-ahead log.
 
-        As far as readers allow: it waits for no other process.
+        As far as readers permit: it does not wait for other processes.
         """
         with named_errors(self.place):
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
@@ -287,7 +287,7 @@ class SqliteStore(Store):
 
     @classmethod
     def scratch(cls, path: Path, job: str) -> Self:
-        """Connect to a file that goes with this process: no commit waits for the disk."""
+        """Connect to a file that need not outlive this process: no commit waits for the disk."""
         connection = connect(path)
         connection.execute("PRAGMA synchronous = OFF")
         return cls(SqliteValues(connection), job)
@@ -304,7 +304,7 @@ class SqliteStore(Store):
     ) -> NoteCopy:
         """See `Store.open_notes`. Those of another *space* have a file beside the state file.
 
-        So a process that changes them all the time blocks no writer of the state file.
+        So a process that often changes them does not block writers of the state file.
         """
         path = Path(config.path)
         if space != ALL_JOBS:
@@ -314,7 +314,7 @@ class SqliteStore(Store):
 
 
 def _is_single(change: Change) -> bool:
-    """Say whether a change is that of one row that is there, and of nothing else."""
+    """Return whether a change replaces one existing row, and nothing else."""
     if change.is_commit or change.first or change.then or len(change.rows) != 1:
         return False
     ((name, value),) = change.rows.items()
