@@ -1,1 +1,1 @@
-"""One control plane behind every door: statements, validation, and the catalogue they change."""
+"""The control plane behind every interface: statements, validation, and the catalogue."""

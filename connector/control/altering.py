@@ -1,4 +1,4 @@
-"""ALTER DATA_SINK: the statement that creates a sink as it is after a change."""
+"""ALTER DATA_SINK: makes the statement that creates the changed sink."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""The sinks and sources that statements created, as the control store keeps them.
+"""The sinks and sources that statements created, in the control store.
 
 Separate from the service, so that a job can read them without executing statements.
 """
@@ -41,7 +41,7 @@ from headrace.plugins.cql_text import quote_name
 from headrace.plugins.discovery import load
 from headrace.plugins.errors import meant
 
-# Kinds of notes, by the names of what they are about.
+# Kinds of notes; a note has the name of its object.
 SINKS: Final = "sinks"
 SOURCES: Final = "sources"
 _HISTORY: Final = "history"
@@ -59,7 +59,7 @@ class Catalogue:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """Run the block as a transaction: what it reads cannot change before its writes commit."""
+        """Run the block as a transaction: its reads stay valid until its writes commit."""
         with self._notes.transaction():
             yield
 
@@ -83,7 +83,7 @@ class Catalogue:
         before = [route for route in self.board.routes() if route.source == ROUTE]
         try:
             wanted = service_job(self.services())
-        except ConfigError:  # Not whole: what is published stops, its positions stay.
+        except ConfigError:  # Incomplete: publishing stops, positions stay.
             if before:
                 self.board.want(ROUTE, Desired.STOPPED)
             return
@@ -96,15 +96,15 @@ class Catalogue:
             self.board.add_route(Route(ROUTE, wanted.job, ROUTE, state))
 
     def has_sink(self, name: str) -> bool:
-        """Say whether there is a sink of this name."""
+        """Return whether a sink of this name exists."""
         return self._notes.get(SINKS, name) is not None
 
     def has_source(self, name: str) -> bool:
-        """Say whether there is a source of this name."""
+        """Return whether a source of this name exists."""
         return self._notes.get(SOURCES, name) is not None
 
     def text(self, name: str) -> str | None:
-        """Return all that the store has of the source, sink or service of this name."""
+        """Return the stored text of the source, sink or service of this name."""
         places = ((SOURCES, name), (SINKS, name), (SETTINGS, f"{SERVICE}{name}"))
         with self._notes.snapshot():
             strings = (self._notes.get(kind, each) for kind, each in places)
@@ -179,7 +179,7 @@ class Catalogue:
         self.board.add_route(Route(entry.name, job, entry.sink, state))
 
     def ask_run(self, entry: SourceEntry, order: Order, *, name: str | None = None) -> str:
-        """Ask for a run of a source, and return its name; one of that *name* is left as it is.
+        """Request a run of a source; return its name. An existing run of that *name* is unchanged.
 
         Raises:
             BadRunError: its sink, or its table, does not take this run.
@@ -195,7 +195,7 @@ class Catalogue:
         return AskedRuns(self._notes).ask(entry.name, SystemClock().wall_ms(), order, name=name)
 
     def _begins_elsewhere(self, job: str, entry: SourceEntry) -> bool:
-        """Say whether *job* has positions, or sources with another `start` than *entry* has."""
+        """Return whether *job* has positions, or sources with a `start` other than *entry* has."""
         if any(state.position for state in self._notes.store(job).states()):
             return True
         mine = {route.source for route in self.board.routes(job)}
@@ -238,7 +238,7 @@ class Catalogue:
         self.board.remove_route(name)
 
     def _job_for(self, entry: SourceEntry) -> str:
-        """Return the job that is to run *entry*: the one that runs its sink's other sources."""
+        """Return the job for *entry*: the one that runs its sink's other sources."""
         cluster = entry.cluster
         alike = {s.name for s in self.sources() if not s.job and s.cluster == cluster}
         shared = [
@@ -251,12 +251,12 @@ class Catalogue:
 
 
 class JobParts(NamedTuple):
-    """What the statements, or the services, define of a job.
+    """The parts of a job that the statements, or the services, define.
 
-    `sink` has the sink's options and its `plugin`. Where `tables` is None, the job reads all tables
+    `sink` has the sink's options and its `plugin`. If `tables` is None, the job reads all tables
     with CDC. `start` is where the job starts, if a source says so. `cluster` is the cluster to
     read, if it is not the worker's first. `source` is a source without tables, and its `plugin`.
-    `engine` is what runs the job, if a source says so.
+    `engine` runs the job, if a source names it.
     """
 
     sink: dict[str, str]
@@ -276,17 +276,17 @@ class JobParts(NamedTuple):
         if self.tables is None or "tables" in source:
             return
         source["tables"] = self.tables
-        with contextlib.suppress(HeadraceError):  # `read_job` reports what is wrong with a plugin.
+        with contextlib.suppress(HeadraceError):  # `read_job` reports a broken plugin.
             plugin = load("sources", str(source.get("plugin")))
             if WAITING in declared_options(plugin.config_class):
                 source.setdefault(WAITING, "wait")
 
 
 def job_parts(notes: NoteCopy, job: str) -> JobParts:
-    """Return what the statements define of *job*.
+    """Return the parts of *job* that statements define.
 
-    They are the sources that *job* already runs; if there are none, the sources that name no job.
-    Values may be references to secrets, which are not resolved here.
+    They include the sources that *job* already runs; if there are none, the sources that name no
+    job. Values may be references to secrets, which are not resolved here.
 
     Raises:
         JobUndefinedError: the sources do not exist, or they write into more than one sink.
@@ -297,14 +297,14 @@ def job_parts(notes: NoteCopy, job: str) -> JobParts:
 
 
 def engine_of(notes: NoteCopy, job: str) -> str:
-    """Return what the sources of *job* say that it runs on; empty if they do not, or are wrong."""
+    """Return the engine that the sources of *job* name; empty if they name none, or are wrong."""
     with contextlib.suppress(ConfigError):
         return job_parts(notes, job).engine
     return ""
 
 
 def is_own_job(notes: NoteCopy, job: str) -> bool:
-    """Say whether statements define all of *job*, also its source: then it needs no file."""
+    """Return whether statements define all of *job*, its source included: it needs no file."""
     with contextlib.suppress(ConfigError):
         return job_parts(notes, job).source is not None
     return False
@@ -370,7 +370,7 @@ def _own_source(entry: SourceEntry) -> Mapping[str, str]:
 
 
 def adopt_sources(notes: NoteCopy, job: str) -> Wanted:
-    """Record that *job* runs its sources, also those that name no job; return its target state."""
+    """Assign its sources, also those that name no job, to *job*; return its target state."""
     catalogue = Catalogue(notes)
     with notes.snapshot():
         moved = _moved(catalogue, job)
@@ -381,7 +381,7 @@ def adopt_sources(notes: NoteCopy, job: str) -> Wanted:
 
 
 def _moved(catalogue: Catalogue, job: str) -> Sequence[Route]:
-    """Return the routes of sources that *job* is to run, and is not said to."""
+    """Return the routes of sources that *job* should run, and that do not name it."""
     routes = catalogue.board.routes()
     if _is_of_services(routes, job):
         return ()
@@ -412,7 +412,7 @@ def _no_source(name: str, sources: Sequence[SourceEntry]) -> NotFoundError:
 def near_hint(
     name: str, known: Sequence[str] | Mapping[str, str], shown_max: int | None = None
 ) -> str:
-    """Return which of the *known* was probably meant, or else the first of them; see `meant`."""
+    """Return a hint: the *known* name that was probably meant, or the first ones; see `meant`."""
     shown = list(known.values() if isinstance(known, Mapping) else known)[:shown_max]
     listed = f"there are: {', '.join(shown)}" if shown else "there are none yet"
     return meant(name, known, listed)

@@ -84,7 +84,7 @@ from headrace.plugins import (
 from headrace.plugins.config.forms import CheckedOption, check_options
 from headrace.plugins.stores.kept_modes import ALL_LOGS
 
-# A config that a client of Kafka Connect gave is stored as it was given, also after a change.
+# A config from a client of Kafka Connect is stored unchanged, also after an update.
 _AS_GIVEN: Final = (NAME_KEY, CLASS_KEY, TASKS_KEY)
 _RUNS_SHOWN_MAX: Final = 5  # In a hint.
 _FAILED: Final = frozenset({Observed.FAILED, Observed.RESTARTING})
@@ -107,12 +107,12 @@ class Commands:
         self._modes = JobModes(notes)
 
     def guard_by(self, guard: Guard) -> None:
-        """Let *guard* decide from now on."""
+        """Use *guard* from now on."""
         self._gate = Gate(self._notes, guard)
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Run the block so that the verbs in it take effect all together, or not at all."""
+        """Run the block so that its verbs take effect atomically."""
         with self._catalogue.changing():
             yield
 
@@ -131,7 +131,7 @@ class Commands:
         """Create a sink; return False if it exists and that is allowed.
 
         Raises:
-            ConfigError: with every mistake.
+            ConfigError: it has every mistake.
             AlreadyExistsError: there is one of that name.
 
         """
@@ -156,7 +156,7 @@ class Commands:
 
         Raises:
             NotFoundError: the sink does not exist.
-            ConfigError: with every mistake; nothing was changed.
+            ConfigError: it has every mistake; nothing was changed.
 
         """
         with self._catalogue.changing():
@@ -203,12 +203,12 @@ class Commands:
 
     @needs(Role.ADMIN)
     def put_sink(self, config: Mapping[str, str], *, replaces: bool = True) -> bool:
-        """Create a sink from a connector config, or give it another one; say whether it is new.
+        """Create a sink from a connector config, or replace its config; return whether it is new.
 
         The config is stored as it is given.
 
         Raises:
-            ConfigError: with every mistake; nothing was changed.
+            ConfigError: it has every mistake; nothing was changed.
             AlreadyExistsError: there is one of that name, and *replaces* does not allow that.
 
         """
@@ -224,7 +224,7 @@ class Commands:
         return False
 
     def check_sink(self, config: Mapping[str, str]) -> Sequence[Problem]:
-        """Return what is wrong with a sink's connector config. Changes nothing."""
+        """Return the problems of a sink's connector config. Changes nothing."""
         try:
             sink_entry_of(config)
         except ConfigError as error:
@@ -272,7 +272,7 @@ class Commands:
         """Create a source from a connector config; return False if it exists and that is allowed.
 
         Raises:
-            ConfigError: with every mistake.
+            ConfigError: it has every mistake.
             NotFoundError: the sink does not exist.
             AlreadyExistsError: there is one of that name.
 
@@ -300,11 +300,11 @@ class Commands:
 
     @needs(Role.ADMIN)
     def replace_source(self, name: str, config: Mapping[str, str]) -> SourceEntry:
-        """Give a source another config. Its job settles and commits, then continues with it.
+        """Replace the config of a source. Its job settles and commits, then continues with it.
 
         Raises:
             NotFoundError: the source or the sink does not exist.
-            ConfigError: with every mistake; nothing was changed.
+            ConfigError: it has every mistake; nothing was changed.
 
         """
         entry = source_entry(config)
@@ -319,7 +319,7 @@ class Commands:
 
     @needs(Role.ADMIN)
     def put_source(self, name: str, config: Mapping[str, str]) -> bool:
-        """Create a source, or give it another config; say whether it was created.
+        """Create a source, or replace its config; return whether it was created.
 
         Raises as `create_source` and `replace_source` do.
         """
@@ -329,7 +329,7 @@ class Commands:
         return False
 
     def check_source(self, config: Mapping[str, str]) -> Sequence[CheckedOption]:
-        """Return every key of a connector config, and what is wrong with it. Changes nothing."""
+        """Return every key of a connector config, with its problems. Changes nothing."""
         problems: list[Problem] = []
         try:
             self._catalogue.sink(source_entry(config).sink)
@@ -347,9 +347,9 @@ class Commands:
         ]
 
     def source_to_ask_about(self, config: Mapping[str, str]) -> SourceEntry | None:
-        """Return the source that a config would create, if the caller may have a plugin asked.
+        """Return the source that a config would create, if the caller may query a plugin.
 
-        Returns None also for a wrong config: `check_source` says what is wrong.
+        Returns None also for a wrong config: `check_source` reports the problems.
         """
         try:
             source = source_entry(config)
@@ -377,7 +377,7 @@ class Commands:
 
     @needs(Role.OPERATOR)
     def pause(self, name: str) -> None:
-        """Read nothing more; keep the leases. Safe to repeat. Raises NotFoundError."""
+        """Stop reading; keep the leases. Safe to repeat. Raises NotFoundError."""
         self._want(name, Desired.PAUSED)
 
     @needs(Role.OPERATOR)
@@ -432,11 +432,11 @@ class Commands:
     def runs(
         self, source: str | None = None, kind: RunKind | None = None
     ) -> Sequence[tuple[AskedRun, Progress]]:
-        """Return all runs, or those of a *source* or *kind*, newest first, and how far each is."""
+        """Return all runs, or those of a *source* or *kind*, newest first, with their progress."""
         return AskedRuns(self._notes).all(source, kind)
 
     def run(self, name: str) -> tuple[AskedRun, Progress]:
-        """Return the run of that name, and how far it is. Raises NotFoundError."""
+        """Return the run with this name, and its progress. Raises NotFoundError."""
         runs = AskedRuns(self._notes)
         if (found := runs.get(name)) is not None:
             return found
@@ -448,9 +448,9 @@ class Commands:
     def snapshot_source(
         self, config: Mapping[str, str], order: Order, *, name: str | None = None
     ) -> str:
-        """Ask for a snapshot of the table of a source, or of a part of it; return its name.
+        """Request a snapshot of the table of a source, or of a part of it; return its name.
 
-        One with this *name*, if that is given, is asked for only once.
+        One with this *name*, if given, is requested only once.
 
         Raises:
             NotFoundError: the source does not exist.
@@ -461,12 +461,12 @@ class Commands:
 
     @needs(Role.ADMIN)
     def replay_source(self, config: Mapping[str, str], order: Order) -> str:
-        """Ask for a replay of a source's changes; return its name. Raises as `snapshot_source`."""
+        """Request a replay of a source's changes; return its name. Raises as `snapshot_source`."""
         return self._ask_run(config, order)
 
     @needs(Role.ADMIN)
     def reconcile_source(self, config: Mapping[str, str], order: Order) -> str:
-        """Ask for a comparison of what a source read and sent; return its name.
+        """Request a comparison of a source's logs with its sink; return its name.
 
         Raises as `snapshot_source`.
         """
@@ -479,7 +479,7 @@ class Commands:
 
     @needs(Role.OPERATOR)
     def steer_run(self, name: str, wanted: Desired) -> None:
-        """Pause, stop or continue a run; what was delivered stays. Safe to repeat.
+        """Pause, stop or continue a run; delivered changes stay. Safe to repeat.
 
         Raises:
             NotFoundError: there is none of that name.
@@ -497,7 +497,7 @@ class Commands:
 
     @needs(Role.OPERATOR)
     def drop_run(self, name: str) -> None:
-        """Forget a run, and which of its shards are done; what was delivered stays.
+        """Forget a run and its finished shards; delivered changes stay.
 
         Raises:
             NotFoundError: there is none of that name.
@@ -511,7 +511,7 @@ class Commands:
                 raise BadRunError("run", f"{name} is {state.value}", f"first STOP RUN '{name}'")
             AskedRuns(self._notes).forget(name)
 
-    # Services, as the Sidecar has them.
+    # The services of the Sidecar.
 
     def services(self) -> Mapping[str, Mapping[str, str]]:
         """Return the configurations of the services, by name."""
@@ -523,7 +523,7 @@ class Commands:
 
         Raises:
             NotFoundError: the service does not exist.
-            ConfigError: with every key that is wrong; nothing was changed.
+            ConfigError: it has every key that is wrong; nothing was changed.
 
         """
         with self._catalogue.changing():
@@ -551,7 +551,7 @@ class Commands:
         set_threshold(level)
 
     def may(self, role: Role) -> bool:
-        """Say whether the caller may do what needs *role*. Writes no line to the audit."""
+        """Return whether the caller has *role*. Does not audit."""
         return self._gate.allows(role)
 
     def audit(self) -> Sequence[Mapping[str, Any]]:  # Any: JSON.
@@ -568,7 +568,7 @@ class Commands:
     # Positions.
 
     def offsets(self, name: str) -> Sequence[Offset]:
-        """Return the committed positions of all splits, also for the job of the services.
+        """Return the committed positions of all splits, also of the job of the services.
 
         Raises:
             NotFoundError: the source does not exist.
@@ -591,7 +591,7 @@ class Commands:
         Raises:
             NotFoundError: the source does not exist.
             NotStoppedError: it is not stopped, or still stopping.
-            ConfigError: with every position that is not valid.
+            ConfigError: it has every position that is not valid.
 
         """
         job = self._stopped(name, dry_run=dry_run)
@@ -608,7 +608,7 @@ class Commands:
 
     @needs(Role.ADMIN)
     def preview_source(self, config: Mapping[str, str]) -> str:
-        """Return the job whose next changes are to be shown to a caller that may read the table.
+        """Return the job whose next changes to show, if the caller may read the table.
 
         Raises NotFoundError.
         """
@@ -616,11 +616,11 @@ class Commands:
 
     @needs(Role.ADMIN)
     def read_history(self, config: Mapping[str, str]) -> None:
-        """Return if the caller may see what a history keeps of the table that *config* names."""
+        """Return if the caller may read the history of the table that *config* names."""
 
     @needs(Role.ADMIN)
     def seek(self, name: str, *, dry_run: bool) -> str:
-        """Return the job of a source that the caller wants to move to another position.
+        """Return the job of a source whose position the caller wants to change.
 
         Raises as `alter_offsets` does.
         """
@@ -634,7 +634,7 @@ class Commands:
         *,
         dry_run: bool = False,
     ) -> OffsetsChange:
-        """Give splits of a stopped source other positions. Raises as `alter_offsets` does."""
+        """Set the positions of splits of a stopped source. Raises as `alter_offsets` does."""
         job = self._stopped(name, dry_run=dry_run)
         plugin = self._plugin(name)
         decoded = {
@@ -647,7 +647,7 @@ class Commands:
 
     @needs(Role.OPERATOR)
     def set_mode(self, name: str, mode: str, *, node: str = ALL_LOGS) -> int:
-        """Ask the job of a source for a mode; return the number of the request.
+        """Request a mode of a source's job; return the number of the request.
 
         Raises:
             NotFoundError: the source does not exist.
@@ -658,7 +658,7 @@ class Commands:
 
     @needs(Role.OPERATOR)
     def ask_mode(self, job: str, source: type[Source], mode: str, *, node: str = ALL_LOGS) -> int:
-        """Ask a job for a mode, as `set_mode`."""
+        """Request a mode of a job, as `set_mode`."""
         Realtime.of_class(source)
         described = [
             (log, part.offset or {})
@@ -671,11 +671,11 @@ class Commands:
         return self._modes.ask(job, mode, node=node, places=places, now_ms=now_ms)
 
     def modes(self, job: str) -> Sequence[NodeMode]:
-        """Return how the logs of a job are read."""
+        """Return the modes of a job's logs."""
         return self._modes.modes(job)
 
     def mode_changes(self, job: str, *, request: int | None = None) -> Sequence[ModeChange]:
-        """Return what became of the last requests for a mode, or of one *request*."""
+        """Return the outcomes of the last requests for a mode, or of one *request*."""
         found = self._modes.changes(job)
         return [each for each in found if request in (None, each.request)]
 
@@ -694,12 +694,12 @@ class Commands:
 
     @needs(Role.ADMIN)
     def accept_gaps(self, acceptance: Acceptance, source: type[Source]) -> Sequence[JobGap]:
-        """Let splits continue behind gaps, and return these gaps; see `Gaps.accept`."""
+        """Make splits continue after gaps, and return these gaps; see `Gaps.accept`."""
         return self._gaps.accept(acceptance, source)
 
     @needs(Role.OPERATOR)
     def redrive(self, redriving: Redriving) -> None:
-        """Return if the caller may have dead letters sent again."""
+        """Return if the caller may send dead letters again."""
 
     def _plugin(self, name: str) -> type[Source]:
         return source_of_class(self._catalogue.source(name).config[CLASS_KEY])[1]
@@ -744,7 +744,7 @@ class Commands:
             self._catalogue.board.forget_failure(source)
 
     def _jobs_of(self, name: str) -> Sequence[ConnectorStatus]:
-        """Return the status of one source of each job that a connector is about."""
+        """Return the status of one source of each job of a connector."""
         known = self.statuses()
         return list({known[s].job: known[s] for s in self._sources_of(name)}.values())
 

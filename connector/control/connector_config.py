@@ -1,4 +1,4 @@
-"""Turns statements into connector configs as Kafka Connect's API has them: all values are strings.
+"""Converts statements to connector configs of Kafka Connect's API: all values are strings.
 
 Options are checked against those that the plugin declares, without any connection. A config holds
 the options of the statement and the keys that name the connector, and no defaults.
@@ -67,7 +67,7 @@ def compile_sink(statement: CreateSink) -> tuple[str, dict[str, str]]:
         BadNameError: no sink can have this name.
         BadUriError: the URI cannot be read.
         UnknownPluginError: no installed sink has the URI's scheme.
-        ConfigError: with every option that is wrong.
+        ConfigError: it has every option that is wrong.
 
     """
     check_name("sink", statement.name)
@@ -83,7 +83,7 @@ def compile_sink(statement: CreateSink) -> tuple[str, dict[str, str]]:
 
 
 def sink_entry(statement: CreateSink) -> SinkEntry:
-    """Return the sink that *statement* makes. Raises as `compile_sink` does."""
+    """Return the sink that *statement* creates. Raises as `compile_sink` does."""
     plugin, config = compile_sink(statement)
     text = format_statement(msgspec.structs.replace(statement, if_not_exists=False))
     return SinkEntry(name=statement.name, plugin=plugin, statement=text, config=config)
@@ -112,7 +112,7 @@ def sink_options(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def _uri_of(sink: type[Sink], options: Mapping[str, str]) -> SinkUri:
-    """Return a URI that has as many of *options* as the sink reads back from it."""
+    """Return a URI with those of *options* that the sink reads back from it."""
     scheme = sink.schemes[0]
     for key, value in options.items():
         for host, path in ((value, ""), ("", value)):
@@ -133,7 +133,7 @@ def compile_source(statement: CreateSource) -> dict[str, str]:
         BadNameError: the table's name has no keyspace, or is not valid.
         SystemKeyspaceError: the table belongs to Cassandra.
         UnknownPluginError: no installed source has the statement's word.
-        ConfigError: with every option that is wrong.
+        ConfigError: it has every option that is wrong.
 
     """
     if statement.table == NO_TABLE:
@@ -178,7 +178,7 @@ def _compile_own(statement: CreateSource) -> dict[str, str]:
 
 
 def is_own(config: Mapping[str, str]) -> bool:
-    """Say whether a connector config is that of a source without a table."""
+    """Return whether a connector config is that of a source without a table."""
     if "keyspace" in config or TABLE_KEY in config:
         return False
     try:
@@ -189,7 +189,7 @@ def is_own(config: Mapping[str, str]) -> bool:
 
 
 def own_class(config: Mapping[str, str]) -> type:
-    """Return the class of the options of the plugin of a source without a table."""
+    """Return the options class of the plugin of a source without a table."""
     found: type = source_of_class(config[CLASS_KEY])[1].config_class
     return found
 
@@ -233,7 +233,7 @@ def source_entry(config: Mapping[str, str]) -> SourceEntry:
     """Return the source that a connector config describes; the config is kept as it is.
 
     Raises:
-        ConfigError: with every key that is wrong.
+        ConfigError: it has every key that is wrong.
 
     """
     problems = [
@@ -312,9 +312,9 @@ def check_name(key: str, name: str) -> None:
 
 
 def _check_source(name: str, config: Mapping[str, str]) -> None:
-    """Check that there is a source of the class *name*, that it has the place to start at.
+    """Check that a source of the class *name* exists and supports the start position.
 
-    And that Spark can read it, if it is to.
+    Also check that Spark can read it, if Spark is its engine.
     """
     plugin, source = source_of_class(name)
     if config.get(ENGINE_KEY) == SPARK and not issubclass(source, MicroBatches):

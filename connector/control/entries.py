@@ -143,12 +143,12 @@ class SourceEntry:
 
     @property
     def options(self) -> RouteOptions:
-        """Return what is in its config of what every source has."""
+        """Return the options in its config that every source has."""
         return parse_config(RouteOptions, route_options(self.config))
 
     @property
     def start(self) -> str:
-        """Return where the source starts, if the statement says so."""
+        """Return the start position of the source, if the statement has one."""
         return self.options.start or ""
 
     @property
@@ -158,7 +158,7 @@ class SourceEntry:
 
     @property
     def snapshot(self) -> str:
-        """Return what it sends of the rows that its table has."""
+        """Return its option about snapshots of its table."""
         return self.options.snapshot if SNAPSHOT_KEY in self.config else NEVER
 
     @property
@@ -177,17 +177,17 @@ class SourceEntry:
 
     @property
     def table_text(self) -> str:
-        """Return `keyspace.table`, or nothing for a source without a table."""
+        """Return `keyspace.table`, or an empty string for a source without a table."""
         table = self.table
         return "" if table == NO_TABLE else f"{table.keyspace}.{table.name}"
 
 
 def route_options(config: Mapping[str, str]) -> dict[str, str]:
-    """Return of a connector config what every source can have."""
+    """Return the options of a connector config that every source can have."""
     return {key: value for key, value in config.items() if key in _OF_ROUTES}
 
 
 def own_options(config: Mapping[str, str]) -> dict[str, str]:
-    """Return of the connector config of a source without a table what its plugin gets."""
+    """Return the plugin's options from the connector config of a source without a table."""
     known = declared_options(OwnOptions)
     return {key: value for key, value in config.items() if key not in known}

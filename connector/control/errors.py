@@ -1,7 +1,7 @@
 """Errors of a statement that parses but cannot be executed. Their exit status is 2.
 
-Each error names the part of the statement that it is about by a key: `sink`, `source`, `table`,
-`uri`, or the name of an option. `title` is the word that Cassandra uses for such an error.
+Each error names the wrong part of the statement by a key: `sink`, `source`, `table`, `uri`, or the
+name of an option. `title` is the word that Cassandra uses for such an error.
 """
 
 from typing import ClassVar
@@ -89,7 +89,7 @@ class BadPositionError(StatementError):
 
 
 class BadRunError(StatementError):
-    """Such a run is not possible: of such a part or time, or into such a sink; or it is over."""
+    """The run is impossible for its part, time or sink; or it is over."""
 
     code = "bad_run"
 
@@ -101,12 +101,12 @@ class JobUndefinedError(StatementError):
 
 
 def describe_error(parsed: ParsedStatement, error: ConfigError) -> str:
-    """Return every problem of *error* with the line and the caret of what it is about."""
+    """Return every problem of *error* with its line and a caret."""
     title = error.title if isinstance(error, StatementError) else "ConfigurationException"
     blocks = []
     for problem in error.problems:
         place = parsed.place(problem.key)
-        # The name of a part of the statement says nothing that the caret does not show.
+        # The name of a part of the statement adds nothing to the caret.
         named = isinstance(error, StatementError) or not problem.key
         message = problem.message if named else f"{problem.key}: {problem.message}"
         hint = f"\nhint: {problem.hint}" if problem.hint else ""

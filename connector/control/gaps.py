@@ -1,4 +1,4 @@
-"""Gaps of a job: lists those that its splits met, and moves the splits behind them (I10)."""
+"""Gaps of a job: lists those that its splits met, and moves the splits past them (I10)."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -22,14 +22,14 @@ class JobGap(msgspec.Struct, frozen=True):
     def is_for(self, policy: str) -> bool:
         """Whether the gap can be accepted with *policy*.
 
-        It can be accepted again until its splits are behind it, because an error can leave a first
+        It can be accepted again until its splits are past it, because an error can leave a first
         attempt half done: positions and target states may be in different stores.
         """
         return self.gap.is_open or (self.gap.state, self.gap.policy) == (ACCEPTED, policy)
 
 
 class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that *job* continue behind these open gaps; `policy` is `expire` or `assume`."""
+    """A request that *job* continue after these open gaps; `policy` is `expire` or `assume`."""
 
     job: str
     names: Sequence[str]
@@ -54,7 +54,7 @@ class Gaps:
         return _gaps_in(_positions(self._notes.store(job).states(), source))
 
     def accept(self, acceptance: Acceptance, source: type[Source]) -> Sequence[JobGap]:
-        """Move the splits that stopped before the gaps behind them, and restart these splits.
+        """Move the splits that stopped at the gaps past them, and restart these splits.
 
         Raises:
             NotFoundError: one of the names is not that of an open gap.
@@ -85,7 +85,7 @@ class Gaps:
 
 
 def gap_facts(each: JobGap) -> Mapping[str, object]:
-    """Return what is shown of a gap, by name."""
+    """Return the displayed facts about a gap, by name."""
     gap = each.gap
     return {
         "gap": gap.name,

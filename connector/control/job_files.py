@@ -35,7 +35,7 @@ def start_command(notes: NoteCopy, job: str) -> str:
     """Return the command that starts *job*: with the file that it ran with, if it is known."""
     path = notes.file or _noted(notes, job)
     if not path:
-        # Only here: few jobs have never run.
+        # Imported here because few jobs have never run.
         from headrace.connector.control.catalogue import is_own_job  # noqa: PLC0415
 
         return f"headrace worker {notes.beside if is_own_job(notes, job) else 'WORKER.yaml'}"

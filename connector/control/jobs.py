@@ -46,7 +46,7 @@ def read_worker(path: Path) -> WorkerFile:
     """Read the file at *path* as a worker's file.
 
     Raises:
-        ConfigError: with all mistakes found, each under its key.
+        ConfigError: it has all mistakes found, each under its key.
 
     """
     written = read_job_file(path)
@@ -89,10 +89,10 @@ def job_text(
     written: JobFile | None = None,
     notes: NoteCopy | None = None,
 ) -> JobText:
-    """Read the job file at *path*, and the parts that it leaves out from its state.
+    """Read the job file at *path*, and the parts that it omits from its state.
 
-    A process that has read the file, or opened its control store, gives what was *written* in it,
-    and the *notes*.
+    A process that has read the file, or opened its control store, passes the parsed file as
+    *written*, and the *notes*.
 
     Raises:
         ConfigError: the file cannot be read, or is not a job file.
@@ -151,12 +151,12 @@ def read_job(
     written: JobFile | None = None,
     notes: NoteCopy | None = None,
 ) -> Job:
-    """Read and check the job file at *path*, and the parts that it leaves out from its state.
+    """Read and check the job file at *path*, and the parts that it omits from its state.
 
     *job* replaces the name in the file. For *written* and *notes* see `job_text`.
 
     Raises:
-        ConfigError: with all mistakes found, each under its key.
+        ConfigError: it has all mistakes found, each under its key.
         StateFileError: the state file is needed and cannot be used.
         SecretUnavailableError: a secret that the file refers to is missing here.
 
@@ -167,14 +167,14 @@ def read_job(
         raise all_mistakes(path, error) from error
     try:
         text = job_text(path, job, written=written, notes=notes)
-    except StateFileError as error:  # It has the sink: what else is wrong does not depend on it.
+    except StateFileError as error:  # It has the sink: other mistakes do not depend on it.
         if found := _mistakes_beside(path, written):
             raise ConfigError(found, place=str(path)) from error
         raise
     bounds = (text.source_bounds, text.bounds)
     parts = _checked_parts(text.source, text.sink, text.runtime, text.store, bounds)
     if parts.problems or parts.runtime is None or parts.store is None:
-        # Of what statements define it is not said what is where on this machine.
+        # Missing places of parts that statements define are not reported: they are on this machine.
         source, sink = written.source, written.sink or {}
         problems = [*parts.problems, *_missing(path, written.state, source, sink)]
         raise ConfigError(problems, place=str(path))
@@ -218,7 +218,7 @@ def all_mistakes(path: Path, error: ConfigError) -> ConfigError:
 
 
 def _mistakes_beside(path: Path, written: JobFile) -> Sequence[Problem]:
-    """Return the mistakes of a file whose sink is not known, with what is missing."""
+    """Return the mistakes of a file whose sink is unknown, with missing places."""
     problems: list[Problem] = []
     with suppress(HeadraceError):  # A missing secret is reported later.
         found = _checked_parts(written.source, {}, written.runtime).problems
@@ -229,7 +229,7 @@ def _mistakes_beside(path: Path, written: JobFile) -> Sequence[Problem]:
 def _missing(
     path: Path, state: object, source: Mapping[str, Any], sink: Mapping[str, Any]
 ) -> Sequence[Problem]:
-    """Return what a file with mistakes names and that is missing."""
+    """Return the missing places that a file with mistakes names."""
     # Imported here because a file without mistakes does not need it.
     from headrace.connector.foundation.missing_places import missing_places  # noqa: PLC0415
 
@@ -242,7 +242,7 @@ def _missing(
 
 
 class _Parts(msgspec.Struct, frozen=True):
-    """The parts of a job, each a class and its options, and what is wrong with them."""
+    """The parts of a job, each a class and its options, and their problems."""
 
     source: tuple[Any, Any]
     sink: tuple[Any, Any]
@@ -290,7 +290,7 @@ def read_source(
 
 # Any: of its config_class.
 def source_in(text: JobText, path: Path) -> tuple[type[Source], Any]:
-    """Return the plugin and the config of the source in what the file at *path* says.
+    """Return the plugin and the config of the source in *text*, the content of the file at *path*.
 
     Raises as `read_job` does.
     """
@@ -298,7 +298,7 @@ def source_in(text: JobText, path: Path) -> tuple[type[Source], Any]:
 
 
 def bounds_of(path: Path) -> Bounds:
-    """Return what the file at *path* allows to sinks of statements. Raises ConfigError."""
+    """Return the bounds of the file at *path* for sinks of statements. Raises ConfigError."""
     return _bounds_of(path, read_job_file(path))
 
 
@@ -342,7 +342,7 @@ def _source_of(path: Path, written: JobFile, cluster: str) -> dict[str, Any]:
 
 
 def placed(problems: Sequence[Problem], sections: Mapping[str, type | None]) -> Sequence[Problem]:
-    """Return *problems*; where an option belongs to another section, the hint names this section.
+    """Return *problems*; if an option belongs to another section, the hint names this section.
 
     *sections* are the classes of options by name of the section, None where the class is not known;
     the name of the class for keys outside all sections is "".

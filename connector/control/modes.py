@@ -1,6 +1,6 @@
-"""Asks for modes of a job's logs, and says what became of it: from the store alone.
+"""Requests modes of a job's logs, and reports the outcomes from the store alone.
 
-A request is a note that workers read. They keep their answers with the positions of their splits,
+A request is a note that workers read. They store their answers with the positions of their splits,
 under their tokens; a request has succeeded for a log when the owner of each split says so.
 """
 
@@ -38,9 +38,9 @@ Kept = Sequence[KeptModes | None]
 
 
 class ModeChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a request for the log `node`, or for all that are not known yet.
+    """The outcome of a request for the log `node`, or for all logs that are not known yet.
 
-    `begin` is up to where the log was committed when it was asked for, `end` at the answer.
+    `begin` is the committed place of the log at the request, `end` that at the answer.
     """
 
     request: int
@@ -55,9 +55,9 @@ class ModeChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeMode(msgspec.Struct, frozen=True, kw_only=True):
-    """The mode in which some splits read the log `node`; `asked` is empty where none was asked for.
+    """The mode in which some splits read the log `node`; `asked` is empty without a request.
 
-    As their owners kept it last. Without a node it is the mode of all logs.
+    It is the one that their owners stored last. Without a node it is the mode of all logs.
     """
 
     node: str
@@ -73,13 +73,13 @@ class JobModes:
     """Requests and modes of jobs. Use it from the thread of *notes* only."""
 
     def __init__(self, notes: NoteCopy) -> None:
-        """Look at nothing yet."""
+        """Read nothing yet."""
         self._notes = notes
 
     def ask(
         self, job: str, mode: str, *, node: str, places: Mapping[str, Place], now_ms: int
     ) -> int:
-        """Ask for a mode; return the number of the request. Raises StoreUnavailableError."""
+        """Request a mode; return the number of the request. Raises StoreUnavailableError."""
         board, store = self._notes.board, self._notes.store(job)
         kept = list(store.modes().values())
         with self._notes.transaction():
@@ -95,7 +95,7 @@ class JobModes:
         return number
 
     def changes(self, job: str) -> Sequence[ModeChange]:
-        """Return what became of the last requests, newest first, by log."""
+        """Return the outcomes of the last requests, newest first, by log."""
         store = self._notes.store(job)
         kept = list(store.modes().values())
         found: list[ModeChange] = []
@@ -106,7 +106,7 @@ class JobModes:
         return found
 
     def modes(self, job: str) -> Sequence[NodeMode]:
-        """Return how the logs are read; nothing of a job that has no splits yet."""
+        """Return the modes of the logs; empty for a job without splits."""
         kept = list(self._notes.store(job).modes().values())
         asked: Mapping[str, AskedMode] = self._notes.board.wanted(job).modes
         for each in kept:
@@ -116,7 +116,7 @@ class JobModes:
 
 
 def least_places(described: Iterable[tuple[str, Place]]) -> Mapping[str, Place]:
-    """Return, for each log by name, the first place in it that some split has."""
+    """Return, for each log by name, the earliest place of any split in it."""
     found: dict[str, Place] = {}
     for node, place in described:
         found[node] = min(found.get(node, place), place, key=_order)
@@ -148,7 +148,7 @@ def _change(
 ) -> ModeChange:
     answer = request.answers.get(node) or _answer(request.request, node, kept)
     if answer.outcome is ModeOutcome.PENDING:
-        # The last one in `later` is the one that came next.
+        # The last one in `later` is the next request.
         next_one = [each for each in later if each.node in (ALL_LOGS, node)][-1:]
         for each in next_one:
             reason = f"request {each.request}"
@@ -183,15 +183,15 @@ def _answer(request: int, node: str, kept: Kept) -> ModeAnswer:
 
 
 def _archived(request: ModeRequest, kept: Kept) -> ModeRequest:
-    """Return a request with the answers that there are: those to the next one replace them."""
+    """Return a request with its present answers: those to the next request replace them."""
     answers = {node: _answer(request.request, node, kept) for node in _nodes(request, kept)}
     ended = {n: a for n, a in answers.items() if a.outcome is not ModeOutcome.PENDING}
     return replace(request, answers={**ended, **request.answers})
 
 
 def _node_modes(node: str, kept: Kept, asked: Mapping[str, AskedMode]) -> Sequence[NodeMode]:
-    """Return the modes in which splits read a log: several where their owners differ."""
-    without = LogMode(mode=LOG)  # An owner that never had another mode keeps none.
+    """Return the modes in which splits read a log: several if their owners differ."""
+    without = LogMode(mode=LOG)  # An owner that never changed its mode stores none.
     shown = [(each.logs.get(node) if each else None) or without for each in kept]
     last = asked_of(asked, node)
     found = []

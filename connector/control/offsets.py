@@ -95,7 +95,7 @@ class Offsets:
         return self.move(job, source, dict(moved), dry_run=dry_run)
 
     def reset(self, job: str, source: type[Source], *, dry_run: bool) -> OffsetsChange:
-        """Have every split of *job* restart from the beginning."""
+        """Make every split of *job* restart from the beginning."""
         restarted = {state.split: None for state in self.states(job)}
         return self.move(job, source, restarted, dry_run=dry_run)
 
@@ -130,7 +130,7 @@ class Offsets:
         return OffsetsChange(before, after)
 
     def _know(self, job: str, splits: Iterable[str]) -> None:
-        """Create the states of splits that were never read, so that they can be given positions."""
+        """Create the states of splits that were never read, to set their positions."""
         known = [state.split for state in self.states(job)]
         if not set(splits) <= set(known):
             self._notes.store(job).register([*known, *splits])

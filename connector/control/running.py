@@ -37,18 +37,18 @@ from headrace.plugins.stores.kept_modes import ModeOutcome
 PREVIEW_ROWS: Final = 10
 UNKNOWN: Final = "unknown"
 WAIT_MS_MAX: Final = 30_000
-LOOK_SECONDS: Final = 0.1  # Between two looks at what became of a request.
+LOOK_SECONDS: Final = 0.1  # Between two checks of a request's outcome.
 
 _MS, _US = 1_000, 1_000_000
 Part = Sequence[Any]  # Any: JSON.
 
 
 class JobLag(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a job is behind, by the parts of its source: of each the slowest split.
+    """The lag of a job by the parts of its source: for each the slowest split.
 
     `left` are bytes and files, `problems` say why other parts cannot be read, `oldest_us` is the
-    time of the oldest unpublished change, and `spaces` are the disks of the logs. By `pace` bytes
-    a second the lag shrank in the last minutes; None after one look.
+    time of the oldest unpublished change, and `spaces` are the disks of the logs. `pace` is how
+    many bytes a second the lag shrank by in the last minutes; None after one look.
     """
 
     left: Mapping[str, tuple[int, int]]
@@ -59,17 +59,17 @@ class JobLag(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def left_bytes(self) -> int:
-        """What is left to read, of all parts."""
+        """The bytes left to read, of all parts."""
         return sum(size_bytes for size_bytes, _ in self.left.values())
 
     @property
     def catch_up_seconds(self) -> float | None:
-        """How long the lag lasts at this pace; None if that is not known, or it does not shrink."""
+        """Seconds until the lag ends at this pace; None if unknown, or if it does not shrink."""
         return catch_up_seconds(self.left_bytes, self.pace)
 
     @property
     def age_seconds(self) -> float | None:
-        """How old the oldest unpublished change is; None if that is not known."""
+        """The age of the oldest unpublished change; None if unknown."""
         if self.oldest_us is not None:
             return max(0.0, time.time() - self.oldest_us / _US)
         return None if self.left_bytes else 0.0
@@ -100,7 +100,7 @@ class Running:
         """Return the lag of *source*, or of all sources, and the parts that cannot be read.
 
         Raises:
-            NotAvailableError: *source* does not know its lag.
+            NotAvailableError: the lag of *source* is unknown.
 
         """
         facts = ("behind_bytes", "behind_files", "oldest", "age_seconds", "catch_up_seconds")
@@ -125,7 +125,7 @@ class Running:
 
         Raises:
             UnauthorizedError: the caller may not read the table.
-            NotAvailableError: with the reason.
+            NotAvailableError: it has the reason.
 
         """
         source = self._commands.source_on(statement.word, statement.table)
@@ -140,10 +140,10 @@ class Running:
         return ResultTable(("operation", "written", "change"), tuple(rows))
 
     def rows(self, source: str, table: str, keys: Sequence[Document], level: str) -> Answer:
-        """Return what *table* holds now of the rows of *keys*; see `probe.rows`.
+        """Return the current rows of *table* with *keys*; see `probe.rows`.
 
         Raises:
-            NotAvailableError: with the reason.
+            NotAvailableError: it has the reason.
 
         """
         job = self._commands.status(source).job
@@ -156,11 +156,11 @@ class Running:
         })  # fmt: skip
 
     def redrive(self, redriving: Redriving) -> ResultTable:
-        """Have dead letters of a job sent again; return what became of each.
+        """Send dead letters of a job again; return the outcome of each.
 
         Raises:
             UnauthorizedError: the caller may not.
-            NotAvailableError: with the reason.
+            NotAvailableError: it has the reason.
 
         """
         self._commands.redrive(redriving)
@@ -186,14 +186,14 @@ class Running:
         return ResultTable(("check", "result", "message", "hint"), tuple(map(tuple, found)))
 
     def checks_tables(self, source: SourceEntry) -> bool:
-        """Say whether a plugin can be asked about the table of *source*, which can take long."""
+        """Return whether a plugin can check the table of *source*, which can take long."""
         return self._file_to_ask_with(source) is not None
 
     def table_warnings(self, source: SourceEntry) -> Sequence[StatementWarning]:
         """Return warnings about changes of its table that a source does not deliver.
 
-        *source* need not exist yet. If its plugin cannot be asked, the warning says so. If no file
-        is known from which to make the source, there is no warning.
+        *source* need not exist yet. If its plugin does not respond, the warning says so. If no file
+        is known to make the source from, there is no warning.
         """
         file, table = self._file_to_ask_with(source), source.table_text
         if file is None:
@@ -211,7 +211,7 @@ class Running:
         return tuple(StatementWarning(*warning) for warning in found)
 
     def set_position(self, statement: SetPosition) -> ResultTable:
-        """Move a stopped source, or in a dry run do not; return the effect on each part.
+        """Move a stopped source, unless in a dry run; return the effect on each part.
 
         Raises:
             UnauthorizedError: the caller may not move it.
@@ -237,10 +237,10 @@ class Running:
         return ResultTable(("split", "partition", "from", "to", "effect", "sources"), tuple(rows))
 
     def set_mode(self, statement: SetMode) -> ResultTable:
-        """Ask for a mode; return what became of it, by log, after waiting if that is asked for.
+        """Request a mode; return its outcome by log, after waiting if the statement says so.
 
         Raises:
-            UnauthorizedError: the caller may not ask.
+            UnauthorizedError: the caller may not request it.
             NotOfferedError: the source has only one mode.
 
         """
@@ -294,10 +294,10 @@ class Running:
     def lags(
         self, jobs: Sequence[str], *, may_wait: bool = True
     ) -> Mapping[str, JobLag | StatementError]:
-        """Return how far each of *jobs* is behind, or why that is not known.
+        """Return the lag of each of *jobs*, or why it is unknown.
 
-        Of jobs that read and that are behind it takes two looks to say how fast: if there was none
-        lately, this waits `MOMENT_SECONDS` and looks again, unless it may not.
+        The pace of a job that reads and lags takes two looks: if there was none recently, this
+        waits `MOMENT_SECONDS` and looks again, unless not *may_wait*.
         """
         found = {job: self._lag_or_error(job) for job in jobs}
         again = [
@@ -344,7 +344,7 @@ class Running:
         return self._file
 
     def _file_to_ask_with(self, source: SourceEntry) -> Path | None:
-        """Return the file of the job of *source*, with which its plugin can be asked about tables.
+        """Return the file of the job of *source*, for checks of tables by its plugin.
 
         Returns None if the file is not known, or if the plugin cannot check tables.
         """
@@ -357,7 +357,7 @@ class Running:
         return self._file
 
     def _file_of(self, job: str) -> Mapping[str, str]:
-        """Return a job and its file: the one that it ran with, or the worker's before that."""
+        """Return a job and its file: the one that it ran with; before a run, the worker's."""
         try:
             path = job_file(self._notes, job)
         except NotAvailableError:
@@ -381,7 +381,7 @@ def _lag_rows(lag: JobLag) -> list[tuple[str, ...]]:
 
 
 def wait_for_outcome(commands: Commands, job: str, request: int, *, seconds: float) -> None:
-    """Wait until each log has an outcome of a request for a mode, *seconds* at most."""
+    """Wait until each log has an outcome of a request for a mode, for at most *seconds*."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         changes = commands.mode_changes(job, request=request)
@@ -413,7 +413,7 @@ def _offset(offset: Mapping[str, int | str] | None) -> str:
 
 
 def _effect(before: Part | None, after: Part | None) -> str:
-    """Return what is read again or skipped, given the bytes and files left before and after."""
+    """Return what is read again or skipped, from the bytes and files left before and after."""
     if before is None or after is None:
         return "unknown"
     more_bytes, more_files = after[0] - before[0], after[1] - before[1]

@@ -65,7 +65,7 @@ _WANTED: Final = {
 
 
 def asks_plugin(statement: Statement) -> bool:
-    """Say whether *statement* waits, perhaps for an answer of a plugin or a history."""
+    """Return whether *statement* waits, perhaps for an answer of a plugin or a history."""
     if isinstance(statement, Show):
         return statement.subject is Subject.LAG
     if isinstance(statement, SetMode):
@@ -75,7 +75,7 @@ def asks_plugin(statement: Statement) -> bool:
 
 
 class ControlService:
-    """Executes statements on the catalogue of one state file, each wholly or not at all."""
+    """Executes statements on the catalogue of one state file, each atomically."""
 
     def __init__(  # noqa: PLR0913 (each is about something else)
         self,
@@ -89,8 +89,8 @@ class ControlService:
     ) -> None:
         """Use *notes*, which the caller closes, from its own thread only.
 
-        *ask* puts a question to a plugin, *ask_lag*, if given, one that is put often. *file* is the
-        worker's, if known. *looks* has the lags that others saw.
+        *ask* asks a plugin; *ask_lag*, if given, asks the frequent question about lag. *file* is
+        the worker's, if known. *looks* has earlier lags, which callers may share.
         """
         self._notes = notes
         self.commands = Commands(notes, guard=guard)
@@ -120,7 +120,7 @@ class ControlService:
 
     @property
     def notes(self) -> NoteCopy:
-        """The notes, for what only reads them."""
+        """The notes, to be read only."""
         return self._notes
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ class ControlService:
         self._notes.close()
 
     def serve(self, caller: Caller, guard: Guard) -> None:
-        """Execute further statements for *caller*; *guard* decides what it may do."""
+        """Execute further statements for *caller*; *guard* checks its permissions."""
         CALLER.set(caller)
         self.commands.guard_by(guard)
 
@@ -191,13 +191,13 @@ class ControlService:
         return answer
 
     def _of_history(self, statement: HistoryStatement) -> ResultTable:
-        # It decodes records, and what that needs takes long to import.
+        # It decodes records, which needs slow imports.
         from headrace.connector.control.histories.commands import Histories  # noqa: PLC0415
 
         return Histories(self._notes, self.commands, self.running.rows).execute(statement)
 
     def change_source(self, statement: CreateSource | AlterSource) -> SourceEntry | None:
-        """Create or change a source and return it; None if there was nothing to do. Asks no plugin.
+        """Create or change a source; return it, or None without a change. Does not ask plugins.
 
         Raises as `execute` does.
         """
@@ -272,7 +272,7 @@ class ControlService:
             return runs(self.commands, source)
         found = show(self._notes, self.commands, statement.subject, source)
         if statement.subject is Subject.STATUS and not found.rows:
-            # Only here: each start of a command would import it.
+            # Imported here to keep starts of commands cheap.
             from headrace.connector.control.health.missing import missing  # noqa: PLC0415
 
             undefined = missing(len(self.commands.sinks()), 0)

@@ -1,6 +1,6 @@
-"""Service configurations as CEP-44's Sidecar has them: `cdc`, `kafka` and `schema_store`.
+"""Service configurations of CEP-44's Sidecar: `cdc`, `kafka` and `schema_store`.
 
-Together they define one job that publishes every table with CDC. This module alone says what the
+Together they define one job that publishes every table with CDC. Only this module defines what the
 Sidecar's keys mean here. It refuses a key that it cannot honour, and ignores none.
 """
 
@@ -70,7 +70,7 @@ class CdcService:
     )
 
     def __post_init__(self) -> None:
-        """Refuse options that would lose changes, and options that contradict each other."""
+        """Raise for options that would lose changes, and for contradictory options."""
         problems = []
         if not self.persist_state:
             problems.append(Problem("persist_state", "cannot be false", "the state is the proof"))
@@ -92,7 +92,7 @@ class CdcService:
 
     @property
     def topic_pattern(self) -> str | None:
-        """The topic as the Kafka sink writes it."""
+        """The topic in the syntax of the Kafka sink."""
         topic = self.topic
         for placeholder in _PLACEHOLDERS[self.topic_format_type]:
             topic = topic.replace("%s", placeholder, 1) if topic is not None else None
@@ -139,11 +139,11 @@ def service_job(configs: Mapping[str, Mapping[str, str]]) -> ServiceJob:
 def check_service(
     name: str, config: Mapping[str, str], others: Mapping[str, Mapping[str, str]]
 ) -> None:
-    """Check the configuration of one service, also against the *others* that are known.
+    """Check the configuration of one service, also against the known *others*.
 
     Raises:
         NotFoundError: the service does not exist.
-        ConfigError: with every key that is wrong.
+        ConfigError: it has every key that is wrong.
 
     """
     check = _CHECKS.get(name)

@@ -134,7 +134,7 @@ def runs(commands: Commands, source: SourceEntry | None) -> ResultTable:
 
 
 def part_text(order: Order) -> str:
-    """Return which part of the logs, or of the table, a run is about, and its options."""
+    """Return the part of the logs, or of the table, that a run reads, and its options."""
     times = (("from", order.from_us), ("to", order.to_us))
     found = [f"{word} {time_text(us // _US_PER_MS)}" for word, us in times if us is not None]
     options = [pairs_text(order.options)] if order.options else []
@@ -147,7 +147,7 @@ def _part_text(order: Order) -> str:
 
 
 def change_row(change: ModeChange) -> tuple[str | int, ...]:
-    """Return what is shown of a change, as `CHANGE_COLUMNS` are; what is not known is empty."""
+    """Return the cells of a change, in the order of `CHANGE_COLUMNS`; unknown ones are empty."""
     return (
         *(change.request, change.node, change.asked, change.outcome.value, change.reason),
         *(pairs_text(change.begin), pairs_text(change.end)),
@@ -158,7 +158,7 @@ def change_row(change: ModeChange) -> tuple[str | int, ...]:
 def mode_changes(
     commands: Commands, chosen: Sequence[ConnectorStatus], request: int | None = None
 ) -> ResultTable:
-    """Return what became of requests for a mode, or of one *request*, newest first."""
+    """Return the outcomes of requests for a mode, or of one *request*, newest first."""
     rows = [
         (status.name, *map(str, change_row(each)))
         for status in chosen
@@ -170,7 +170,7 @@ def mode_changes(
 def errors_of(notes: NoteCopy, chosen: Sequence[ConnectorStatus], table: str = "") -> ResultTable:
     """Return the errors that stopped jobs and splits, then the losses, newest first.
 
-    With a *table* only its losses.
+    With a *table*, returns only its losses.
     """
     columns = ("job", "split", "kind", "table", "place", "code", "message", "size_bytes")
     rows: list[tuple[str, ...]] = []

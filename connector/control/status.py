@@ -1,4 +1,4 @@
-"""The status of connectors, from the store alone: no broker, node or worker is asked."""
+"""The status of connectors, from the store alone, without a broker, node or worker."""
 
 import datetime as dt
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -36,7 +36,7 @@ from headrace.connector.stores.target_state import WHOLE_JOB, Failure, Route
 
 SILENT_MS_MIN: Final = 10_000
 NOT_STARTED: Final = "not_started"
-_HINT: Final = "hint: "  # Begins the line of an error's text that says what to do.
+_HINT: Final = "hint: "  # Prefix of the line of an error's text that says what to do.
 
 
 _AS_SEEN: Final = {
@@ -70,8 +70,8 @@ class ConnectorStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A connector: its target state (`desired`, `generation`), its observed state, and its splits.
 
     `job_state` is that of the whole job: FAILED or RESTARTING if none of its splits runs. It is
-    also FAILED for a source whose table is missing, while the job runs the others. `unread` are the
-    parts of the source, such as logs of nodes, that cannot be read now, while the others can.
+    also FAILED for a source whose table is missing, while the job runs the others. `unread` has the
+    parts of the source, such as logs of nodes, that cannot be read while the others can.
     """
 
     name: str
@@ -122,14 +122,14 @@ def connector_statuses(
 
 
 def _is_shown(run: AskedRun, only: Collection[str]) -> bool:
-    """Say whether a run is of interest: a source of snapshots *only* has no other state."""
+    """Return whether to show a run: a source of snapshots *only* has no other state."""
     return run.source not in only or run.order.kind is RunKind.SNAPSHOT
 
 
 def _chosen(found: Sequence[tuple[AskedRun, Progress]]) -> dict[str, tuple[AskedRun, Progress]]:
-    """Return of each source the newest run that is not over, or else the newest.
+    """Return, for each source, the newest run that is not over, or else the newest.
 
-    *found* begins with the newest.
+    *found* starts with the newest.
     """
     going = [(each, seen) for each, seen in found if each.state(seen) not in OVER]
     return {each.source: (each, seen) for each, seen in reversed([*going, *found])}
@@ -138,7 +138,7 @@ def _chosen(found: Sequence[tuple[AskedRun, Progress]]) -> dict[str, tuple[Asked
 def _with_run(
     status: ConnectorStatus, run: AskedRun, seen: Progress, *, is_only: bool
 ) -> ConnectorStatus:
-    """Return the status of a source with a run; if *is_only*, snapshots are all that it has."""
+    """Return the status of a source with a run; if *is_only*, it has only snapshots."""
     state = run.state(seen)
     if is_only and status.desired is Desired.PAUSED:
         return replace(status, state=Observed.PAUSED)
@@ -161,7 +161,7 @@ def _with_run(
 def file_job_status(
     notes: NoteCopy, job: str, *, dead: Callable[[Owner], bool] = is_dead
 ) -> ConnectorStatus:
-    """Return the status of a job whose file has its sink: it is called as the job is."""
+    """Return the status of a job whose file has its sink; it has the job's name."""
     with notes.snapshot():
         board = notes.board
         found, _ = _job_status(job, notes.store(job), board.wanted(job).generation, dead)
@@ -200,18 +200,18 @@ def failure_text(failure: Failure) -> str:
 
 
 def unread_text(parts: Sequence[UnreadPart]) -> str:
-    """Return which parts cannot be read, since when, and what follows."""
+    """Return which parts cannot be read, since when, and the consequences."""
     return "; ".join(f"{code}: {text}" for code, text in map(unread_since, parts))
 
 
 def unread_since(part: UnreadPart) -> tuple[str, str]:
-    """Return the code of why a part cannot be read; then since when, and what follows."""
+    """Return the code of why a part cannot be read; then since when, and the consequences."""
     code, _, text = part.reason.partition(": ")
     return code, f"since {time_text(part.since_ms)} {text}"
 
 
 def time_text(time_ms: int | None) -> str:
-    """Return a time of ms since 1970 in ISO 8601, or nothing."""
+    """Return a time of ms since 1970 in ISO 8601, or an empty string."""
     if time_ms is None:
         return ""
     return f"{dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
@@ -244,7 +244,7 @@ def sink_status(name: str, users: Sequence[ConnectorStatus]) -> ConnectorStatus:
 def _job_status(
     job: str, store: Store, generation: int, dead: Callable[[Owner], bool]
 ) -> tuple[ConnectorStatus, Mapping[str, str]]:
-    """Return the status of a whole job, and why tables of it are not delivered, by table."""
+    """Return the status of a whole job, and why some of its tables are not delivered."""
     problem, seen = store.problem(), store.seen()
     workers = live_workers(store, dead)
     leases = {row.split: row for row in store.leases()}
@@ -319,6 +319,6 @@ def live_workers(store: Store, dead: Callable[[Owner], bool]) -> dict[str, str]:
 
 
 def _reason_and_hint(text: str) -> tuple[str, str]:
-    """Return the first line of a stored error, and what the hint in a later line says."""
+    """Return the first line of a stored error, and the hint in a later line."""
     first, *others = text.split("\n")
     return first, next((line.removeprefix(_HINT) for line in others if line.startswith(_HINT)), "")

@@ -22,7 +22,7 @@ from headrace.plugins import HeadraceError
 
 FIRST: Final = "0" * 64
 LINE_BYTES_MAX: Final = 16_384
-NEWEST_BYTES_MAX: Final = 256 * 1024  # What is read of the end of a file.
+NEWEST_BYTES_MAX: Final = 256 * 1024  # Read from the end of a file.
 NEWEST_MAX: Final = 200
 
 
@@ -34,7 +34,7 @@ class Audit:
         self._path = path
 
     def ready(self) -> None:
-        """Make sure that a line can be written. Raises StoreUnavailableError."""
+        """Check that a line can be written. Raises StoreUnavailableError."""
         try:
             os.close(_opened(self._path))
         except OSError as failure:

@@ -1,6 +1,6 @@
 """Asks Cassandra about the role that the shell is logged in as.
 
-The queries run over the caller's own connection, so they return no more than the caller may read.
+The queries run over the caller's own connection, so they return only data that the caller may read.
 Cassandra has no permission CDC; the Sidecar has, and keeps it in a table of its own.
 """
 

@@ -1,4 +1,4 @@
-"""Checks each changing verb by the guard before it runs, and audits it afterwards."""
+"""Checks each changing verb with the guard before it runs, and audits it afterwards."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ class Gate:
         self._inside = False
 
     def run(self, verb: str, needed: Role, given: Any, act: Callable[[], T]) -> T:  # noqa: ANN401 (a verb's first argument)
-        """Run *act* if the caller may, and audit the attempt. Inner verbs are not checked."""
+        """Run *act* if the caller is permitted, and audit it. Nested verbs are not checked."""
         if self._inside:
             return act()
         caller, subject = CALLER.get(), subject_of(given)
@@ -58,7 +58,7 @@ class Gate:
             )
 
     def allows(self, needed: Role, table: TableName | None = None) -> bool:
-        """Say whether the caller may do what reads *table*, if any. Writes no line to the audit."""
+        """Return whether the caller has *needed*, also for reading *table*. Does not audit."""
         try:
             self._guard.check(CALLER.get(), needed, table)
         except UnauthorizedError:
@@ -83,7 +83,7 @@ G = TypeVar("G", bound=_Gated)
 def needs(
     role: Role,
 ) -> Callable[[Callable[Concatenate[G, P], T]], Callable[Concatenate[G, P], T]]:
-    """Have a verb checked and audited; its first argument says which object it is about."""
+    """Decorate a verb to be checked and audited; its first argument names the object."""
 
     def decorate(verb: Callable[Concatenate[G, P], T]) -> Callable[Concatenate[G, P], T]:
         @functools.wraps(verb)

@@ -56,7 +56,7 @@ class Guard(Protocol):
     """Decides whether a caller may do something."""
 
     def check(self, caller: Caller, needed: Role, table: TableName | None) -> None:
-        """Return if *caller* may; *table* is what a new source would read.
+        """Return if *caller* is permitted; *table* is the one that a new source would read.
 
         Raises:
             UnauthorizedError: *caller* may not, or its permissions cannot be read.
@@ -78,12 +78,12 @@ class RoleGuard:
 
 
 class Authority(Protocol):
-    """What Cassandra knows of a role. Calls may block, and raise if Cassandra does not answer."""
+    """Cassandra's data about a role. Calls may block, and raise if Cassandra does not respond."""
 
     cluster: str
 
     def is_superuser(self, role: str) -> bool:
-        """Whether *role* is one, by itself or by a role that was granted to it."""
+        """Whether *role* is a superuser, by itself or by a granted role."""
 
     def has_cdc(self, role: str) -> bool:
         """Whether *role* has the permission CDC on the cluster."""
@@ -96,8 +96,8 @@ class CassandraGuard:
     """Allows superusers of Cassandra, and roles with the permission CDC.
 
     To create a source, a role also needs SELECT on its table: otherwise it could read through the
-    source what it may not read directly. Answers are cached for up to `CACHE_SECONDS`. Where
-    Cassandra cannot be asked, the guard denies.
+    source what it may not read directly. Answers are cached for up to `CACHE_SECONDS`. If Cassandra
+    cannot be queried, the guard denies.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""What the pages of the console show, as JSON documents."""
+"""The contents of the console's pages, as JSON documents."""

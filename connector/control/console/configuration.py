@@ -1,6 +1,6 @@
-"""The options that a job runs with, and where each comes from. Secrets are never shown.
+"""The options of a job, and the origin of each. Secrets are never shown.
 
-A reference to a secret is shown as it is written. What stands in place of one is not.
+A reference to a secret is shown as it is written. A value in its place is not.
 """
 
 import re
@@ -23,7 +23,7 @@ _USER: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")  # A user and a password in 
 
 
 def configuration_of(notes: NoteCopy, job: str) -> Document:
-    """Return the file of a job and the options of its sections, or why they are not known."""
+    """Return the file of a job and the options of its sections, or why they are unknown."""
     try:
         path = job_file(notes, job)
         text = job_text(path, job, notes=notes)
@@ -43,7 +43,7 @@ def _class(group: str, given: Mapping[str, Any]) -> type:  # Any: JSON.
 
 
 def _section(section: str, given: Mapping[str, Any], config_class: type) -> Iterator[Document]:
-    """Yield the options that were given, and the defaults of the others."""
+    """Yield the given options, and the defaults of the others."""
     fields = declared_options(config_class)
     declared = {key: found for key, (_, found) in fields.items()}
     for key, value in given.items():
@@ -60,14 +60,14 @@ def _section(section: str, given: Mapping[str, Any], config_class: type) -> Iter
 
 
 def _passes(key: str, declared: Mapping[str, Option]) -> bool:
-    """Say whether an option is taken by a pattern."""
+    """Return whether a pattern accepts an option."""
     return any(
         re.fullmatch(each.keys_allowed, key) for each in declared.values() if each.keys_allowed
     )
 
 
 def _shown(value: object) -> str:
-    """Return a value in short; what is inside a mapping is not declared, so it may be a secret."""
+    """Return a value in short; values inside a mapping are not declared, so they may be secrets."""
     if isinstance(value, Mapping):
         return f"{len(value)}: {', '.join(map(str, value))}"[:VALUE_CHARS_MAX]
     if isinstance(value, bool):

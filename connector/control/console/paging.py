@@ -1,4 +1,4 @@
-"""Parts of long tables: a page of the console has so many rows, and says how many there are."""
+"""Pages of long tables: a page has a limited number of rows, and says how many there are."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -9,7 +9,7 @@ Document = dict[str, Any]  # Any: JSON.
 
 
 def part_of(rows: Sequence[object], number: int, rows_max: int = ROWS_MAX) -> Document:
-    """Return page *number*, from 1, of *rows*, or the nearest one that there is."""
+    """Return page *number*, from 1, of *rows*, or the nearest existing page."""
     pages = max(1, -(-len(rows) // rows_max))
     number = min(max(1, number), pages)
     first = (number - 1) * rows_max

@@ -1,4 +1,4 @@
-"""What jobs keep one by one: splits, gaps and dead letters. Reads the stores alone."""
+"""Splits, gaps and dead letters of jobs, one by one. Reads only the stores."""
 
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.console.paging import Document
@@ -21,7 +21,7 @@ def jobs_of(commands: Commands) -> dict[str, ConnectorStatus]:
 
 
 def splits_of(notes: NoteCopy, job: str, status: ConnectorStatus) -> list[Document]:
-    """Return the splits of a job, those that are not well before the others."""
+    """Return the splits of a job, unhealthy ones first."""
     source = _source(notes, job)
     return [
         {
@@ -58,7 +58,7 @@ def gaps_of(notes: NoteCopy, commands: Commands, job: str) -> list[Document]:
 
 
 def letters_of(notes: NoteCopy, job: str) -> list[Document]:
-    """Return the dead letters of a job without what is in them, the newest first."""
+    """Return the dead letters of a job without their content, newest first."""
     return [
         {"job": job, **loss_facts(kept), "redrive": redrive_statement(job, kept.number)}
         for kept in notes.store(job).losses()
@@ -79,7 +79,7 @@ def show_command(notes: NoteCopy, job: str) -> str:
 
 
 def loss_facts(kept: KeptLoss) -> dict[str, object]:
-    """Return what is shown of a dead letter, by name."""
+    """Return the displayed facts about a dead letter, by name."""
     loss = kept.loss
     return {
         "number": kept.number,

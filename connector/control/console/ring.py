@@ -1,4 +1,4 @@
-"""The token ring of a job: which of its parts are read, by whom, and which are not. Pure."""
+"""The token ring of a job: its parts, their owners, and parts that are not read. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ NOT_COVERED: Final = "NOT COVERED"
 
 
 class _Piece(msgspec.Struct, frozen=True):
-    """Tokens from *first* to the one before *behind*; *split* is None if they are of none."""
+    """Tokens from *first* up to, without, *behind*; *split* is None for a hole."""
 
     first: int
     behind: int
@@ -47,14 +47,14 @@ def ring_of(splits: Sequence[SplitStatus], source: type[Source]) -> Document | N
 
 
 def tokens_of(split: str, source: type[Source]) -> tuple[int, int] | None:
-    """Return the first token of a split and the one behind its last, if it has tokens."""
+    """Return the first token of a split and the one after its last, if it has tokens."""
     if not issubclass(source, TokenRanges) or (found := source.token_range(split)) is None:
         return None
     return found.first, found.behind
 
 
 def _pieces(splits: Sequence[SplitStatus], source: type[Source]) -> Iterator[_Piece]:
-    """Yield the splits by their tokens, and what is between them."""
+    """Yield the splits by their tokens, and the holes between them."""
     known = [(t, split) for split in splits if (t := tokens_of(split.split, source))]
     if not known:
         return

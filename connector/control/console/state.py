@@ -28,17 +28,17 @@ USERS_MAX: Final = 10
 
 
 class KeptState:
-    """Reads the state of all jobs; what did not change since the last look is not read again.
+    """Reads the state of all jobs; each look reads only changes since the last one.
 
     For one thread at a time.
     """
 
     def __init__(self) -> None:
-        """Know nothing yet."""
+        """Start without a state."""
         self._jobs: dict[str, _KeptJob] = {}
 
     def look(self, service: ControlService) -> Document:
-        """Return the state; asks the sources how far they are behind, which may take seconds."""
+        """Return the state; asks the sources for their lag, which may take seconds."""
         commands = service.commands
         overview = overview_of(service.notes, service, may_wait=False)
         entries = {entry.name: entry for entry in commands.sources()}
@@ -100,7 +100,7 @@ class _KeptJob:
         self._ring: Document | None = None
 
     def look(self, notes: NoteCopy, status: ConnectorStatus) -> Document:
-        """Return them, or why they are not known."""
+        """Return figures and ring, or why they are unknown."""
         job = self._job
         found: Document = {"job": job, "problem": "", "ring": None, "headline": "", "figures": []}
         try:
@@ -133,7 +133,7 @@ def _figures(books: Sequence[SplitBooks], differences: Sequence[str], called: st
 
 
 def command_name(notes: NoteCopy, job: str) -> str:
-    """Return what a command needs to find *job*: its file, and its name if the file has none.
+    """Return a command's arguments for *job*: its file, and its name if the file has none.
 
     Raises NotAvailableError.
     """

@@ -1,4 +1,4 @@
-"""What the workers of a state publish: how its committed books grow from look to look."""
+"""The changes that each worker publishes, by the growth of committed books between looks."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,26 +15,26 @@ NO_WORKER: Final = "no worker"
 
 
 class WorkerPace(msgspec.Struct, frozen=True):
-    """How many splits a worker has, and what they published since the look before."""
+    """How many splits a worker has, and how many changes they published since the last look."""
 
     splits: int
     published: int
 
 
 class KeptWorkers:
-    """Looks at all jobs; of splits that committed nothing since the last look, nothing is read.
+    """Looks at all jobs; reads only splits that committed since the last look.
 
     For one thread at a time.
     """
 
     def __init__(self) -> None:
-        """Know nothing yet."""
+        """Start without counts."""
         self._jobs: dict[str, _KeptSplits] = {}
 
     def look(self, service: ControlService) -> Mapping[str, WorkerPace]:
-        """Return the workers by their names: a change counts for the worker that has its split now.
+        """Return the workers by name: a change counts for the current owner of its split.
 
-        Of a split that is seen for the first time, nothing is new. Raises StoreUnavailableError.
+        A split's first look counts no changes. Raises StoreUnavailableError.
         """
         statuses = jobs_of(service.commands)
         self._jobs = {job: self._jobs.get(job) or _KeptSplits() for job in statuses}
@@ -56,7 +56,7 @@ class _KeptSplits:
         self._published: dict[str, int] = {}
 
     def look(self, store: Store) -> Mapping[str, int]:
-        """Return how many each split has published since the last look."""
+        """Return how many changes each split has published since the last look."""
         self._stamps, changed = store.changed_states(self._stamps)
         before = self._published
         now = {

@@ -1,1 +1,1 @@
-"""How jobs are: what `headrace status` and `headrace doctor` say."""
+"""The health of jobs, for `headrace status` and `headrace doctor`."""

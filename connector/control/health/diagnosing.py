@@ -1,7 +1,7 @@
 """Runs the checks of a job: those of the framework, and those that its plugins offer.
 
-All run at once, each on a thread of its own and in bounded time: one that fails or hangs hides
-nothing. What they say has no secrets.
+All run at once, each on a thread of its own and in bounded time: one that fails or hangs does not
+hide others. Findings have no secrets.
 """
 
 import threading
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Diagnosed(msgspec.Struct, frozen=True):
-    """A finding of a check of a group."""
+    """A finding of a check, and its group."""
 
     group: str
     finding: Finding
@@ -49,7 +49,7 @@ class Diagnosed(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A check of *plugin*, which was given *config*: none of its secrets is shown."""
+    """A check of *plugin*, whose configuration is *config*: its secrets are never shown."""
 
     check: Check
     plugin: object = None
@@ -57,7 +57,7 @@ class Asked:
 
 
 def diagnose(job: Job, *, seconds_max: float = SECONDS_MAX) -> Sequence[Diagnosed]:
-    """Return what the checks of *job* find, in groups. Writes nothing."""
+    """Return the findings of the checks of *job*, in groups. Writes nothing."""
     context = read_only_context(job.name, bytes(16))
     found = run_checks([Asked(Check(LIBRARIES, "libraries", library_findings))], seconds_max)
     source = _made(partial(made_source, job, context), found, job.source)
@@ -117,7 +117,7 @@ def _start(each: Asked) -> "SimpleQueue[Sequence[Finding]]":
 
 
 def _named(plugin: object) -> str:
-    """Return what a group of checks of *plugin* is called, as `sink 'files'`."""
+    """Return the name of the group of checks of *plugin*, such as `sink 'files'`."""
     return name_of(plugin).partition(" (")[0]
 
 
@@ -144,7 +144,7 @@ def _made(make: Callable[[], T], found: list[Diagnosed], plugin: object) -> T | 
 
 
 def _planned(source: Source, tables: list[str]) -> Iterator[Finding]:
-    """Plan as a job does when it starts; *tables* gets what the source delivers."""
+    """Plan as a starting job does; add the tables that the source delivers to *tables*."""
     splits = source.plan()
     yield Finding(
         "source", CheckResult.PASSED, f"can start, with {count_text(len(splits), 'split')}"
@@ -157,7 +157,7 @@ def _planned(source: Source, tables: list[str]) -> Iterator[Finding]:
 
 
 def _undelivered(job: Job, context: Context, tables: Sequence[str]) -> Iterator[Finding]:
-    """Yield what will not be delivered of *tables*; a source is asked that did not plan."""
+    """Yield changes of *tables* that will not be delivered; the source must not have planned."""
     source = made_source(job, context)
     try:
         if isinstance(source, TableChecks):

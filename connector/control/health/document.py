@@ -11,7 +11,7 @@ from headrace.connector.foundation.states import Observed
 
 
 def document_of(overview: Overview) -> Mapping[str, Any]:  # Any: JSON.
-    """Return the overview as JSON has it; what is not known is null."""
+    """Return the overview as a JSON object; unknown values are null."""
     return {
         "well": not overview.troubles,
         "troubles": [*overview.troubles],

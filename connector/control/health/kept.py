@@ -1,4 +1,4 @@
-"""What the state of a job says of its health: why it stopped, what was lost, what was refused."""
+"""Findings from the state of a job: why it stopped, losses, and refused schemas."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _RESULTS: Final = {
 
 
 def state_findings(notes: NoteCopy, job: str) -> Iterator[Finding]:
-    """Yield what the store of *job* says, without asking anything else."""
+    """Yield the findings from the store of *job* alone."""
     yield _running(file_job_status(notes, job))
     store = notes.store(job)
     for each in store.publications().all():

@@ -1,4 +1,4 @@
-"""What has to be defined before there is something to do, and the statement that does."""
+"""The definitions that are missing to run a job, and the statements that add them."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -18,7 +18,7 @@ _NO_SOURCE: Final = Problem(
 
 
 def missing(sinks: int, sources: int) -> Sequence[Problem]:
-    """Return what is missing where there are so many sinks and sources; it names none of them.
+    """Return the missing definitions, by the number of sinks and sources.
 
     The job of the Sidecar's services counts as a source; it has a sink that is not counted.
     """

@@ -1,4 +1,4 @@
-"""What `headrace status` shows: the rows of SHOW STATUS, LAG and ERRORS, and what to do next."""
+"""The overview of `headrace status`: rows of SHOW STATUS, LAG and ERRORS, and what to do next."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -21,11 +21,11 @@ from headrace.plugins import Problem
 
 WELL: Final = (Observed.RUNNING, Observed.PAUSED, Observed.STOPPED)
 SAID_MAX: Final = 10  # Troubles that one line names.
-FULL_SECONDS_MIN: Final = 3600.0  # A disk that is full earlier needs a hand.
+FULL_SECONDS_MIN: Final = 3600.0  # A disk that is full earlier is a trouble.
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """A data source, or a job whose file has its sink; `next` says what to do if it is not well."""
+    """A data source, or a job whose file has its sink; `next` says what to do in trouble."""
 
     status: ConnectorStatus
     sink: str
@@ -38,10 +38,10 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """See the module. `lags` are by job: how far it is behind, or why that is not known.
+    """See the module. `lags` has the lag of each job, or why it is unknown.
 
-    `missing` are what has to be defined, each with the statement that does. `failed_runs` are
-    the names of those that wait for a user.
+    `missing` has missing definitions, each with the statement that adds it. `failed_runs` are the
+    names of failed runs, which wait for a user.
     """
 
     lines: Sequence[Line]
@@ -52,12 +52,12 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def troubles(self) -> Sequence[str]:
-        """What needs a hand, in short; nothing if all is well."""
+        """The troubles, in short; empty if all is well."""
         return [*self._troubles()]
 
     @property
     def said(self) -> str:
-        """The first things that need a hand, or that nothing does."""
+        """The first troubles in words, or that there are none."""
         found = self.troubles
         if not found:
             return "all is well"
@@ -91,10 +91,10 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 def overview_of(
     notes: NoteCopy, service: ControlService, job: Line | None = None, *, may_wait: bool = True
 ) -> Overview:
-    """Return the overview of what *service* has on *notes*, and of the *job* of a file.
+    """Return the overview of the jobs of *service* on *notes*, and of the *job* of a file.
 
-    It asks the sources how far they are behind, which may take seconds. A caller that looks again
-    soon need not wait for a second look: see `Running.lags`.
+    It asks the sources for their lag, which may take seconds. A caller that calls again soon need
+    not wait for a second look: see `Running.lags`.
     """
     commands = service.commands
     sources = {source.name: source for source in commands.sources()}
@@ -128,7 +128,7 @@ def _line(status: ConnectorStatus, source: SourceEntry | None) -> Line:
 
 
 def _next(status: ConnectorStatus, source: SourceEntry | None) -> str:
-    """Return what to do about a source that is not well, or does not run because a user said so."""
+    """Return what to do about a source that is unhealthy, or that a user stopped or paused."""
     if status.state in WELL and status.desired is Desired.RUNNING:
         return ""
     if status.hint:

@@ -1,4 +1,4 @@
-"""Which versions of Python, of headrace and of its libraries are here, and which are needed."""
+"""Checks the installed versions of Python, headrace and its libraries against the required ones."""
 
 import platform
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from headrace.plugins import CheckResult, Finding
 
 
 def library_findings() -> Iterator[Finding]:
-    """Yield what is there, and each library that is missing or has another version."""
+    """Yield the installed versions, and each library that is missing or has another version."""
     said = f"headrace {__version__}, Python {platform.python_version()}"
     yield Finding("versions", CheckResult.PASSED, said)
     needs = [Requirement(need) for need in requires("headrace") or ()]
@@ -23,7 +23,7 @@ def library_findings() -> Iterator[Finding]:
 
 
 def _problem(need: Requirement) -> Finding | None:
-    """Return what is wrong with what *need* asks for."""
+    """Return the problem of the requirement *need*, if there is one."""
     hint = f"pip install '{need.name}{need.specifier}'"
     try:
         found = version(need.name)

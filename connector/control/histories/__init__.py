@@ -1,1 +1,1 @@
-"""What statements do with change histories: CREATE CDC and its like, and SELECT."""
+"""Statements about change histories: CREATE CDC and similar ones, and SELECT."""

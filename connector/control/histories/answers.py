@@ -1,4 +1,4 @@
-"""Events of a history as the table that answers a SELECT."""
+"""Makes the result table of a SELECT from events of a history."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +21,9 @@ _IMAGES: Final = frozenset(("pre_image", "change_image", "post_image", "latest_i
 
 
 def _image(image: object) -> str:
-    """Return an image as JSON; nothing, where there is none. A `TextShape` has written it as that.
+    """Return an image as JSON, or an empty string. A `TextShape` has written it as text.
 
-    One that the source was read for is a document.
+    An image read from the source is a document.
     """
     return image if isinstance(image, str) else "" if image is None else _DUMP(image)
 
@@ -73,10 +73,10 @@ _BEHIND_KEY: Final[Mapping[str, Callable[[Event], str]]] = {
 
 
 def answer(statement: SelectCdc, page: Page, history: History) -> ResultTable:
-    """Return the answer of *statement*, which is *page* of *history*, whose shape is `TextShape`.
+    """Return the result of *statement*: *page* of *history*, whose shape is `TextShape`.
 
     Raises:
-        BadQueryError: it names a column that there is not.
+        BadQueryError: it names an unknown column.
 
     """
     footer = [("next_token", page.token)] if page.token else []
@@ -98,7 +98,7 @@ def answer(statement: SelectCdc, page: Page, history: History) -> ResultTable:
 
 
 def _cells(key: Sequence[str]) -> dict[str, Callable[[Event], str]]:
-    """Return how each column is shown; one of the key has precedence over ours of its name."""
+    """Return a function of each column's cells; columns of the key take precedence over ours."""
     of_key = {name: (lambda event, n=name: _shown(event.key.get(n))) for name in key}
     made = {**_BEFORE_KEY, **of_key}
     return (

@@ -55,7 +55,7 @@ from headrace.connector.stores.note_copy import NoteCopy
 from headrace.plugins import Document, parse_config
 
 PLUGIN: Final = "history"
-WORD: Final = "cdc"  # What follows DATA_SOURCE.
+WORD: Final = "cdc"  # The word after DATA_SOURCE.
 _FOLDER: Final = "history"
 _OF_SOURCE: Final = ("start", "job", "cluster", "tasks.max", "name")
 _FIXED: Final = ("path", "table", "buckets", "files", "seed")
@@ -73,7 +73,7 @@ class Histories:
     """Executes the statements about histories. Use it from the thread of *notes* only."""
 
     def __init__(self, notes: NoteCopy, commands: Commands, read: Read) -> None:
-        """Use the verbs of *commands*; a history without a path is where the state is.
+        """Use the verbs of *commands*; a history without a path is stored beside the state.
 
         *read* reads rows of a source.
         """
@@ -84,7 +84,7 @@ class Histories:
         self._clock = SystemClock()
 
     def execute(self, statement: HistoryStatement) -> ResultTable:
-        """Execute a statement about histories. Raises what its method does."""
+        """Execute a statement about histories. Raises as its method does."""
         match statement:
             case DescribeCdc():
                 return self.describe(statement)
@@ -103,12 +103,12 @@ class Histories:
         return ResultTable()
 
     def create(self, statement: CreateCdc) -> tuple[StatementWarning, ...]:
-        """Create a history: its sink, and the source that feeds it. Say what is left to do.
+        """Create a history: its sink, and the source that feeds it. Returns what is left to do.
 
         Raises:
-            ConfigError: with every mistake.
+            ConfigError: it has every mistake.
             AlreadyExistsError: there is one of that name.
-            HistoryChangedError: there is one, and IF NOT EXISTS means another.
+            HistoryChangedError: one exists, and the definition with IF NOT EXISTS differs.
 
         """
         sink, source = self._parts(statement)
@@ -137,7 +137,7 @@ class Histories:
         return (StatementWarning("not_seeded", said, f"when its job runs, {_todo(sink.name)}"),)
 
     def alter(self, statement: AlterCdc) -> None:
-        """Change what a history keeps and shows from now on. Raises as `create`."""
+        """Change the options of a history, for the future. Raises as `create`."""
         known = self._known(statement.name)
         if known is None and statement.if_exists:
             return
@@ -153,11 +153,11 @@ class Histories:
         )
 
     def drop(self, statement: DropCdc) -> None:
-        """Forget a history and, on request, remove what it keeps and its positions.
+        """Forget a history and, on request, remove its content and its positions.
 
         Raises:
             NotFoundError: the history does not exist.
-            NotStoppedError: it is to be removed, and a worker still runs it.
+            NotStoppedError: its content is to be removed, and a worker still runs it.
 
         """
         known = self._known(statement.name)
@@ -204,10 +204,10 @@ class Histories:
 
         Raises:
             NotFoundError: the history does not exist.
-            ConfigError: the query is wrong, or what it asks for was removed.
+            ConfigError: the query is wrong, or its range was removed.
             HistoryFileError: its file is not here, or cannot be used.
             UnauthorizedError: the caller may not read the table.
-            NotAvailableError: the source was to be read, and could not.
+            NotAvailableError: the source could not be read.
 
         """
         with self._opened(statement.name) as history:
@@ -219,7 +219,7 @@ class Histories:
     def _select_with_source(
         self, statement: SelectCdc, query: Query, history: History
     ) -> ResultTable:
-        """Answer a SELECT whose newest images are read of the source."""
+        """Answer a SELECT whose newest images are read from the source."""
         scopes = {*(history.include if query.scopes is None else query.scopes), LATEST}
         page = history.select(replace(query, scopes=frozenset(scopes - {LATEST})))
         known = self._found(statement.name)
@@ -237,7 +237,7 @@ class Histories:
         return msgspec.structs.replace(made, footer=(*made.footer, footer))
 
     def tail(self, statement: TailCdc) -> ResultTable:
-        """Answer TAIL: what is there, or what comes while it waits. Raises as `select`."""
+        """Answer TAIL: available events, or the next ones while it waits. Raises as `select`."""
         with self._opened(statement.name) as history:
             query = tail_query(statement, self._clock.wall_ms())
             wait_ms = duration_ms(statement.wait, "wait") if statement.wait else TAIL_WAIT_MS
@@ -261,7 +261,7 @@ class Histories:
 
     @contextlib.contextmanager
     def _opened(self, name: str) -> Iterator[History]:
-        """Give the history of this name to a caller who may read its table."""
+        """Yield the history of this name, if the caller may read its table."""
         known = self._found(name)
         config = _config(known)
         keyspace, _, table = config.table.partition(".")
@@ -295,7 +295,7 @@ class Histories:
         return sink, source
 
     def _path(self, name: str, given: str | None) -> str:
-        """Return where a history is: in tables, if the state is in Cassandra; else in a file."""
+        """Return the place of a history: tables if the state is in Cassandra, else a file."""
         if given is None and self._file is not None:
             store = read_job_file(self._file).store or {}
             if store.get("plugin") != "cassandra":
@@ -310,7 +310,7 @@ class Histories:
         return str(self._beside.parent / (given or f"{_FOLDER}/{name}.db"))
 
     def _place(self, config: HistoryConfig) -> str:
-        """Return where it is, from the folder of this process."""
+        """Return its place, relative to the folder of this process."""
         file, name = table_parts(config.path)
         folder = (self._file or self._beside).absolute().parent
         return table_place(str(folder / file), name) if name else config.place
@@ -337,7 +337,7 @@ class Histories:
         return f"{status.state}: {status.reason}" if status.reason else str(status.state)
 
     def _statement(self, known: SinkEntry) -> str:
-        """Return the statement that creates a history again."""
+        """Return the statement that would create a history."""
         return _statement_of(known.name, _options(known), self._start(known))
 
     def _start(self, known: SinkEntry) -> dict[str, str]:
@@ -370,7 +370,7 @@ def _config(known: SinkEntry) -> HistoryConfig:
 
 
 def _kept(place: str, config: HistoryConfig, name: str) -> dict[str, str]:
-    """Return what the history says: what it keeps, since when, and until when it is final."""
+    """Return facts from the history: its content, since when, and until when it is final."""
     try:
         file = opened(place, SystemClock())
     except HistoryMissingError:
@@ -412,6 +412,6 @@ def _todo(name: str) -> str:
 
 
 def _purge(place: str) -> None:
-    """Remove what it keeps, if it is this history's."""
+    """Remove the content, if it belongs to this history."""
     with contextlib.suppress(HistoryMissingError):
         opened(place, SystemClock()).purge()

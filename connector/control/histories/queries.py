@@ -1,4 +1,4 @@
-"""Turns a SELECT into a query of a history, and says which part of it is wrong."""
+"""Converts a SELECT to a query of a history, and reports its wrong part."""
 
 import datetime as dt
 from collections.abc import Iterable
@@ -25,17 +25,17 @@ LIMIT: Final = 100  # Of a SELECT without LIMIT.
 OP: Final = "op"
 _TIME_HINT: Final = "write '2026-01-31T12:00:00Z', ms since 1970, or NOW() - '15m'"
 _US_PER_MS: Final = 1_000
-_NUMBER_MAX: Final = 1 << 53  # Of ms, or of µs: far behind any time.
+_NUMBER_MAX: Final = 1 << 53  # In ms, or in µs: later than any time.
 
 
 class BadQueryError(StatementError):
-    """A SELECT that cannot be answered as it stands."""
+    """A SELECT that cannot be answered."""
 
     code = "bad_query"
 
 
 def query_of(statement: SelectCdc, now_ms: int) -> Query:
-    """Return the query that *statement* stands for at *now_ms*.
+    """Return the query of *statement* at *now_ms*.
 
     Raises:
         BadQueryError: a condition compares something else, or has no value of its type.
@@ -111,7 +111,7 @@ def _scopes(statement: SelectCdc) -> frozenset[str] | None:
 def _range(
     column: str, conditions: Iterable[Condition], now_ms: int, per_ms: int
 ) -> tuple[int | None, int | None]:
-    """Return the first time and the one behind the last, in units of which a ms has *per_ms*."""
+    """Return the first time and the one after the last, in units; a ms has *per_ms* units."""
     first: int | None = None
     behind: int | None = None
     for condition in conditions:

@@ -1,4 +1,4 @@
-"""The newest images of events as the source has them now: `LATEST FROM SOURCE`."""
+"""The newest images of events, read from the source: `LATEST FROM SOURCE`."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ Read = Callable[[str, str, Sequence[Document], str], Answer]
 def with_source_rows(
     events: Sequence[Event], read: Callable[[Sequence[Document]], Answer], now_s: int
 ) -> list[Event]:
-    """Return *events* whose `latest` is what *read* returns of their rows; each row is read once.
+    """Return *events* with the rows that *read* returns as `latest`; each row is read once.
 
     A row that the source does not have is `{}`.
     """
@@ -51,7 +51,7 @@ def with_source_rows(
 
 
 def _name(event: Event) -> str:
-    """Return the name of a row, or of a partition, of which the static columns are meant."""
+    """Return the name of a row, or of a partition for its static columns."""
     return json.dumps(event.key)
 
 

@@ -1,6 +1,6 @@
-"""Asks how far jobs are behind, again and again, in a process for each job that is kept meanwhile.
+"""Asks for the lag of jobs repeatedly, in a process for each job that is kept between questions.
 
-To start a process takes half a second of CPU; to ask one that has seen the job before, a few ms.
+To start a process takes half a second of CPU; to ask one that knows the job, a few ms.
 """
 
 import threading
@@ -10,7 +10,7 @@ from typing import Final
 from headrace.connector.control.plugins import probing
 from headrace.connector.control.plugins.probing import Answer, Probe
 
-PROBES_MAX: Final = 32  # Further jobs are asked in processes of one question.
+PROBES_MAX: Final = 32  # Further jobs get a process for each question.
 
 
 class KeptProbes:

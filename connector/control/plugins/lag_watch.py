@@ -1,4 +1,4 @@
-"""How far one job is behind, look by look: what did not change since is not read again."""
+"""Measures the lag of one job repeatedly; each look reads only changes since the last one."""
 
 import contextlib
 import os
@@ -31,15 +31,15 @@ from headrace.plugins import (
 if TYPE_CHECKING:
     from headrace.connector.stores.note_copy import NoteCopy
 
-SOURCE_SECONDS_MAX: Final = 60.0  # What a source read when it was made can be so old.
+SOURCE_SECONDS_MAX: Final = 60.0  # How long to use a source's initial reads.
 
 Json = Any  # JSON.
 
 
 class _First(NamedTuple):
-    """The time of the first change behind a position, in µs since 1970; 0 if there was none.
+    """The time of the first change after a position, in µs since 1970; 0 if there was none.
 
-    It holds while the position does, and, if there was none, while nothing more is to be read.
+    It is valid while the position is and, if there was none, while nothing is left to read.
     """
 
     stamp: int
@@ -48,10 +48,10 @@ class _First(NamedTuple):
 
 
 class LagWatch:
-    """Looks at one job, as often as it is asked to. For one thread; it sets the working folder."""
+    """Measures the lag of one job at each call. For one thread; it sets the working folder."""
 
     def __init__(self, path: Path, job: str) -> None:
-        """Look at nothing yet; *path* is the file of *job*."""
+        """Read nothing yet; *path* is the file of *job*."""
         self._path = path
         self._job = job
         self._place: Path | None = None
@@ -66,12 +66,12 @@ class LagWatch:
         self._first: dict[str, _First] = {}
 
     def look(self) -> Json:
-        """Return what each part of the job has left to read, and its oldest unpublished change.
+        """Return the lag of each part of the job, and the job's oldest unpublished change.
 
         `parts` has partition, bytes, files and problem of each part of each split. `oldest_us` is
-        the time of that change, in µs since 1970; null if there is none or it is unknown.
-        `spaces` has partition, used, limit and free bytes, and growth, of each log whose disk is
-        known. Raises what the plugin raises; then nothing that was kept is used again.
+        the time of that change, in µs since 1970; null if there is none or it is unknown. `spaces`
+        has partition, used, limit and free bytes, and growth, of each log whose disk is known.
+        Raises the plugin's errors, and then discards everything kept.
         """
         try:
             source = self._current()
@@ -85,7 +85,7 @@ class LagWatch:
             self.close()
             raise
         if self._is_read:
-            self._drop()  # A source that has read is not one that looks for the first time.
+            self._drop()  # Only a new source may look for the first time.
         return {
             "parts": [
                 [dict(part.partition), part.size_bytes, part.files, part.problem]
@@ -110,7 +110,7 @@ class LagWatch:
         self._source, self._is_read = None, False
 
     def _current(self) -> Source:
-        """Return the source, at the positions that are committed now."""
+        """Return the source, at the currently committed positions."""
         written = read_job_file(self._path)
         place, _ = place_and_name(self._path, written, self._job)
         if self._notes is None or place != self._place:
@@ -148,7 +148,7 @@ class LagWatch:
     def _oldest_us(self, source: Source, left: Mapping[str, Sequence[Backlog]]) -> int | None:
         """Return the time of the oldest unpublished change; None if there is none, or unknown.
 
-        Only splits are read that have moved, or that had no change when they were read last.
+        Reads only splits that have moved, or that had no change at the last read.
         """
         sizes = {split: sum(part.size_bytes for part in parts) for split, parts in left.items()}
         if not any(sizes.values()):
@@ -177,7 +177,7 @@ class LagWatch:
 
 
 def _first_us(reader: Reader) -> int:
-    """Return the time of the first change of *reader*, 0 if it has none at once."""
+    """Return the time of the first change of *reader*; 0 if none is available at once."""
     batch = reader.read(Demand(records_max=1))
     if not isinstance(batch, Batch):
         return 0

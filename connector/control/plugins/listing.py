@@ -1,4 +1,4 @@
-"""The installed plugins, as lists and forms show them. Loading a plugin imports it."""
+"""The installed plugins, for lists and forms. Loading a plugin imports it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -28,7 +28,7 @@ class PluginInfo(msgspec.Struct, frozen=True):
 
     @property
     def config_class(self) -> type | None:
-        """Return the class that declares its options; of tables, those of its connectors."""
+        """Return the class of its options; for a source of tables, of its connectors' options."""
         if self.group == "sources" and not self.is_own:
             return ConnectorOptions
         found: type | None = getattr(discovery.load(self.group, self.name), "config_class", None)
@@ -45,7 +45,7 @@ class PluginInfo(msgspec.Struct, frozen=True):
         return [*definitions(kind, group="Connector"), *own]
 
     def check(self, config: Mapping[str, str]) -> Sequence[CheckedOption]:
-        """Return every key of a sink's config, and what is wrong with it."""
+        """Return every key of a sink's config, with its problems."""
         config_class = self.config_class
         if config_class is None:
             return []

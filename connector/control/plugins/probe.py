@@ -1,9 +1,8 @@
-"""The process that a `probing.Probe` starts: it asks plugins, of one job where that is kept.
+"""The process that a `probing.Probe` starts: it asks plugins; a kept one serves one job.
 
 It reads questions as JSON from standard input, line by line, and writes each answer as JSON to
-standard output. It ends when there is no question for long.
-What the plugin prints is not part of the answer. The process claims, commits and releases
-nothing; only `redrive` writes.
+standard output. It ends after a long time without questions. The plugin's own output is not part of
+the answer. The process claims, commits and releases nothing; only `redrive` writes.
 """
 
 import base64
@@ -53,7 +52,7 @@ from headrace.plugins.records.record import readable
 
 PREVIEW_SECONDS_MAX: Final = 20.0
 REDRIVE_SECONDS_MAX: Final = 15.0
-KEPT_SECONDS: Final = 60.0  # A process that is kept ends when it was not asked for so long.
+KEPT_SECONDS: Final = 60.0  # A kept process ends after so long without a question.
 CHANGE_CHARS_MAX: Final = 64 * 1024  # The rest of a change is not shown.
 
 Question = Mapping[str, Any]  # Any: JSON.
@@ -63,9 +62,9 @@ Stand = tuple[Split, Position | None]
 
 
 def serve() -> None:
-    """Answer each line, until one is late. All questions how far a job is behind are about one."""
+    """Answer each line, until one is late. All questions about lag are about one job."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # What a plugin prints is not part of an answer.
+    os.dup2(2, 1)  # A plugin's output is not part of an answer.
     sys.stdout = sys.stderr
     configure("error")
     watch: LagWatch | None = None
@@ -114,7 +113,7 @@ def validate(question: Question) -> Json:
     if file is not None:
         if outside := bounds_of(Path(file)).problems(config):
             return [[p.key, CheckResult.FAILED.value, p.message, p.hint] for p in outside]
-        os.chdir(Path(file).parent)  # As the job does that runs with this file.
+        os.chdir(Path(file).parent)  # As a job with this file does.
     with making(plugin, "made", config):
         sink = plugin(config, read_only_context("validate", bytes(16)))
     with making(sink, "checked", config):
@@ -123,7 +122,7 @@ def validate(question: Question) -> Json:
 
 
 def lag(question: Question) -> Json:
-    """Return how far a job is behind; see `LagWatch.look`."""
+    """Return the lag of a job; see `LagWatch.look`."""
     with contextlib.closing(_watch(question)) as watch:
         return watch.look()
 
@@ -183,7 +182,7 @@ def tables(question: Question) -> Json:
 
 
 def rows(question: Question) -> Json:
-    """Return the schema of a table, and what it holds now of the rows of `keys`, as changes.
+    """Return the schema of a table, and its current rows with `keys`, as changes.
 
     The schema has the members of a RecordSchema; a change is its value in the envelope `cep44`.
     """
@@ -202,8 +201,8 @@ def rows(question: Question) -> Json:
 
 
 def diagnosis(question: Question) -> Json:
-    """Return group, check, result, message and hint of all that the checks of a job find."""
-    # Only here: no other question needs it.
+    """Return group, check, result, message and hint of each finding of the checks of a job."""
+    # Imported here because no other question needs it.
     from headrace.connector.control.health.diagnosing import JOB, diagnose  # noqa: PLC0415
 
     path = Path(question["job_file"])
@@ -218,11 +217,11 @@ def diagnosis(question: Question) -> Json:
 
 
 def redrive(question: Question) -> Json:
-    """Send dead letters of a job again, the oldest first; this alone delivers and writes.
+    """Send dead letters of a job again, oldest first; only this question delivers and writes.
 
     `sent` has number and problem of each, `left` is how many more there are.
     """
-    # Only here: no other question encodes what a source reads.
+    # Imported here because no other question encodes records.
     from headrace.connector.runtime.failures.redrive import Redrive  # noqa: PLC0415
 
     job = read_job(Path(question["job_file"]), question["job"])

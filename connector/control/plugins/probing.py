@@ -20,7 +20,7 @@ from headrace.connector.control.errors import BadPositionError, NotAvailableErro
 SECONDS_MAX: Final = 30.0
 _CODE: Final = "from headrace.connector.control.plugins.probe import serve; serve()"
 _CHUNK_BYTES: Final = 1 << 16
-END_SECONDS_MAX: Final = 5.0  # Between the end of what a process answers, and its own.
+END_SECONDS_MAX: Final = 5.0  # From the end of an answer to the end of its process.
 
 Answer = Any  # Any: JSON.
 Ask = Callable[[Mapping[str, object]], Answer]
@@ -33,7 +33,7 @@ def ask(question: Mapping[str, object], *, seconds_max: float | None = None) -> 
 
     Raises:
         BadPositionError: the position is not one of the source.
-        NotAvailableError: with why there is no answer.
+        NotAvailableError: there is no answer; it has the reason.
 
     """
     with contextlib.closing(Probe()) as probe:
@@ -41,7 +41,7 @@ def ask(question: Mapping[str, object], *, seconds_max: float | None = None) -> 
 
 
 class Probe:
-    """A process that is started when it is asked, and again if it has ended. Any thread may ask."""
+    """A process that starts at a question, and restarts if it has ended. Thread-safe."""
 
     def __init__(self) -> None:
         """Start nothing yet."""
@@ -49,23 +49,23 @@ class Probe:
         self._process: subprocess.Popen[bytes] | None = None
 
     def has_ended(self) -> bool:
-        """Say whether it is not asked now and its process has ended."""
+        """Return whether no question is open and its process has ended."""
         process = self._process
         return not self._lock.locked() and process is not None and process.poll() is not None
 
     def ask(self, question: Mapping[str, object], *, seconds_max: float | None = None) -> Answer:
-        """Do what `ask` promises; blocks while another thread asks."""
+        """Implement `ask`; blocks while another thread asks."""
         line = json.dumps(question).encode() + b"\n"
         seconds = SECONDS_MAX if seconds_max is None else seconds_max
         with self._lock:
             if self._process is not None:
-                with contextlib.suppress(_EndedError):  # It was not asked for long.
+                with contextlib.suppress(_EndedError):  # It had no question for long.
                     return unpacked(self._exchange(self._process, line, seconds))
             self._process = subprocess.Popen(  # noqa: S603 (headrace itself)
                 [sys.executable, "-c", _CODE],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,  # The log of the plugin; its answer has what matters.
+                stderr=subprocess.DEVNULL,  # The log of the plugin; its answer has the essentials.
                 bufsize=0,
             )
             try:
@@ -127,7 +127,7 @@ class _EndedError(Exception):
 
 
 def unpacked(answer: Mapping[str, Answer]) -> Answer:
-    """Return the `answer` of what `probe.answer_to` returned. Raises as `ask` does."""
+    """Return the `answer` in the result of `probe.answer_to`. Raises as `ask` does."""
     if "error" not in answer:
         return answer["answer"]
     code, key, message, hint = answer["error"]

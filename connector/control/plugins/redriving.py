@@ -1,4 +1,4 @@
-"""Has dead letters of a job sent again, by the process that asks plugins."""
+"""Sends dead letters of a job again, in the process that asks plugins."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -24,7 +24,7 @@ class Redriving(msgspec.Struct, frozen=True):
 
 
 def redriven(ask: Ask, redriving: Redriving, file: Mapping[str, str]) -> ResultTable:
-    """Return what became of each, and how many are left; *file* is that of the job.
+    """Return the outcome of each, and how many are left; *file* is that of the job.
 
     Raises:
         NotAvailableError: there is no answer.

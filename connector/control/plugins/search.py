@@ -71,7 +71,7 @@ def _of_class(group: str, name: str) -> tuple[str, Any]:  # Any: a plugin's clas
         if group == "sinks":
             classes[connector_class(plugin, "Sink")] = (plugin, found)
         else:
-            for word in {found.word.capitalize(), ""}:  # As of a table, and without one.
+            for word in {found.word.capitalize(), ""}:  # For tables, and without tables.
                 classes[connector_class(plugin, f"{word}Source")] = (plugin, found)
     simple = name.rpartition(".")[2].removesuffix("Connector")
     for known, found in classes.items():
@@ -92,7 +92,7 @@ def source_words() -> Sequence[str]:
 
 
 def reads_tables(source: type[Source]) -> bool:
-    """Say whether a statement that names *source* must name a table."""
+    """Return whether a statement that names *source* must name a table."""
     return issubclass(source, Tables) or "table" in declared_options(source.config_class)
 
 

@@ -35,7 +35,7 @@ def parse_sink_uri(text: str) -> SinkUri:
     """Read `scheme://host/path?key=value&key=value`.
 
     Raises:
-        BadUriError: *text* has another form, or holds something that is not allowed.
+        BadUriError: *text* has another form, or contains forbidden parts.
 
     """
     if len(text) > URI_CHARS_MAX:

@@ -1,1 +1,1 @@
-"""What statements say about snapshots of tables."""
+"""The options and orders of runs that statements request."""

@@ -22,7 +22,7 @@ SIDE_SUFFIX: Final = ".replay"
 
 @dataclass(frozen=True, kw_only=True)
 class Bounded:
-    """Which part of the tokens is read. These classes have no slots: some have several bases."""
+    """The range of tokens to read. These classes have no slots: some have several bases."""
 
     token_range: str | None = option(
         "Only tokens after START up to END, as START:END.", default=None
@@ -31,7 +31,7 @@ class Bounded:
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen(Bounded):
-    """Which changes are selected, besides their tables and times."""
+    """The selection of changes, besides their tables and times."""
 
     operations: str | None = option("Only these, separated by commas.", default=None)
     after: str = option("Logged after this position.", default="")
@@ -69,11 +69,11 @@ class ReplayOptions(IntoFolder, Chosen):
     accept_gaps: bool = option("Also where segments are missing.", default=False)
 
     def __post_init__(self) -> None:
-        """Refuse options that name several targets."""
+        """Raise ConfigError if options name several targets."""
         self.check_target(str)
 
     def check_target(self, called: Callable[[str], str]) -> None:
-        """Raise ConfigError if several targets are named; *called* is how options are shown."""
+        """Raise ConfigError if options name several targets; *called* formats names of options."""
         places = {
             "to_folder": self.to_folder,
             "suffix": self.suffix,
@@ -88,7 +88,7 @@ class ReplayOptions(IntoFolder, Chosen):
 
     @property
     def topics_suffix(self) -> str:
-        """What follows the names of topics; empty for the topics of the job itself."""
+        """The suffix of topic names; empty for the topics of the job itself."""
         return "" if self.into_live else self.suffix or SIDE_SUFFIX
 
 
@@ -114,7 +114,7 @@ class ReconcileOptions(Chosen):
 
 @dataclass(frozen=True, kw_only=True)
 class OnEngine:
-    """What a run of a statement is on."""
+    """The engine of a run of a statement."""
 
     engine: str | None = option(
         "What the run is on: the process of its job, or Spark; by default what its source says.",
@@ -125,17 +125,17 @@ class OnEngine:
 
 @dataclass(frozen=True, kw_only=True)
 class AskedSnapshot(IntoFolder, OnEngine):
-    """Of a snapshot, by a statement."""
+    """Options of a snapshot, by a statement."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AskedReplay(ReplayOptions, OnEngine):
-    """Of a replay, by a statement."""
+    """Options of a replay, by a statement."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AskedReconcile(ReconcileOptions, OnEngine):
-    """Of a comparison, by a statement."""
+    """Options of a comparison, by a statement."""
 
     repair: bool = option(
         "Send what is missing or stale into the live topics, after the comparison.", default=False

@@ -1,4 +1,4 @@
-"""What a run is to do, as statements and requests say it: checked before it is asked for. Pure."""
+"""Orders of runs, from statements and requests; checked before a run is requested. Pure."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -27,11 +27,11 @@ _MS_MAX: Final = 253_402_300_800_000  # The end of the year 9999.
 
 
 def order_of(statement: SnapshotSource | BulkSource, now_ms: int) -> Order:
-    """Return what *statement* asks for.
+    """Return the order in *statement*.
 
     Raises:
-        BadRunError: the part of the table or the range of time is none.
-        ConfigError: with every option that is wrong.
+        BadRunError: the part of the table or the range of time is invalid.
+        ConfigError: it has every option that is wrong.
 
     """
     if isinstance(statement, SnapshotSource):
@@ -69,7 +69,7 @@ def checked(kind: RunKind, options: Mapping[str, str]) -> Any:  # noqa: ANN401 (
 
 
 def check_sink(order: Order, name: str, sink: type[Sink]) -> None:
-    """Refuse topics of a run's own where the *sink* has no topics.
+    """Raise if a run asks for topics of its own and the *sink* has no topics.
 
     Raises:
         BadRunError: it has none.

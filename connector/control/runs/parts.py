@@ -1,4 +1,4 @@
-"""The part of a table that a snapshot is to have: what WHERE of SNAPSHOT says. Pure."""
+"""The part of a table for a snapshot, from the WHERE of SNAPSHOT. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, TypedDict
@@ -13,17 +13,17 @@ _KEY: Final = "token"
 
 
 class Part(TypedDict):
-    """Ranges of tokens without their first and with their last, or a partition key; or neither."""
+    """Token ranges, which exclude their first token and include their last, or a partition key."""
 
     tokens: tuple[tuple[int, int], ...]
     key: Mapping[str, str | int | float | bool] | None
 
 
 def part_of(where: Sequence[Condition]) -> Part:
-    """Return the part that *where* says.
+    """Return the part that *where* selects.
 
     Raises:
-        BadRunError: the conditions do not go together.
+        BadRunError: the conditions do not fit together.
 
     """
     of_tokens = [each for each in where if each.column == TOKEN_COLUMN]
@@ -47,7 +47,7 @@ def part_of(where: Sequence[Condition]) -> Part:
 
 
 def _bound(conditions: Sequence[Condition], signs: Mapping[Comparison, int], otherwise: int) -> int:
-    """Return the only bound with one of *signs*, each with what it adds to the token."""
+    """Return the only bound with one of *signs*, each with its addend to the token."""
     found = [each for each in conditions if each.comparison in signs]
     if len(found) > 1:
         raise BadRunError(_KEY, "is bounded twice on one side")

@@ -1,4 +1,4 @@
-"""Does what signals ask for: snapshots, in the form of Debezium's messages.
+"""Executes signals: requests of snapshots, in the form of Debezium's messages.
 
 The key of a message is the name of a job, so that several jobs can read one topic.
 """
@@ -57,7 +57,7 @@ class _Request(msgspec.Struct):
 
 
 class _Wanted(msgspec.Struct, frozen=True):
-    """A snapshot that is to be taken."""
+    """A requested snapshot."""
 
     source: SourceEntry
     part: Part
@@ -65,12 +65,12 @@ class _Wanted(msgspec.Struct, frozen=True):
 
 
 def follow_signal(commands: Commands, mine: Collection[str], signal: Signal) -> Sequence[str]:
-    """Do what *signal* asks for the data sources *mine*; return the names of the snapshots.
+    """Execute *signal* for the data sources *mine*; return the names of the snapshots.
 
-    A signal that is followed again asks for the same snapshots, which are not taken twice.
+    A repeated signal requests the same snapshots, which are not taken twice.
 
     Raises:
-        BadSignalError: it is not a signal, or names what there is not; nothing was done.
+        BadSignalError: it is not a signal, or names an unknown object; nothing was done.
         BadRunError: a sink takes no snapshots.
 
     """
@@ -120,7 +120,7 @@ def _wanted(data: _Data, sources: Sequence[SourceEntry], origin: str) -> Sequenc
 
 
 def _part(condition: _Condition) -> Part:
-    """Return the part of a table that a filter is about: it is the WHERE of a statement."""
+    """Return the part of a table that a filter selects: it is the WHERE of a statement."""
     try:
         parsed = parse_statement(f"SNAPSHOT DATA_SOURCE s ON TABLE k.t WHERE {condition.filter}")
         assert isinstance(parsed, SnapshotSource)  # noqa: S101 (how it begins says so)
