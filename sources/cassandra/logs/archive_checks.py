@@ -15,10 +15,11 @@ FINDINGS_MAX: Final = 100
 def flaws(
     logs: Mapping[str, NodeLog], *, from_ms: int | None, to_ms: int | None
 ) -> Sequence[Finding]:
-    """Return what is missing or doubled, the worst first.
+    """Return the missing, duplicate and older segments, failures first; at most FINDINGS_MAX.
 
-    A segment's id is about the time of its making, so what was written before a log's oldest one
-    is not in it. Ids that are left out held no change of a CDC table, as a rule.
+    The id of a segment is about the time when it was created, so a log does not contain changes
+    older than its first segment. Skipped ids usually belong to segments without changes of CDC
+    tables.
     """
     listed = {node: log.segments() for node, log in logs.items()}
     found = [*_doubles(listed), *_missing(listed), *_older(listed, from_ms, to_ms)]

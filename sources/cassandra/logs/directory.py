@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from headrace.plugins import RetriableError
 
 NO_LIMIT: Final = -1
-Arcs = tuple[tuple[int, int], ...]  # Tokens, inclusive and ascending; none: all.
+Arcs = tuple[tuple[int, int], ...]  # Tokens, inclusive and ascending; empty means all.
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,11 @@ class SegmentInfo:
     """One segment with CDC data, as listed; `segment_id` is its number in the log's `Manifest`.
 
     `limit` is the logical offset up to which it is durable, NO_LIMIT when it is final. `missing`:
-    there is only its index, and so it held CDC data that cannot be read any more. `unwatched`: what
-    came right before it may have gone unseen. Nothing of it that ends behind `until` is wanted.
-    `indexed`: of a final one, the logical offset up to which its index names sections; else 0.
-    `durable_ms` is when its index said last that more is durable, in ms since 1970; 0 is unknown.
+    only its index exists, so it contained CDC data that can no longer be read. `unwatched`:
+    segments right before it may have been removed unseen. The reader needs no mutation that ends
+    after `until`. `indexed`: for a final segment, the logical offset up to which its index names
+    sections; otherwise 0. `durable_ms` is when its index last reported more durable data, in ms
+    since 1970; 0 is unknown.
     """
 
     segment_id: int
@@ -74,12 +75,12 @@ class SegmentInfo:
 
     @property
     def final(self) -> bool:
-        """Whether nothing will be added to it, and all of it is wanted."""
+        """Whether nothing will be appended to it, and it is to be read to its end."""
         return self.limit == NO_LIMIT and self.until == END_OFFSET
 
     @property
     def end(self) -> int:
-        """Up to where it may be read: a logical offset."""
+        """The logical offset up to which it may be read."""
         return min(END_OFFSET if self.limit == NO_LIMIT else self.limit, self.until)
 
 
@@ -87,14 +88,14 @@ class SegmentBytes(Protocol):
     """An open segment."""
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
-        """Read file bytes at *offset* and return how many came; 0 is the end of the file."""
+        """Read file bytes at *offset* into *buffer*. Return their number; 0 at the file's end."""
 
     @property
     def supply(self) -> Supply | None:
-        """What gives a framer entries that it need not frame, if anything does."""
+        """The supply of ready entries for a framer, if the reader of the log has one."""
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
 
 
 class LogReader(Protocol):
@@ -104,28 +105,28 @@ class LogReader(Protocol):
         """Return the segments that hold CDC data now, by ascending number."""
 
     def is_still(self) -> bool:
-        """Return whether `segments` would return the same; False where that takes a listing."""
+        """Return whether `segments` would return the same; False if only a listing can say."""
 
     def open(self, segment: SegmentInfo) -> SegmentBytes:
         """Open a listed segment. Raises FileNotFoundError when it has vanished."""
 
     def narrow(self, passed: Collection[bytes], kept: Collection[bytes], arcs: Arcs) -> bool:
-        """Leave out, where that saves something, what is not needed from now on.
+        """Leave out entries that are not needed from now on, where that saves work.
 
-        That is: entries of single updates of the tables *passed*, and of system tables that are not
-        *kept*; and tokens outside of *arcs*, inclusive and ascending. Returns whether what was read
-        ahead may miss what is needed now: then the open segment is framed again from its marker.
+        These are single updates of the tables *passed* and of system tables that are not *kept*,
+        and tokens outside *arcs*, inclusive and ascending. Returns whether data read ahead may be
+        missing entries that are needed now: then the open segment is framed again from its marker.
         """
 
     def fetch(self, segment_id: int, position: int, length: int) -> Rescued | None:
-        """Return the mutation of *length* bytes whose entry ends there, and open no segment.
+        """Return the mutation of *length* bytes whose entry ends at *position*, opening no segment.
 
-        None where that cannot be, or there is none.
+        Returns None if the log does not support this, or does not have the mutation.
         """
 
 
 class NodeLog(LogReader, Protocol):
-    """A node's log as a job has it: it can be ended early, and surveyed."""
+    """A node's log as a job uses it: it can be ended early, and surveyed."""
 
     manifest: Manifest
     listed: Sequence[SegmentInfo] | None
@@ -134,29 +135,29 @@ class NodeLog(LogReader, Protocol):
     """Whether something tells when it is written to; None as long as that is unknown."""
 
     def follow(self, descriptors: Descriptors | None) -> None:
-        """Have its agent tell, if it has one, by a file descriptor among these; None: no more."""
+        """Make the agent, if any, report writes through one of *descriptors*; None stops that."""
 
     def is_written(self) -> bool:
-        """Return whether something may have changed since it was listed, other than by time."""
+        """Return whether the log may have changed since it was listed, other than by time."""
 
     def check(self) -> None:
-        """Raise what `segments` would raise until a user does something about it."""
+        """Raise the error of `segments` that lasts until a user fixes its cause."""
 
     def end_at(self, segment_id: int, offset: int) -> None:
-        """List nothing behind this place."""
+        """List no segments after this place, and this segment only up to *offset*."""
 
     def size_of(self, segment: SegmentInfo) -> int:
         """Return the bytes of a listed segment's file."""
 
     def close(self) -> None:
-        """Give back connections. Safe to call twice, and not the end."""
+        """Close connections. Safe to call twice; the log can be used again."""
 
     def modified_ms(self, segment: SegmentInfo) -> float:
         """Return when a listed segment was written to last, in ms since 1970."""
 
 
 class SegmentFile:
-    """A segment in a file; `bytes_read` counts what was read of it."""
+    """A segment in a file; `bytes_read` counts the bytes read from it."""
 
     supply: Supply | None = None
 
@@ -164,8 +165,8 @@ class SegmentFile:
         """Open *path*; its inode stays readable after the name is gone.
 
         Raises:
-            FileNotFoundError: it has vanished.
-            LogUnreadableError: it is not for us to read.
+            FileNotFoundError: the segment has vanished.
+            LogUnreadableError: we may not read it.
 
         """
         self._path = path
@@ -178,7 +179,7 @@ class SegmentFile:
         self.bytes_read = 0
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
-        """Read file bytes at *offset* and return how many came."""
+        """Read file bytes at *offset* into *buffer*. Return their number."""
         assert self._descriptor is not None, "the segment is closed"  # noqa: S101 (our own bug)
         try:
             came = os.preadv(self._descriptor, [buffer], offset)
@@ -206,12 +207,12 @@ class LogDirectory:
         may_be_gone: bool = False,
         watch: FolderWatch | None = None,
     ) -> None:
-        """Look at *path* when segments are listed, and at the node's *commitlog* directory.
+        """Set the directory *path* to list, and the node's *commitlog* directory.
 
-        The latter says earlier that a segment is final which a crash left without COMPLETED. In
-        *hold* there are links of segments that are no longer in *path*. A directory that
-        *may_be_gone* may be missing at first. While *watch* says that nothing changed, the last
-        listing counts.
+        The commit log directory shows earlier that a segment is final, if a crash left it without
+        COMPLETED. *hold* contains links to segments that are no longer in *path*. A directory that
+        *may_be_gone* may be missing at first. While *watch* reports no change, the last listing
+        stays valid.
         """
         self.path = path
         self.hold = hold
@@ -223,28 +224,28 @@ class LogDirectory:
         And what is skipped, because it is not a file.
         """
         self._commitlog = commitlog
-        self._indexes = IndexFiles()  # Of segments that may be written to.
-        self._is_plain: dict[int, bool] = {}  # Of the same ones.
-        self._reported: dict[int, int] = {}  # Of the others; see `SegmentInfo`.
-        # What the index of each segment said last, and since when.
+        self._indexes = IndexFiles()  # Of segments that may still be written.
+        self._is_plain: dict[int, bool] = {}  # Whether each of them is plain.
+        self._reported: dict[int, int] = {}  # Of the other segments; see `SegmentInfo.indexed`.
+        # The last content of each segment's index, and when it was written.
         self._said: dict[int, tuple[Index | None, int]] = {}
-        self._others: Sequence[NotAFileError] = ()  # With a segment's name, but not a file.
+        self._others: Sequence[NotAFileError] = ()  # Named like a segment, but not a file.
         self._listed = self._recalled = False
         self._may_be_gone = may_be_gone
         self._until: tuple[int, int] | None = None
-        self._is_settled = False  # Whether only an event can change what is listed.
+        self._is_settled = False  # Whether only an event can change the listing.
         self._watch = watch
-        self._glance: Glance | None = None  # Where no event tells: how what was listed looked.
+        self._glance: Glance | None = None  # Without events: the folders at the last listing.
         self._watched = dict.fromkeys(self.folders, CONTENT)
         if commitlog is not None:
             self._watched[commitlog] = NAMES
         self.is_reported: bool | None = True
-        # What was listed last, and the manifest's numbers then.
+        # The last listing, and the numbers of the manifest at that time.
         self.listed: Sequence[SegmentInfo] | None = None
         self._numbers: object = None
 
     def check(self) -> None:
-        """Make sure that the directories can be listed; no index is read. Raises as `segments`.
+        """Check that the directories can be listed, without reading an index. Raises as `segments`.
 
         A node that has not started yet has an empty `cdc_raw`, and no commit log.
         """
@@ -252,21 +253,21 @@ class LogDirectory:
             self._names_of_node(self._commitlog)
 
     def end_at(self, segment_id: int, offset: int) -> None:
-        """List nothing behind this place: bulk work ends where it was planned to."""
+        """List no segments after this place: bulk work ends where it was planned to."""
         self._until, self.listed = (segment_id, offset), None
 
     def segments(self) -> Sequence[SegmentInfo]:
         """Return the segments that have an index file, by ascending number.
 
-        One without holds no durable CDC data yet. One with a later one beside it is final even if
-        its index never said COMPLETED: a crash can leave that (1.5).
+        A segment without an index has no durable CDC data yet. A segment with a later one beside it
+        is final even if its index never said COMPLETED: a crash can leave it so (1.5).
 
         Raises:
-            NotCdcDirectoryError: the path is not a directory, or has only other things.
+            NotCdcDirectoryError: the path is not a directory, or contains only unrelated files.
 
         """
         last, watch = self.listed, self._watch
-        if watch is None or not self._listed:  # One that is looked at once is not watched.
+        if watch is None or not self._listed:  # A directory that is listed once is not watched.
             self.listed, self._numbers = self._list(), None
             return self.listed
         known = last if self._numbers is self.manifest.stored else None
@@ -292,9 +293,9 @@ class LogDirectory:
     def _after(
         self, last: Sequence[SegmentInfo], written: Collection[str]
     ) -> Sequence[SegmentInfo] | None:
-        """Return what is listed after *last* when only the files *written* were written to.
+        """Return the listing after *last*, given that only the files *written* were written to.
 
-        That of a sync is known without a listing; None where that cannot be, as when a segment is
+        A sync needs no new listing. Returns None where one is needed, as when a segment was
         completed.
         """
         if not written:
@@ -310,11 +311,11 @@ class LogDirectory:
     def _synced(
         self, last: Sequence[SegmentInfo], live: SegmentInfo, index: str
     ) -> Sequence[SegmentInfo] | None:
-        """Return what is listed when the *index* of the *live* segment was written again."""
+        """Return the listing after the *index* of the *live* segment was rewritten, if known."""
         path = f"{self.path}/{index}"
         try:
             content, written_ms = reread(path, INDEX_BYTES_MAX)
-        except OSError:  # The listing says what it is.
+        except OSError:  # The listing reports the error.
             return None
         number, name = live.segment_id, live.name
         said = self._indexes.look_again(number, path, content, lambda n: self._end(n, name))
@@ -331,7 +332,7 @@ class LogDirectory:
         return self._is_settled and self._watch is not None and self._watch.is_still()
 
     def follow(self, descriptors: Descriptors | None) -> None:
-        """Nothing: its directory is watched in any case."""
+        """Do nothing: the directory is always watched."""
 
     def is_written(self) -> bool:
         """See `NodeLog.is_written`."""
@@ -343,7 +344,7 @@ class LogDirectory:
 
     @property
     def tells(self) -> bool:
-        """Whether events tell when it is written to."""
+        """Whether events report all writes."""
         return self._watch is not None and self._watch.is_whole
 
     def _list(self) -> Sequence[SegmentInfo]:
@@ -361,7 +362,7 @@ class LogDirectory:
             {n: name for n, name in there.items() if n not in written}, looked
         )
         said = self._said = {n: self._said[n] for n in there if n in self._said}
-        # An index of the newest may come before its log, where something copies both.
+        # The index of the newest segment may arrive before its log if a tool copies both.
         found = [
             SegmentInfo(
                 number,
@@ -378,9 +379,9 @@ class LogDirectory:
         return found if self._until is None else list(ended(found, *self._until))
 
     def _looked(self, there: Mapping[int, str]) -> Mapping[int, Index | None]:
-        """Return what the index of each generation's last segment said, by descending number.
+        """Return the index of each generation's last segment, by descending number.
 
-        *there* are the names of all segments, by ascending number.
+        *there* has the names of all segments, by ascending number.
         """
         last_ones = {place_of(number)[0]: number for number in there}
         numbers = sorted(last_ones.values(), reverse=True)
@@ -398,7 +399,7 @@ class LogDirectory:
         return said
 
     def _heard(self, number: int, said: Index | None, written_ms: int) -> None:
-        """Note what the index of a segment says, and since when."""
+        """Note the index of a segment, and when it was written."""
         before = self._said.get(number)
         if before is None or before[0] is not said:
             self._said[number] = said, written_ms
@@ -406,10 +407,9 @@ class LogDirectory:
     def _written(
         self, there: Mapping[int, str], looked: Mapping[int, Index | None]
     ) -> Mapping[int, int]:
-        """Return the segments that may still be written to, and up to where they are durable.
+        """Return the segments that may still be written, and up to where each is durable.
 
-        A generation's last one is final, too, when the node has started to write a later
-        generation.
+        The last segment of a generation is also final once the node writes a later generation.
         """
         found: dict[int, int] = {}
         for number, index in looked.items():
@@ -425,9 +425,9 @@ class LogDirectory:
     def _indexed_ends(
         self, final: Mapping[int, str], looked: Mapping[int, Index | None]
     ) -> Mapping[int, int]:
-        """Return up to where the indexes of *final* segments vouch for sections.
+        """Return the offset up to which the index of each *final* segment names sections.
 
-        Each is asked once: a replay may write less into it later.
+        Each index is read once: a replay may later write a smaller offset into it.
         """
         found = {number: self._reported[number] for number in final if number in self._reported}
         for number in final.keys() - found.keys():
@@ -445,7 +445,7 @@ class LogDirectory:
         return found
 
     def _let_go(self, number: int, name: str) -> bool:
-        """Say whether the node has no name for a segment any more, but has for a later one."""
+        """Return whether the node's commit log no longer has a segment, but has a later one."""
         if self._commitlog is None:
             return False
         names = self._names_of_node(self._commitlog)
@@ -465,28 +465,28 @@ class LogDirectory:
         return SegmentFile(self.find(segment.name))
 
     def find(self, name: str) -> Path:
-        """Return where a file is. Raises FileNotFoundError when it is nowhere."""
-        for folder in self.folders:  # Linked into the second before it leaves the first.
+        """Return the path of a file. Raises FileNotFoundError if no folder has it."""
+        for folder in self.folders:  # A segment is linked into the second, then leaves the first.
             with contextlib.suppress(FileNotFoundError):
                 if flaw_of(folder / name) is None:
                     return folder / name
         raise FileNotFoundError(self.path / name)
 
     def narrow(self, passed: Collection[bytes], kept: Collection[bytes], arcs: Arcs) -> bool:
-        """Nothing: to read all costs less."""
+        """Do nothing: reading everything costs less."""
         del passed, kept, arcs
         return False
 
     def fetch(self, segment_id: int, position: int, length: int) -> Rescued | None:
-        """Return a copy that was kept of a segment that is gone."""
+        """Return a rescued copy of a segment that was removed."""
         del length
         return rescued_copies.load(self.path / FOLDER, file_of(segment_id), position)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no file stays open."""
 
     def size_of(self, segment: SegmentInfo) -> int:
-        """Return the bytes of a segment's file; 0 when it was disposed of just now."""
+        """Return the size of a segment's file in bytes; 0 if it was just removed."""
         try:
             return self.find(segment.name).stat().st_size
         except FileNotFoundError:
@@ -503,7 +503,7 @@ class LogDirectory:
         try:
             names, others = _files(self.path)
         except OSError as error:
-            if self._listed or self._may_be_gone:  # A disk or a mount that fails for now.
+            if self._listed or self._may_be_gone:  # A disk or a mount that fails temporarily.
                 raise _unreadable(self.path, error) from error
             raise NotCdcDirectoryError(
                 f"expected a cdc_raw directory, found {error.strerror}",
@@ -526,8 +526,8 @@ class LogDirectory:
         return names | held
 
     def _recall(self) -> None:
-        """Know of the log what jobs knew that left notes beside it."""
-        with contextlib.suppress(HoldError, OSError):  # Who disposes of them says so.
+        """Fill the manifest from the pins that jobs left beside the log."""
+        with contextlib.suppress(HoldError, OSError):  # Disposal reports these errors.
             for need in pins.read_all(self.path / FOLDER):
                 self.manifest.hear(need.listed)
         self._recalled = True
@@ -535,15 +535,15 @@ class LogDirectory:
     def _held(self) -> tuple[frozenset[str], Collection[str]]:
         try:
             return (frozenset(), ()) if self.hold is None else _files(self.hold)
-        except FileNotFoundError:  # Nothing was held yet.
+        except FileNotFoundError:  # Nothing has been held yet.
             return frozenset(), ()
         except OSError as error:
             raise _unreadable(self.path, error) from error
 
     def _index_content(self, name: str) -> tuple[Path, bytes, int] | None:
-        """Return the index file of the segment *name*, what is in it, and since when."""
+        """Return the path of the index of segment *name*, its content, and when it was written."""
         index = index_name(name)
-        for folder in self.folders:  # Opened at once: each listing comes here for each segment.
+        for folder in self.folders:  # Opened directly: each listing does this for each segment.
             path = folder / index
             try:
                 return path, *read_with_time(path, INDEX_BYTES_MAX)
@@ -554,8 +554,8 @@ class LogDirectory:
         return None
 
     def _end(self, number: int, name: str) -> int:
-        """Return what no offset in a segment is beyond: of a plain one, its file's length."""
-        if self._is_plain.get(number):  # Asked at each sync.
+        """Return the limit of offsets in a segment: the file's length if it is plain."""
+        if self._is_plain.get(number):  # Needed at each sync.
             with contextlib.suppress(OSError):
                 return os.stat(f"{self.path}/{name}", follow_symlinks=False).st_size  # noqa: PTH116
         try:
@@ -563,12 +563,12 @@ class LogDirectory:
             if number not in self._is_plain:
                 self._is_plain[number] = _is_plain(path)
             return path.stat().st_size if self._is_plain[number] else END_OFFSET
-        except OSError:  # Its reader reports it.
+        except OSError:  # Its reader reports the error.
             return END_OFFSET
 
 
 def sizes_in(path: Path) -> dict[str, int]:
-    """Return the bytes of the segments in a folder and of their indexes, as Cassandra counts them.
+    """Return the sizes of the segments and indexes in a folder, in bytes, as Cassandra counts them.
 
     Raises OSError.
     """
@@ -582,7 +582,7 @@ def sizes_in(path: Path) -> dict[str, int]:
 
 
 def ended(found: Iterable[SegmentInfo], last: int, offset: int) -> Iterator[SegmentInfo]:
-    """Yield what is listed of a log that is to end at *offset* of segment *last*."""
+    """Yield the segments of a log that ends at *offset* of segment *last*."""
     for info in found:
         if info.segment_id < last or (info.segment_id == last and offset == END_OFFSET):
             yield info
@@ -591,27 +591,27 @@ def ended(found: Iterable[SegmentInfo], last: int, offset: int) -> Iterator[Segm
 
 
 def _is_plain(path: Path) -> bool:
-    """Say whether offsets in a segment are places in its file: neither compressed nor encrypted."""
+    """Return whether offsets in a segment are places in its file: not compressed or encrypted."""
     try:
         head = read_regular(path, HEADER_BYTES_MAX)
-    except NotAFileError:  # Its reader reports it.
+    except NotAFileError:  # Its reader reports the error.
         return False
     try:
         return parse_descriptor(head, place=str(path)).wrapping is None
-    except SegmentError:  # Its reader reports it.
+    except SegmentError:  # Its reader reports the error.
         return False
 
 
 def _is_named(name: str) -> bool:
-    """Say whether a name is that of a segment or of an index."""
+    """Return whether *name* is that of a segment or of an index."""
     is_ours = name.startswith("CommitLog-")
     return is_ours and bool(parse_name(name) or parse_name(log_name(name)))
 
 
 def _files(path: Path) -> tuple[frozenset[str], Collection[str]]:
-    """Return the names in a folder, except those of segments and indexes that are not files.
+    """Return the names in a folder, without those of segments and indexes that are not files.
 
-    The latter come second.
+    The second result has the names of the latter.
     """
     with os.scandir(path) as entries:
         found = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
@@ -622,7 +622,7 @@ def _files(path: Path) -> tuple[frozenset[str], Collection[str]]:
 def _flaw(path: Path) -> NotAFileError | None:
     try:
         return flaw_of(path)
-    except OSError:  # It went away just now.
+    except OSError:  # It was just removed.
         return None
 
 

@@ -1,7 +1,7 @@
-"""Whether a log looks as it did when it was listed, where no event tells: for less than a listing.
+"""Detects changes of a log since its listing where events do not exist; cheaper than a listing.
 
-What is looked at is what the node writes to: the index files of the newest segments, and the names
-in its directories. For one thread.
+It compares the parts that the node writes: the index files of the newest segments, and the names in
+its directories. For one thread.
 """
 
 import os
@@ -12,18 +12,18 @@ from typing import Final
 
 from headrace.sources.cassandra.logs.index_files import INDEX_BYTES_MAX
 
-# A folder that changed so recently may change again without another time: clocks of file systems
-# are coarse.
+# A folder that changed this recently may change again within the same time stamp: file systems have
+# coarse clocks.
 RECENT_NS: Final = 100_000_000
 _FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Glance:
-    """See the module."""
+    """The state of a log's folders and newest indexes at its last listing."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
-        """Note how *folders* look, which are listed next."""
-        self._folders: dict[str, int] | None = None  # None is as if all were changed.
+        """Note the times of *folders*, which the caller lists next."""
+        self._folders: dict[str, int] | None = None  # None: treated as changed.
         self._indexes: dict[str, bytes] = {}
         try:
             self._folders = {str(each): os.stat(each).st_mtime_ns for each in folders}  # noqa: PTH116 (often)
@@ -33,11 +33,11 @@ class Glance:
             self._folders = None
 
     def note(self, path: Path, content: bytes) -> None:
-        """Note what an index file that may be written to had in it when it was listed."""
+        """Note the content of an index file that may still be written, as listed."""
         self._indexes[str(path)] = content
 
     def is_other(self) -> bool:
-        """Return whether anything looks otherwise than it did."""
+        """Return whether anything differs from the listing."""
         if self._folders is None:
             return True
         try:

@@ -1,7 +1,8 @@
 """The index files of a live log, and what is wrong with a malformed one.
 
-Cassandra truncates an index and writes it again, so a look may find it empty, or half-written: then
-what it said before counts. One that stays so is reported. For one thread; reads no files.
+Cassandra truncates an index and rewrites it, so a reader may find it empty or half-written. Then
+its previous content stays valid. An index that stays malformed is reported. For one thread; reads
+no files.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from headrace.sources.cassandra.commitlog.segment import Index, parse_index
 from headrace.sources.cassandra.errors import BadIndexError, NotAFileError
 
 INDEX_BYTES_MAX: Final = 64  # A longer file is not an index.
-LOOKS: Final = 3  # In a row at the same nonsense, until it is reported.
+LOOKS: Final = 3  # Successive looks at the same malformed content before it is reported.
 _FORM: Final = "<offset>, or <offset> and below it COMPLETED"
 _HINT: Final = (
     "what it said before counts; Cassandra writes it again at its next sync. If it stays so, the "
@@ -24,7 +25,7 @@ _HINT: Final = (
 
 
 class _File(msgspec.Struct):
-    """One index: what it holds, what of that was usable last, and how often it was not since."""
+    """One index: its content, the last valid index, and the number of invalid looks since then."""
 
     content: bytes = b""
     index: Index | None = None
@@ -33,26 +34,26 @@ class _File(msgspec.Struct):
 
 
 class IndexFiles:
-    """See the module. Segments go by their numbers in a log's `Manifest`."""
+    """The index files of one log. Segments have their numbers in the log's `Manifest`."""
 
     def __init__(self) -> None:
-        """Know of none."""
+        """Start without files."""
         self._files: dict[int, _File] = {}
         self.flaws: Sequence[BadIndexError] = ()
         """What stayed nonsense, of each file that did at the last look."""
 
     @property
     def unsettled(self) -> bool:
-        """Whether a file holds nonsense now: the next look may report it."""
+        """Whether a file is malformed now: the next look may report it."""
         return any(file.looks for file in self._files.values())
 
     def look(
         self, found: Mapping[int, tuple[str, bytes] | None], end: Callable[[int], int]
     ) -> Mapping[int, Index | None]:
-        """Return the furthest that each index said; None is nothing. Forget all others.
+        """Return the last valid index of each segment, None if there was none. Forget all others.
 
-        *found* are the path of each and what it holds now, None if it is missing now. *end* is
-        asked where a segment ends, before an offset that is new is believed.
+        *found* has the path and the content of each, or None for a missing index. *end* returns the
+        end of a segment, to check a new offset.
         """
         self._files = {number: self._files.get(number, _File()) for number in found}
         said = {
@@ -64,9 +65,9 @@ class IndexFiles:
     def look_again(
         self, number: int, place: str, content: bytes, end: Callable[[int], int]
     ) -> Index | None:
-        """Return the furthest that one index of the last look said, which holds *content* now.
+        """Return the last valid index of one segment of the last `look`, given its *content* now.
 
-        Others are as they were then; so are the flaws.
+        The other segments and the flaws stay as they were.
         """
         file = self._files[number]
         if content == file.content and file.index is not None and not file.looks:
@@ -90,8 +91,8 @@ def bad_index(content: bytes, expected: str = _FORM, *, place: str) -> BadIndexE
 
 
 def _expected(said: Index, before: Index | None, end: Callable[[], int]) -> str:
-    """Return what is expected instead of *said*; nothing if it can be true."""
-    if said.completed:  # Its offset means nothing: a replay writes another one.
+    """Return what is expected instead of *said*; an empty string if *said* is valid."""
+    if said.completed:  # The offset of a completed one means nothing: a replay writes another.
         return ""
     if before is not None and before.completed:
         return "COMPLETED, as it said before"
@@ -101,29 +102,29 @@ def _expected(said: Index, before: Index | None, end: Callable[[], int]) -> str:
 
 
 class Log(Protocol):
-    """Where flaws are reported."""
+    """A logger that receives the flaws."""
 
     def warning(self, event: str, **about: str) -> object:
         """Log an event."""
 
 
 class ReportedFlaws:
-    """The flaws that were reported, so that each change is reported once."""
+    """The flaws that were reported; each change is reported once."""
 
     def __init__(self) -> None:
-        """Nothing is reported yet."""
+        """Start with no reported flaws."""
         self._reported: Collection[str] = ()
 
     def new(self, flaws: Iterable[RetriableError]) -> Sequence[RetriableError]:
-        """Return those that are new since the last call."""
+        """Return the flaws that are new since the last call."""
         found = {str(flaw): flaw for flaw in flaws}
         reported, self._reported = self._reported, found.keys()
         return [found[name] for name in sorted(found.keys() - reported)]
 
     def tell(self, flaws: Iterable[RetriableError], log: Log, **about: str) -> None:
-        """Warn in *log* of those that are new since the last call.
+        """Log a warning for each flaw that is new since the last call.
 
-        *about* says whose they are.
+        *about* names their owner.
         """
         for flaw in self.new(flaws):
             log.warning(

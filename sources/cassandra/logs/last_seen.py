@@ -1,9 +1,9 @@
-"""What retention saw last of a node's directory, and where it lost sight: a file in the hold.
+"""Keeps what retention last saw of a node's directory, and the breaks, in a file in the hold.
 
-A node that makes room removes its oldest segments first. So while the newest one that was seen is
-still in `cdc_raw`, nothing behind it went unseen. When it is gone, others may be that were
-never seen, up to the oldest that exists now: to a reader that is a gap (I10). What is held does
-not show that, because a hold outlives what the node removes. Blocking file I/O.
+A node that frees space removes its oldest segments first. So while the newest segment seen is still
+in `cdc_raw`, no later one was removed unseen. If it is gone, later segments may have gone too, up
+to the oldest that exists now: to a reader that is a gap (I10). The hold does not show it, because
+it keeps segments longer than the node. Blocking file I/O.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,18 +18,18 @@ _NAME: Final = ".watched.json"
 
 
 class Watched(msgspec.Struct, frozen=True):
-    """The id of the newest segment with CDC data that was seen, and those behind a break.
+    """The id of the newest segment with CDC data that was seen, and the segments after a break.
 
-    What came right before one of the `breaks` may have gone while no process looked.
+    Segments right before one of the `breaks` may have been removed while no process watched.
     """
 
     witness: int | None = None
     breaks: tuple[int, ...] = ()
 
     def after(self, here: Sequence[int], kept: Collection[int]) -> "Watched":
-        """Return what is known after a look: *here* are those in `cdc_raw`, ascending.
+        """Return the updated value after a look: *here* are the segments in `cdc_raw`, ascending.
 
-        Breaks before segments that are not *kept* any more are forgotten.
+        Breaks before segments that are no longer *kept* are forgotten.
         """
         breaks = tuple(each for each in self.breaks if each in kept)
         if not here:
@@ -40,10 +40,10 @@ class Watched(msgspec.Struct, frozen=True):
 
 
 def load(hold: Path) -> Watched:
-    """Return what is known in *hold*: nothing, if no process looked yet.
+    """Return the value stored in *hold*, or an empty one before the first look.
 
     Raises:
-        LogUnreadableError: it is there and cannot be read.
+        LogUnreadableError: the file exists and cannot be read.
 
     """
     path = hold / _NAME
@@ -57,7 +57,7 @@ def load(hold: Path) -> Watched:
 
 
 def save(hold: Path, watched: Watched) -> None:
-    """Replace what is known in *hold* atomically. Raises OSError."""
+    """Replace the value stored in *hold* atomically. Raises OSError."""
     temporary = hold / f"{_NAME}.new"
     temporary.write_bytes(msgspec.json.encode(watched))
     temporary.replace(hold / _NAME)

@@ -1,7 +1,7 @@
-"""Pins: what jobs still need of one node's log, in a file for each job and split beside it.
+"""Pins: what jobs still need of one node's log, one file per job and split, beside the log.
 
-They lie in the folder `.headrace` of `cdc_raw`, and each is replaced atomically. Nothing is decided
-here: `hold` writes for a job, `disposal` reads those of all jobs. Blocking file I/O.
+They are in the folder `.headrace` of `cdc_raw`; each is replaced atomically. This module decides
+nothing: `hold` writes the pins of a job, `disposal` reads those of all jobs. Blocking file I/O.
 """
 
 import contextlib
@@ -30,31 +30,31 @@ from headrace.sources.cassandra.state.cdc_state import Marker
 FOLDER: Final = ".headrace"
 _REPLACED: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 NAMES_MAX: Final = 4_096
-COPIES_MAX: Final = 64  # Of one split in one segment; where there are more, all of it is needed.
+COPIES_MAX: Final = 64  # Per split and segment; with more copies, the whole segment is needed.
 
-# Segments behind the marker, and where in them copies lie: position and length; no place means
-# that all of the segment is needed.
+# Segments before the marker, and the copies needed in each: position and length. An empty sequence
+# means the whole segment.
 Pending = Mapping[int, Sequence[tuple[int, int]]]
 
 
 class HoldError(RetriableError):
-    """The hold of a job, or a segment that may go, cannot be written."""
+    """The hold of a job, or a segment to be removed, cannot be written."""
 
     code = "hold"
 
 
 class HoldDeniedError(MissingRequirementError):
-    """The hold or the archive cannot be written at all."""
+    """The hold or the archive can never be written."""
 
     code = "hold_denied"
 
 
 class Need(msgspec.Struct, frozen=True):
-    """What one split of one job needs.
+    """The part of a log that one split of one job needs.
 
-    All after `marker`, which is in a `generation` of the log, and all that is not in `listed`; of
-    what is before it `segments` as a whole, and of others `copies` alone. Segments are named by
-    the ids in their files' names.
+    It needs everything after `marker`, which is in a `generation` of the log, and all segments that
+    are not in `listed`. Before the marker, it needs `segments` as a whole and, of others, only
+    `copies`. Segments are named by the ids in their file names.
     """
 
     job: str
@@ -69,9 +69,9 @@ class Need(msgspec.Struct, frozen=True):
     def of(
         cls, job: str, split: str, marker: Marker, pending: Pending, listed: Stored = ()
     ) -> "Need":
-        """Return what is to be noted of a split that stands at *marker* and knows what is *listed*.
+        """Return the need of a split at *marker* whose manifest is *listed*.
 
-        What lies in the segment of the marker is needed with it as a whole.
+        The marker's segment is needed as a whole, with all copies in it.
         """
         few = {
             segment: list(copies)
@@ -90,17 +90,17 @@ class Need(msgspec.Struct, frozen=True):
         )
 
     def says(self) -> object:
-        """Return what makes a new note worth writing.
+        """Return the part whose change makes a new pin worth writing.
 
-        Segments go whole, so a marker that moved within one says nothing new; and of one that was
-        left behind copies only become fewer.
+        Segments are kept whole, so a marker that moves within one changes nothing; and the copies
+        in a segment before the marker only become fewer.
         """
         ended = self.marker.offset == END_OFFSET
         place = self.generation, self.marker.segment_id, ended
         return place, self.segments, tuple(sorted(self.copies))
 
     def whole(self, segment_id: int) -> bool:
-        """Say whether all of the segment with a number is needed."""
+        """Return whether all of a segment is needed."""
         file_id = file_of(segment_id)
         number = _known(self.listed).number(file_id) if self.listed else segment_id
         stands = Marker(number_in(self.generation, self.marker.segment_id), self.marker.offset)
@@ -109,15 +109,15 @@ class Need(msgspec.Struct, frozen=True):
         return stands < Marker(number, END_OFFSET)
 
 
-@lru_cache(maxsize=64)  # The splits of a job know the same.
+@lru_cache(maxsize=64)  # The splits of a job share one manifest.
 def _known(listed: Stored) -> Manifest:
     return Manifest(listed)
 
 
 def write(folder: Path, name: str, content: bytes) -> None:
-    """Replace the file *name* in *folder*, which may have to be made, atomically.
+    """Replace the file *name* in *folder* atomically, creating *folder* if necessary.
 
-    Not the directory that it is in: where a disk is gone, nothing is to look like one.
+    Its parent directory is not created: a missing disk must not look like an empty one.
     """
     temporary = f"{folder}/.{name}.{os.getpid()}"
     try:
@@ -131,7 +131,7 @@ def write(folder: Path, name: str, content: bytes) -> None:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), temporary)
         finally:
             os.close(file)
-        os.replace(temporary, f"{folder}/{name}")  # noqa: PTH105 (a split has one for each log)
+        os.replace(temporary, f"{folder}/{name}")  # noqa: PTH105 (once per split and log)
     except OSError:
         with contextlib.suppress(OSError):
             os.unlink(temporary)  # noqa: PTH108 (as above)
@@ -139,10 +139,10 @@ def write(folder: Path, name: str, content: bytes) -> None:
 
 
 def write_new(folder: Path, names: Sequence[str], content: bytes) -> Sequence[str]:
-    """Leave a note with the same *content* under each of *names* where there is none, atomically.
+    """Write the same *content* under each of *names* that does not exist, atomically.
 
-    Returns these names. The notes are links of one file: to make one costs a fifth of a file, and a
-    job has one for each split and log.
+    Returns the names written. The files are links to one file: a link costs a fifth of a file, and
+    a job has one for each split and log.
     """
     there = names_in(folder)
     missing = [name for name in names if name not in there]
@@ -154,9 +154,9 @@ def write_new(folder: Path, names: Sequence[str], content: bytes) -> Sequence[st
         for name in missing:
             try:
                 os.link(f"{folder}/{shared}", f"{folder}/{name}")
-            except FileExistsError:  # Its split has said just now what it needs.
+            except FileExistsError:  # Its split has just written its own need.
                 continue
-            except OSError:  # Not every file system has links, or so many.
+            except OSError:  # The file system has no links, or not so many.
                 write(folder, name, content)
     finally:
         os.unlink(f"{folder}/{shared}")  # noqa: PTH108 (as above)
@@ -164,19 +164,19 @@ def write_new(folder: Path, names: Sequence[str], content: bytes) -> Sequence[st
 
 
 def read_all(folder: Path) -> Sequence[Need]:
-    """Return the needs that are noted in *folder*.
+    """Return the needs stored in *folder*.
 
     Raises:
-        HoldError: one cannot be read, so it is unknown what may go.
+        HoldError: a pin cannot be read, so it is unknown which segments may be removed.
 
     """
     return [_need_in(path) for path in _notes(folder)]
 
 
 def names_in(folder: Path) -> set[str]:
-    """Return the names of the notes in *folder*, which need not exist."""
+    """Return the names of the pins in *folder*, which need not exist."""
     try:
-        names = os.listdir(folder)  # noqa: PTH208 (a split has one for each log)
+        names = os.listdir(folder)  # noqa: PTH208 (once per split and log)
     except (FileNotFoundError, NotADirectoryError):
         return set()
     return {name for name in names if not name.startswith(".")}
@@ -184,18 +184,18 @@ def names_in(folder: Path) -> set[str]:
 
 @lru_cache(maxsize=NAMES_MAX)  # A split has the same name beside each log.
 def name_of(job: str, split: str, store: str) -> str:
-    """Return the name of a split's note, of the job whose state has the mark *store*."""
+    """Return the name of a split's pin; *store* is the mark of the job's state."""
     return f"{quote(job, safe='')}.{quote(split, safe='')}.{store}"
 
 
-@lru_cache(maxsize=1)  # It is the same beside each log.
+@lru_cache(maxsize=1)  # The same beside each log.
 def everything(job: str) -> bytes:
-    """Return the content of the note of a split of *job* that needs all of a log."""
+    """Return the content of a pin for a split of *job* that needs the whole log."""
     return msgspec.json.encode(Need.of(job, "", Marker(0, 0), {}))
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What a note says, the mark of the state it is of, and when it was written: ms since 1970."""
+    """The content of a pin, the mark of its job's state, and its write time in ms since 1970."""
 
     store: str
     written_ms: float
@@ -203,17 +203,17 @@ class Note(msgspec.Struct, frozen=True):
 
 
 def notes_in(folder: Path) -> Sequence[Note]:
-    """Return the notes in *folder*. Raises as `read_all`."""
+    """Return the pins in *folder*. Raises as `read_all`."""
     found = []
     for path in _notes(folder):
-        with contextlib.suppress(FileNotFoundError):  # It was withdrawn just now.
+        with contextlib.suppress(FileNotFoundError):  # It was just withdrawn.
             written_ms = path.stat().st_mtime * 1000
             found.append(Note(path.name.rpartition(".")[2], written_ms, _need_in(path)))
     return found
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """A note of what a split needs: of which state, up to which segment, and how old it is."""
+    """A pin of a split: the mark of its state, its segment and its age."""
 
     job: str
     store: str
@@ -223,7 +223,7 @@ class Noted(msgspec.Struct, frozen=True):
 
 
 def noted_in(folder: Path, job: str) -> list[Noted]:
-    """Return what is noted of *job*. Raises as `read_all`."""
+    """Return the pins of *job*. Raises as `read_all`."""
     now_ms = time.time() * 1000
     return [
         Noted(
@@ -239,7 +239,7 @@ def noted_in(folder: Path, job: str) -> list[Noted]:
 
 
 def remove(folder: Path, names: Iterable[str]) -> None:
-    """Remove notes. Raises HoldError."""
+    """Remove pins. Raises HoldError."""
     try:
         for name in names:
             (folder / name).unlink(missing_ok=True)
@@ -256,7 +256,7 @@ def _need_in(path: Path) -> Need:
         need = msgspec.json.decode(path.read_bytes(), type=Need)
         if need.split:
             return need
-        # It is one of several with the same content: `write_new`.
+        # It is one of several files with the same content: `write_new`.
         quoted = path.name.removeprefix(f"{quote(need.job, safe='')}.").rpartition(".")[0]
         return msgspec.structs.replace(need, split=unquote(quoted))
     except (OSError, msgspec.MsgspecError) as error:

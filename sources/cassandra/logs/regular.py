@@ -1,4 +1,4 @@
-"""Opens regular files of a log only: opening a FIFO would wait without end."""
+"""Opens only regular files of a log: opening a FIFO could block forever."""
 
 import os
 import stat
@@ -20,14 +20,14 @@ _HINT: Final = "remove it: only Cassandra, and what copies its files, should wri
 
 
 def open_regular(path: Path, *, follow_symlinks: bool = False) -> int:
-    """Return a descriptor of the file at *path*, to read.
+    """Return a descriptor for reading the file at *path*.
 
     Raises:
-        NotAFileError: it is something else.
+        NotAFileError: *path* is not a regular file.
         OSError: it cannot be opened.
 
     """
-    flaw = flaw_of(path, follow_symlinks=follow_symlinks)  # Opening a device can do something.
+    flaw = flaw_of(path, follow_symlinks=follow_symlinks)  # Opening a device can have side effects.
     if flaw is not None:
         raise flaw
     descriptor = os.open(path, _FLAGS if follow_symlinks else _FLAGS | os.O_NOFOLLOW)
@@ -44,7 +44,7 @@ def read_regular(path: Path, size: int, *, follow_symlinks: bool = False) -> byt
 
 
 def read_with_time(path: Path, size: int, *, follow_symlinks: bool = False) -> tuple[bytes, int]:
-    """Return what `read_regular` does, and when the file was written to last, in ms since 1970."""
+    """Return the result of `read_regular`, and the file's modification time in ms since 1970."""
     descriptor = open_regular(path, follow_symlinks=follow_symlinks)
     try:
         content = os.read(descriptor, size)
@@ -56,7 +56,7 @@ def read_with_time(path: Path, size: int, *, follow_symlinks: bool = False) -> t
 
 
 def reread(path: str, size: int) -> tuple[bytes, int]:
-    """Return what `read_with_time` does, of a path that was a file and was not replaced since.
+    """Return the result of `read_with_time` for a path that is known to be a regular file.
 
     Raises OSError.
     """
@@ -68,9 +68,9 @@ def reread(path: str, size: int) -> tuple[bytes, int]:
 
 
 def flaw_of(path: Path, *, follow_symlinks: bool = False) -> NotAFileError | None:
-    """Return what is wrong with *path*, unless it is a file. Raises OSError.
+    """Return the error for *path*, None if it is a regular file. Raises OSError.
 
-    With *follow_symlinks* a link to a file is one; a link to nothing, or to itself, is not.
+    With *follow_symlinks* a link to a file is accepted; a link to nothing, or to itself, is not.
     """
     try:
         found = os.stat(path, follow_symlinks=follow_symlinks).st_mode  # noqa: PTH116 (one call for both)

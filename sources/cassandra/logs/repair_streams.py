@@ -1,9 +1,9 @@
-"""Streams that a node receives: repair, bootstrap and rebuild write again what was written before.
+"""Streams that a node receives: repair, bootstrap and rebuild write old mutations again.
 
-An observer of a node (an agent, or a script around `nodetool netstats`) says so in a file beside
-the holds. What is logged meanwhile, and was written before the stream started, may be a stream's:
-it is published only when it was compared with what was published (line 17 of docs/agreement.md).
-Blocking file I/O; for one thread.
+An observer of the node (an agent, or a script around `nodetool netstats`) records them in a file
+beside the holds. A mutation that is logged meanwhile, and was written before the stream started,
+may come from it: it is published only after a comparison with what was published (line 17 of
+docs/agreement.md). Blocking file I/O; for one thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,9 +23,9 @@ NEVER: Final = -(1 << 63)
 
 
 class Stream(msgspec.Struct, frozen=True, rename={"first": "from", "last": "to"}):
-    """While segments `first` to `last` were written, a stream came into `tables` of `keyspace`.
+    """While segments `first` to `last` were written, the node received a stream of `keyspace`.
 
-    None of them are all. Without `last` it is not over. `began_us` is the node's clock at its
+    Empty `tables` means all. Without `last` it has not ended. `began_us` is the node's clock at its
     start.
     """
 
@@ -36,7 +36,7 @@ class Stream(msgspec.Struct, frozen=True, rename={"first": "from", "last": "to"}
     tables: tuple[str, ...] = ()
 
     def has(self, file_id: int, table: TableSchema) -> bool:
-        """Say whether what is logged of a table in this segment may come from it."""
+        """Return whether a mutation of *table* in this segment may come from the stream."""
         began = self.first <= file_id and (self.last is None or file_id <= self.last)
         named = not self.tables or table.name in self.tables
         return began and named and table.keyspace == self.keyspace
@@ -46,11 +46,11 @@ def streams_in(file: Path) -> Sequence[Stream]:
     """Return the streams in *file*; none if there is no file.
 
     Raises:
-        OSError, msgspec.MsgspecError: it cannot be read.
+        OSError, msgspec.MsgspecError: the file cannot be read.
 
     """
     try:
-        with open(file, "rb") as opened:  # noqa: PTH123 (each listing comes here)
+        with open(file, "rb") as opened:  # noqa: PTH123 (at each listing)
             content = opened.read()
     except FileNotFoundError:
         return ()
@@ -67,16 +67,16 @@ class Streams:
         context: Context,
         table_of: Callable[[UUID], TableSchema | None],
     ) -> None:
-        """Read nothing yet, by *read*; *table_of* knows tables by their ids."""
+        """Read no file yet; *read* returns the streams, *table_of* finds a table by its id."""
         self._read = read
         self._node = node
         self._log = context.log
         self._table_of = table_of
-        self._unread = ""  # Why, if so.
+        self._unread = ""  # The reason, if the file could not be read.
         self.streams: Sequence[Stream] = ()
 
     def look(self) -> None:
-        """Read again; what cannot be read changes nothing, and is reported once."""
+        """Read the file again; an unreadable one changes nothing and is reported once."""
         try:
             self.streams = self._read()
             self._unread = ""
@@ -88,7 +88,7 @@ class Streams:
     def written_before(self, segment: int, head: bytes, messaging: int) -> int:
         """Return the write time in µs before which an entry may be a stream's, or NEVER.
 
-        *head* is how its mutation begins. A stream writes one table in a mutation.
+        *head* is the beginning of its mutation. Streams write one table per mutation.
         """
         table = self._table_of(UUID(bytes=first_table_id(head, messaging)))
         if table is None:

@@ -1,7 +1,7 @@
-"""Reads copies again from their places: waiting or compared copies are not kept in memory.
+"""Reads copies again from their places: pending or compared copies are not kept in memory.
 
-Few segments stay open, since what is asked for together was logged together. Blocking file I/O; for
-one thread.
+Few segments stay open, since copies that are requested together were logged together. Blocking file
+I/O; for one thread.
 """
 
 from collections import OrderedDict
@@ -23,18 +23,18 @@ from headrace.sources.cassandra.keystore.keys import Keys
 from headrace.sources.cassandra.logs.directory import LogReader, SegmentBytes, SegmentInfo
 from headrace.sources.cassandra.logs.rescued_copies import Rescued
 
-# Each is a file descriptor, and of a compressed or encrypted one the memory of one section.
+# Each costs a file descriptor; a compressed or encrypted one also the memory of one section.
 SEGMENTS_OPEN_MAX: Final = 8
 
-_CRC_BYTES: Final = 4  # Behind the mutation, at the end of its entry.
-_POINTER_BYTES: Final = 4  # At the beginning of a sync marker: where the next one is.
-_WINDOW_BYTES: Final = 64  # Of the framer that a segment is opened with; it frames nothing.
+_CRC_BYTES: Final = 4  # After the mutation, at the end of its entry.
+_POINTER_BYTES: Final = 4  # At the start of a sync marker: the offset of the next one.
+_WINDOW_BYTES: Final = 64  # Of the framer that opens a segment; it frames nothing.
 
 Location = tuple[int, int, int, int]  # Host, segment, position of the entry's end, mutation bytes.
 
 
 class Copy(NamedTuple):
-    """The raw bytes of a copy, and where it lies."""
+    """The raw bytes of a copy, and their place."""
 
     raw: bytes
     host: int
@@ -44,7 +44,7 @@ class Copy(NamedTuple):
 
 
 class OpenedSegment:
-    """An open segment, read by logical positions: at will when plain, else best forwards."""
+    """An open segment, read at logical positions: in any order if plain, else best forwards."""
 
     def __init__(self, file: SegmentBytes, keys: Keys, info: SegmentInfo) -> None:
         """Read the header. Raises SegmentError, SegmentKeyError."""
@@ -52,7 +52,7 @@ class OpenedSegment:
         self._keys = keys
         self._info = info
         self._read_into: ReadInto = file.read_into
-        self._begin = self._stop = 0  # Of the section that a wrapped segment is read in.
+        self._begin = self._stop = 0  # Bounds of the current section of a wrapped segment.
         self._start()
 
     def _start(self) -> None:
@@ -69,7 +69,7 @@ class OpenedSegment:
         self._begin = self._stop = self._header_bytes = descriptor.header_bytes
 
     def mutation(self, position: int, length: int) -> bytes | None:
-        """Return the bytes before the checksum that ends at *position*, None if they end early."""
+        """Return the bytes before the checksum that ends at *position*; None if incomplete."""
         start = position - _CRC_BYTES - length
         if start < self._header_bytes:
             return None
@@ -79,14 +79,14 @@ class OpenedSegment:
         return bytes(room) if fill(self._read_into, start, memoryview(room)) == length else None
 
     def _enter(self, start: int) -> bool:
-        """Go to the section that *start* is in; what is passed over is not unpacked."""
+        """Go to the section that contains *start*; skipped sections are not unpacked."""
         if start < self._begin:
             self._start()
         marker = memoryview(bytearray(MARKER_BYTES))
         while start >= self._stop:
             if fill(self._read_into, self._stop, marker) < MARKER_BYTES:
                 return False
-            # Of a chain that leads backwards the unwrapping says so.
+            # If the chain leads backwards, the unwrapping reports it.
             self._begin, self._stop = self._stop, int.from_bytes(marker[:_POINTER_BYTES], "big")
         return True
 
@@ -96,7 +96,7 @@ class OpenedSegment:
 
 
 class Copies:
-    """The logs of all nodes, to read mutations at known places."""
+    """Reads mutations at known places in the logs of all nodes."""
 
     def __init__(
         self,
@@ -106,17 +106,17 @@ class Copies:
         *,
         segments_open_max: int = SEGMENTS_OPEN_MAX,
     ) -> None:
-        """Open nothing yet; *logs* are the nodes', *job_key* is the digest's."""
+        """Open no segment yet; *logs* are by node, *job_key* is the key of the digests."""
         self._logs = logs
         self._job_key = job_key
         self._keys = keys
         self._open_max = segments_open_max
         self._opened: OrderedDict[tuple[str, int], OpenedSegment] = (
             OrderedDict()
-        )  # Oldest use first.
+        )  # Least recently used first.
         self._listed: dict[str, dict[int, SegmentInfo]] = {}
         self._gone: set[tuple[str, int]] = set()
-        self._unreadable: dict[str, RetriableError] = {}  # By node.
+        self._unreadable: dict[str, RetriableError] = {}  # The error of each node's log.
 
     def find(
         self,
@@ -126,12 +126,12 @@ class Copies:
     ) -> Copy | None:
         """Return the first copy in *locations* that has one of the *digests*, two words each.
 
-        *nodes* are the hosts' names. None when no log has one any more, or it is damaged. A segment
-        that is gone, and a log that cannot be read now, are not tried again until `close`.
+        *nodes* are the hosts' names. Returns None when no log has an intact copy any more. A
+        removed segment, or a log that cannot be read now, is not tried again until `close`.
 
         Raises:
-            RetriableError: no copy was found, but there may be one in a log that cannot be read
-                now. Call `close` and try again later.
+            RetriableError: no copy was found, but a log that cannot be read now may have one. Call
+                `close` and try again later.
 
         """
         wanted = {d0.to_bytes(8, "little") + d1.to_bytes(8, "little") for d0, d1 in digests}
@@ -144,7 +144,7 @@ class Copies:
             try:
                 found = self.at(node, segment, position, length)
             except (SegmentError, SegmentKeyError):
-                self._forget(node, segment)  # In what state it is left, is not known.
+                self._forget(node, segment)  # Its state is unknown.
                 continue
             except RetriableError as error:
                 self._forget(node, segment)
@@ -157,10 +157,10 @@ class Copies:
         return None
 
     def close(self) -> None:
-        """Close all segments and forget what was listed; `find` opens again what it needs.
+        """Close all segments and forget the listings; `find` opens segments again.
 
-        An open segment takes its room on the disk even after its name is gone: call this after each
-        burst of reads. Safe to call at any time, and often.
+        An open segment occupies the disk even after its removal: call this after each burst of
+        reads. Safe to call at any time, and often.
         """
         for opened in self._opened.values():
             opened.close()
@@ -170,8 +170,8 @@ class Copies:
         self._unreadable.clear()
 
     def at(self, node: str, segment: int, position: int, length: int) -> Rescued | None:
-        """Return what lies at a place, of any kind; None where nothing does."""
-        if (node, segment) not in self._opened:  # What is open has all that was rescued of it.
+        """Return the mutation at a place, of any kind; None if it does not exist."""
+        if (node, segment) not in self._opened:  # An open segment has all copies rescued from it.
             found = self._logs[node].fetch(segment, position, length)
             if found is not None:
                 return found
@@ -180,7 +180,7 @@ class Copies:
         return None if opened is None or raw is None else Rescued(raw, opened.messaging)
 
     def _segment(self, node: str, segment: int) -> OpenedSegment | None:
-        """Return an open segment; None when it is gone."""
+        """Return an open segment; None when it was removed."""
         name = (node, segment)
         opened = self._opened.get(name)
         if opened is not None:

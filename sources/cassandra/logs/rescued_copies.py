@@ -1,6 +1,6 @@
-"""Copies that are still needed of a segment to be removed: their bytes, in a file beside the pins.
+"""Keeps copies from a segment that is to be removed: their bytes, in a file beside the pins.
 
-A few mutations can wait for hours, for a node that is down; they need not keep their segments.
+A few mutations can wait for hours for a node that is down; they need not keep whole segments.
 Blocking file I/O.
 """
 
@@ -16,14 +16,14 @@ _PREFIX: Final = ".rescued-"
 
 
 class Rescued(NamedTuple):
-    """The bytes of a mutation, and the messaging version that they are of."""
+    """The bytes of a mutation, and their messaging version."""
 
     raw: bytes
     messaging: int
 
 
 class _File(msgspec.Struct, frozen=True):
-    """By the positions of the entries' ends."""
+    """The copies of one segment, by the position at which each entry ends."""
 
     messaging: int
     copies: dict[int, bytes]
@@ -36,9 +36,9 @@ def save(folder: Path, segment_id: int, messaging: int, copies: Mapping[int, byt
 
 
 def load(folder: Path, segment_id: int, position: int) -> Rescued | None:
-    """Return the copy whose entry ended at *position*; None where none was kept.
+    """Return the copy whose entry ended at *position*; None if it was not kept.
 
-    A file that is damaged has none: readers of copies compare their digests.
+    A damaged file counts as empty: readers of copies compare their digests.
     """
     try:
         content = (folder / f"{_PREFIX}{segment_id}").read_bytes()
@@ -50,7 +50,7 @@ def load(folder: Path, segment_id: int, position: int) -> Rescued | None:
 
 
 def keep_only(folder: Path, is_needed: Callable[[int], bool]) -> None:
-    """Remove what was kept of segments that are not needed. Raises OSError."""
+    """Remove the copies of segments that are not needed. Raises OSError."""
     for path in folder.glob(f"{_PREFIX}*"):
         segment_id = path.name.removeprefix(_PREFIX)
         if segment_id.isdecimal() and not is_needed(int(segment_id)):

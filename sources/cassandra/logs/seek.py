@@ -1,4 +1,4 @@
-"""Finds places that users name in the logs, and how much lies behind: by names and sizes only."""
+"""Finds places that users name in the logs, and sizes of backlogs: by names and sizes only."""
 
 import datetime as dt
 import heapq
@@ -16,9 +16,9 @@ from headrace.sources.cassandra.state.cdc_state import CdcState, Marker
 from headrace.sources.cassandra.state.gaps import START
 
 Logs = Mapping[str, NodeLog]
-_Step = tuple[float, str, int, Marker]  # The part of a log that ends there, node, size, end.
+_Step = tuple[float, str, int, Marker]  # Its share of the log's backlog, node, size, end.
 
-STEP_BYTES: Final = 512 * 1024  # As much as a worker reads of one log before the next one.
+STEP_BYTES: Final = 512 * 1024  # As much as a worker reads of one log before it reads the next.
 
 _PLACE: Final = re.compile(r"(?:(?P<node>[^=:,]+)[=:])?(?P<segment>\d{1,19}):(?P<offset>\d{1,10})")
 _EARLIEST, _LATEST = "earliest", "latest"
@@ -26,19 +26,19 @@ _HINT: Final = "earliest, latest, a time such as 2026-01-31T12:00:00Z, or segmen
 
 
 def acquaint(logs: Logs, state: CdcState) -> None:
-    """Let *logs* know what *state* knows of them; it must be done before they are listed for it."""
+    """Pass the manifests in *state* to *logs*; required before the logs are listed for it."""
     for node, log in logs.items():
         marker = state.furthest(node)
         if stored := state.manifests.get(node):
             log.manifest.learn(stored)
-        elif marker != START:  # Of a release that kept none, or of a place that people gave.
+        elif marker != START:  # Of a release without manifests, or of a place that a user gave.
             log.manifest.begin_at(file_of(marker.segment_id))
 
 
 def backlog(logs: Logs, state: CdcState | None) -> Sequence[Backlog]:
-    """Return, for each node, the bytes of its log after the marker, and how many segments.
+    """Return, for each node, the bytes and the segments of its log after the marker.
 
-    Of a log that cannot be listed now it says why.
+    For a log that cannot be listed now, the result has the reason.
     """
     found = []
     if state is not None:
@@ -47,7 +47,7 @@ def backlog(logs: Logs, state: CdcState | None) -> Sequence[Backlog]:
         marker = state.markers.get(node) if state else None
         try:
             segments = log.segments()
-        except LogUnreadableError as error:  # The others can be found.
+        except LogUnreadableError as error:  # The other logs can still be listed.
             place = f"{error.place}: " if error.place else ""
             problem = f"{error.code}: {place}{error.message}"
             part = Backlog(partition={"node": node}, size_bytes=0, files=0, problem=problem)
@@ -60,15 +60,16 @@ def backlog(logs: Logs, state: CdcState | None) -> Sequence[Backlog]:
 
 
 def unread_bytes(log: NodeLog, marker: Marker) -> int:
-    """Return the bytes of a log after *marker*. Raises as `segments`."""
+    """Return the number of bytes of a log after *marker*. Raises as `segments`."""
     return sum(_left(log, segment, marker) for segment in log.segments())
 
 
 def ahead(logs: Logs, state: CdcState, size_bytes: int) -> CdcState:
-    """Return *state* with its markers moved on by about *size_bytes* of all logs together.
+    """Return *state* with its markers advanced by about *size_bytes*, summed over all logs.
 
-    By steps within segments, up to what is durable; at least by one step if there is any. All logs
-    come closer to their ends by the same part: what one log is ahead of the others waits for them.
+    Markers advance by steps within segments, up to the durable offset, and by at least one step if
+    any is left. All logs advance by the same share of their backlog: copies of a log that is ahead
+    wait for the others.
     """
     acquaint(logs, state)
     markers = {node: state.markers.get(node, START) for node in logs}
@@ -88,7 +89,7 @@ def ahead(logs: Logs, state: CdcState, size_bytes: int) -> CdcState:
 
 
 def _left_of(log: NodeLog, marker: Marker) -> Sequence[tuple[SegmentInfo, int]]:
-    """Return the segments with anything behind *marker*, and how many bytes, unpacked if known."""
+    """Return the segments with data after *marker* and their bytes, unpacked if known."""
     found = []
     for segment in log.segments():
         if segment.end and _end_of(segment) > marker:
@@ -100,7 +101,8 @@ def _left_of(log: NodeLog, marker: Marker) -> Sequence[tuple[SegmentInfo, int]]:
 def _steps(node: str, left: Sequence[tuple[SegmentInfo, int]], marker: Marker) -> Iterator[_Step]:
     """Yield the steps of a log.
 
-    A place within a final segment is before the end of its sections, which only its index knows.
+    A place within a final segment must be before the end of its sections, which only its index
+    knows.
     """
     whole, before = max(1, sum(size for _, size in left)), 0
     for segment, size in left:
@@ -116,9 +118,9 @@ def _steps(node: str, left: Sequence[tuple[SegmentInfo, int]], marker: Marker) -
 
 
 def stretches(log: NodeLog, marker: Marker, size_bytes: int) -> Sequence[tuple[Marker, Marker]]:
-    """Cut what lies behind *marker* into parts of about *size_bytes*, by places, ascending.
+    """Divide the log after *marker* into parts of about *size_bytes*, in ascending order.
 
-    Segments stay together, unless they are larger. The last part of a compressed one has more.
+    A segment is divided only if it is larger. The last part of a compressed one is larger.
     """
     found: list[tuple[Marker, Marker]] = []
     begin, at, taken = marker, marker, 0
@@ -143,7 +145,7 @@ def stretches(log: NodeLog, marker: Marker, size_bytes: int) -> Sequence[tuple[M
 def spared_bytes(
     log: NodeLog, marker: Marker, spared: Callable[[SegmentInfo], Sequence[tuple[int, int]]]
 ) -> int:
-    """Return how many bytes behind *marker* lie in the parts of segments that *spared* gives."""
+    """Return the bytes after *marker* in those parts of segments that *spared* returns."""
     return sum(
         max(0, end - max(begin, _first(segment, marker)))
         for segment in log.segments()
@@ -153,26 +155,26 @@ def spared_bytes(
 
 
 def located(logs: Logs, state: CdcState, target: str) -> CdcState:
-    """Return *state* with the markers that *target* means.
+    """Return *state* with its markers moved to *target*.
 
     Raises:
-        ConfigError: no log has such a place.
+        ConfigError: no log has this place.
 
     """
     acquaint(logs, state)
     for node, offset in _offsets(logs, target.strip()).items():
-        if node in state.hosts or len(logs) <= LOG_SLOTS_MAX:  # Else the split reads it not.
+        if node in state.hosts or len(logs) <= LOG_SLOTS_MAX:  # Otherwise the split does not read.
             state = state.moved({"node": node}, offset)
     return replace(state, manifests=_manifests(logs))
 
 
 def check_place(target: str) -> None:
-    """Refuse what is not a place in any log. Raises ConfigError."""
+    """Raise ConfigError unless *target* is a valid place."""
     _places(target.strip())
 
 
 def _manifests(logs: Logs) -> Mapping[str, Stored]:
-    """Return what is listed, so that what a log has below a marker is old."""
+    """Return the manifests after a listing: segments below a marker then count as old."""
     for log in logs.values():
         log.segments()
     return {node: log.manifest.stored for node, log in logs.items()}
@@ -194,7 +196,7 @@ def _offsets(logs: Logs, target: str) -> Mapping[str, Mapping[str, int | str] | 
 
 
 def _places(target: str) -> Sequence[re.Match[str]]:
-    """Return the segments and offsets in *target*; none if it is a word or a time."""
+    """Return the segments and offsets in *target*; an empty result for a word or a time."""
     if target.lower() in (_EARLIEST, _LATEST) or _time_ms(target) is not None:
         return ()
     found = []
@@ -207,7 +209,7 @@ def _places(target: str) -> Sequence[re.Match[str]]:
 
 
 def _time_ms(target: str) -> float | None:
-    """Return ms since 1970, or None if *target* is not a time. One without a zone is in UTC."""
+    """Return *target* in ms since 1970, or None if it is not a time. The default zone is UTC."""
     try:
         time = dt.datetime.fromisoformat(target)
     except ValueError:
@@ -233,7 +235,7 @@ def _node_of(logs: Logs, node: str | None, segment_id: int) -> str:
 
 
 def _end(log: NodeLog) -> Mapping[str, int | str] | None:
-    """Return where *log* ends now; None if there is nothing in it."""
+    """Return the current end of *log*; None if it is empty."""
     segments = log.segments()
     if not segments:
         return None
@@ -245,24 +247,24 @@ def _end_of(segment: SegmentInfo) -> Marker:
 
 
 def _from_time(log: NodeLog, time_ms: float) -> Mapping[str, int | str] | None:
-    """Return the start of the first segment written to at or after a time; else the end.
+    """Return the start of the first segment written at or after a time; otherwise the log's end.
 
-    Nothing that was logged later lies before it. What was logged earlier can lie behind it.
+    All later mutations are after this place. Earlier ones can be after it, too.
     """
     for segment in log.segments():
-        # Ids begin with the time in ms at which the node started. Times of files can be lost.
+        # Ids begin with the node's start time in ms. File times can be lost.
         if max(log.modified_ms(segment), file_of(segment.segment_id)) >= time_ms:
             return Marker(segment.segment_id, 0).shown()
     return _end(log)
 
 
 def _first(segment: SegmentInfo, marker: Marker) -> int:
-    """Return where in *segment* lies what is behind *marker*."""
+    """Return the offset in *segment* from which data is after *marker*."""
     return marker.offset if segment.segment_id == marker.segment_id else 0
 
 
 def _left(log: NodeLog, segment: SegmentInfo, marker: Marker) -> int:
-    """Return the bytes of *segment* that lie behind *marker*; of a packed one, about as many."""
+    """Return the bytes of *segment* after *marker*; an estimate for a packed segment."""
     if segment.segment_id < marker.segment_id:
         return 0
     read = _first(segment, marker)

@@ -1,4 +1,4 @@
-"""What logs take of their disks: by the names, sizes and times of their files."""
+"""Disk space of the logs, from the names, sizes and times of their files."""
 
 import os
 import time
@@ -10,15 +10,15 @@ from typing import Final
 from headrace.plugins import LogSpace
 from headrace.sources.cassandra.logs.directory import sizes_in
 
-LATELY_SECONDS: Final = 3600.0  # What was written since then says how fast a log grows.
-MOMENT_SECONDS: Final = 1.0  # In less, nothing can be said.
+LATELY_SECONDS: Final = 3600.0  # The growth rate is measured over this period.
+MOMENT_SECONDS: Final = 1.0  # Too short to measure a rate.
 
 
 def spaces(paths: Mapping[str, Path], bytes_max: int | None) -> Sequence[LogSpace]:
     """Return the space of each node's `cdc_raw` in *paths*; *bytes_max* is `cdc_total_space`."""
     found = []
     for node, path in paths.items():
-        with suppress(OSError):  # Its reader reports what is wrong.
+        with suppress(OSError):  # Its reader reports the error.
             sizes, disk = sizes_in(path), os.statvfs(path)
             space = LogSpace(
                 partition={"node": node},
@@ -32,11 +32,11 @@ def spaces(paths: Mapping[str, Path], bytes_max: int | None) -> Sequence[LogSpac
 
 
 def _growth(path: Path, sizes: Mapping[str, int]) -> float | None:
-    """Return how many bytes a second came lately, by the times of the files; None if unknown."""
+    """Return the recent growth in bytes per second, from the files' times; None if unknown."""
     now = time.time()
     times = sorted((now - (path / name).stat().st_mtime, size) for name, size in sizes.items())
     lately = [(age, size) for age, size in times if age <= LATELY_SECONDS]
-    if len(times) > len(lately):  # Files that are older show that it is all that came since then.
+    if len(times) > len(lately):  # Older files exist, so none of the period's were removed.
         return sum(size for _, size in lately) / LATELY_SECONDS
     oldest = lately[-1][0] if lately else 0.0
     if oldest < MOMENT_SECONDS:
