@@ -1,4 +1,4 @@
-"""Declares the counters of a split: which must add up, and what may be delivered twice."""
+"""Declares the counters of a split: which of them must balance, and what may be delivered twice."""
 
 from typing import Final
 

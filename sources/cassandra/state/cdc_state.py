@@ -54,8 +54,8 @@ from headrace.sources.cassandra.state.rows import (
 )
 from headrace.sources.cassandra.state.unavailable_logs import Absence
 
-DAMAGED: Final = "damaged"  # A kind of gap: its bytes are there, but cannot be read.
-HEAD_VERSION: Final = 2  # 1 had no manifests: its segments were numbered by their ids.
+DAMAGED: Final = "damaged"  # A kind of gap: its bytes exist, but cannot be read.
+HEAD_VERSION: Final = 2  # Version 1 had no manifests: its segments were numbered by their ids.
 PIECES_VERSION: Final = 3  # The names of the pieces that a head is stored in.
 GENERATION: Final = "incarnation"  # The key in offsets.
 _HEAD: Final = b"HRSH"

@@ -1,8 +1,8 @@
 """Chunks: the immutable, sealed parts of a stored state, and which of them hold a split's records.
 
-Sealed layout: 4 bytes magic, 2 bytes version, 4 bytes CRC-32 of the rest, 4 bytes
-length, then a zstd frame. A chunk is named after its content and is written once. A small content
-is in a frame as it is: to compress a kilobyte takes longer than all else that is done with it.
+Sealed layout: 4 bytes magic, 2 bytes version, 4 bytes CRC-32 of the rest, 4 bytes length, then a
+zstd frame. A chunk is named after its content and is written once. Small content is stored in a
+frame without compression: compressing a kilobyte takes longer than all other work on it.
 """
 
 import zlib
@@ -21,15 +21,15 @@ VERSION: Final = 1
 CONTENT_BYTES_MAX: Final = 64 * 1024 * 1024  # More is refused without decompressing.
 CHUNK_BYTES_MAX: Final = 256 * 1024  # The largest stored item; larger chunks lie in pieces.
 HEAD_BYTES_MAX: Final = 64 * 1024  # The largest compare-and-set; larger heads lie in pieces.
-CHUNKS_PER_PART_MAX: Final = 40  # More are left over from rounds that crashes ended.
-ROUND: Final = 32  # A commit with changes also stores one part in so many of the rest.
-_FRESH_BYTES_MAX: Final = 1 << 20  # Of a split's rows between two commits; half that when sealed.
+CHUNKS_PER_PART_MAX: Final = 40  # More remain from rounds that crashes interrupted.
+ROUND: Final = 32  # Each commit with changes also stores one of this number of parts of the rest.
+_FRESH_BYTES_MAX: Final = 1 << 20  # A split's rows between two commits; half of it when sealed.
 _CHUNK: Final = b"HRSC"
 _PREFIX_BYTES: Final = 14  # Magic, version, CRC, length.
 _LEVEL: Final = -3  # Two thirds of the time of level 1, for 10 % more bytes.
 _FRAME_BYTES: Final = 128  # More than a zstd frame adds to incompressible content.
-_RAW_BYTES_MAX: Final = 2 * 1024  # Of a content that is not compressed.
-# A frame of one segment, whose length follows in 4 bytes; then its only block, which is raw.
+_RAW_BYTES_MAX: Final = 2 * 1024  # The largest content that is not compressed.
+# A frame of one segment, whose length follows in 4 bytes; then its only block, uncompressed.
 _RAW_FRAME: Final = b"\x28\xb5\x2f\xfd\xa0"
 _WORD_BYTES: Final = 8
 
@@ -37,7 +37,7 @@ _WORD_BYTES: Final = 8
 class Chunk:
     """Rows of records as `Agreement.changed_rows` returns them, or of a schema.
 
-    Sealed when it is stored, or before. Keeps only one form, because the rows of all chunks are
+    Sealed when it is stored, or before. It keeps only one form, because the rows of all chunks are
     about as large as the records in memory; and none once the store has it (`kept`).
     """
 
@@ -136,18 +136,18 @@ class Changing(Protocol):
         """Return whether they changed since they were last taken."""
 
     def touch(self, first: int, parts: int) -> int:
-        """Mark one of *parts* as changed, from *first* on; return where the next begins, or 0."""
+        """Mark one of *parts* as changed, from *first* on. Return the start of the next, or 0."""
 
     def changed_pieces(self, words_max: int) -> list[bytes]:
-        """Return what changed."""
+        """Return the changed rows, in pieces."""
 
 
 class RecordChunks:
     """The chunks that hold a split's records; loading applies them in order.
 
-    Each commit adds what changed, and in turn a part of what did not. After a complete round, older
-    chunks are obsolete. So no commit writes everything, and the chunks hold only a small multiple
-    of the records.
+    Each commit adds the changed records, and one part of the unchanged ones in turn. After a
+    complete round, older chunks are obsolete. So no commit writes everything, and the chunks hold
+    only a small multiple of the records.
     """
 
     def __init__(self, chunks: Sequence[Chunk], *, parts: int = ROUND) -> None:
@@ -269,7 +269,7 @@ def version_of(sealed: bytes) -> int:
 
 
 def unseal(magic: bytes, sealed: bytes, what: str, newest: int = VERSION) -> bytes:
-    """Return the content of what `seal` returned, of the *newest* version or an older one.
+    """Return the content of *sealed*, of the *newest* version or an older one.
 
     *what* names it in errors.
 

@@ -11,7 +11,7 @@ _PENDING: Final = "mutations.pending"
 
 
 def opened(counters: Mapping[str, int]) -> dict[str, int]:
-    """Return the first books of a forked job: they start with the pending mutations (I3)."""
+    """Return the initial books of a forked job: they start with the pending mutations (I3)."""
     pending = counters.get(_PENDING, 0)
     return {"mutations.opening": pending, _PENDING: pending}
 

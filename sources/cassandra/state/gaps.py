@@ -1,8 +1,8 @@
 """Gaps: parts of a log that were lost before they were read, or are damaged (I10). Pure.
 
-Missing ids alone prove nothing: Cassandra also deletes segments without CDC data. A segment that
-was listed before, or that was being read, is proof. If the log was not listed for a while, one
-that was already read and still exists shows that nothing after it was removed, because Cassandra
+Missing ids alone prove nothing: Cassandra also deletes segments without CDC data. A gap is proven
+if a missing segment was listed before, or was being read. If the log was not listed for a while, an
+already read segment that still exists shows that none after it was removed, because Cassandra
 removes the oldest first; without one, missing ids may be a gap.
 
 A damaged part may have held anything. If the nodes whose logs lost a part at about the same time
@@ -45,7 +45,7 @@ _WORDS: Final = {
     POSSIBLE: "segments from {} on are missing, and the log was not listed when they were deleted",
     DAMAGED: "segment {} is damaged; what it held may be in no log that is read",
 }
-_THERE: Final = (MARKER, RETURNED, DAMAGED)  # The segment where such a gap begins was listed.
+_THERE: Final = (MARKER, RETURNED, DAMAGED)  # The first segment of such a gap was listed.
 
 
 class LogGapError(FatalError):
@@ -72,7 +72,7 @@ def gap_before(  # noqa: PLR0913 (a place, and the evidence)
     """Return the gap in a log between *marker* and the next segment to read.
 
     *present* are the ids that can be read, ascending; *expected* those that were listed and not
-    read. *was_away* says that the log was not listed since *marker* was reached. Retention did not
+    read. *was_away* means that the log was not listed since *marker* was reached. Retention did not
     list the log before the *unwatched* ones.
     """
     later = next((n for n in present if n > marker.segment_id), None)
@@ -140,7 +140,7 @@ class GapBook:
 
         Copies of one mutation are read within *expiry_ms* of split time.
         """
-        self._is_open = policy == FAIL  # What a loss is that is met.
+        self._is_open = policy == FAIL  # Whether a new loss stays open.
         self._state, self._policy = (OPEN, "") if self._is_open else (PASSED, policy)
         self._expiry_ms = expiry_ms
         self.gaps = tuple(gaps)
@@ -177,7 +177,7 @@ class GapBook:
         split_time_ms: int,
         wall_ms: int,
     ) -> Sequence[StoredGap]:
-        """Take the gaps *found*, and return those with something new to report.
+        """Record the gaps *found*. Return those with something new to report.
 
         *markers* are the split's markers.
         """
@@ -201,7 +201,7 @@ class GapBook:
         return reported
 
     def _meet_again(self, gap: StoredGap, other: StoredGap) -> Sequence[StoredGap]:
-        """Take an open gap as it is met now; another policy lets it pass."""
+        """Record an open gap that was met again; another policy closes it."""
         made = self._replace(
             gap,
             state=self._state,
@@ -213,12 +213,12 @@ class GapBook:
         return () if self._is_open else [made]
 
     def _add(self, gap: StoredGap) -> Sequence[StoredGap]:
-        """Take a gap, and return what is to be reported: damage that is covered is not."""
+        """Record a gap. Return the gaps to report; covered damage is not reported."""
         policy = self._policy
         for known in self.gaps:
             if known.state != gap.state or not is_beside(known, gap):
                 continue
-            if gap.state == COVERED:  # One for each segment.
+            if gap.state == COVERED:  # One per segment.
                 grown = joined(known, gap)
                 self._put(known, msgspec.structs.replace(grown, split_time_ms=gap.split_time_ms))
                 return ()
@@ -261,7 +261,7 @@ class GapBook:
 
 
 def joined(gap: StoredGap, more: StoredGap) -> StoredGap:
-    """Return damage with *more* of its segment, which may be a part of it."""
+    """Return damage extended by *more* of its segment, which may already be part of it."""
     if more.end <= gap.end:
         return gap
     size = gap.size_bytes + more.size_bytes
@@ -269,7 +269,7 @@ def joined(gap: StoredGap, more: StoredGap) -> StoredGap:
 
 
 def is_assumed(gap: StoredGap) -> bool:
-    """Return whether its node counts for copies that the part could have held."""
+    """Return whether its node counts as having the copies that the part could contain."""
     return gap.policy == ASSUME and gap.state in (PASSED, COVERED)
 
 
@@ -280,7 +280,7 @@ def is_beside(gap: StoredGap, other: StoredGap) -> bool:
 
 
 def _least_needed(gaps: Sequence[StoredGap]) -> StoredGap:
-    """Return what to drop: a closed gap, if possible not the newest of its node."""
+    """Return the gap to drop: a closed one, if possible not the newest of its node."""
     closed = [gap for gap in gaps if gap.state not in (OPEN, ACCEPTED)]
     newest = {gap.node: gap for gap in gaps}
     older = (gap for gap in closed if newest[gap.node] is not gap)

@@ -86,7 +86,7 @@ def _is_same(one: Share, other: Share) -> bool:
 
 
 def resplit(shares: Iterable[Share], splits: Iterable[str]) -> dict[str, CdcState | None]:
-    """Return the state that each of *splits* starts with; None if nothing of it was read yet."""
+    """Return the initial state of each of *splits*; None if none of it was read yet."""
     return _merged_each(latest(shares), {name: _arc(name) for name in splits})
 
 
@@ -126,13 +126,13 @@ def _grown(old: CdcState | None, new: CdcState | None) -> Mapping[str, int]:
 def cut(state: CdcState, arc: Arc) -> CdcState:
     """Return *state* without what it has for other places."""
     made = merged([Share(arc, (0,), state)])
-    assert made is not None  # noqa: S101 (of a state)
+    assert made is not None  # noqa: S101 (it has a state)
     return made
 
 
 def _arc(name: str) -> Arc:
     arc = arc_of(name)
-    assert arc is not None  # noqa: S101 (of a name that we made)
+    assert arc is not None  # noqa: S101 (a name of ours)
     return arc
 
 
@@ -199,7 +199,7 @@ def _merge(shares: Sequence[Share], records: "_Records") -> CdcState | None:
 
 
 def _left_behind(states: Sequence[CdcState], nodes: Sequence[str]) -> dict[str, Marker]:
-    """Return how far logs were read that none of the states still reads."""
+    """Return how far the logs were read that none of the states reads any more."""
     left = sorted({node for state in states for node in state.markers}.difference(nodes))
     return {n: min(s.markers[n] for s in states if n in s.markers) for n in left}
 
@@ -238,7 +238,7 @@ def _parts(share: Share, nodes: Sequence[str]) -> Iterator[tuple[Arc, _Read]]:
 
 
 def _read_at(state: CdcState | None, node: str, place: int) -> Marker | None:
-    """Return how far a log was read; None if it holds nothing there that is needed."""
+    """Return how far a log was read; None if the split does not read it."""
     reads = state is None or node in state.hosts
     return marker_at(state, node, place) if reads else None
 

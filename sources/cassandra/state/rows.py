@@ -25,7 +25,7 @@ _HALF: Final = 32
 
 
 class Terms(NamedTuple):
-    """How to write rows of one state for another: its numbers, and what to add to its times.
+    """How to rewrite rows of one state for another: its numbers, and the shift of its times.
 
     None instead of numbers means that they stay the same.
     """
@@ -57,7 +57,7 @@ def latest_rows(chunks: Iterable[Chunk]) -> dict[Name, Row]:
 
 
 def rows_of(words: memoryview) -> Iterator[Row]:
-    """Yield the rows in a chunk's words."""
+    """Yield the rows in the words of a chunk."""
     numbers: Row = words.tolist()
     at = 0
     while at < len(numbers):
@@ -69,7 +69,7 @@ def rows_of(words: memoryview) -> Iterator[Row]:
 
 
 def rewritten(row: Row, terms: Terms) -> Row:
-    """Return a row in other terms."""
+    """Return a row with the numbers and times of *terms*."""
     made = list(row)
     kind = row[constants.META] & constants.KIND_BITS
     made[constants.SINCE] += terms.shift_ms
@@ -97,7 +97,7 @@ def _renumber(row: Row, kind: int, hosts: Sequence[int]) -> None:
 
 
 def places_in(row: Row) -> list[Row]:
-    """Return where the copies of a record lie."""
+    """Return the places of a record's copies."""
     width = constants.LOCATION_WORDS - 1
     return [row[at : at + width] for at in range(constants.RECORD_WORDS, len(row), width)]
 
@@ -142,5 +142,5 @@ def keyspace_of(row: Row) -> int:
 
 
 def place_on_ring(row: Row) -> int:
-    """Return where on the ring a record is, as in `splits`."""
+    """Return the place of a record on the ring, as in `splits`."""
     return (row[constants.TOKEN] ^ _SIGN) >> _HALF

@@ -11,7 +11,7 @@ import msgspec
 
 GAP: Final = "gap"
 PUBLISH: Final = "publish"
-WAITED_MS: Final = 60_000  # How long a log is unreadable before that is committed.
+WAITED_MS: Final = 60_000  # The unreadable time after which a commit is due.
 RETURNS: Final = (GAP, PUBLISH)
 
 
@@ -43,12 +43,12 @@ class Absences:
     """The logs that one split could not read to their ends."""
 
     def __init__(self, policy: LogUnavailablePolicy, stored: Mapping[str, Absence]) -> None:
-        """Continue from what was *stored*."""
+        """Continue from the *stored* absences."""
         self.stored = dict(stored)
         self._policy = policy
 
     def missed(self, node: str, passed_ms: int, split_time_ms: int) -> None:
-        """Note at *split_time_ms* that a log cannot be read, nor in the last *passed_ms*."""
+        """Note at *split_time_ms* that a log is unreadable, and was for the last *passed_ms*."""
         before = self.stored.get(node, Absence(0, split_time_ms))
         self.stored[node] = Absence(before.unread_ms + passed_ms, before.split_time_ms)
 
@@ -68,9 +68,9 @@ class Absences:
         return node in self._policy.named or waited_ms >= self._policy.after_ms
 
     def quiet_ms(self, node: str) -> int:
-        """Return for how long nothing becomes of it that a log cannot be read.
+        """Return how long an unreadable log requires no action.
 
-        That is until it is not waited for any more, or until a wait is to be committed.
+        That is until the split stops waiting for it, or until its wait is to be committed.
         """
         known = self.stored.get(node)
         unread_ms = known.unread_ms if known else 0
@@ -96,8 +96,8 @@ class Absences:
 def together(given: Collection[tuple[Mapping[str, Absence], int]]) -> dict[str, Absence]:
     """Return the absences of several splits, merged, with the highest split time; see line 33.
 
-    Each comes with the difference of its split time. The shortest wait for a log counts, and the
-    earliest time it was read: so nothing happens too early.
+    Each comes with the difference of its split time. The shortest wait for a log and its earliest
+    read time count, so nothing happens too early.
     """
     found: dict[str, Absence] = {}
     for node in sorted({node for absences, _ in given for node in absences}):
